@@ -1,0 +1,60 @@
+//! Names of things: what the protocol calls a job, and where the server keeps its records.
+
+use std::fmt;
+
+/// A job's id on the wire: from 1 upwards, never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! slab_key {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+    };
+}
+
+slab_key! {
+    /// Where the queue keeps a job.
+    JobKey
+}
+slab_key! {
+    /// Where the queue keeps a tube.
+    TubeKey
+}
+slab_key! {
+    /// Where the queue keeps a client: its watch list, what it holds, what it waits for.
+    ClientKey
+}
+slab_key! {
+    /// Where the queue keeps the fact that one client watches one tube.
+    WatchKey
+}
+
+/// A connection, as drivers and the server name it to each other. The generation tells a connection
+/// from an earlier one that had the same slot, so a late completion cannot reach the wrong one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnId {
+    /// Index of the session, reused after it has ended.
+    pub slot: u32,
+    /// How often the slot had been used before.
+    pub generation: u32,
+}
+
+impl ConnId {
+    /// Both halves in one word, for a kernel's user data.
+    pub const fn to_u64(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The inverse of [`ConnId::to_u64`].
+    pub const fn from_u64(word: u64) -> Self {
+        Self { slot: word as u32, generation: (word >> 32) as u32 }
+    }
+}

@@ -1,0 +1,10 @@
+//! beanring: a work-queue server that speaks the beanstalk protocol.
+//!
+//! Everything that decides is plain state behind [`server::Server`], which does no I/O and reads no
+//! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/ARCHITECTURE.md` has the
+//! map.
+
+pub mod ids;
+pub mod limits;
+pub mod time;
+pub mod tube_name;

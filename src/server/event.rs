@@ -1,0 +1,61 @@
+//! All that can happen to the server, and all that it can ask of a driver.
+
+use crate::ids::ConnId;
+
+/// What a driver tells the server.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Bytes arrived. They may be kept only until the call returns.
+    Received {
+        /// From whom.
+        conn: ConnId,
+        /// What; not empty.
+        bytes: &'a [u8],
+    },
+    /// Bytes arrived and are already where [`Server::direct`](super::Server::direct) said.
+    ReceivedDirect {
+        /// From whom.
+        conn: ConnId,
+        /// How many; not 0 and not more than the place had room for.
+        bytes: usize,
+    },
+    /// The peer will send nothing more; it may still read.
+    InputEnded {
+        /// Whose input.
+        conn: ConnId,
+    },
+    /// The kernel took this many bytes of [`Server::outgoing`](super::Server::outgoing).
+    Sent {
+        /// To whom.
+        conn: ConnId,
+        /// How many, from the front.
+        bytes: usize,
+    },
+    /// The connection is broken: nothing can be sent or received any more.
+    HungUp {
+        /// Which.
+        conn: ConnId,
+    },
+    /// The driver has closed the connection after [`Effect::Close`] and no operation on its memory is
+    /// under way.
+    Closed {
+        /// Which; the id is not used again.
+        conn: ConnId,
+    },
+    /// Accept no new jobs from now on (SIGUSR1).
+    Drain,
+}
+
+/// What the server asks of its driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// There is output: send what [`Server::outgoing`](super::Server::outgoing) shows, and go on until
+    /// it shows nothing. Comes once until then.
+    Send(ConnId),
+    /// Do not receive from this connection, but watch for its hang-up.
+    Pause(ConnId),
+    /// Receive from it again.
+    Resume(ConnId),
+    /// Close it and report [`Event::Closed`]. The last effect for this connection.
+    Close(ConnId),
+}

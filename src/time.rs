@@ -1,0 +1,75 @@
+//! Points in time and spans of it, in nanoseconds. There is no clock here: drivers read one and hand in `now`.
+
+use std::ops::Add;
+
+/// A point in time: nanoseconds on a monotonic clock whose zero is the start of the server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Time(u64);
+
+/// A span of time in nanoseconds. The longest that the protocol can ask for, 2^32 - 1 seconds, fits
+/// a [`Time`] four times over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Span(u64);
+
+impl Time {
+    /// The start of the server.
+    pub const ZERO: Self = Self(0);
+
+    /// The point `ns` nanoseconds after the start.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The span from `earlier` to this point; zero if `earlier` is the later one.
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The point `span` before this one, but not before the start.
+    pub const fn back(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Self;
+
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A span of whole seconds, as the protocol counts them.
+    pub const fn from_secs(seconds: u32) -> Self {
+        Self(seconds as u64 * 1_000_000_000)
+    }
+
+    /// A span of milliseconds.
+    pub const fn from_millis(milliseconds: u32) -> Self {
+        Self(milliseconds as u64 * 1_000_000)
+    }
+
+    /// A span of nanoseconds.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// The span in nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The whole seconds of the span.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+}
