@@ -5,6 +5,7 @@
 //! map.
 
 pub mod ids;
+pub mod intrusive;
 pub mod limits;
 pub mod time;
 pub mod tube_name;

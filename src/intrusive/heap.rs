@@ -1,0 +1,400 @@
+//! A pairing heap over the keys of a slab, with ranks, so that no single operation is slow.
+//!
+//! In the textbook pairing heap a long run of insertions hangs a million children under one root, and
+//! the next removal pays for all of them. Here trees are linked as a binary counter carries: only two
+//! trees of equal rank are linked, at once, when the second appears. The heap is a list of trees in
+//! ascending order of rank, no two the same.
+//!
+//! A node of rank `r` has children of distinct ranks below `r`, in descending order. Where a node is
+//! taken out of the middle, its children are linked into one tree that takes its place and its rank;
+//! ranks that are then too high for the number of nodes below do no harm, since the rank only bounds
+//! the number of children, and no operation makes ranks of more weight (`2^rank`, summed over the
+//! trees) than was inserted. So with `m` insertions since the heap was last empty, every operation
+//! takes at most `log2 m` links and looks at as many trees: less than 64 however long the server runs.
+
+use super::{Linked, Links, NIL, Pages, Ranked};
+
+/// A heap, the smallest key first.
+#[derive(Debug)]
+pub struct Heap {
+    /// The tree of the lowest rank; the others follow by `next`.
+    trees: u32,
+    /// The node with the smallest key: always the root of a tree.
+    min: u32,
+    len: u32,
+}
+
+impl Heap {
+    /// An empty heap.
+    pub const fn new() -> Self {
+        Self { trees: NIL, min: NIL, len: 0 }
+    }
+
+    /// How many elements there are.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The element with the smallest key, in O(1).
+    pub fn min(&self) -> Option<u32> {
+        (self.min != NIL).then_some(self.min)
+    }
+
+    /// Puts in an element that is in no container, in O(1) amortised.
+    pub fn insert<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        let node = &mut slab[key];
+        *node.links_mut() = Links::NONE;
+        node.set_rank(0);
+        if self.min == NIL || slab[key].key() < slab[self.min].key() {
+            self.min = key;
+        }
+        self.add_tree(slab, NIL, key);
+        self.len += 1;
+    }
+
+    /// Takes the element with the smallest key out, in O(log n).
+    pub fn pop<T: Ranked>(&mut self, slab: &mut Pages<T>) -> Option<u32> {
+        let min = self.min()?;
+        self.remove(slab, min);
+        Some(min)
+    }
+
+    /// Takes any element of this heap out, in O(log n).
+    pub fn remove<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        assert!(self.len > 0, "the element is in this heap");
+        self.len -= 1;
+        if key == self.min || is_root(slab, key) {
+            self.remove_root(slab, key);
+        } else {
+            remove_inner(slab, key);
+        }
+        *slab[key].links_mut() = Links::NONE;
+        if self.min == key {
+            self.min = self.smallest_root(slab);
+        }
+    }
+
+    /// Calls `visit` with every element, in no order.
+    pub fn for_each<T: Linked>(&self, slab: &Pages<T>, mut visit: impl FnMut(u32)) {
+        let mut pending = vec![self.trees];
+        while let Some(key) = pending.pop() {
+            if key != NIL {
+                visit(key);
+                pending.extend([slab[key].links().next, slab[key].links().child]);
+            }
+        }
+    }
+
+    /// Asserts the order, the ranks, the links and the length.
+    pub fn check<T: Ranked>(&self, slab: &Pages<T>) {
+        let mut count = 0;
+        let mut tree = self.trees;
+        let mut previous = NIL;
+        while tree != NIL {
+            assert_eq!(slab[tree].links().prev, previous, "trees are linked both ways");
+            assert!(previous == NIL || slab[previous].rank() < slab[tree].rank(), "trees ascend in rank");
+            assert!(slab[self.min].key() <= slab[tree].key(), "the smallest root is known");
+            count += check_tree(slab, tree);
+            previous = tree;
+            tree = slab[tree].links().next;
+        }
+        assert_eq!(self.len, count, "the heap knows its length");
+        assert_eq!(self.min == NIL, count == 0, "only an empty heap has no smallest element");
+    }
+
+    /// Adds a tree behind the tree `before` (`NIL`: in front), whose rank is lower, linking it with those
+    /// of its own rank as a binary counter carries.
+    fn add_tree<T: Ranked>(&mut self, slab: &mut Pages<T>, before: u32, mut tree: u32) {
+        let mut after = self.tree_after(slab, before);
+        while after != NIL && slab[after].rank() == slab[tree].rank() {
+            let next = slab[after].links().next;
+            tree = link(slab, after, tree);
+            after = next;
+        }
+        let links = slab[tree].links_mut();
+        links.prev = before;
+        links.next = after;
+        if before == NIL {
+            self.trees = tree;
+        } else {
+            slab[before].links_mut().next = tree;
+        }
+        if after != NIL {
+            slab[after].links_mut().prev = tree;
+        }
+    }
+
+    fn tree_after<T: Linked>(&self, slab: &Pages<T>, before: u32) -> u32 {
+        if before == NIL { self.trees } else { slab[before].links().next }
+    }
+
+    /// Replaces a tree by its children.
+    fn remove_root<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        let Links { next, prev, child } = *slab[key].links();
+        if prev == NIL {
+            self.trees = next;
+        } else {
+            slab[prev].links_mut().next = next;
+        }
+        if next != NIL {
+            slab[next].links_mut().prev = prev;
+        }
+        let mut before = NIL;
+        let mut tree = ascending(slab, child);
+        while tree != NIL {
+            let following = slab[tree].links().next;
+            let rank = slab[tree].rank();
+            loop {
+                let after = self.tree_after(slab, before);
+                if after == NIL || slab[after].rank() >= rank {
+                    break;
+                }
+                before = after;
+            }
+            self.add_tree(slab, before, tree);
+            tree = following;
+        }
+    }
+
+    fn smallest_root<T: Ranked>(&self, slab: &Pages<T>) -> u32 {
+        let mut smallest = self.trees;
+        let mut tree = self.trees;
+        while tree != NIL {
+            if slab[tree].key() < slab[smallest].key() {
+                smallest = tree;
+            }
+            tree = slab[tree].links().next;
+        }
+        smallest
+    }
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The first child has its parent as predecessor; a tree has a tree or nothing.
+fn is_root<T: Linked>(slab: &Pages<T>, key: u32) -> bool {
+    let mut at = key;
+    loop {
+        let prev = slab[at].links().prev;
+        if prev == NIL {
+            return true;
+        }
+        if slab[prev].links().child == at {
+            return false;
+        }
+        at = prev;
+    }
+}
+
+/// Makes one tree of two of the same rank and returns its root, whose own place is left to the caller.
+fn link<T: Ranked>(slab: &mut Pages<T>, a: u32, b: u32) -> u32 {
+    let (winner, loser) = if slab[b].key() < slab[a].key() { (b, a) } else { (a, b) };
+    let first = slab[winner].links().child;
+    let links = slab[loser].links_mut();
+    links.next = first;
+    links.prev = winner;
+    if first != NIL {
+        slab[first].links_mut().prev = loser;
+    }
+    let rank = slab[winner].rank() + 1;
+    assert!(rank < 64, "a rank is at most the logarithm of the insertions");
+    let node = &mut slab[winner];
+    node.links_mut().child = loser;
+    node.set_rank(rank);
+    winner
+}
+
+/// Turns a list of children, which descends in rank, round; only `next` links hold afterwards.
+fn ascending<T: Linked>(slab: &mut Pages<T>, first: u32) -> u32 {
+    let mut reversed = NIL;
+    let mut at = first;
+    while at != NIL {
+        let next = std::mem::replace(&mut slab[at].links_mut().next, reversed);
+        reversed = at;
+        at = next;
+    }
+    reversed
+}
+
+/// Takes a node that is not a root out of its tree; its children, as one tree, take its place.
+fn remove_inner<T: Ranked>(slab: &mut Pages<T>, key: u32) {
+    let Links { next, prev, child } = *slab[key].links();
+    let rank = slab[key].rank();
+    let heir = join(slab, child, rank);
+    let follower = if heir == NIL { next } else { heir };
+    if slab[prev].links().child == key {
+        slab[prev].links_mut().child = follower;
+    } else {
+        slab[prev].links_mut().next = follower;
+    }
+    if heir != NIL {
+        let links = slab[heir].links_mut();
+        links.prev = prev;
+        links.next = next;
+    }
+    if next != NIL {
+        slab[next].links_mut().prev = if heir == NIL { prev } else { heir };
+    }
+}
+
+/// Links the children of a node of rank `rank` into one tree of that rank.
+fn join<T: Ranked>(slab: &mut Pages<T>, first: u32, rank: u8) -> u32 {
+    let mut tree = ascending(slab, first);
+    if tree == NIL {
+        return NIL;
+    }
+    let mut following = slab[tree].links().next;
+    while following != NIL {
+        let next = slab[following].links().next;
+        // A rank raised above the number of children below it is a promise unused, see the module.
+        let equal = slab[following].rank();
+        slab[tree].set_rank(equal);
+        tree = link(slab, tree, following);
+        following = next;
+    }
+    slab[tree].set_rank(rank);
+    tree
+}
+
+fn check_tree<T: Ranked>(slab: &Pages<T>, root: u32) -> u32 {
+    let mut count = 0;
+    let mut pending = vec![root];
+    while let Some(node) = pending.pop() {
+        count += 1;
+        let mut previous = node;
+        let mut child = slab[node].links().child;
+        let mut rank_below = slab[node].rank();
+        while child != NIL {
+            assert_eq!(slab[child].links().prev, previous, "children are linked both ways");
+            assert!(slab[child].rank() < rank_below, "children descend in rank, below their parent's");
+            assert!(slab[node].key() < slab[child].key(), "a parent goes before its children");
+            rank_below = slab[child].rank();
+            previous = child;
+            pending.push(child);
+            child = slab[child].links().next;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    struct Node {
+        key: (u32, u32),
+        links: Links,
+        rank: u8,
+    }
+
+    impl Linked for Node {
+        fn links(&self) -> &Links {
+            &self.links
+        }
+        fn links_mut(&mut self) -> &mut Links {
+            &mut self.links
+        }
+    }
+
+    impl Ranked for Node {
+        type Key = (u32, u32);
+        fn key(&self) -> (u32, u32) {
+            self.key
+        }
+        fn rank(&self) -> u8 {
+            self.rank
+        }
+        fn set_rank(&mut self, rank: u8) {
+            self.rank = rank;
+        }
+    }
+
+    fn random(seed: &mut u64) -> u32 {
+        *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (super::super::mix(*seed) >> 32) as u32
+    }
+
+    /// Random insertions, pops and removals from the middle, against an ordered set.
+    fn agree_with_a_set(seed: u64, steps: u32) {
+        let mut state = seed;
+        let mut slab = Pages::new();
+        let mut heap = Heap::new();
+        let mut set = BTreeSet::new();
+        let mut members: Vec<u32> = Vec::new();
+        let spread = 1 + random(&mut state) % 1000;
+        for step in 0..steps {
+            match random(&mut state) % 8 {
+                0..4 => {
+                    let key = (random(&mut state) % spread, step);
+                    let node = slab.insert(Node { key, links: Links::NONE, rank: 0 });
+                    heap.insert(&mut slab, node);
+                    set.insert((key, node));
+                    members.push(node);
+                }
+                4..6 => {
+                    let popped = heap.pop(&mut slab);
+                    assert_eq!(popped, set.pop_first().map(|(_, node)| node), "seed {seed} step {step}");
+                    if let Some(node) = popped {
+                        members.retain(|&member| member != node);
+                        slab.remove(node);
+                    }
+                }
+                _ if !members.is_empty() => {
+                    let chosen = random(&mut state) as usize % members.len();
+                    let node = members.swap_remove(chosen);
+                    heap.remove(&mut slab, node);
+                    set.remove(&(slab.remove(node).key, node));
+                }
+                _ => {}
+            }
+            assert_eq!(heap.min(), set.first().map(|&(_, node)| node), "seed {seed} step {step}");
+            assert_eq!(heap.len(), set.len(), "seed {seed} step {step}");
+            if step % 7 == 0 {
+                heap.check(&slab);
+            }
+        }
+        let mut seen = 0;
+        heap.for_each(&slab, |_| seen += 1);
+        assert_eq!(seen, set.len());
+    }
+
+    #[test]
+    fn random_operations_agree_with_an_ordered_set() {
+        for seed in 0..200 {
+            agree_with_a_set(seed, 600);
+        }
+    }
+
+    /// The promise that the module makes: the work of one operation, counted in key comparisons, stays
+    /// logarithmic in the insertions, whatever the order and whatever is taken from the middle.
+    #[test]
+    fn no_node_ever_has_many_children() {
+        for order in [|n: u32| n, |n: u32| u32::MAX - n, |n: u32| n.wrapping_mul(2_654_435_761)] {
+            let mut slab = Pages::new();
+            let mut heap = Heap::new();
+            for n in 0..100_000 {
+                let node = slab.insert(Node { key: (order(n), n), links: Links::NONE, rank: 0 });
+                heap.insert(&mut slab, node);
+            }
+            for n in (1..100_000).step_by(3) {
+                heap.remove(&mut slab, n);
+            }
+            heap.check(&slab);
+            while let Some(min) = heap.min() {
+                assert!(slab[min].rank() <= 17, "100,000 insertions make ranks of at most 17");
+                heap.pop(&mut slab);
+            }
+        }
+    }
+}

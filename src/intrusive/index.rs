@@ -1,0 +1,218 @@
+//! A hash index over the keys of a slab that grows and shrinks one bucket at a time.
+//!
+//! Linear hashing (Litwin, 1980): with `2^level <= buckets < 2^(level+1)`, an element whose hash ends in
+//! a bucket that does not exist yet lives in the one with the top bit cleared. Adding a bucket splits
+//! just one other. Chains run through the elements, one element a bucket on average, so an element costs
+//! four bytes here and four in itself, and no insertion ever rehashes the rest.
+
+use super::{Chained, NIL, Pages};
+
+/// Buckets that are allocated at once: 128 KiB, which the allocator maps and unmaps by itself.
+const SEGMENT_BUCKETS: usize = 32 * 1024;
+const SHIFT: u32 = SEGMENT_BUCKETS.trailing_zeros();
+
+/// An index of elements by hash.
+pub struct Index {
+    /// Heads of chains, a key plus one each, so that a zeroed segment is an empty one.
+    segments: Vec<Box<[u32]>>,
+    buckets: usize,
+    len: usize,
+}
+
+impl Index {
+    /// An empty index; allocates nothing.
+    pub const fn new() -> Self {
+        Self { segments: Vec::new(), buckets: 0, len: 0 }
+    }
+
+    /// How many elements there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The element with this hash that `is_it` accepts.
+    pub fn find<T: Chained>(
+        &self,
+        slab: &Pages<T>,
+        hash: u64,
+        mut is_it: impl FnMut(&T) -> bool,
+    ) -> Option<u32> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let mut at = self.head(self.bucket(hash));
+        while at != NIL {
+            let element = &slab[at];
+            if is_it(element) {
+                return Some(at);
+            }
+            at = element.chain();
+        }
+        None
+    }
+
+    /// Adds an element that is not in the index.
+    pub fn insert<T: Chained>(&mut self, slab: &mut Pages<T>, key: u32) {
+        if self.len == self.buckets {
+            self.split(slab);
+        }
+        let bucket = self.bucket(slab[key].hash());
+        slab[key].set_chain(self.head(bucket));
+        self.set_head(bucket, key);
+        self.len += 1;
+    }
+
+    /// Takes an element of this index out.
+    pub fn remove<T: Chained>(&mut self, slab: &mut Pages<T>, key: u32) {
+        let bucket = self.bucket(slab[key].hash());
+        let next = slab[key].chain();
+        let mut at = self.head(bucket);
+        if at == key {
+            self.set_head(bucket, next);
+        } else {
+            while slab[at].chain() != key {
+                at = slab[at].chain();
+            }
+            slab[at].set_chain(next);
+        }
+        slab[key].set_chain(NIL);
+        self.len -= 1;
+        // At most half empty: two buckets go for one element, so that the ratio holds all the way down.
+        for _ in 0..2 {
+            if self.len < self.buckets / 2 {
+                self.merge(slab);
+            }
+        }
+    }
+
+    /// Asserts that every chained element is where its hash says, and the length.
+    pub fn check<T: Chained>(&self, slab: &Pages<T>) {
+        let mut count = 0;
+        for bucket in 0..self.buckets {
+            let mut at = self.head(bucket);
+            while at != NIL {
+                assert_eq!(self.bucket(slab[at].hash()), bucket, "an element is in its bucket");
+                count += 1;
+                at = slab[at].chain();
+            }
+        }
+        assert_eq!(self.len, count, "the index knows its length");
+    }
+
+    fn bucket(&self, hash: u64) -> usize {
+        let top = usize::BITS - 1 - self.buckets.leading_zeros();
+        let low = hash as usize & ((2 << top) - 1);
+        if low < self.buckets { low } else { low & !(1 << top) }
+    }
+
+    fn head(&self, bucket: usize) -> u32 {
+        self.segments[bucket >> SHIFT][bucket & (SEGMENT_BUCKETS - 1)].wrapping_sub(1)
+    }
+
+    fn set_head(&mut self, bucket: usize, key: u32) {
+        self.segments[bucket >> SHIFT][bucket & (SEGMENT_BUCKETS - 1)] = key.wrapping_add(1);
+    }
+
+    /// Adds one bucket and moves to it what belongs there.
+    fn split<T: Chained>(&mut self, slab: &mut Pages<T>) {
+        let added = self.buckets;
+        if added >> SHIFT == self.segments.len() {
+            self.segments.push(vec![0; SEGMENT_BUCKETS].into_boxed_slice());
+        }
+        let from = (added > 0).then(|| self.bucket(added as u64));
+        self.buckets += 1;
+        if let Some(from) = from {
+            self.distribute(slab, from);
+        }
+    }
+
+    /// Takes the last bucket away and moves what is in it to where it belongs then.
+    fn merge<T: Chained>(&mut self, slab: &mut Pages<T>) {
+        let last = self.buckets - 1;
+        self.buckets = last;
+        self.distribute(slab, last);
+        // One whole segment stays in reserve, so that a load that swings about a boundary allocates once.
+        if self.segments.len() > (last >> SHIFT) + 2 {
+            self.segments.pop();
+        }
+    }
+
+    /// Empties a bucket into those where its elements belong now.
+    fn distribute<T: Chained>(&mut self, slab: &mut Pages<T>, from: usize) {
+        let mut at = self.head(from);
+        self.set_head(from, NIL);
+        while at != NIL {
+            let next = slab[at].chain();
+            let bucket = self.bucket(slab[at].hash());
+            slab[at].set_chain(self.head(bucket));
+            self.set_head(bucket, at);
+            at = next;
+        }
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intrusive::mix;
+
+    struct Item {
+        id: u64,
+        chain: u32,
+    }
+
+    impl Chained for Item {
+        fn hash(&self) -> u64 {
+            mix(self.id)
+        }
+        fn chain(&self) -> u32 {
+            self.chain
+        }
+        fn set_chain(&mut self, next: u32) {
+            self.chain = next;
+        }
+    }
+
+    #[test]
+    fn finds_just_what_is_in_it_while_it_grows_and_shrinks() {
+        let mut slab = Pages::new();
+        let mut index = Index::new();
+        assert_eq!(index.find(&slab, mix(1), |item: &Item| item.id == 1), None);
+        for round in 0..2 {
+            for id in 0..100_000 {
+                let key = slab.insert(Item { id, chain: NIL });
+                index.insert(&mut slab, key);
+            }
+            index.check(&slab);
+            for id in 0..100_000 {
+                let key = index.find(&slab, mix(id), |item| item.id == id).expect("it was inserted");
+                assert_eq!(slab[key].id, id, "round {round}");
+                if id % 1000 != 0 {
+                    index.remove(&mut slab, key);
+                    slab.remove(key);
+                    assert_eq!(index.find(&slab, mix(id), |item| item.id == id), None);
+                }
+            }
+            index.check(&slab);
+            assert_eq!(index.len(), 100);
+            assert!(index.segments.len() <= 2, "memory is given back");
+            for id in (0..100_000).step_by(1000) {
+                let key = index.find(&slab, mix(id), |item| item.id == id).expect("it was left");
+                index.remove(&mut slab, key);
+                slab.remove(key);
+            }
+            assert!(index.is_empty());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Containers whose links live in the elements: a list, a pairing heap and a hash index over the keys of
+//! a [`Pages`] slab. They allocate nothing per element and need no unsafe code, since a link is a key.
+//!
+//! An element can be in one list or heap for each [`Links`] it carries; which one is known from the
+//! element's own state, and asserted by the owner.
+
+pub mod heap;
+pub mod index;
+pub mod list;
+pub mod pages;
+
+pub use heap::Heap;
+pub use index::Index;
+pub use list::List;
+pub use pages::Pages;
+
+/// No element.
+pub const NIL: u32 = u32::MAX;
+
+/// The place of an element in the list or heap that holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Links {
+    pub(super) next: u32,
+    pub(super) prev: u32,
+    pub(super) child: u32,
+}
+
+impl Links {
+    /// In no container.
+    pub const NONE: Self = Self { next: NIL, prev: NIL, child: NIL };
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// An element that can be in a [`List`] or a [`Heap`].
+pub trait Linked {
+    /// Its links.
+    fn links(&self) -> &Links;
+    /// Its links, to be changed by the container only.
+    fn links_mut(&mut self) -> &mut Links;
+}
+
+/// An element that can be in a [`Heap`].
+pub trait Ranked: Linked {
+    /// What the heap sorts by, the smallest first. No two elements of one heap have the same.
+    type Key: Ord;
+
+    /// The element's key. It must not change while the element is in a heap.
+    fn key(&self) -> Self::Key;
+    /// The rank that the heap stored last.
+    fn rank(&self) -> u8;
+    /// Stores a rank for the heap.
+    fn set_rank(&mut self, rank: u8);
+}
+
+/// An element that can be found through an [`Index`].
+pub trait Chained {
+    /// The hash of its identity. It must not change while the element is in an index.
+    fn hash(&self) -> u64;
+    /// The chain link that the index stored last.
+    fn chain(&self) -> u32;
+    /// Stores a chain link for the index.
+    fn set_chain(&mut self, next: u32);
+}
+
+/// Spreads the bits of `word`, for [`Chained::hash`] (the finaliser of SplitMix64).
+pub const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}

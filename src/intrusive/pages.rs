@@ -1,0 +1,222 @@
+//! A slab that grows by pages, so that growing never copies what it holds, and that gives empty pages
+//! back to the allocator.
+
+use std::ops::{Index, IndexMut};
+
+/// About the size at which allocators map memory of its own, so that a freed page goes back to the kernel.
+const PAGE_BYTES_MIN: usize = 128 * 1024;
+
+/// A slab of `T`: a stable `u32` key an element, lowest free key first.
+pub struct Pages<T> {
+    pages: Vec<Page<T>>,
+    /// Pages with room below `pages.len()`, a bit each.
+    open: Vec<u64>,
+    /// No word of `open` below this one has a bit set.
+    open_from: usize,
+    len: usize,
+}
+
+struct Page<T> {
+    /// Grows by pushing up to the page's capacity, so that only what was used is touched.
+    items: Vec<Option<T>>,
+    /// Vacant positions below `items.len()`, a bit each.
+    free: Vec<u64>,
+    used: u32,
+}
+
+impl<T> Pages<T> {
+    /// Elements a page.
+    const ITEMS: usize = (PAGE_BYTES_MIN / size_of::<Option<T>>()).next_power_of_two();
+    const SHIFT: u32 = Self::ITEMS.trailing_zeros();
+    const MASK: usize = Self::ITEMS - 1;
+
+    /// An empty slab.
+    pub const fn new() -> Self {
+        const { assert!(Self::ITEMS >= 64, "a page holds at least one word of the bitmap") };
+        Self { pages: Vec::new(), open: Vec::new(), open_from: 0, len: 0 }
+    }
+
+    /// How many elements there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Stores `item` and returns its key.
+    ///
+    /// # Panics
+    /// If there are 2^32 - 1 elements already.
+    pub fn insert(&mut self, item: T) -> u32 {
+        let number = self.open_page();
+        let page = &mut self.pages[number];
+        let position = page.insert(item);
+        if page.used as usize == Self::ITEMS {
+            self.open[number / 64] &= !(1 << (number % 64));
+        }
+        self.len += 1;
+        let key = number << Self::SHIFT | position;
+        assert!(key < super::NIL as usize, "a slab has fewer than 2^32 - 1 elements");
+        key as u32
+    }
+
+    /// Takes the element out; its key may be given to another.
+    ///
+    /// # Panics
+    /// If there is none with this key.
+    pub fn remove(&mut self, key: u32) -> T {
+        let number = key as usize >> Self::SHIFT;
+        let page = &mut self.pages[number];
+        let item = page.remove(key as usize & Self::MASK);
+        if page.used == 0 {
+            *page = Page::default();
+        }
+        self.open[number / 64] |= 1 << (number % 64);
+        self.open_from = self.open_from.min(number / 64);
+        self.len -= 1;
+        item
+    }
+
+    /// The element, if the key is in use.
+    pub fn get(&self, key: u32) -> Option<&T> {
+        self.pages.get(key as usize >> Self::SHIFT)?.items.get(key as usize & Self::MASK)?.as_ref()
+    }
+
+    /// All elements with their keys, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.pages.iter().enumerate().flat_map(|(number, page)| {
+            page.items.iter().enumerate().filter_map(move |(position, item)| {
+                item.as_ref().map(|item| ((number << Self::SHIFT | position) as u32, item))
+            })
+        })
+    }
+
+    /// The first page with room, made if need be.
+    fn open_page(&mut self) -> usize {
+        while let Some(word) = self.open.get(self.open_from) {
+            if *word != 0 {
+                return self.open_from * 64 + word.trailing_zeros() as usize;
+            }
+            self.open_from += 1;
+        }
+        let number = self.pages.len();
+        self.pages.push(Page::default());
+        if number.is_multiple_of(64) {
+            self.open.push(0);
+        }
+        self.open_from = number / 64;
+        self.open[number / 64] |= 1 << (number % 64);
+        number
+    }
+}
+
+impl<T> Page<T> {
+    fn insert(&mut self, item: T) -> usize {
+        if self.items.capacity() == 0 {
+            self.items.reserve_exact(Pages::<T>::ITEMS);
+            self.free = vec![0; Pages::<T>::ITEMS / 64];
+        }
+        let position = match self.first_free() {
+            Some(position) => {
+                self.free[position / 64] &= !(1 << (position % 64));
+                self.items[position] = Some(item);
+                position
+            }
+            None => {
+                self.items.push(Some(item));
+                self.items.len() - 1
+            }
+        };
+        self.used += 1;
+        position
+    }
+
+    fn remove(&mut self, position: usize) -> T {
+        let item = self.items[position].take().expect("the key is in use");
+        self.free[position / 64] |= 1 << (position % 64);
+        self.used -= 1;
+        item
+    }
+
+    fn first_free(&self) -> Option<usize> {
+        if self.used as usize == self.items.len() {
+            return None;
+        }
+        let word = self.free.iter().position(|&word| word != 0)?;
+        Some(word * 64 + self.free[word].trailing_zeros() as usize)
+    }
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), free: Vec::new(), used: 0 }
+    }
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Index<u32> for Pages<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, key: u32) -> &T {
+        let page = &self.pages[key as usize >> Self::SHIFT];
+        page.items[key as usize & Self::MASK].as_ref().expect("the key is in use")
+    }
+}
+
+impl<T> IndexMut<u32> for Pages<T> {
+    #[inline]
+    fn index_mut(&mut self, key: u32) -> &mut T {
+        let page = &mut self.pages[key as usize >> Self::SHIFT];
+        page.items[key as usize & Self::MASK].as_mut().expect("the key is in use")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_key_is_used_first() {
+        let mut slab = Pages::new();
+        let keys: Vec<u32> = (0..10_000).map(|n: u64| slab.insert(n)).collect();
+        assert_eq!(keys, (0..10_000).collect::<Vec<u32>>());
+        for key in [9_999, 17, 5_000] {
+            assert_eq!(slab.remove(key), u64::from(key));
+        }
+        assert_eq!([slab.insert(1), slab.insert(2), slab.insert(3)], [17, 5_000, 9_999]);
+        assert_eq!(slab.len(), 10_000);
+        assert_eq!(slab[17], 1);
+        assert_eq!(slab.iter().count(), 10_000);
+    }
+
+    #[test]
+    fn an_empty_page_is_given_back() {
+        let mut slab = Pages::new();
+        let keys: Vec<u32> = (0..3 * Pages::<u64>::ITEMS as u64).map(|n| slab.insert(n)).collect();
+        for &key in &keys[..2 * Pages::<u64>::ITEMS] {
+            slab.remove(key);
+        }
+        assert_eq!(slab.pages.iter().filter(|page| page.items.capacity() > 0).count(), 1);
+        assert!(slab.get(0).is_none());
+        assert_eq!(slab.insert(7), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "the key is in use")]
+    fn a_stale_key_is_caught() {
+        let mut slab = Pages::new();
+        let key = slab.insert(1);
+        slab.insert(2);
+        slab.remove(key);
+        let _ = slab[key];
+    }
+}
