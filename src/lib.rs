@@ -4,8 +4,16 @@
 //! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/ARCHITECTURE.md` has the
 //! map.
 
+pub mod bodies;
+pub mod cli;
+pub mod config;
 pub mod ids;
 pub mod intrusive;
+pub mod io;
+pub mod launch;
 pub mod limits;
+pub mod protocol;
+pub mod queue;
+pub mod server;
 pub mod time;
 pub mod tube_name;

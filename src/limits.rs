@@ -14,6 +14,9 @@ pub const JOB_BYTES_DEFAULT: u32 = 65_535;
 /// The largest value that `-z` accepts: the reference's.
 pub const JOB_BYTES_MAX: u32 = 1_073_741_824;
 
+/// A file of the log unless `-s` says otherwise: the reference's default.
+pub const LOG_FILE_BYTES_DEFAULT: u64 = 10_485_760;
+
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
 
@@ -33,12 +36,26 @@ pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 pub const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
 
 /// A connection that cannot be served now (it waits, or does not read its replies) is read until this
-/// much input is kept for it.
-pub const INBOX_BYTES_PAUSE: usize = 64 * 1024;
+/// much input is kept for it. One receive may overshoot it by its own size.
+pub const INBOX_BYTES_PAUSE: usize = 16 * 1024;
+
+/// Buffers for replies that are kept for the next connection that needs one. One is in use for each
+/// connection with unsent replies; in the usual turn that is one after the other.
+pub const SPARE_BUFFERS_MAX: usize = 64;
+
+/// A buffer that has grown past this, by a list of many tubes say, is freed and not kept.
+pub const SPARE_BUFFER_BYTES_MAX: usize = 2 * OUTPUT_BYTES_PAUSE;
+
+/// Slices of output that one send is given: well below the kernel's 1024, and more than one send takes.
+pub const SEND_SLICES_MAX: usize = 64;
 
 /// Elementary steps (a command, a tube looked at, a job moved) that one connection gets before the
 /// others have their turn: some 100 us.
 pub const TURN_STEPS: u32 = 1024;
+
+/// Elementary steps that all connections with commands left get together before drivers look for new
+/// input: some 400 us.
+pub const RUN_STEPS: u32 = 4 * TURN_STEPS;
 
 /// Elementary steps of a piece of background work (a large kick, a hang-up with many jobs, timers)
 /// between other work: some 50 us.
@@ -48,5 +65,33 @@ pub const BACKGROUND_STEPS: u32 = 256;
 /// watches more is found from the other side, through the list of such clients.
 pub const NARROW_WATCH_MAX: usize = 16;
 
+/// What one receive takes into the buffer that all connections share: large enough for a few hundred
+/// small commands, small enough to stay in the first-level caches and to leave the others their turn.
+pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
+
+/// What one receive takes straight into a body's slot: some 30 us of copying in the kernel.
+pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
+
+/// What one connection may send before the others have their turn. Reached only by replies far above
+/// [`OUTPUT_BYTES_PAUSE`] to a peer that reads as fast as the server writes.
+pub const SEND_BYTES_MAX: usize = 256 * 1024;
+
+/// Readiness events taken from the kernel at once: 12 KiB of them, and one clock reading for all.
+pub const EVENTS_MAX: usize = 1024;
+
+/// Connections accepted from one listener before the established ones have their turn.
+pub const ACCEPTS_MAX: usize = 64;
+
+/// How long accepting rests when the process or the system has no descriptor left. A connection that
+/// closes ends the rest at once; this is for descriptors that others give back.
+pub const ACCEPT_REST: Span = Span::from_millis(100);
+
+/// How often, at most, a shortage of descriptors is logged.
+pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
+
+/// Descriptors kept in reserve, so that a process full of connections can still open files.
+pub const DESCRIPTORS_RESERVED: usize = 8;
+
+const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_RESUME < OUTPUT_BYTES_PAUSE);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

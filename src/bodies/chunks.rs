@@ -1,0 +1,516 @@
+//! Chunks of mapped memory, and the runs of pages in them.
+//!
+//! Every chunk is tiled by runs: those in use and, never side by side, free ones. A free run is in the
+//! list of its length; taking one is a look at the set of lengths, giving one back a look at its two
+//! neighbours. The list is a stack, so that memory used a moment ago is used again.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use slab::Slab;
+
+use super::OutOfMemory;
+use super::bits::{BITS, Bits};
+use super::list::{Link, List, Nodes};
+use super::memory::Mapping;
+use super::readers::Readers;
+use super::small::Span;
+
+/// One chunk. Large enough that a thousand of them, which an io_uring can have as registered buffers,
+/// are 2 GiB; small enough to be given back whole.
+pub const CHUNK_BYTES: usize = 2 * 1024 * 1024;
+/// The unit of runs. Memory goes back to the kernel in its own pages, which may be larger.
+pub const PAGE_BYTES: usize = 4096;
+pub const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
+
+/// Empty chunks kept mapped.
+const SPARE_CHUNKS_MAX: usize = 4;
+/// Memory in free runs that is kept for reuse: this and an eighth of what is in use.
+const WARM_PAGES_MIN: usize = 16 * 1024 * 1024 / PAGE_BYTES;
+const WARM_PAGES_SHARE: usize = 8;
+
+/// One sweep: about this many pages given back, at 100 ns each, and this many chunks looked at.
+const SWEEP_PAGES: usize = 1024;
+const SWEEP_CHUNKS: usize = 256;
+
+const _: () = assert!(CHUNK_PAGES == BITS);
+const _: () = assert!(SPARE_CHUNKS_MAX * CHUNK_PAGES <= WARM_PAGES_MIN);
+
+/// A chunk's number and, in it, the number of a page or of a span. Bounds the arena to 16 TiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spot(pub u32);
+
+const SPOT_CHUNKS_MAX: usize = u32::MAX as usize / CHUNK_PAGES;
+
+impl Spot {
+    pub const fn new(chunk: usize, index: usize) -> Self {
+        debug_assert!(chunk < SPOT_CHUNKS_MAX && index < CHUNK_PAGES);
+        Self((chunk * CHUNK_PAGES + index) as u32)
+    }
+
+    pub const fn chunk(self) -> usize {
+        self.0 as usize / CHUNK_PAGES
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize % CHUNK_PAGES
+    }
+}
+
+/// What is known of a page. The module that takes a run writes what it needs to find into its pages;
+/// whoever gives it back leaves that to be cleared here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// Part of a run whose other pages say more.
+    Inner,
+    /// The first of a free run.
+    Free { pages: u16, link: Link },
+    /// The last of a free run of two pages or more.
+    FreeEnd { pages: u16 },
+    /// Part of a span for small bodies: each of its pages says so.
+    Span { index: u16 },
+    /// The first of a run that is one large body.
+    Large { pages: u16, readers: Readers },
+}
+
+/// A mapped chunk. What reading a body needs lies in the table, the rest behind a pointer: the table
+/// stays small enough (1.2 MB at 100 GB of bodies) to be moved when it grows.
+struct Chunk {
+    memory: Mapping,
+    meta: Box<Meta>,
+}
+
+struct Meta {
+    pages: [Page; CHUNK_PAGES],
+    spans: Slab<Span>,
+    /// Pages in use; and those that may have memory behind them: in use now or since the last discard.
+    used: Bits,
+    warm: Bits,
+    /// Someone has given its address to the kernel: it keeps its memory, used or not.
+    held: bool,
+}
+
+impl Meta {
+    /// Pages with memory that nobody uses.
+    fn idle(&self) -> Bits {
+        self.warm.without(&self.used)
+    }
+
+    fn idle_pages(&self) -> usize {
+        self.idle().len()
+    }
+}
+
+/// All chunks. Their numbers and addresses stay the same while they are mapped; numbers are used again,
+/// the lowest first.
+pub struct Chunks {
+    table: Table,
+    vacant: BinaryHeap<Reverse<u32>>,
+    /// The free runs by length in pages, less one; and which of the lists have any.
+    runs: Box<[List; CHUNK_PAGES]>,
+    lengths: Bits,
+    mapped: usize,
+    used_pages: usize,
+    /// Empty chunks, and warm free pages: of those chunks that are not held.
+    empty: usize,
+    idle_pages: usize,
+    sweep_from: usize,
+}
+
+impl Chunks {
+    pub fn new() -> Self {
+        Self {
+            table: Table(Vec::new()),
+            vacant: BinaryHeap::new(),
+            runs: Box::new([List::EMPTY; CHUNK_PAGES]),
+            lengths: Bits::EMPTY,
+            mapped: 0,
+            used_pages: 0,
+            empty: 0,
+            idle_pages: 0,
+            sweep_from: 0,
+        }
+    }
+
+    /// Takes a run of 1 to 512 pages, from the shortest free run that has them. Their contents are
+    /// whatever they were, their [`Page`]s are `Inner`.
+    pub fn take_run(&mut self, pages: usize) -> Result<Spot, OutOfMemory> {
+        let first = match self.lengths.first_from(pages - 1) {
+            Some(length) => Spot(self.runs[length].head().expect("the list of a length in the set")),
+            None => self.map_chunk()?,
+        };
+        let found = self.unlink_run(first);
+        let (chunk, start) = (first.chunk(), first.index());
+        if found > pages {
+            self.link_run(Spot::new(chunk, start + pages), found - pages);
+        }
+        let meta = self.table.meta_mut(chunk);
+        if !meta.held {
+            self.idle_pages -= meta.warm.count(start..start + pages);
+            self.empty -= usize::from(meta.used.is_empty());
+        }
+        meta.used.insert_range(start..start + pages);
+        meta.warm.insert_range(start..start + pages);
+        self.used_pages += pages;
+        Ok(first)
+    }
+
+    /// Takes back a run as it was handed out.
+    pub fn give_run(&mut self, first: Spot, pages: usize) {
+        let (chunk, mut start, mut end) = (first.chunk(), first.index(), first.index() + pages);
+        let meta = self.table.meta_mut(chunk);
+        meta.pages[start..end].fill(Page::Inner);
+        debug_assert_eq!(meta.used.count(start..end), pages);
+        meta.used.remove_range(start..end);
+        if !meta.held {
+            self.idle_pages += pages;
+            self.empty += usize::from(meta.used.is_empty());
+        }
+        self.used_pages -= pages;
+
+        let before = match start.checked_sub(1).map(|last| meta.pages[last]) {
+            Some(Page::FreeEnd { pages } | Page::Free { pages, .. }) => pages as usize,
+            _ => 0,
+        };
+        let after = match meta.pages.get(end) {
+            Some(&Page::Free { pages, .. }) => pages as usize,
+            _ => 0,
+        };
+        if before > 0 {
+            start -= before;
+            self.unlink_run(Spot::new(chunk, start));
+        }
+        if after > 0 {
+            self.unlink_run(Spot::new(chunk, end));
+            end += after;
+        }
+        self.link_run(Spot::new(chunk, start), end - start);
+    }
+
+    /// Gives back some 4 MiB of what is kept beyond need, and says whether there is more.
+    pub fn sweep(&mut self) -> bool {
+        let mut pages = 0;
+        for _ in 0..self.table.0.len().min(SWEEP_CHUNKS) {
+            if !self.is_excessive() || pages >= SWEEP_PAGES {
+                break;
+            }
+            self.sweep_from = (self.sweep_from + 1) % self.table.0.len();
+            let chunk = self.sweep_from;
+            match &self.table.0[chunk] {
+                Some(Chunk { meta, .. }) if !meta.held => {
+                    pages += meta.idle_pages();
+                    if !meta.used.is_empty() || self.empty <= SPARE_CHUNKS_MAX {
+                        self.discard_idle(chunk);
+                    } else if !self.unmap_chunk(chunk) {
+                        // The kernel could not; asking again at once would not help.
+                        return false;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.is_excessive()
+    }
+
+    /// Whether more chunks are mapped than stay mapped when all bodies are gone.
+    pub fn is_beyond_spare(&self) -> bool {
+        self.mapped > SPARE_CHUNKS_MAX
+    }
+
+    /// Keeps a chunk and all of its memory, used or not, until [`Chunks::release`].
+    pub fn hold(&mut self, chunk: usize) {
+        let meta = self.table.meta_mut(chunk);
+        assert!(!meta.held, "chunk {chunk} is held once");
+        meta.held = true;
+        self.idle_pages -= meta.idle_pages();
+        self.empty -= usize::from(meta.used.is_empty());
+    }
+
+    /// Ends [`Chunks::hold`].
+    pub fn release(&mut self, chunk: usize) {
+        let meta = self.table.meta_mut(chunk);
+        assert!(meta.held, "chunk {chunk} is held");
+        meta.held = false;
+        // The kernel has put memory behind every page to pin it.
+        meta.warm.insert_range(0..CHUNK_PAGES);
+        self.idle_pages += meta.idle_pages();
+        self.empty += usize::from(meta.used.is_empty());
+    }
+
+    pub fn page(&self, at: Spot) -> &Page {
+        &self.table.meta(at.chunk()).pages[at.index()]
+    }
+
+    pub fn page_mut(&mut self, at: Spot) -> &mut Page {
+        &mut self.table.meta_mut(at.chunk()).pages[at.index()]
+    }
+
+    /// Keeps a span with its chunk, and marks the span's pages with where.
+    pub fn add_span(&mut self, first: Spot, pages: usize, span: Span) -> Spot {
+        let meta = self.table.meta_mut(first.chunk());
+        let index = meta.spans.insert(span);
+        meta.pages[first.index()..first.index() + pages].fill(Page::Span { index: index as u16 });
+        Spot::new(first.chunk(), index)
+    }
+
+    /// Forgets a span; its pages are still to be given back.
+    pub fn remove_span(&mut self, key: Spot) -> Span {
+        self.table.meta_mut(key.chunk()).spans.remove(key.index())
+    }
+
+    pub fn span(&self, key: Spot) -> &Span {
+        &self.table.meta(key.chunk()).spans[key.index()]
+    }
+
+    pub fn span_mut(&mut self, key: Spot) -> &mut Span {
+        &mut self.table.meta_mut(key.chunk()).spans[key.index()]
+    }
+
+    /// The spans, to keep them in lists.
+    pub fn span_nodes(&mut self) -> &mut impl Nodes {
+        &mut self.table
+    }
+
+    pub fn memory(&self, chunk: usize) -> &Mapping {
+        &self.table.get(chunk).memory
+    }
+
+    pub fn memory_mut(&mut self, chunk: usize) -> &mut Mapping {
+        &mut self.table.get_mut(chunk).memory
+    }
+
+    /// The mapped chunks by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Mapping)> {
+        self.table.0.iter().zip(0..).filter_map(|(chunk, number)| Some((number, &chunk.as_ref()?.memory)))
+    }
+
+    /// The spans of one chunk.
+    pub fn spans(&self, chunk: u32) -> impl Iterator<Item = (Spot, &Span)> {
+        let chunk = chunk as usize;
+        self.table.meta(chunk).spans.iter().map(move |(index, span)| (Spot::new(chunk, index), span))
+    }
+
+    pub fn mapped_bytes(&self) -> usize {
+        self.mapped * CHUNK_BYTES
+    }
+
+    /// Pages that may have memory behind them.
+    #[cfg(test)]
+    pub fn warm_pages(&self) -> usize {
+        self.table.0.iter().flatten().map(|chunk| chunk.meta.warm.len()).sum()
+    }
+
+    /// Recomputes everything. Costs O(pages).
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        let (mut mapped, mut used_pages, mut empty, mut idle_pages) = (0, 0, 0, 0);
+        let mut free_runs = vec![0; CHUNK_PAGES + 1];
+        for (number, chunk) in self.table.0.iter().enumerate() {
+            let Some(Chunk { memory, meta }) = chunk else {
+                assert!(self.vacant.iter().any(|vacant| vacant.0 as usize == number));
+                continue;
+            };
+            assert_eq!(memory.len(), CHUNK_BYTES);
+            let used = check_tiling(meta, &mut free_runs);
+            mapped += 1;
+            used_pages += used;
+            if !meta.held {
+                empty += usize::from(used == 0);
+                idle_pages += meta.idle_pages();
+            }
+        }
+        assert_eq!(mapped + self.vacant.len(), self.table.0.len());
+        assert_eq!(
+            (mapped, used_pages, empty, idle_pages),
+            (self.mapped, self.used_pages, self.empty, self.idle_pages)
+        );
+        for pages in 1..=CHUNK_PAGES {
+            let listed = self.runs[pages - 1].keys(|key| match self.page(Spot(key)) {
+                &Page::Free { pages: length, link } if length as usize == pages => link,
+                page => panic!("{page:?} is listed as the first of {pages} free"),
+            });
+            assert_eq!(listed.count(), free_runs[pages], "runs of {pages} free pages");
+            assert_eq!(self.lengths.contains(pages - 1), free_runs[pages] > 0);
+        }
+    }
+
+    /// Checks the runs that are one large body, and returns how many there are and their pages.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check_runs(&self) -> (usize, usize) {
+        let (mut runs, mut run_pages) = (0, 0);
+        for Chunk { meta, .. } in self.table.0.iter().flatten() {
+            for (start, page) in meta.pages.iter().enumerate() {
+                let &Page::Large { pages, readers } = page else { continue };
+                readers.check();
+                let end = start + pages as usize;
+                assert!(meta.pages[start + 1..end].iter().all(|&page| page == Page::Inner));
+                runs += 1;
+                run_pages += pages as usize;
+            }
+        }
+        (runs, run_pages)
+    }
+
+    fn is_excessive(&self) -> bool {
+        self.empty > SPARE_CHUNKS_MAX || self.idle_pages > WARM_PAGES_MIN + self.used_pages / WARM_PAGES_SHARE
+    }
+
+    /// A new chunk: one free run, already listed.
+    fn map_chunk(&mut self) -> Result<Spot, OutOfMemory> {
+        let chunk = self.vacant.peek().map_or(self.table.0.len(), |vacant| vacant.0 as usize);
+        if chunk >= SPOT_CHUNKS_MAX {
+            return Err(OutOfMemory);
+        }
+        let memory = Mapping::new(CHUNK_BYTES)?;
+        let meta = Box::new(Meta {
+            pages: [Page::Inner; CHUNK_PAGES],
+            spans: Slab::new(),
+            used: Bits::EMPTY,
+            warm: Bits::EMPTY,
+            held: false,
+        });
+        if self.vacant.pop().is_none() {
+            self.table.0.push(None);
+        }
+        self.table.0[chunk] = Some(Chunk { memory, meta });
+        self.mapped += 1;
+        self.empty += 1;
+        let first = Spot::new(chunk, 0);
+        self.link_run(first, CHUNK_PAGES);
+        Ok(first)
+    }
+
+    /// Unmaps an empty chunk; false if the kernel cannot.
+    fn unmap_chunk(&mut self, chunk: usize) -> bool {
+        let first = Spot::new(chunk, 0);
+        self.unlink_run(first);
+        let Chunk { memory, meta } = self.table.0[chunk].take().expect("the chunk is mapped");
+        match memory.unmap() {
+            Ok(()) => {
+                debug_assert!(meta.used.is_empty() && meta.spans.is_empty() && !meta.held);
+                self.idle_pages -= meta.idle_pages();
+                self.empty -= 1;
+                self.mapped -= 1;
+                self.vacant.push(Reverse(chunk as u32));
+                true
+            }
+            Err(memory) => {
+                self.table.0[chunk] = Some(Chunk { memory, meta });
+                self.link_run(first, CHUNK_PAGES);
+                false
+            }
+        }
+    }
+
+    /// Gives the memory of a chunk's free runs back.
+    fn discard_idle(&mut self, chunk: usize) {
+        let Chunk { memory, meta } = self.table.get_mut(chunk);
+        self.idle_pages -= meta.idle_pages();
+        let idle = meta.idle();
+        let mut from = 0;
+        while let Some(range) = idle.range_from(from) {
+            memory.discard(range.start * PAGE_BYTES..range.end * PAGE_BYTES);
+            from = range.end;
+        }
+        meta.warm = meta.used;
+    }
+
+    /// Lists a free run.
+    fn link_run(&mut self, first: Spot, pages: usize) {
+        let meta = self.table.meta_mut(first.chunk());
+        let start = first.index();
+        meta.pages[start + pages - 1] = Page::FreeEnd { pages: pages as u16 };
+        meta.pages[start] = Page::Free { pages: pages as u16, link: Link::LOOSE };
+        self.runs[pages - 1].push(&mut FreeRuns(&mut self.table), first.0);
+        self.lengths.insert(pages - 1);
+    }
+
+    /// Takes a free run out of its list and returns its length in pages.
+    fn unlink_run(&mut self, first: Spot) -> usize {
+        let &Page::Free { pages, .. } = self.page(first) else { panic!("{first:?} begins a free run") };
+        let pages = pages as usize;
+        let list = &mut self.runs[pages - 1];
+        list.remove(&mut FreeRuns(&mut self.table), first.0);
+        if list.is_empty() {
+            self.lengths.remove(pages - 1);
+        }
+        let meta = self.table.meta_mut(first.chunk());
+        meta.pages[first.index()] = Page::Inner;
+        meta.pages[first.index() + pages - 1] = Page::Inner;
+        pages
+    }
+}
+
+/// The chunks by number, apart from the lists through them.
+struct Table(Vec<Option<Chunk>>);
+
+impl Table {
+    fn get(&self, chunk: usize) -> &Chunk {
+        self.0[chunk].as_ref().expect("the chunk is mapped")
+    }
+
+    fn get_mut(&mut self, chunk: usize) -> &mut Chunk {
+        self.0[chunk].as_mut().expect("the chunk is mapped")
+    }
+
+    fn meta(&self, chunk: usize) -> &Meta {
+        &self.get(chunk).meta
+    }
+
+    fn meta_mut(&mut self, chunk: usize) -> &mut Meta {
+        &mut self.get_mut(chunk).meta
+    }
+}
+
+/// The spans as nodes.
+impl Nodes for Table {
+    fn link(&mut self, key: u32) -> &mut Link {
+        let key = Spot(key);
+        &mut self.meta_mut(key.chunk()).spans[key.index()].link
+    }
+}
+
+/// The free runs as nodes, each by its first page.
+struct FreeRuns<'a>(&'a mut Table);
+
+impl Nodes for FreeRuns<'_> {
+    fn link(&mut self, key: u32) -> &mut Link {
+        let key = Spot(key);
+        match &mut self.0.meta_mut(key.chunk()).pages[key.index()] {
+            Page::Free { link, .. } => link,
+            page => panic!("{key:?} is {page:?}, not the first of a free run"),
+        }
+    }
+}
+
+/// Checks one chunk, counts its free runs by length, and returns its used pages.
+fn check_tiling(meta: &Meta, free_runs: &mut [usize]) -> usize {
+    let mut used = 0;
+    let mut start = 0;
+    let mut after_free = false;
+    while start < CHUNK_PAGES {
+        if let Page::Free { pages, .. } = meta.pages[start] {
+            let pages = pages as usize;
+            assert!(!after_free, "free runs side by side at page {start}");
+            assert_eq!(meta.used.count(start..start + pages), 0);
+            if pages > 1 {
+                assert_eq!(meta.pages[start + pages - 1], Page::FreeEnd { pages: pages as u16 });
+                assert!(meta.pages[start + 1..start + pages - 1].iter().all(|&page| page == Page::Inner));
+            }
+            free_runs[pages] += 1;
+            start += pages;
+            after_free = true;
+        } else {
+            assert!(!matches!(meta.pages[start], Page::FreeEnd { .. }));
+            assert!(meta.used.contains(start) && meta.warm.contains(start));
+            used += 1;
+            start += 1;
+            after_free = false;
+        }
+    }
+    used
+}

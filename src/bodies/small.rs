@@ -1,0 +1,223 @@
+//! Small bodies: slots of one size, many to a span.
+//!
+//! A class fills its fullest spans first, so that those with few bodies run empty and their pages go
+//! back. It keeps one empty span when it has no other room: a queue that is empty after each job does not
+//! make and break a span each time.
+
+use super::OutOfMemory;
+use super::bits::Bits;
+use super::chunks::{Chunks, PAGE_BYTES, Page, Spot};
+use super::classes::{CLASSES, Class};
+use super::list::{Link, List};
+
+/// How full a span is: 0 empty, 1 to 4 by quarters, 5 full.
+type Fill = usize;
+const EMPTY: Fill = 0;
+const FULL: Fill = 5;
+
+/// The fewest slots in use with which a span has a fill, by its number of slots.
+const fn fill_from(fill: Fill, slots: usize) -> usize {
+    match fill {
+        EMPTY => 0,
+        1 => 1,
+        FULL => slots,
+        quarter => slots * (quarter - 1) / 4,
+    }
+}
+
+/// A span: pages cut into slots of one size. Slots are used from the lowest, so pages that no body has
+/// needed yet stay untouched.
+pub struct Span {
+    pub link: Link,
+    free: Bits,
+    first_page: u16,
+    used: u16,
+    /// `used` lies in this range as long as the fill is right.
+    fill_low: u16,
+    fill_high: u16,
+    class: Class,
+    fill: u8,
+}
+
+impl Span {
+    fn new(class: Class, first_page: usize) -> Self {
+        let mut free = Bits::EMPTY;
+        free.insert_range(0..class.span_slots());
+        let mut span = Self {
+            link: Link::LOOSE,
+            free,
+            first_page: first_page as u16,
+            used: 0,
+            fill_low: 0,
+            fill_high: 0,
+            class,
+            fill: 0,
+        };
+        span.set_fill();
+        span
+    }
+
+    fn set_fill(&mut self) {
+        let (slots, used) = (self.class.span_slots(), self.used as usize);
+        let fill = (EMPTY..=FULL).rev().find(|&fill| fill_from(fill, slots) <= used).expect("0 is least");
+        self.fill = fill as u8;
+        self.fill_low = fill_from(fill, slots) as u16;
+        self.fill_high = if fill == FULL { used + 1 } else { fill_from(fill + 1, slots) } as u16;
+    }
+}
+
+/// The spans of each class that have room.
+pub struct Small {
+    classes: Box<[Roomy; CLASSES]>,
+}
+
+#[derive(Clone, Copy)]
+struct Roomy {
+    by_fill: [List; FULL],
+    /// A bit for each list that is not empty.
+    fills: u8,
+}
+
+impl Roomy {
+    const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0 };
+
+    fn fullest(&self) -> Option<Spot> {
+        let fill = self.fills.checked_ilog2()?;
+        self.by_fill[fill as usize].head().map(Spot)
+    }
+
+    fn empty(&self) -> Option<Spot> {
+        self.by_fill[EMPTY].head().map(Spot)
+    }
+
+    fn insert(&mut self, chunks: &mut Chunks, key: Spot, fill: Fill) {
+        if fill != FULL {
+            self.by_fill[fill].push(chunks.span_nodes(), key.0);
+            self.fills |= 1 << fill;
+        }
+    }
+
+    fn remove(&mut self, chunks: &mut Chunks, key: Spot, fill: Fill) {
+        if fill != FULL {
+            let list = &mut self.by_fill[fill];
+            list.remove(chunks.span_nodes(), key.0);
+            if list.is_empty() {
+                self.fills &= !(1 << fill);
+            }
+        }
+    }
+}
+
+impl Small {
+    pub fn new() -> Self {
+        Self { classes: Box::new([Roomy::NONE; CLASSES]) }
+    }
+
+    /// A slot for `bytes` bytes: its chunk, and where in it.
+    pub fn allocate(&mut self, chunks: &mut Chunks, bytes: usize) -> Result<(usize, usize), OutOfMemory> {
+        let class = Class::of(bytes);
+        let roomy = &mut self.classes[class.index()];
+        let key = match roomy.fullest() {
+            Some(key) => key,
+            None => new_span(roomy, chunks, class)?,
+        };
+        let span = chunks.span_mut(key);
+        let slot = span.free.first().expect("a listed span has room");
+        span.free.remove(slot);
+        span.used += 1;
+        let offset = span.first_page as usize * PAGE_BYTES + slot * class.slot_bytes();
+        if span.used == span.fill_high {
+            let before = span.fill as Fill;
+            span.set_fill();
+            let after = span.fill as Fill;
+            roomy.remove(chunks, key, before);
+            roomy.insert(chunks, key, after);
+        }
+        Ok((key.chunk(), offset))
+    }
+
+    /// Takes a slot back.
+    pub fn free(&mut self, chunks: &mut Chunks, chunk: usize, offset: usize, bytes: usize) {
+        let class = Class::of(bytes);
+        let &Page::Span { index } = chunks.page(Spot::new(chunk, offset / PAGE_BYTES)) else {
+            panic!("a small body lies in a span")
+        };
+        let key = Spot::new(chunk, index as usize);
+        let span = chunks.span_mut(key);
+        assert_eq!(span.class, class, "a slot keeps its class");
+        let slot = (offset - span.first_page as usize * PAGE_BYTES) / class.slot_bytes();
+        assert!(!span.free.contains(slot), "a slot is freed once");
+        span.free.insert(slot);
+        span.used -= 1;
+        if span.used < span.fill_low {
+            let before = span.fill as Fill;
+            span.set_fill();
+            let after = span.fill as Fill;
+            let roomy = &mut self.classes[class.index()];
+            roomy.remove(chunks, key, before);
+            if after == EMPTY && roomy.fullest().is_some() {
+                give_span(chunks, key);
+            } else {
+                roomy.insert(chunks, key, after);
+            }
+        }
+    }
+
+    /// Gives back the empty span that each class may keep.
+    pub fn give_empty_spans(&mut self, chunks: &mut Chunks) {
+        for roomy in self.classes.iter_mut() {
+            if let Some(key) = roomy.empty() {
+                roomy.remove(chunks, key, EMPTY);
+                give_span(chunks, key);
+            }
+        }
+    }
+
+    /// Recomputes everything, and returns the slots in use and their bytes.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self, chunks: &Chunks) -> (usize, usize) {
+        let (mut slots, mut bytes) = (0, 0);
+        let mut by_class = [[0; FULL + 1]; CLASSES];
+        for (key, span) in chunks.iter().flat_map(|(chunk, _)| chunks.spans(chunk)) {
+            let class = span.class;
+            let used = class.span_slots() - span.free.len();
+            assert_eq!(span.free.count(class.span_slots()..super::bits::BITS), 0);
+            assert_eq!(used, span.used as usize);
+            assert!((span.fill_low..span.fill_high).contains(&span.used));
+            assert_eq!(span.fill_low as usize, fill_from(span.fill as Fill, class.span_slots()));
+            for page in span.first_page as usize..span.first_page as usize + class.span_pages() {
+                let page = Spot::new(key.chunk(), page);
+                assert_eq!(*chunks.page(page), Page::Span { index: key.index() as u16 });
+            }
+            by_class[class.index()][span.fill as Fill] += 1;
+            slots += used;
+            bytes += used * class.slot_bytes();
+        }
+        for (roomy, by_fill) in self.classes.iter().zip(by_class) {
+            assert!(by_fill[EMPTY] <= 1, "a class keeps one empty span");
+            for fill in EMPTY..FULL {
+                let listed = roomy.by_fill[fill].keys(|key| chunks.span(Spot(key)).link).count();
+                assert_eq!(listed, by_fill[fill]);
+                assert_eq!(roomy.fills >> fill & 1 == 1, listed > 0);
+            }
+        }
+        (slots, bytes)
+    }
+}
+
+#[cold]
+fn new_span(roomy: &mut Roomy, chunks: &mut Chunks, class: Class) -> Result<Spot, OutOfMemory> {
+    let first = chunks.take_run(class.span_pages())?;
+    let key = chunks.add_span(first, class.span_pages(), Span::new(class, first.index()));
+    roomy.insert(chunks, key, EMPTY);
+    Ok(key)
+}
+
+/// Forgets an empty span that is in no list.
+fn give_span(chunks: &mut Chunks, key: Spot) {
+    let span = chunks.remove_span(key);
+    debug_assert_eq!(span.used, 0);
+    chunks.give_run(Spot::new(key.chunk(), span.first_page as usize), span.class.span_pages());
+}

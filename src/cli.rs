@@ -1,0 +1,116 @@
+//! What can be typed: the reference's flags with long names and environment variables. Nothing is
+//! checked here; [`Config`](crate::config::Config) does that.
+
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Parser};
+
+/// The raw arguments.
+#[derive(Parser, Clone, Default, Debug)]
+#[command(
+    name = "beanring",
+    version,
+    about,
+    disable_version_flag = true,
+    args_override_self = true,
+    after_help = "Every option can be set by an environment variable too; the command line wins."
+)]
+#[allow(missing_docs)]
+pub struct Arguments {
+    /// Listen on this address, or on a UNIX socket as unix:PATH [default: 0.0.0.0]
+    #[arg(short, long, value_name = "ADDR", env = "BEANRING_LISTEN", hide_env = true)]
+    pub listen: Option<String>,
+
+    /// Listen on this TCP port [default: 11300]
+    #[arg(short, long, value_name = "PORT", env = "BEANRING_PORT", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub port: Option<String>,
+
+    /// Keep a log in this directory (not yet available)
+    #[arg(short = 'b', long, value_name = "DIR", env = "BEANRING_LOG_DIR", hide_env = true)]
+    pub log_dir: Option<PathBuf>,
+
+    /// With -b: sync the log at most this many milliseconds after a change, 0 before every answer
+    /// [default: 50]
+    #[arg(short = 'f', long, value_name = "MS", env = "BEANRING_SYNC_INTERVAL", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub sync_interval: Option<String>,
+
+    /// With -b: never sync the log
+    #[arg(short = 'F', long, env = "BEANRING_NO_SYNC", hide_env = true)]
+    #[arg(value_parser = FalseyValueParser::new(), overrides_with = "sync_interval")]
+    pub no_sync: bool,
+
+    /// With -b: size of a file of the log [default: 10485760]
+    #[arg(short = 's', long, value_name = "BYTES", env = "BEANRING_LOG_FILE_SIZE", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub log_file_size: Option<String>,
+
+    /// Become this user once the sockets are open
+    #[arg(short, long, value_name = "USER", env = "BEANRING_USER", hide_env = true)]
+    pub user: Option<String>,
+
+    /// Accept jobs up to this size, at most 1073741824 [default: 65535]
+    #[arg(short = 'z', long, value_name = "BYTES", env = "BEANRING_MAX_JOB_SIZE", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub max_job_size: Option<String>,
+
+    /// Log connections; twice: commands too
+    #[arg(short = 'V', long, action = ArgAction::Count, env = "BEANRING_VERBOSE", hide_env = true)]
+    pub verbose: u8,
+
+    #[arg(short = 'c', hide = true)]
+    pub compact: bool,
+
+    #[arg(short = 'n', hide = true)]
+    pub no_compact: bool,
+
+    /// Print the name and the version
+    #[arg(short = 'v', long, action = ArgAction::Version)]
+    version: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(["beanring"].into_iter().chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_glued_or_apart() {
+        for line in ["-p11301 -z9 -VV", "-p 11301 -z 9 -V -V", "--port=11301 --max-job-size 9 -VV"] {
+            let arguments = parse(line).unwrap();
+            assert_eq!(arguments.port.as_deref(), Some("11301"), "{line}");
+            assert_eq!(arguments.max_job_size.as_deref(), Some("9"), "{line}");
+            assert_eq!(arguments.verbose, 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_counts() {
+        assert_eq!(parse("-p 1 -p 2").unwrap().port.as_deref(), Some("2"));
+        let arguments = parse("-f 5 -F").unwrap();
+        assert!(arguments.no_sync && arguments.sync_interval.is_none());
+    }
+
+    #[test]
+    fn help_version_and_nonsense() {
+        let kind = |line| parse(line).unwrap_err().kind();
+        assert_eq!(kind("-h"), ErrorKind::DisplayHelp);
+        assert_eq!(kind("-v"), ErrorKind::DisplayVersion);
+        assert_eq!(kind("-q"), ErrorKind::UnknownArgument);
+        assert_eq!(kind("extra"), ErrorKind::UnknownArgument);
+        assert_eq!(kind("-p"), ErrorKind::InvalidValue);
+    }
+}

@@ -1,0 +1,254 @@
+//! What was typed, checked.
+
+use std::fmt;
+use std::num::IntErrorKind;
+use std::path::PathBuf;
+
+use crate::cli::Arguments;
+use crate::io::socket::Address;
+use crate::limits::{JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT};
+
+/// A configuration that can be used as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Where to listen, if that was said.
+    pub listen: Option<Address>,
+    /// Who to become, if that was said.
+    pub user: Option<String>,
+    /// The largest job body.
+    pub job_bytes_max: u32,
+    /// The size of a file of the log.
+    pub log_file_bytes: u64,
+    /// What to log.
+    pub verbosity: Verbosity,
+    /// What to say about the arguments once there is a log to say it in.
+    pub warnings: Vec<Warning>,
+}
+
+/// How much to log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verbosity {
+    /// Only what an operator should know of.
+    Warnings,
+    /// Connections too.
+    Connections,
+    /// Commands too.
+    Commands,
+}
+
+/// Something odd about the arguments that does not keep the server from starting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Warning {
+    /// `-z` was above the largest size possible.
+    JobBytesClamped,
+    /// A flag of older servers was given.
+    Obsolete {
+        /// Which.
+        flag: &'static str,
+    },
+}
+
+/// Why the arguments cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// A number is none, or out of its range.
+    Number {
+        /// Which option.
+        flag: &'static str,
+        /// What was typed.
+        given: String,
+        /// The largest value allowed; the smallest is 0.
+        max: u64,
+    },
+    /// The address to listen on is empty.
+    NoAddress,
+    /// `-b` was given.
+    NoLog,
+}
+
+impl Config {
+    /// Checks what was typed.
+    pub fn check(arguments: Arguments) -> Result<Self, ConfigError> {
+        let mut warnings = Vec::new();
+        for (flag, given) in [("-c", arguments.compact), ("-n", arguments.no_compact)] {
+            if given {
+                warnings.push(Warning::Obsolete { flag });
+            }
+        }
+        let log_file_bytes = log_file_bytes(&arguments)?;
+        let job_bytes_max = match arguments.max_job_size {
+            None => JOB_BYTES_DEFAULT,
+            Some(given) => job_bytes(given, &mut warnings)?,
+        };
+        Ok(Self {
+            listen: address(arguments.listen, arguments.port)?,
+            user: arguments.user,
+            job_bytes_max,
+            log_file_bytes,
+            verbosity: match arguments.verbose {
+                0 => Verbosity::Warnings,
+                1 => Verbosity::Connections,
+                2.. => Verbosity::Commands,
+            },
+            warnings,
+        })
+    }
+}
+
+fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Address>, ConfigError> {
+    if listen.is_none() && port.is_none() {
+        return Ok(None);
+    }
+    let Address::Tcp { host: default_host, port: default_port } = Address::default() else {
+        unreachable!("the default is a port")
+    };
+    let port = match port {
+        None => default_port,
+        Some(given) => number("-p/--port", given, u16::MAX.into())? as u16,
+    };
+    let host = listen.unwrap_or(default_host);
+    if let Some(path) = host.strip_prefix("unix:") {
+        return if path.is_empty() {
+            Err(ConfigError::NoAddress)
+        } else {
+            Ok(Some(Address::Unix(PathBuf::from(path))))
+        };
+    }
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
+    if host.is_empty() {
+        return Err(ConfigError::NoAddress);
+    }
+    Ok(Some(Address::Tcp { host: host.to_owned(), port }))
+}
+
+/// Nothing of this has a use before there is a log, but what is wrong now was wrong all along.
+fn log_file_bytes(arguments: &Arguments) -> Result<u64, ConfigError> {
+    if arguments.log_dir.is_some() {
+        return Err(ConfigError::NoLog);
+    }
+    if let Some(given) = arguments.sync_interval.clone() {
+        number("-f/--sync-interval", given, u32::MAX.into())?;
+    }
+    match arguments.log_file_size.clone() {
+        Some(given) => number("-s/--log-file-size", given, u64::MAX),
+        None => Ok(LOG_FILE_BYTES_DEFAULT),
+    }
+}
+
+fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigError> {
+    let clamped = match given.parse::<u32>() {
+        Ok(bytes) if bytes <= JOB_BYTES_MAX => return Ok(bytes),
+        Ok(_) => true,
+        Err(error) => *error.kind() == IntErrorKind::PosOverflow,
+    };
+    if !clamped {
+        return Err(ConfigError::Number { flag: "-z/--max-job-size", given, max: JOB_BYTES_MAX.into() });
+    }
+    warnings.push(Warning::JobBytesClamped);
+    Ok(JOB_BYTES_MAX)
+}
+
+fn number(flag: &'static str, given: String, max: u64) -> Result<u64, ConfigError> {
+    match given.parse() {
+        Ok(number) if number <= max => Ok(number),
+        _ => Err(ConfigError::Number { flag, given, max }),
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::JobBytesClamped => write!(f, "-z: the maximum job size is set to {JOB_BYTES_MAX}"),
+            Self::Obsolete { flag } => write!(f, "{flag} has no meaning any more and is ignored"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { flag, given, max } => {
+                write!(f, "{flag} {given:?}: must be a number from 0 to {max}")
+            }
+            Self::NoAddress => write!(f, "-l/--listen: must be an address, a host name or unix:PATH"),
+            Self::NoLog => write!(f, "-b/--log-dir: this version keeps jobs in memory only and has no log"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn check(line: &str) -> Result<Config, ConfigError> {
+        Config::check(Arguments::parse_from(["beanring"].into_iter().chain(line.split_whitespace())))
+    }
+
+    fn tcp(host: &str, port: u16) -> Option<Address> {
+        Some(Address::Tcp { host: host.to_owned(), port })
+    }
+
+    #[test]
+    fn addresses() {
+        for (line, expected) in [
+            ("", None),
+            ("-p 1", tcp("0.0.0.0", 1)),
+            ("-p 65535", tcp("0.0.0.0", 65_535)),
+            ("-l ::1", tcp("::1", 11300)),
+            ("-l [::1] -p 0", tcp("::1", 0)),
+            ("-l localhost", tcp("localhost", 11300)),
+            ("-l unix:/a/b -p 7", Some(Address::Unix("/a/b".into()))),
+        ] {
+            assert_eq!(check(line).unwrap().listen, expected, "{line}");
+        }
+        for line in ["-l unix:", "-l []"] {
+            assert_eq!(check(line), Err(ConfigError::NoAddress), "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_name_their_flag_and_its_range() {
+        for (line, message) in [
+            ("-p 65536", "-p/--port \"65536\": must be a number from 0 to 65535"),
+            ("-p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
+            ("-p http", "-p/--port \"http\": must be a number from 0 to 65535"),
+            ("-z x", "-z/--max-job-size \"x\": must be a number from 0 to 1073741824"),
+            ("-z -1", "-z/--max-job-size \"-1\": must be a number from 0 to 1073741824"),
+            ("-f 1s", "-f/--sync-interval \"1s\": must be a number from 0 to 4294967295"),
+            ("-s big", "-s/--log-file-size \"big\": must be a number from 0 to 18446744073709551615"),
+        ] {
+            assert_eq!(check(line).unwrap_err().to_string(), message, "{line}");
+        }
+    }
+
+    #[test]
+    fn job_sizes_at_each_boundary() {
+        for (line, bytes, warnings) in [
+            ("", 65_535, 0),
+            ("-z 0", 0, 0),
+            ("-z 1073741824", JOB_BYTES_MAX, 0),
+            ("-z 1073741825", JOB_BYTES_MAX, 1),
+            ("-z 99999999999999999999999", JOB_BYTES_MAX, 1),
+        ] {
+            let config = check(line).unwrap();
+            assert_eq!((config.job_bytes_max, config.warnings.len()), (bytes, warnings), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_of_the_log() {
+        assert_eq!(check("-b /tmp"), Err(ConfigError::NoLog));
+        assert_eq!(check("-f 0 -s 10485760"), check(""));
+        assert_eq!(check("-F"), check(""));
+    }
+
+    #[test]
+    fn obsolete_flags_warn() {
+        let obsolete = |flag| Warning::Obsolete { flag };
+        assert_eq!(check("-c -n").unwrap().warnings, [obsolete("-c"), obsolete("-n")]);
+    }
+}

@@ -1,0 +1,486 @@
+//! The driver for every Linux: readiness by epoll(7), level-triggered.
+//!
+//! A turn takes a batch of events, serves each connection in it with at most one receive and one send,
+//! gives the server its own time, and waits. A send is tried at once; the kernel is asked to tell when a
+//! connection is writable only while one is blocked.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
+use nix::sys::uio::readv;
+use tracing::debug;
+
+use super::clock::Clock;
+use super::descriptors::{Admission, Reserve};
+use super::signal::{Signal, Signals};
+use super::socket::{AcceptError, Listener, peer_name};
+use super::table::Table;
+use super::{DriverError, Sources};
+use crate::ids::ConnId;
+use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
+use crate::server::{Effect, Event, Server};
+use crate::time::Time;
+
+/// What `stats` calls this driver.
+pub const NAME: &str = "epoll";
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(server: &mut Server, sources: Sources) -> Result<(), DriverError> {
+    let mut driver = Driver::new(server, sources).map_err(DriverError::Setup)?;
+    let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
+    let mut timeout = EpollTimeout::ZERO;
+    while !driver.stopping {
+        let count = driver.wait(&mut events, timeout).map_err(DriverError::Wait)?;
+        timeout = driver.turn(&events[..count])?;
+    }
+    Ok(())
+}
+
+struct Driver<'s> {
+    server: &'s mut Server,
+    epoll: Epoll,
+    clock: Clock,
+    /// Read once a turn.
+    now: Time,
+    listeners: Vec<Listener>,
+    admission: Admission,
+    signals: Signals,
+    connections: Table<Connection>,
+    /// Every receive goes here first, so that a connection without input holds no buffer.
+    received: Box<[u8]>,
+    /// Empty between sends; kept for its allocation.
+    slices: Vec<IoSlice<'static>>,
+    stopping: bool,
+    _reserve: Reserve,
+}
+
+impl<'s> Driver<'s> {
+    fn new(server: &'s mut Server, sources: Sources) -> nix::Result<Self> {
+        let Sources { listeners, signals, clock } = sources;
+        let driver = Self {
+            server,
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            clock,
+            now: clock.now(),
+            listeners,
+            admission: Admission::default(),
+            signals,
+            connections: Table::new(),
+            received: vec![0; RECEIVE_BYTES_MAX].into(),
+            slices: Vec::new(),
+            stopping: false,
+            _reserve: Reserve::take(),
+        };
+        driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
+        driver.watch_listeners()?;
+        Ok(driver)
+    }
+
+    fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
+        match self.epoll.wait(events, timeout) {
+            // No handler is installed, but a debugger or a SIGSTOP interrupts too.
+            Err(Errno::EINTR) => Ok(0),
+            result => result,
+        }
+    }
+
+    /// Serves a batch of events, and tells how long the next one may be waited for.
+    fn turn(&mut self, events: &[EpollEvent]) -> Result<EpollTimeout, DriverError> {
+        self.now = self.clock.now();
+        for event in events {
+            match Token::from_word(event.data()) {
+                Token::Connection(conn) => self.serve(conn, event.events()),
+                Token::Listener(index) => self.accept(index)?,
+                Token::Signals => self.read_signals()?,
+            }
+        }
+        let has_more = self.server.turn(self.now);
+        self.carry_out();
+        if self.admission.resume(self.now) {
+            self.watch_listeners().map_err(DriverError::Accept)?;
+        }
+        Ok(if has_more { EpollTimeout::ZERO } else { self.patience() })
+    }
+
+    /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.
+    fn patience(&self) -> EpollTimeout {
+        let deadlines = [self.server.next_deadline(), self.admission.deadline()];
+        let Some(first) = deadlines.into_iter().flatten().min() else { return EpollTimeout::NONE };
+        let ms = first.since(self.now).as_nanos().div_ceil(1_000_000);
+        EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::MAX)
+    }
+
+    fn read_signals(&mut self) -> Result<(), DriverError> {
+        while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
+            match signal {
+                Signal::Stop => self.stopping = true,
+                Signal::Drain => self.tell(Event::Drain),
+            }
+        }
+        self.carry_out();
+        Ok(())
+    }
+
+    fn accept(&mut self, index: usize) -> Result<(), DriverError> {
+        for _ in 0..ACCEPTS_MAX {
+            if self.admission.is_resting() {
+                break;
+            }
+            match self.listeners[index].accept().and_then(|fd| self.admit(fd)) {
+                Ok(()) | Err(AcceptError::Peer) => {}
+                Err(AcceptError::Empty) => break,
+                Err(AcceptError::Exhausted(errno)) => self.rest(errno).map_err(DriverError::Accept)?,
+                Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, fd: OwnedFd) -> Result<(), AcceptError> {
+        let conn = self.server.connect();
+        debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
+        self.connections
+            .insert(conn, Connection { fd, phase: Phase::Reading, is_blocked: false, armed: None });
+        let watched = self.watch(conn);
+        if watched.is_err() {
+            self.hang_up(conn);
+        }
+        self.carry_out();
+        // There is a limit to what one user may watch (epoll(7), max_user_watches).
+        watched.map_err(AcceptError::Exhausted)
+    }
+
+    /// Leaves new connections in the kernel's queue for a while. The listeners are taken out of the
+    /// loop, which would not wait while one of them is ready.
+    fn rest(&mut self, errno: Errno) -> nix::Result<()> {
+        self.admission.rest(self.now, errno);
+        self.listeners.iter().try_for_each(|listener| self.epoll.delete(listener))
+    }
+
+    fn watch_listeners(&self) -> nix::Result<()> {
+        self.listeners.iter().enumerate().try_for_each(|(index, listener)| {
+            self.epoll.add(listener, Token::Listener(index).event(EpollFlags::EPOLLIN))
+        })
+    }
+
+    /// One connection's readiness. Nothing is done for one that has been closed since it was reported.
+    fn serve(&mut self, conn: ConnId, ready: EpollFlags) {
+        const HANG_UP: EpollFlags = EpollFlags::EPOLLHUP.union(EpollFlags::EPOLLERR);
+
+        let phase = |driver: &mut Self| driver.connections.get_mut(conn).map(|connection| connection.phase);
+        if ready.contains(EpollFlags::EPOLLOUT) && phase(self).is_some() {
+            self.send(conn);
+            self.carry_out();
+        }
+        match phase(self) {
+            None | Some(Phase::Broken) => return,
+            // What came before a hang-up is still there; the receive tells when all has been read.
+            Some(Phase::Reading) if ready.intersects(HANG_UP | EpollFlags::EPOLLIN) => self.receive(conn),
+            Some(_) if ready.intersects(HANG_UP) => self.hang_up(conn),
+            Some(Phase::Paused) if ready.contains(EpollFlags::EPOLLRDHUP) => self.notice_end(conn),
+            Some(_) => return,
+        }
+        self.carry_out();
+    }
+
+    fn receive(&mut self, conn: ConnId) {
+        let fd = self.connection(conn).raw_fd();
+        let shared = &mut self.received[..];
+        let (room, result) = match self.server.direct(conn) {
+            None => (0, recv(fd, shared, MsgFlags::empty())),
+            Some(place) if place.len() > RECEIVE_DIRECT_BYTES_MAX => {
+                let place = &mut place[..RECEIVE_DIRECT_BYTES_MAX];
+                (place.len(), recv(fd, place, MsgFlags::empty()))
+            }
+            Some(place) => (place.len(), {
+                let fd = &self.connections.get_mut(conn).expect("it is being served").fd;
+                readv(fd, &mut [IoSliceMut::new(place), IoSliceMut::new(shared)])
+            }),
+        };
+        match result {
+            Ok(0) => self.end_input(conn),
+            Ok(bytes) => self.take_in(conn, bytes, room),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(_) => self.hang_up(conn),
+        }
+    }
+
+    /// Hands over `bytes` received bytes, of which the first `room` went to their place directly.
+    fn take_in(&mut self, conn: ConnId, bytes: usize, room: usize) {
+        let direct = bytes.min(room);
+        if direct > 0 {
+            self.tell(Event::ReceivedDirect { conn, bytes: direct });
+        }
+        if bytes > direct {
+            let bytes = &self.received[..bytes - direct];
+            self.server.handle(self.now, Event::Received { conn, bytes });
+        }
+    }
+
+    /// A paused connection's peer will send no more. Its input has ended only if nothing that it sent
+    /// before lies unread.
+    fn notice_end(&mut self, conn: ConnId) {
+        let fd = self.connection(conn).raw_fd();
+        match recv(fd, &mut [0], MsgFlags::MSG_PEEK) {
+            Ok(0) => self.end_input(conn),
+            Ok(_) => self.set_phase(conn, Phase::PausedBeforeEnd),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(_) => self.hang_up(conn),
+        }
+    }
+
+    fn end_input(&mut self, conn: ConnId) {
+        self.set_phase(conn, Phase::Ended);
+        self.tell(Event::InputEnded { conn });
+    }
+
+    fn hang_up(&mut self, conn: ConnId) {
+        self.set_phase(conn, Phase::Broken);
+        self.tell(Event::HungUp { conn });
+    }
+
+    /// Sends until there is nothing left, the kernel takes no more, or it is the others' turn.
+    fn send(&mut self, conn: ConnId) {
+        let connection = self.connection(conn);
+        if connection.phase == Phase::Broken {
+            return;
+        }
+        let fd = connection.raw_fd();
+        let mut sent = 0;
+        let is_blocked = loop {
+            match self.send_once(fd, conn) {
+                Ok(Progress::Nothing) => break false,
+                Ok(Progress::All(bytes)) => sent += bytes,
+                Ok(Progress::Part) | Err(Errno::EAGAIN) => break true,
+                Err(Errno::EINTR) => {}
+                Err(_) => return self.hang_up(conn),
+            }
+            if sent >= SEND_BYTES_MAX {
+                break true;
+            }
+        };
+        self.connection(conn).is_blocked = is_blocked;
+        self.arm(conn);
+    }
+
+    fn send_once(&mut self, fd: RawFd, conn: ConnId) -> nix::Result<Progress> {
+        let mut slices = recycle(std::mem::take(&mut self.slices));
+        self.server.outgoing(conn, &mut slices);
+        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+        let result = match &slices[..] {
+            [] => Ok(0),
+            [slice] => send(fd, slice, MsgFlags::MSG_NOSIGNAL),
+            slices => sendmsg::<()>(fd, slices, &[], MsgFlags::MSG_NOSIGNAL, None),
+        };
+        self.slices = recycle(slices);
+        let bytes = result?;
+        if offered == 0 {
+            return Ok(Progress::Nothing);
+        }
+        self.tell(Event::Sent { conn, bytes });
+        Ok(if bytes < offered { Progress::Part } else { Progress::All(bytes) })
+    }
+
+    /// Does what the server asks. What that leads to may make it ask for more.
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) => self.send(conn),
+                Effect::Pause(conn) => self.pause(conn),
+                Effect::Resume(conn) => self.resume(conn),
+                Effect::Close(conn) => self.close(conn),
+            }
+        }
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if self.connection(conn).phase == Phase::Reading {
+            self.set_phase(conn, Phase::Paused);
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if matches!(self.connection(conn).phase, Phase::Paused | Phase::PausedBeforeEnd) {
+            self.set_phase(conn, Phase::Reading);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        drop(self.connections.remove(conn));
+        debug!(conn = conn.slot, "closed");
+        self.admission.make_room(self.now);
+        self.tell(Event::Closed { conn });
+    }
+
+    fn set_phase(&mut self, conn: ConnId, phase: Phase) {
+        self.connection(conn).phase = phase;
+        self.arm(conn);
+    }
+
+    /// Changes what the kernel reports, if the connection's state asks for a change.
+    fn arm(&mut self, conn: ConnId) {
+        let connection = self.connection(conn);
+        if connection.armed != connection.interest() {
+            self.watch(conn).expect("changing what is watched needs no memory");
+        }
+    }
+
+    fn watch(&mut self, conn: ConnId) -> nix::Result<()> {
+        let connection = self.connections.get_mut(conn).expect("it is being served");
+        let event = |flags| Token::Connection(conn).event(flags);
+        let (before, wanted) = (connection.armed, connection.interest());
+        match (before, wanted) {
+            (None, None) => {}
+            (None, Some(flags)) => self.epoll.add(&connection.fd, event(flags))?,
+            (Some(_), Some(flags)) => self.epoll.modify(&connection.fd, &mut event(flags))?,
+            (Some(_), None) => self.epoll.delete(&connection.fd)?,
+        }
+        connection.armed = wanted;
+        Ok(())
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        self.server.handle(self.now, event);
+    }
+
+    /// The record of a connection that the server names: it does not name one that it has closed.
+    fn connection(&mut self, conn: ConnId) -> &mut Connection {
+        self.connections.get_mut(conn).expect("the server names only connections that are open")
+    }
+}
+
+/// What came of one send.
+enum Progress {
+    /// There was nothing to send.
+    Nothing,
+    /// The kernel took all that was offered.
+    All(usize),
+    /// It took a part, and will not take more now.
+    Part,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    phase: Phase,
+    /// The kernel took less than there is to send.
+    is_blocked: bool,
+    /// What the kernel is asked to report; None while it is not in the loop.
+    armed: Option<EpollFlags>,
+}
+
+/// How far a connection's input is.
+///
+/// ```text
+///            Pause               shut, bytes unread
+///  Reading --------> Paused ------------------------> PausedBeforeEnd
+///   |   ^              |  |                                  |
+///   |   +--- Resume ---+--|------------- Resume -------------+
+///   | end                 | shut, all read
+///   +-------> Ended <-----+             from each of them, on an error or a hang-up: Broken
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Received as it comes.
+    Reading,
+    /// Left in the kernel; only its end is watched for.
+    Paused,
+    /// Paused, and the end has been seen coming: no more to watch for until it is read again.
+    PausedBeforeEnd,
+    /// All read.
+    Ended,
+    /// Nothing can be sent or received. Out of the loop, which would report it for ever.
+    Broken,
+}
+
+impl Connection {
+    fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// What to ask the kernel for; hang-ups and errors it reports unasked.
+    fn interest(&self) -> Option<EpollFlags> {
+        let input = match self.phase {
+            Phase::Reading => EpollFlags::EPOLLIN,
+            Phase::Paused => EpollFlags::EPOLLRDHUP,
+            Phase::PausedBeforeEnd | Phase::Ended => EpollFlags::empty(),
+            Phase::Broken => return None,
+        };
+        Some(if self.is_blocked { input | EpollFlags::EPOLLOUT } else { input })
+    }
+}
+
+/// What an event is about, packed into the word that epoll hands back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token {
+    Connection(ConnId),
+    Listener(usize),
+    Signals,
+}
+
+impl Token {
+    /// No connection has this slot: there are not as many descriptors.
+    const RESERVED_SLOT: u32 = u32::MAX;
+    /// The generation under the reserved slot that stands for the signals, not for a listener.
+    const SIGNALS: u32 = u32::MAX;
+
+    const fn event(self, flags: EpollFlags) -> EpollEvent {
+        EpollEvent::new(flags, self.to_word())
+    }
+
+    const fn to_word(self) -> u64 {
+        let (slot, generation) = match self {
+            Self::Connection(conn) => return conn.to_u64(),
+            Self::Listener(index) => (Self::RESERVED_SLOT, index as u32),
+            Self::Signals => (Self::RESERVED_SLOT, Self::SIGNALS),
+        };
+        ConnId { slot, generation }.to_u64()
+    }
+
+    const fn from_word(word: u64) -> Self {
+        let conn = ConnId::from_u64(word);
+        match (conn.slot, conn.generation) {
+            (Self::RESERVED_SLOT, Self::SIGNALS) => Self::Signals,
+            (Self::RESERVED_SLOT, index) => Self::Listener(index as usize),
+            _ => Self::Connection(conn),
+        }
+    }
+}
+
+/// Empties the vector and frees it from the lifetime of what it held. It keeps its allocation: the
+/// standard library collects in place where the layouts agree.
+fn recycle<'a>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
+    slices.clear();
+    slices.into_iter().map(|_| unreachable!("it is empty")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_they_went() {
+        let last = ConnId { slot: u32::MAX - 1, generation: u32::MAX };
+        for token in [
+            Token::Connection(ConnId { slot: 0, generation: 0 }),
+            Token::Connection(last),
+            Token::Listener(0),
+            Token::Listener(7),
+            Token::Signals,
+        ] {
+            assert_eq!(Token::from_word(token.to_word()), token);
+        }
+    }
+
+    #[test]
+    fn a_recycled_vector_keeps_its_allocation() {
+        let text = String::from("text");
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
+        slices.push(IoSlice::new(text.as_bytes()));
+        let allocation = slices.as_ptr().addr();
+        let recycled: Vec<IoSlice<'static>> = recycle(slices);
+        assert_eq!((recycled.as_ptr().addr(), recycled.capacity()), (allocation, 64));
+    }
+}

@@ -1,0 +1,74 @@
+//! The machine and the process: what `stats` tells about them, and what is set once at start.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::sys::utsname::uname;
+
+use crate::server::{CpuUsage, HostFacts};
+
+/// What `stats` tells about the host.
+pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
+    let names = uname()?;
+    Ok(HostFacts {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        id: format!("{:016x}", random_word()?),
+        hostname: names.nodename().to_string_lossy().into_owned(),
+        os: names.version().to_string_lossy().into_owned(),
+        platform: names.machine().to_string_lossy().into_owned(),
+        driver,
+        cpu_usage,
+    })
+}
+
+/// The processor time that this process has used.
+pub fn cpu_usage() -> CpuUsage {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");
+    CpuUsage { user_us: microseconds(usage.user_time()), system_us: microseconds(usage.system_time()) }
+}
+
+/// Makes glibc return large blocks to the kernel when they are freed. Left alone it raises its
+/// threshold to the largest block it has seen freed, and a flood's memory would stay with the process.
+pub fn tune_allocator() {
+    #[cfg(target_env = "gnu")]
+    {
+        use nix::libc::{M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
+
+        const THRESHOLD_BYTES: i32 = 128 * 1024;
+        // SAFETY: mallopt takes two integers and locks the allocator's state itself.
+        #[allow(unsafe_code)]
+        unsafe {
+            mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES);
+            mallopt(M_TRIM_THRESHOLD, THRESHOLD_BYTES);
+        }
+    }
+}
+
+fn microseconds(time: TimeVal) -> u64 {
+    time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64
+}
+
+/// A word that nobody can foresee.
+pub fn random_word() -> nix::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`, before the call returns.
+    #[allow(unsafe_code)]
+    let result = unsafe { nix::libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    nix::errno::Errno::result(result)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_of_this_process() {
+        let facts = facts("epoll").unwrap();
+        assert_eq!(facts.pid, std::process::id());
+        assert_eq!(facts.id.len(), 16);
+        assert!(facts.id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_ne!(facts.id, super::facts("epoll").unwrap().id);
+        assert!(!facts.hostname.is_empty());
+    }
+}

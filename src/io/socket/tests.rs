@@ -1,0 +1,123 @@
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+
+use nix::sys::socket::getsockopt;
+
+use super::*;
+
+/// A directory of one test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("beanring-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp { host: host.to_owned(), port }
+}
+
+fn refusal(address: &Address) -> String {
+    Listener::bind(address).unwrap_err().to_string()
+}
+
+fn local_address(listener: &Listener) -> SocketAddr {
+    listener.local_name().parse().unwrap()
+}
+
+#[test]
+fn connections_inherit_the_options() {
+    for host in ["127.0.0.1", "::1"] {
+        let listener = Listener::bind(&tcp(host, 0)).unwrap();
+        assert_eq!(listener.accept().unwrap_err(), AcceptError::Empty);
+        let client = std::net::TcpStream::connect(local_address(&listener)).unwrap();
+        let fd = listener.accept().unwrap();
+        assert!(getsockopt(&fd, sockopt::TcpNoDelay).unwrap());
+        assert!(getsockopt(&fd, sockopt::KeepAlive).unwrap());
+        let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL).unwrap());
+        assert!(flags.contains(OFlag::O_NONBLOCK));
+        let flags = FdFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFD).unwrap());
+        assert!(flags.contains(FdFlag::FD_CLOEXEC));
+        assert_eq!(peer_name(&fd), client.local_addr().unwrap().to_string());
+    }
+}
+
+#[test]
+fn tcp_refusals() {
+    let taken = Listener::bind(&tcp("127.0.0.1", 0)).unwrap();
+    let port = local_address(&taken).port();
+    assert_eq!(refusal(&tcp("127.0.0.1", port)), format!("cannot listen on 127.0.0.1:{port}: it is in use"));
+    assert_eq!(
+        refusal(&tcp("192.0.2.1", 1)),
+        "cannot listen on 192.0.2.1:1: it is not an address of this machine"
+    );
+    assert_eq!(refusal(&tcp("no host", 1)), "cannot listen on no host:1: no such host");
+}
+
+#[test]
+fn a_socket_file_is_made_and_removed() {
+    let scratch = Scratch::new("made");
+    let listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+    let _client = UnixStream::connect(scratch.path()).unwrap();
+    listener.accept().unwrap();
+    drop(listener);
+    assert!(!scratch.path().exists());
+}
+
+#[test]
+fn a_stale_socket_file_is_replaced() {
+    let scratch = Scratch::new("stale");
+    drop(UnixListener::bind(scratch.path()).unwrap());
+    assert!(scratch.path().exists());
+    let _listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+    UnixStream::connect(scratch.path()).unwrap();
+}
+
+#[test]
+fn whatever_else_stands_there_stays() {
+    let scratch = Scratch::new("stays");
+    let path = scratch.path();
+    let address = Address::Unix(path.clone());
+    let refused = |reason| format!("cannot listen on unix:{}: {reason}", path.display());
+
+    fs::write(&path, "precious").unwrap();
+    assert_eq!(refusal(&address), refused("a file that is not a socket stands there"));
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+    fs::remove_file(&path).unwrap();
+
+    let live = UnixListener::bind(&path).unwrap();
+    assert_eq!(refusal(&address), refused("another server answers there"));
+    drop(live);
+    fs::remove_file(&path).unwrap();
+
+    let _datagram = UnixDatagram::bind(&path).unwrap();
+    assert_eq!(refusal(&address), refused("another server answers there"));
+}
+
+#[test]
+fn the_socket_file_of_a_successor_stays() {
+    let scratch = Scratch::new("successor");
+    let listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+    fs::remove_file(scratch.path()).unwrap();
+    let _successor = UnixListener::bind(scratch.path()).unwrap();
+    drop(listener);
+    assert!(scratch.path().exists());
+}
+
+#[test]
+fn a_path_that_is_too_long_is_refused() {
+    let path = PathBuf::from("/tmp").join("x".repeat(200));
+    assert!(refusal(&Address::Unix(path)).ends_with("File name too long"));
+}

@@ -1,0 +1,71 @@
+//! From a configuration to a running server, in the order that rights and descriptors demand.
+
+use std::error::Error;
+use std::io::{self, IsTerminal};
+
+use tracing::level_filters::LevelFilter;
+use tracing::{info, warn};
+
+use crate::config::{Config, Verbosity};
+use crate::io::clock::Clock;
+use crate::io::signal::Signals;
+use crate::io::socket::{Address, ListenError, Listener};
+use crate::io::user::User;
+use crate::io::{Sources, descriptors, epoll, host};
+use crate::server::{self, Server};
+
+/// Serves as `config` says, until told to stop.
+pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
+    // Before anything opens a descriptor.
+    let inherited = Listener::inherit()?;
+    log_to_stderr(config.verbosity);
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+    host::tune_allocator();
+    descriptors::raise_limit()?;
+    let user = config.user.as_deref().map(User::find).transpose()?;
+    let signals = Signals::block()?;
+    let listeners = listeners(inherited, config.listen)?;
+    if let Some(user) = user {
+        user.become_for_good()?;
+    }
+    let mut server = Server::new(server::Config {
+        max_job_bytes: config.job_bytes_max,
+        log_file_bytes: config.log_file_bytes,
+        seed: host::random_word()?,
+        host: host::facts(epoll::NAME)?,
+    });
+    epoll::run(&mut server, Sources { listeners, signals, clock: Clock::start() })?;
+    Ok(())
+}
+
+fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Listener>, ListenError> {
+    let listeners = if inherited.is_empty() {
+        vec![Listener::bind(&asked.unwrap_or_default())?]
+    } else {
+        if asked.is_some() {
+            warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
+        }
+        inherited
+    };
+    for listener in &listeners {
+        info!("listening on {}", listener.local_name());
+    }
+    Ok(listeners)
+}
+
+fn log_to_stderr(verbosity: Verbosity) {
+    tracing_subscriber::fmt()
+        .with_max_level(match verbosity {
+            Verbosity::Warnings => LevelFilter::WARN,
+            Verbosity::Connections => LevelFilter::DEBUG,
+            Verbosity::Commands => LevelFilter::TRACE,
+        })
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        // When stderr is gone, complaining about that to stderr does not help.
+        .log_internal_errors(false)
+        .with_writer(io::stderr)
+        .init();
+}

@@ -1,0 +1,196 @@
+//! Replies to bytes.
+
+use std::fmt;
+use std::io::Write;
+
+use crate::ids::JobId;
+use crate::protocol::parse::ParseError;
+use crate::tube_name::TubeName;
+
+/// A reply, or the first line of one that carries data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// `put` made this job.
+    Inserted(JobId),
+    /// `put` made this job, but there was no memory to queue it.
+    InsertedBuried(JobId),
+    /// `bury` did.
+    Buried,
+    /// The tube in use.
+    Using(TubeName<'a>),
+    /// A job, now reserved. Its body and a CR LF follow.
+    Reserved {
+        /// The job.
+        id: JobId,
+        /// The length of its body.
+        bytes: u32,
+    },
+    /// A job, looked at. Its body and a CR LF follow.
+    Found {
+        /// The job.
+        id: JobId,
+        /// The length of its body.
+        bytes: u32,
+    },
+    /// Data, which follows with a CR LF.
+    Ok {
+        /// The length of the data.
+        bytes: usize,
+    },
+    /// `delete` did.
+    Deleted,
+    /// `release` did.
+    Released,
+    /// `touch` did.
+    Touched,
+    /// `kick` moved so many jobs.
+    Kicked(u64),
+    /// `kick-job` did.
+    KickedJob,
+    /// How many tubes the client watches now.
+    Watching(usize),
+    /// `ignore` would have left no tube.
+    NotIgnored,
+    /// `pause-tube` did.
+    Paused,
+    /// No such job or tube, or not this client's.
+    NotFound,
+    /// No job came in time.
+    TimedOut,
+    /// A job that the client holds is about to be taken away.
+    DeadlineSoon,
+    /// No memory for the job.
+    OutOfMemory,
+    /// A fault of the server.
+    InternalError,
+    /// See [`ParseError::BadFormat`].
+    BadFormat,
+    /// See [`ParseError::UnknownCommand`].
+    UnknownCommand,
+    /// A job body was not followed by CR LF.
+    ExpectedCrlf,
+    /// A job body is larger than allowed.
+    JobTooBig,
+    /// The server takes no new jobs.
+    Draining,
+}
+
+impl Reply<'_> {
+    /// Appends the line, with its CR LF.
+    pub fn render(&self, out: &mut Vec<u8>) {
+        let fixed: &[u8] = match *self {
+            Self::Inserted(id) => return numbered(out, b"INSERTED ", id.0),
+            Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
+            Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
+            Self::Reserved { id, bytes } => return with_body(out, b"RESERVED ", id, bytes),
+            Self::Found { id, bytes } => return with_body(out, b"FOUND ", id, bytes),
+            Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
+            Self::Kicked(count) => return numbered(out, b"KICKED ", count),
+            Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
+            Self::Buried => b"BURIED\r\n",
+            Self::Deleted => b"DELETED\r\n",
+            Self::Released => b"RELEASED\r\n",
+            Self::Touched => b"TOUCHED\r\n",
+            Self::KickedJob => b"KICKED\r\n",
+            Self::NotIgnored => b"NOT_IGNORED\r\n",
+            Self::Paused => b"PAUSED\r\n",
+            Self::NotFound => b"NOT_FOUND\r\n",
+            Self::TimedOut => b"TIMED_OUT\r\n",
+            Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
+            Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
+            Self::InternalError => b"INTERNAL_ERROR\r\n",
+            Self::BadFormat => b"BAD_FORMAT\r\n",
+            Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
+            Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
+            Self::JobTooBig => b"JOB_TOO_BIG\r\n",
+            Self::Draining => b"DRAINING\r\n",
+        };
+        out.extend_from_slice(fixed);
+    }
+}
+
+impl From<ParseError> for Reply<'_> {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::BadFormat => Self::BadFormat,
+            ParseError::UnknownCommand => Self::UnknownCommand,
+        }
+    }
+}
+
+#[inline]
+fn numbered(out: &mut Vec<u8>, word: &[u8], number: u64) {
+    words(out, word, itoa::Buffer::new().format(number).as_bytes());
+}
+
+#[inline]
+fn words(out: &mut Vec<u8>, word: &[u8], argument: &[u8]) {
+    out.reserve(word.len() + argument.len() + 2);
+    out.extend_from_slice(word);
+    out.extend_from_slice(argument);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn with_body(out: &mut Vec<u8>, word: &[u8], id: JobId, bytes: u32) {
+    let (mut id_digits, mut bytes_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let id = id_digits.format(id.0).as_bytes();
+    let bytes = bytes_digits.format(bytes).as_bytes();
+    out.reserve(word.len() + id.len() + 1 + bytes.len() + 2);
+    out.extend_from_slice(word);
+    out.extend_from_slice(id);
+    out.push(b' ');
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the data of a statistics or list reply: the little of YAML that the protocol uses.
+pub struct Yaml<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Yaml<'a> {
+    /// Starts a document at the end of `out`.
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"---\n");
+        Self { out }
+    }
+
+    /// `key: number`
+    pub fn number(&mut self, key: &str, number: impl itoa::Integer) {
+        self.entry(key, |out| out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()));
+    }
+
+    /// `key: value`, for values that are the server's own words.
+    pub fn plain(&mut self, key: &str, value: impl fmt::Display) {
+        self.entry(key, |out| write!(out, "{value}").expect("a Vec takes all that is written"));
+    }
+
+    /// `key: "value"`, for strings that come from outside.
+    pub fn quoted(&mut self, key: &str, value: &str) {
+        self.entry(key, |out| {
+            out.push(b'"');
+            for &byte in value.as_bytes() {
+                if matches!(byte, b'"' | b'\\') {
+                    out.push(b'\\');
+                }
+                out.push(byte);
+            }
+            out.push(b'"');
+        });
+    }
+
+    /// `- name`: an entry of a list.
+    pub fn item(&mut self, name: TubeName<'_>) {
+        self.out.extend_from_slice(b"- ");
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.push(b'\n');
+    }
+
+    fn entry(&mut self, key: &str, write_value: impl FnOnce(&mut Vec<u8>)) {
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b": ");
+        write_value(self.out);
+        self.out.push(b'\n');
+    }
+}

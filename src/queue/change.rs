@@ -1,0 +1,60 @@
+//! What a log has to record: one change a transition.
+
+use crate::ids::{JobId, JobKey, TubeKey};
+use crate::time::Time;
+
+/// A transition of the queue's lasting state, in the order in which they happen. A change names the job
+/// by its key: read the job before the next call of the engine.
+///
+/// A delay or a pause that ends is not among them: it follows from the time. Nor is `touch`, since a
+/// reservation does not outlive the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A job was stored, ready or delayed.
+    Put(JobKey),
+    /// A client got a job.
+    Reserved(JobKey),
+    /// A client gave a job back, ready or delayed, with its priority.
+    Released(JobKey),
+    /// A reservation timed out.
+    TimedOut(JobKey),
+    /// The holder has gone.
+    Returned(JobKey),
+    /// A job was buried, with its priority.
+    Buried(JobKey),
+    /// A buried or delayed job was made ready.
+    Kicked(JobKey),
+    /// A job is gone.
+    Deleted(JobId),
+    /// No job is reserved from the tube until then.
+    Paused {
+        /// The tube.
+        tube: TubeKey,
+        /// When the pause ends.
+        until: Time,
+    },
+}
+
+/// The changes since the last look, while somebody records them.
+#[derive(Default)]
+pub struct Changes {
+    recording: bool,
+    pending: Vec<Change>,
+}
+
+impl Changes {
+    pub(super) fn record(&mut self, on: bool) {
+        self.recording = on;
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, change: Change) {
+        if self.recording {
+            self.pending.push(change);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.pending)
+    }
+}

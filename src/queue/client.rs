@@ -1,0 +1,215 @@
+//! Clients: what each uses, watches, holds and waits for.
+
+use super::timers::{Owner, TimerKey, Timers};
+use crate::ids::{ClientKey, ConnId, TubeKey, WatchKey};
+use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix};
+use crate::limits::NARROW_WATCH_MAX;
+use crate::time::Time;
+
+/// One client of the queue.
+pub struct Client {
+    /// The connection to tell what happens.
+    pub conn: ConnId,
+    /// The tube that `put`, `kick` and the peeks act on.
+    pub used: TubeKey,
+    /// Its watches, in the order that `list-tubes-watched` shows.
+    pub(super) watches: Vec<WatchKey>,
+    /// Jobs by (deadline, id), through their activities.
+    pub held: Heap,
+    /// What it waits for, while it does.
+    pub(super) wait: Option<Wait>,
+    /// Whether it has ever put.
+    pub(super) producer: bool,
+    /// Whether it has ever reserved.
+    pub(super) worker: bool,
+    /// It has gone; what it held goes back.
+    pub(super) leaving: bool,
+    /// Fires when a reservation, or the wait, may end.
+    pub(super) timer: TimerKey,
+    /// In the list of wide clients that wait.
+    links: Links,
+}
+
+/// A `reserve` that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// Numbers the waits in the order in which they began.
+    pub turn: u64,
+    /// When to give up.
+    pub until: Option<Time>,
+}
+
+/// One client watches one tube.
+pub struct Watch {
+    pub(super) client: ClientKey,
+    pub(super) tube: TubeKey,
+    /// In the client's list.
+    position: u32,
+    /// In the tube's list of waiting clients or of wide ones.
+    links: Links,
+    chain: u32,
+}
+
+/// All clients and what they watch.
+#[derive(Default)]
+pub struct Clients {
+    pub(super) slab: Pages<Client>,
+    pub(super) watches: Pages<Watch>,
+    index: Index,
+    /// Wide clients that wait, the longest waiting first.
+    pub(super) wide_waiting: List,
+}
+
+impl Client {
+    /// Whether a `reserve` of it has no answer yet.
+    pub fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// How many tubes it watches.
+    pub fn watch_count(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Watches so many tubes that it is not registered in each while it waits.
+    pub(super) fn is_wide(&self) -> bool {
+        self.watches.len() > NARROW_WATCH_MAX
+    }
+}
+
+impl Clients {
+    /// The client.
+    pub fn get(&self, client: ClientKey) -> &Client {
+        &self.slab[client.0]
+    }
+
+    /// The tubes that the client watches, in the order that `list-tubes-watched` shows.
+    pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeKey> {
+        self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)
+    }
+
+    /// Whether the client watches the tube.
+    pub fn is_watching(&self, client: ClientKey, tube: TubeKey) -> bool {
+        self.find_watch(client, tube).is_some()
+    }
+
+    pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
+        &mut self.slab[client.0]
+    }
+
+    /// Makes a client that uses `used` and watches nothing.
+    pub(super) fn add(&mut self, conn: ConnId, used: TubeKey, timers: &mut Timers) -> ClientKey {
+        let timer = timers.add();
+        let key = ClientKey(self.slab.insert(Client {
+            conn,
+            used,
+            watches: Vec::new(),
+            held: Heap::new(),
+            wait: None,
+            producer: false,
+            worker: false,
+            leaving: false,
+            timer,
+            links: Links::NONE,
+        }));
+        timers.set_owner(timer, Owner::Client(key));
+        key
+    }
+
+    /// Takes a client away that holds and watches nothing.
+    pub(super) fn remove(&mut self, client: ClientKey) -> Client {
+        let client = self.slab.remove(client.0);
+        assert!(client.held.is_empty() && client.watches.is_empty() && client.wait.is_none());
+        client
+    }
+
+    pub(super) fn find_watch(&self, client: ClientKey, tube: TubeKey) -> Option<WatchKey> {
+        let is_it = |watch: &Watch| watch.client == client && watch.tube == tube;
+        self.index.find(&self.watches, hash(client, tube), is_it).map(WatchKey)
+    }
+
+    /// Adds a watch that there is not yet.
+    pub(super) fn add_watch(&mut self, client: ClientKey, tube: TubeKey) -> WatchKey {
+        let list = &mut self.slab[client.0].watches;
+        let position = list.len() as u32;
+        let key = self.watches.insert(Watch { client, tube, position, links: Links::NONE, chain: NIL });
+        list.push(WatchKey(key));
+        self.index.insert(&mut self.watches, key);
+        WatchKey(key)
+    }
+
+    /// Takes a watch away that is in no list of its tube.
+    pub(super) fn remove_watch(&mut self, key: WatchKey) {
+        self.index.remove(&mut self.watches, key.0);
+        let watch = self.watches.remove(key.0);
+        // The last one takes its place, as in the reference, whose clients see the order.
+        let list = &mut self.slab[watch.client.0].watches;
+        list.swap_remove(watch.position as usize);
+        if let Some(&moved) = list.get(watch.position as usize) {
+            self.watches[moved.0].position = watch.position;
+        }
+    }
+
+    pub(super) fn check(&self) {
+        self.index.check(&self.watches);
+        self.wide_waiting.check(&self.slab);
+        assert_eq!(self.index.len(), self.watches.len(), "every watch can be found");
+        let mut watches = 0;
+        let mut wide_waiting = 0;
+        for (key, client) in self.slab.iter() {
+            for (position, watch) in client.watches.iter().enumerate() {
+                let watch = &self.watches[watch.0];
+                assert_eq!((watch.client, watch.position as usize), (ClientKey(key), position));
+                watches += 1;
+            }
+            wide_waiting += usize::from(client.is_wide() && client.is_waiting());
+        }
+        assert_eq!(watches, self.watches.len(), "every watch belongs to a client");
+        assert_eq!(wide_waiting, self.wide_waiting.len(), "wide clients that wait are listed");
+        let turns: Vec<_> = self.wide_waiting.iter(&self.slab).map(|key| self.turn(ClientKey(key))).collect();
+        assert!(turns.is_sorted(), "the longest waiting is first");
+    }
+
+    /// When the wait of a waiting client began.
+    pub(super) fn turn(&self, client: ClientKey) -> u64 {
+        self.get(client).wait.expect("the client waits").turn
+    }
+}
+
+fn hash(client: ClientKey, tube: TubeKey) -> u64 {
+    mix(u64::from(client.0) << 32 | u64::from(tube.0))
+}
+
+impl Chained for Watch {
+    fn hash(&self) -> u64 {
+        hash(self.client, self.tube)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for Watch {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Linked for Client {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}

@@ -1,0 +1,294 @@
+//! Jobs: the record of each, and finding it by id.
+
+use crate::bodies::Slot;
+use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
+use crate::intrusive::{Chained, Index, Linked, Links, NIL, Pages, Ranked, mix};
+use crate::time::Time;
+
+/// Where a job is in its life.
+///
+/// ```text
+///            put             reserve              delete
+///   ---------------> Ready -----------> Reserved --------> gone
+///   put with delay   ^  ^ ^              |  |  |
+///   ----> Delayed ---'  | '--------------'  |  | bury
+///            ^   time   |  release, TTR,    |  v
+///            |   kick   |  hang-up          | Buried --> delete
+///            |          '-------------------|----' kick
+///            '------------------------------'
+///               release with delay
+/// ```
+/// A delayed or buried job may also be reserved by id, and any job that nobody else holds be deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// In its tube's ready heap.
+    Ready,
+    /// In its holder's heap of held jobs.
+    Reserved,
+    /// In its tube's heap of delayed jobs.
+    Delayed,
+    /// In its tube's list of buried jobs.
+    Buried,
+}
+
+/// What every job has: one cache line. What only some have is in [`Activity`].
+#[repr(align(64))]
+#[derive(Debug)]
+pub struct Job {
+    // Kept by a log.
+    /// The name of the job.
+    pub id: JobId,
+    /// When it was put.
+    pub created: Time,
+    /// Its body, with CR LF.
+    pub body: Slot,
+    /// Smaller is more urgent.
+    pub pri: u32,
+    /// Seconds that a worker may hold it; at least 1.
+    pub ttr: u32,
+    /// The tube that it spends its life in.
+    pub tube: TubeKey,
+    /// Where it is in its life.
+    pub state: State,
+    // In memory only.
+    /// In the ready heap of the tube, or its list of buried jobs.
+    links: Links,
+    rank: u8,
+    chain: u32,
+    activity: u32,
+}
+
+const _: () = assert!(size_of::<Option<Job>>() == 64);
+
+/// What a job has from the first time that it is delayed, reserved, buried or kicked.
+#[derive(Debug)]
+pub struct Activity {
+    // Kept by a log.
+    /// When a delayed job becomes ready, or a reserved one times out.
+    pub deadline: Time,
+    /// The delay of the last put or release, in seconds.
+    pub delay: u32,
+    /// What has happened to the job.
+    pub counts: Counts,
+    // In memory only.
+    /// The job's own id, which orders equal deadlines.
+    id: JobId,
+    /// The job.
+    pub job: JobKey,
+    /// Who holds a reserved job.
+    pub holder: Option<ClientKey>,
+    /// In the tube's heap of delayed jobs, or the holder's heap of held ones.
+    links: Links,
+    rank: u8,
+}
+
+/// How often things have happened to one job, for `stats-job`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Counts {
+    pub reserves: u32,
+    pub timeouts: u32,
+    pub releases: u32,
+    pub buries: u32,
+    pub kicks: u32,
+}
+
+/// All jobs.
+#[derive(Default)]
+pub struct Jobs {
+    pub(super) slab: Pages<Job>,
+    pub(super) activities: Pages<Activity>,
+    index: Index,
+}
+
+impl Jobs {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// The job with this id, in one probe.
+    pub fn find(&self, id: JobId) -> Option<JobKey> {
+        self.index.find(&self.slab, hash(id), |job| job.id == id).map(JobKey)
+    }
+
+    /// The job's record.
+    pub fn get(&self, job: JobKey) -> &Job {
+        &self.slab[job.0]
+    }
+
+    /// What has happened to the job, if anything has.
+    pub fn activity(&self, job: JobKey) -> Option<&Activity> {
+        let key = self.slab[job.0].activity;
+        (key != NIL).then(|| &self.activities[key])
+    }
+
+    /// All jobs, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
+        self.slab.iter().map(|(key, job)| (JobKey(key), job))
+    }
+
+    /// Adds a job, which is in no container yet.
+    pub(super) fn insert(&mut self, new: NewJob, tube: TubeKey, created: Time) -> JobKey {
+        let NewJob { id, pri, ttr, body, .. } = new;
+        let key = self.slab.insert(Job {
+            id,
+            created,
+            body,
+            pri,
+            ttr,
+            tube,
+            state: State::Ready,
+            links: Links::NONE,
+            rank: 0,
+            chain: NIL,
+            activity: NIL,
+        });
+        self.index.insert(&mut self.slab, key);
+        JobKey(key)
+    }
+
+    /// Takes a job out that is in no container any more, and returns its body.
+    pub(super) fn remove(&mut self, job: JobKey) -> Slot {
+        self.index.remove(&mut self.slab, job.0);
+        let job = self.slab.remove(job.0);
+        if job.activity != NIL {
+            self.activities.remove(job.activity);
+        }
+        job.body
+    }
+
+    pub(super) fn get_mut(&mut self, job: JobKey) -> &mut Job {
+        &mut self.slab[job.0]
+    }
+
+    /// The key of the job's activity, which is made if there is none.
+    pub(super) fn activity_key(&mut self, job: JobKey) -> u32 {
+        let record = &mut self.slab[job.0];
+        if record.activity == NIL {
+            record.activity = self.activities.insert(Activity {
+                deadline: Time::ZERO,
+                delay: 0,
+                counts: Counts::default(),
+                id: record.id,
+                job,
+                holder: None,
+                links: Links::NONE,
+                rank: 0,
+            });
+        }
+        record.activity
+    }
+
+    pub(super) fn existing_activity_mut(&mut self, job: JobKey) -> Option<&mut Activity> {
+        let key = self.slab[job.0].activity;
+        (key != NIL).then(|| &mut self.activities[key])
+    }
+
+    pub(super) fn activity_mut(&mut self, job: JobKey) -> &mut Activity {
+        let key = self.activity_key(job);
+        &mut self.activities[key]
+    }
+
+    pub(super) fn check(&self) {
+        self.index.check(&self.slab);
+        assert_eq!(self.index.len(), self.slab.len(), "every job can be found");
+        let with_activity = self.iter().filter(|(_, job)| job.activity != NIL).count();
+        assert_eq!(with_activity, self.activities.len(), "no activity outlives its job");
+        for (key, _) in self.iter() {
+            assert!(self.activity(key).is_none_or(|activity| activity.job == key));
+        }
+    }
+}
+
+/// A job to be put.
+#[derive(Debug)]
+pub struct NewJob {
+    /// From [`Engine::next_id`](super::Engine::next_id).
+    pub id: JobId,
+    /// Smaller is more urgent.
+    pub pri: u32,
+    /// Seconds until it is ready.
+    pub delay: u32,
+    /// Seconds that a worker may hold it; at least 1.
+    pub ttr: u32,
+    /// The body with its CR LF.
+    pub body: Slot,
+}
+
+/// Sixteen ids in a row share a cache line of the index; blocks of them are spread, so that no pattern
+/// of jobs that stay (every thousandth, say) makes long chains.
+fn hash(id: JobId) -> u64 {
+    mix(id.0 >> 4) << 4 | (id.0 & 15)
+}
+
+impl Chained for Job {
+    fn hash(&self) -> u64 {
+        hash(self.id)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for Job {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Ranked for Job {
+    type Key = (u32, JobId);
+
+    fn key(&self) -> (u32, JobId) {
+        (self.pri, self.id)
+    }
+
+    fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank;
+    }
+}
+
+impl Linked for Activity {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Ranked for Activity {
+    type Key = (Time, JobId);
+
+    fn key(&self) -> (Time, JobId) {
+        (self.deadline, self.id)
+    }
+
+    fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank;
+    }
+}

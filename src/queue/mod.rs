@@ -1,0 +1,20 @@
+//! The queue itself: jobs, tubes, clients, and every transition between them. Plain state: time comes in
+//! as an argument, what a log must record and whom to tell come out as values.
+
+mod background;
+mod change;
+mod check;
+mod client;
+mod engine;
+mod job;
+mod matching;
+mod stats;
+mod timers;
+mod tube;
+
+pub use change::Change;
+pub use client::{Client, Clients};
+pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
+pub use job::{Activity, Counts, Job, Jobs, NewJob, State};
+pub use stats::{Census, JobStats, QueueStats, TubeStats};
+pub use tube::{Pause, Tube, TubeCounts, Tubes};

@@ -1,0 +1,130 @@
+//! Figures about the queue, a tube, a job: gathered here, rendered elsewhere.
+
+use super::engine::Engine;
+use super::job::{Counts, State};
+use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// Counts over the whole queue, kept up to date.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Census {
+    /// How many jobs there are in each [`State`].
+    pub jobs: [u32; 4],
+    /// How many ready jobs are urgent.
+    pub urgent: u32,
+    /// How many clients wait.
+    pub waiting: u32,
+    /// How many clients have put.
+    pub producers: u32,
+    /// How many clients have reserved.
+    pub workers: u32,
+    /// How many jobs have been stored since the start.
+    pub total_jobs: u64,
+    /// How many reservations have timed out since the start.
+    pub timeouts: u64,
+}
+
+impl Census {
+    /// How many jobs are in this state.
+    pub const fn in_state(&self, state: State) -> u32 {
+        self.jobs[state as usize]
+    }
+}
+
+/// The queue at a glance.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueStats {
+    /// Jobs and clients.
+    pub census: Census,
+    /// How many tubes there are.
+    pub tubes: usize,
+}
+
+/// One tube at a glance.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct TubeStats<'a> {
+    pub name: TubeName<'a>,
+    pub urgent: u32,
+    pub ready: usize,
+    pub reserved: u32,
+    pub delayed: usize,
+    pub buried: usize,
+    pub total_jobs: u64,
+    pub using: u32,
+    pub watching: u32,
+    /// Clients that watch the tube and wait.
+    pub waiting: usize,
+    pub deletes: u64,
+    pub pauses: u64,
+    /// How long the pause under way was asked to be; zero without one.
+    pub pause: Span,
+    pub pause_left: Span,
+}
+
+/// One job at a glance.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct JobStats<'a> {
+    pub id: JobId,
+    pub tube: TubeName<'a>,
+    pub state: State,
+    pub pri: u32,
+    pub age: Span,
+    /// Seconds.
+    pub delay: u32,
+    /// Seconds.
+    pub ttr: u32,
+    /// Until a delayed job is ready or a reserved one times out; zero for others.
+    pub time_left: Span,
+    pub counts: Counts,
+}
+
+impl Engine {
+    /// Figures about the whole queue.
+    pub fn queue_stats(&self) -> QueueStats {
+        QueueStats { census: self.census, tubes: self.tubes.iter().len() }
+    }
+
+    /// Figures about one tube. Counting who waits looks at each of its wide watchers.
+    pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
+        let tube = self.tubes.get(key);
+        let wide = tube.wide.iter(&self.clients.watches).map(|watch| self.clients.watches[watch].client);
+        let wide_waiting = wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count();
+        TubeStats {
+            name: tube.name(),
+            urgent: tube.urgent,
+            ready: tube.ready.len(),
+            reserved: tube.reserved,
+            delayed: tube.delayed.len(),
+            buried: tube.buried.len(),
+            total_jobs: tube.counts.jobs,
+            using: tube.using,
+            watching: tube.watching,
+            waiting: tube.waiting.len() + wide_waiting,
+            deletes: tube.counts.deletes,
+            pauses: tube.counts.pauses,
+            pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
+            pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+        }
+    }
+
+    /// Figures about one job.
+    pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
+        let job = self.jobs.get(key);
+        let activity = self.jobs.activity(key);
+        let runs = matches!(job.state, State::Delayed | State::Reserved);
+        JobStats {
+            id: job.id,
+            tube: self.tubes.get(job.tube).name(),
+            state: job.state,
+            pri: job.pri,
+            age: now.since(job.created),
+            delay: activity.map_or(0, |activity| activity.delay),
+            ttr: job.ttr,
+            time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
+            counts: activity.map_or(Counts::default(), |activity| activity.counts),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From a command to its answer.
+
+use super::Core;
+use super::report;
+use super::session::{Incoming, Input, Phase, Talk};
+use crate::ids::{JobId, JobKey};
+use crate::protocol::command::{Command, PutArgs};
+use crate::protocol::parse::parse;
+use crate::protocol::reply::Reply;
+use crate::queue::{Ignored, Kicked, NewJob, Reserved};
+use crate::time::{Span, Time};
+
+impl Core {
+    /// Serves one line of input. What follows it may be a body; see [`Talk::input`].
+    pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], now: Time) {
+        tracing::trace!(client = talk.client.0, "{}", line.escape_ascii());
+        match parse(line) {
+            Ok(command) => {
+                self.commands[command.kind() as usize] += 1;
+                self.command(talk, command, now);
+            }
+            Err(error) => self.reply(talk, error.into()),
+        }
+    }
+
+    fn command(&mut self, talk: &mut Talk, command: Command<'_>, now: Time) {
+        let client = talk.client;
+        let engine = &mut self.engine;
+        let reply = match command {
+            Command::Put(args) => return self.announce(talk, args),
+            Command::Reserve => return self.reserve(talk, None, now),
+            Command::ReserveWithTimeout { seconds } => {
+                return self.reserve(talk, Some(Span::from_secs(seconds)), now);
+            }
+            Command::ReserveJob(id) => {
+                let job = engine.reserve_job(client, id, now);
+                return self.job_or_not_found(talk, job, reserved);
+            }
+            Command::Peek(id) => {
+                let job = engine.jobs().find(id);
+                return self.job_or_not_found(talk, job, found);
+            }
+            Command::PeekReady => {
+                let job = engine.peek_ready(client);
+                return self.job_or_not_found(talk, job, found);
+            }
+            Command::PeekDelayed => {
+                let job = engine.peek_delayed(client);
+                return self.job_or_not_found(talk, job, found);
+            }
+            Command::PeekBuried => {
+                let job = engine.peek_buried(client);
+                return self.job_or_not_found(talk, job, found);
+            }
+            Command::Kick { bound } => match engine.kick(client, bound, now) {
+                Kicked::Jobs(count) => Reply::Kicked(u64::from(count)),
+                Kicked::Working => {
+                    talk.phase = Phase::Kicking;
+                    return;
+                }
+            },
+            Command::Delete(id) => done(engine.delete(client, id), Reply::Deleted),
+            Command::Release { id, pri, delay } => {
+                done(engine.release(client, id, pri, delay, now), Reply::Released)
+            }
+            Command::Bury { id, pri } => done(engine.bury(client, id, pri), Reply::Buried),
+            Command::KickJob(id) => done(engine.kick_job(id, now), Reply::KickedJob),
+            Command::Touch(id) => done(engine.touch(client, id, now), Reply::Touched),
+            Command::PauseTube { tube, seconds } => {
+                done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
+            }
+            Command::Use(tube) => {
+                engine.use_tube(client, tube);
+                Reply::Using(tube)
+            }
+            Command::Watch(tube) => Reply::Watching(engine.watch(client, tube)),
+            Command::Ignore(tube) => match engine.ignore(client, tube) {
+                Ignored::Watching(count) => Reply::Watching(count),
+                Ignored::Last => Reply::NotIgnored,
+            },
+            Command::ListTubeUsed => {
+                let reply = Reply::Using(engine.used(client).name());
+                return talk.output.reply(reply, &mut self.buffers);
+            }
+            Command::Stats => return self.data(talk, |core, out| report::stats(core, out, now)),
+            Command::StatsJob(id) => match engine.jobs().find(id) {
+                Some(job) => return self.data(talk, |core, out| report::job(core, job, out, now)),
+                None => Reply::NotFound,
+            },
+            Command::StatsTube(tube) => match engine.tubes().find(tube) {
+                Some(tube) => return self.data(talk, |core, out| report::tube(core, tube, out, now)),
+                None => Reply::NotFound,
+            },
+            Command::ListTubes => return self.data(talk, report::tubes),
+            Command::ListTubesWatched => {
+                return self.data(talk, |core, out| report::watched(core, client, out));
+            }
+            Command::Quit => {
+                talk.phase = Phase::Closing;
+                return;
+            }
+        };
+        self.reply(talk, reply);
+    }
+
+    /// A body follows, or is skipped. The checks come in the reference's order.
+    fn announce(&mut self, talk: &mut Talk, args: PutArgs) {
+        let bytes = u64::from(args.bytes) + 2;
+        if args.bytes > self.config.max_job_bytes {
+            talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
+        } else if args.trailing {
+            self.reply(talk, Reply::BadFormat);
+        } else {
+            self.engine.mark_producer(talk.client);
+            let id = self.engine.next_id();
+            talk.input = match self.engine.bodies_mut().allocate(args.bytes + 2) {
+                Ok(slot) => Input::Body(Incoming { id, args, slot, filled: 0 }),
+                Err(_) => Input::Skip { left: bytes, answer: Reply::OutOfMemory },
+            };
+        }
+    }
+
+    /// The body of a job has come in whole.
+    pub(super) fn put(&mut self, talk: &mut Talk, incoming: Incoming, now: Time) {
+        let Incoming { id, args, slot, .. } = incoming;
+        let bodies = self.engine.bodies_mut();
+        let reply = if !bodies.bytes(&slot).ends_with(b"\r\n") {
+            bodies.free(slot);
+            Reply::ExpectedCrlf
+        } else if self.draining {
+            bodies.free(slot);
+            Reply::Draining
+        } else {
+            let PutArgs { pri, delay, ttr, .. } = args;
+            self.engine.put(talk.client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
+            Reply::Inserted(id)
+        };
+        self.reply(talk, reply);
+    }
+
+    fn reserve(&mut self, talk: &mut Talk, patience: Option<Span>, now: Time) {
+        match self.engine.reserve(talk.client, patience, now) {
+            Reserved::Job(job) => self.reply_job(talk, job, reserved),
+            Reserved::DeadlineSoon => self.reply(talk, Reply::DeadlineSoon),
+            Reserved::TimedOut => self.reply(talk, Reply::TimedOut),
+            Reserved::Waiting => talk.phase = Phase::Waiting,
+        }
+    }
+
+    fn job_or_not_found(
+        &mut self,
+        talk: &mut Talk,
+        job: Option<JobKey>,
+        reply: fn(JobId, u32) -> Reply<'static>,
+    ) {
+        match job {
+            Some(job) => self.reply_job(talk, job, reply),
+            None => self.reply(talk, Reply::NotFound),
+        }
+    }
+
+    /// A reply with a job's body.
+    pub(super) fn reply_job(
+        &mut self,
+        talk: &mut Talk,
+        job: JobKey,
+        reply: fn(JobId, u32) -> Reply<'static>,
+    ) {
+        let (job, bodies) = self.engine.job_and_bodies(job);
+        let bytes = job.body.len() as u32 - 2;
+        talk.output.reply(reply(job.id, bytes), &mut self.buffers);
+        talk.output.body(&job.body, bodies, &mut self.buffers);
+    }
+
+    /// A reply with data that `write` renders.
+    fn data(&mut self, talk: &mut Talk, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        write(self, &mut data);
+        talk.output.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
+        data.extend_from_slice(b"\r\n");
+        talk.output.data(&data, &mut self.buffers);
+        self.extra_steps += (data.len() / REPORT_BYTES_A_STEP) as u32;
+        self.scratch = data;
+    }
+
+    pub(super) fn reply(&mut self, talk: &mut Talk, reply: Reply<'_>) {
+        talk.output.reply(reply, &mut self.buffers);
+    }
+
+    /// What the last command took out of its connection's turn.
+    pub(super) fn take_steps(&mut self) -> u32 {
+        1 + self.engine.take_steps() + std::mem::take(&mut self.extra_steps)
+    }
+}
+
+/// Rendering this much of a report takes about as long as an elementary step.
+const REPORT_BYTES_A_STEP: usize = 64;
+
+/// The answer to a `reserve` that got a job.
+pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {
+    Reply::Reserved { id, bytes }
+}
+
+const fn found(id: JobId, bytes: u32) -> Reply<'static> {
+    Reply::Found { id, bytes }
+}
+
+fn done(is_done: bool, reply: Reply<'static>) -> Reply<'static> {
+    if is_done { reply } else { Reply::NotFound }
+}

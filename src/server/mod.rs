@@ -1,0 +1,453 @@
+//! The server without its I/O: events in, effects out, the next deadline.
+
+mod dispatch;
+mod event;
+mod output;
+mod report;
+mod session;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::Buf;
+use slab::Slab;
+
+pub use event::{Effect, Event};
+
+use self::output::Buffers;
+use self::session::{Incoming, Input, Phase, Session, Talk};
+use crate::ids::ConnId;
+use crate::limits::{
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
+    TURN_STEPS,
+};
+use crate::protocol::command::CommandKind;
+use crate::protocol::framing::Line;
+use crate::protocol::reply::Reply;
+use crate::queue::{Engine, Notice};
+use crate::time::Time;
+
+/// The server.
+///
+/// Inputs: [`connect`](Self::connect), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
+/// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
+/// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send, and calls
+/// `turn` at least once for every batch of events and no later than
+/// [`next_deadline`](Self::next_deadline).
+pub struct Server {
+    core: Core,
+    sessions: Slab<Box<Session>>,
+    /// Sessions with input that could not be served in their last turn.
+    queue: VecDeque<ConnId>,
+    effects: VecDeque<Effect>,
+    /// Generation of the next connection.
+    generation: u32,
+}
+
+/// All that a command may touch, except its own session.
+struct Core {
+    config: Config,
+    engine: Engine,
+    buffers: Buffers,
+    scratch: Vec<u8>,
+    /// Commands served, by kind.
+    commands: [u64; CommandKind::COUNT],
+    /// Steps of the command under way that the engine does not see.
+    extra_steps: u32,
+    connections: u64,
+    total_connections: u64,
+    draining: bool,
+}
+
+/// What the server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The largest job body, without its CR LF.
+    pub max_job_bytes: u32,
+    /// The size of a log file (`-s`), for `stats`.
+    pub log_file_bytes: u64,
+    /// Makes hashes of names unforeseeable; it changes nothing else.
+    pub seed: u64,
+    /// What `stats` tells about the host.
+    pub host: HostFacts,
+}
+
+/// What `stats` tells about the host.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct HostFacts {
+    pub pid: u32,
+    pub version: String,
+    /// 16 hexadecimal digits, different for each run.
+    pub id: String,
+    pub hostname: String,
+    pub os: String,
+    pub platform: String,
+    /// The name of the driver.
+    pub driver: &'static str,
+    /// Reads the processor time that the process has used.
+    pub cpu_usage: fn() -> CpuUsage,
+}
+
+/// Processor time in microseconds.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)]
+pub struct CpuUsage {
+    pub user_us: u64,
+    pub system_us: u64,
+}
+
+impl Server {
+    /// A server without connections or jobs.
+    pub fn new(config: Config) -> Self {
+        let engine = Engine::new(config.seed);
+        Self {
+            core: Core {
+                config,
+                engine,
+                buffers: Buffers::default(),
+                scratch: Vec::new(),
+                commands: [0; CommandKind::COUNT],
+                extra_steps: 0,
+                connections: 0,
+                total_connections: 0,
+                draining: false,
+            },
+            sessions: Slab::new(),
+            queue: VecDeque::new(),
+            effects: VecDeque::new(),
+            generation: 0,
+        }
+    }
+
+    /// A connection was accepted.
+    pub fn connect(&mut self) -> ConnId {
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.sessions.vacant_entry();
+        let conn = ConnId { slot: entry.key() as u32, generation: self.generation };
+        entry.insert(Box::new(Session::new(conn, self.core.engine.connect(conn))));
+        self.core.connections += 1;
+        self.core.total_connections += 1;
+        tracing::debug!(slot = conn.slot, "connected");
+        conn
+    }
+
+    /// Something happened.
+    ///
+    /// # Panics
+    /// If the event names a connection that is closed: a defect of the driver.
+    pub fn handle(&mut self, now: Time, event: Event<'_>) {
+        match event {
+            Event::Received { conn, bytes } if self.is_open(conn) => self.received(conn, bytes, now),
+            Event::ReceivedDirect { conn, bytes } if self.is_open(conn) => {
+                self.received_direct(conn, bytes, now)
+            }
+            Event::InputEnded { conn } if self.is_open(conn) => {
+                self.session(conn).input_ended = true;
+                self.after_serving(conn, now);
+            }
+            // Whatever comes while the last replies go out.
+            Event::Received { .. } | Event::ReceivedDirect { .. } | Event::InputEnded { .. } => {}
+            Event::Sent { conn, bytes } => self.sent(conn, bytes),
+            Event::HungUp { conn } => self.hung_up(conn, now),
+            Event::Closed { conn } => self.closed(conn),
+            Event::Drain => self.core.draining = true,
+        }
+        self.tell_notices();
+    }
+
+    /// Does a bounded piece of what is due or was left over. True if there is more to do at once.
+    pub fn turn(&mut self, now: Time) -> bool {
+        let mut more = self.core.engine.step(now);
+        self.tell_notices();
+        let mut steps = RUN_STEPS;
+        while steps > 0 {
+            let Some(conn) = self.queue.pop_front() else { break };
+            steps = steps.saturating_sub(self.serve_inbox(conn, now));
+            self.tell_notices();
+        }
+        more |= self.core.engine.bodies_mut().reclaim();
+        more || !self.queue.is_empty()
+    }
+
+    /// What a driver must do now.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`turn`](Self::turn) must be called next, if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.core.engine.next_deadline()
+    }
+
+    /// Where the next bytes of this connection belong, if they are part of a large body: a driver may
+    /// receive them there. It has to end where this ends; what follows is ordinary input.
+    pub fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
+        let session = &mut self.sessions[conn.slot as usize];
+        let is_next = session.talk.is_served() && session.inbox.is_empty();
+        match &mut session.talk.input {
+            Input::Body(incoming)
+                if is_next && incoming.slot.len() - incoming.filled >= DIRECT_RECEIVE_BYTES_MIN =>
+            {
+                let filled = incoming.filled;
+                Some(&mut self.core.engine.bodies_mut().bytes_mut(&mut incoming.slot)[filled..])
+            }
+            _ => None,
+        }
+    }
+
+    /// Appends what to send to this connection next. It stays where it is until [`Event::Sent`] or
+    /// [`Event::Closed`].
+    pub fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
+        let session = &mut self.sessions[conn.slot as usize];
+        session.talk.output.slices(self.core.engine.bodies(), slices);
+    }
+
+    /// The queue, to be looked at.
+    pub fn engine(&self) -> &Engine {
+        &self.core.engine
+    }
+
+    fn session(&mut self, conn: ConnId) -> &mut Session {
+        let session = &mut self.sessions[conn.slot as usize];
+        assert_eq!(session.conn, conn, "an event names a connection that is open");
+        session
+    }
+
+    /// Whether its input still counts.
+    fn is_open(&mut self, conn: ConnId) -> bool {
+        self.session(conn).talk.phase < Phase::Closing
+    }
+
+    fn received(&mut self, conn: ConnId, bytes: &[u8], now: Time) {
+        let session = self.session(conn);
+        let is_next = session.talk.is_served() && session.inbox.is_empty();
+        let (used, _) = if is_next { self.serve(conn, bytes, now) } else { (0, 0) };
+        let session = self.session(conn);
+        if used < bytes.len() && session.talk.phase < Phase::Closing {
+            session.inbox.extend_from_slice(&bytes[used..]);
+        }
+        self.after_serving(conn, now);
+    }
+
+    fn received_direct(&mut self, conn: ConnId, bytes: usize, now: Time) {
+        let session = self.session(conn);
+        let Input::Body(incoming) = &mut session.talk.input else {
+            panic!("only the bytes of a body are received directly");
+        };
+        incoming.filled += bytes;
+        self.serve(conn, &[], now);
+        self.after_serving(conn, now);
+    }
+
+    fn sent(&mut self, conn: ConnId, bytes: usize) {
+        let Self { core, sessions, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
+        session.talk.output.advance(bytes, core.engine.bodies_mut(), &mut core.buffers);
+        let pending = session.talk.output.pending();
+        if pending == 0 {
+            session.is_sending = false;
+            if session.talk.phase == Phase::Closing {
+                session.talk.phase = Phase::Closed;
+                self.effects.push_back(Effect::Close(conn));
+            }
+        }
+        if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
+            session.talk.is_choked = false;
+            self.queue_if_servable(conn);
+        }
+    }
+
+    fn hung_up(&mut self, conn: ConnId, now: Time) {
+        if self.is_open(conn) {
+            self.leave(conn, now);
+        }
+        let session = self.session(conn);
+        if session.talk.phase != Phase::Closed {
+            session.talk.phase = Phase::Closed;
+            self.effects.push_back(Effect::Close(conn));
+        }
+    }
+
+    fn closed(&mut self, conn: ConnId) {
+        assert_eq!(self.session(conn).talk.phase, Phase::Closed, "a driver closes what it was told to");
+        let mut session = self.sessions.remove(conn.slot as usize);
+        let bodies = self.core.engine.bodies_mut();
+        session.talk.output.clear(bodies, &mut self.core.buffers);
+        if let Input::Body(incoming) = session.talk.input {
+            bodies.free(incoming.slot);
+        }
+    }
+
+    /// The client leaves the queue; what is unsent may still be sent.
+    fn leave(&mut self, conn: ConnId, now: Time) {
+        let client = self.session(conn).talk.client;
+        self.core.engine.disconnect(client, now);
+        self.core.connections -= 1;
+        let session = self.session(conn);
+        session.inbox = Default::default();
+        tracing::debug!(slot = conn.slot, "disconnected");
+    }
+
+    /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over.
+    /// Returns how many bytes were used and how many steps were taken.
+    fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> (usize, u32) {
+        let Self { core, sessions, .. } = self;
+        let Session { reader, talk, .. } = &mut **sessions.get_mut(conn.slot as usize).expect("it is open");
+        let mut rest = input;
+        let mut steps = 0;
+        while steps < TURN_STEPS && talk.is_served() {
+            if let Input::Line = talk.input {
+                match reader.next(&mut rest) {
+                    Some(Line::Command(line)) => core.line(talk, line, now),
+                    Some(Line::TooLong) => core.reply(talk, Reply::BadFormat),
+                    None => break,
+                }
+            }
+            if !core.fill(talk, &mut rest, now) {
+                break;
+            }
+            talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
+            steps += core.take_steps();
+        }
+        (input.len() - rest.len(), steps)
+    }
+
+    /// Serves what is kept for a session that was queued. Returns how many steps were taken.
+    fn serve_inbox(&mut self, conn: ConnId, now: Time) -> u32 {
+        let Some(session) = self.sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
+        else {
+            return 0;
+        };
+        session.is_queued = false;
+        if !session.talk.is_served() {
+            return 0;
+        }
+        let mut inbox = std::mem::take(&mut session.inbox);
+        let (used, steps) = self.serve(conn, &inbox, now);
+        inbox.advance(used);
+        let session = self.session(conn);
+        if !inbox.is_empty() {
+            session.inbox = inbox;
+        }
+        self.after_serving(conn, now);
+        steps
+    }
+
+    /// Brings what the driver and the queue of sessions know in line with what has become of a session.
+    fn after_serving(&mut self, conn: ConnId, now: Time) {
+        let Self { core, sessions, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
+        if session.input_ended && session.talk.phase == Phase::Waiting {
+            // Nobody could tell this client that it has waited long enough.
+            core.engine.end_wait(session.talk.client);
+            core.reply(&mut session.talk, Reply::TimedOut);
+            session.talk.phase = Phase::Serving;
+        }
+        let is_over = session.input_ended && session.inbox.is_empty() && session.talk.is_served();
+        if is_over {
+            session.talk.phase = Phase::Closing;
+        }
+        if session.talk.phase == Phase::Closing {
+            // Reached once, since a session that is closing is not served again.
+            self.leave(conn, now);
+            let session = self.session(conn);
+            if session.talk.output.pending() == 0 {
+                session.talk.phase = Phase::Closed;
+                self.effects.push_back(Effect::Close(conn));
+                return;
+            }
+        }
+        self.ask_to_send(conn);
+        self.queue_if_servable(conn);
+        self.pause_or_resume(conn);
+    }
+
+    fn ask_to_send(&mut self, conn: ConnId) {
+        let session = self.session(conn);
+        if !session.is_sending && session.talk.output.pending() > 0 {
+            session.is_sending = true;
+            self.effects.push_back(Effect::Send(conn));
+        }
+    }
+
+    fn queue_if_servable(&mut self, conn: ConnId) {
+        let session = self.session(conn);
+        let has_input = !session.inbox.is_empty() || session.input_ended;
+        if has_input && session.talk.is_served() && !session.is_queued {
+            session.is_queued = true;
+            self.queue.push_back(conn);
+        }
+    }
+
+    fn pause_or_resume(&mut self, conn: ConnId) {
+        let session = self.session(conn);
+        let is_full = session.inbox.len() >= INBOX_BYTES_PAUSE;
+        if is_full != session.is_paused && session.talk.phase < Phase::Closing {
+            session.is_paused = is_full;
+            self.effects.push_back(if is_full { Effect::Pause(conn) } else { Effect::Resume(conn) });
+        }
+    }
+
+    /// Answers those to whom something happened.
+    fn tell_notices(&mut self) {
+        while let Some(notice) = self.core.engine.next_notice() {
+            let Self { core, sessions, .. } = self;
+            let conn = notice.conn();
+            // A kick goes on when the one who sent it has gone.
+            let Some(session) = sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
+            else {
+                continue;
+            };
+            let talk = &mut session.talk;
+            if talk.phase >= Phase::Closing {
+                continue;
+            }
+            match notice {
+                Notice::Reserved(_, job) => core.reply_job(talk, job, dispatch::reserved),
+                Notice::TimedOut(_) => core.reply(talk, Reply::TimedOut),
+                Notice::DeadlineSoon(_) => core.reply(talk, Reply::DeadlineSoon),
+                Notice::Kicked(_, count) => core.reply(talk, Reply::Kicked(u64::from(count))),
+            }
+            talk.phase = Phase::Serving;
+            self.ask_to_send(conn);
+            self.queue_if_servable(conn);
+        }
+    }
+}
+
+impl Core {
+    /// Takes what `rest` has of a body that is on its way. False if more of it has to come.
+    fn fill(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
+        match &mut talk.input {
+            Input::Line => return true,
+            Input::Skip { left, answer } => {
+                let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *rest = &rest[skipped..];
+                *left -= skipped as u64;
+                if *left > 0 {
+                    return false;
+                }
+                let answer = *answer;
+                talk.input = Input::Line;
+                self.reply(talk, answer);
+            }
+            Input::Body(incoming) => {
+                let Incoming { slot, filled, .. } = incoming;
+                let count = rest.len().min(slot.len() - *filled);
+                let place = &mut self.engine.bodies_mut().bytes_mut(slot)[*filled..*filled + count];
+                let (body, following) = rest.split_at(count);
+                place.copy_from_slice(body);
+                *rest = following;
+                *filled += count;
+                if *filled < slot.len() {
+                    return false;
+                }
+                if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {
+                    self.put(talk, incoming, now);
+                }
+            }
+        }
+        true
+    }
+}

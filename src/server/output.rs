@@ -1,0 +1,139 @@
+//! Replies on their way to one connection.
+
+use std::io::IoSlice;
+
+use crate::bodies::{Bodies, PinnedBody, Slot};
+use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
+use crate::protocol::reply::Reply;
+
+/// Replies, rendered. What a driver has been shown neither moves nor changes until it has been sent:
+/// new replies gather in a second batch.
+#[derive(Default)]
+pub struct Output {
+    /// Shown to the driver.
+    flight: Batch,
+    /// How much of it is sent.
+    sent: usize,
+    queue: Batch,
+}
+
+/// Bytes with large bodies set in between, each before the byte at its position.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    bodies: Vec<(usize, PinnedBody)>,
+    len: usize,
+}
+
+/// Buffers that no connection needs now. The last one given back is still in the processor's cache.
+#[derive(Default)]
+pub struct Buffers {
+    spare: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    fn take(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        let is_useful = (1..=SPARE_BUFFER_BYTES_MAX).contains(&buffer.capacity());
+        if is_useful && self.spare.len() < SPARE_BUFFERS_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
+impl Output {
+    /// Appends a reply, or the first line of one.
+    pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
+        let bytes = self.queue.writable(buffers);
+        let before = bytes.len();
+        reply.render(bytes);
+        self.queue.len += self.queue.bytes.len() - before;
+    }
+
+    /// Appends data as it is.
+    pub fn data(&mut self, data: &[u8], buffers: &mut Buffers) {
+        self.queue.writable(buffers).extend_from_slice(data);
+        self.queue.len += data.len();
+    }
+
+    /// Appends a job's body with its CR LF: a small one is copied, a large one is sent from where it is.
+    pub fn body(&mut self, slot: &Slot, bodies: &mut Bodies, buffers: &mut Buffers) {
+        match bodies.pin(slot) {
+            Some(pinned) => {
+                let position = self.queue.bytes.len();
+                self.queue.bodies.push((position, pinned));
+                self.queue.len += slot.len();
+            }
+            None => self.data(bodies.bytes(slot), buffers),
+        }
+    }
+
+    /// Bytes that are not sent yet.
+    pub fn pending(&self) -> usize {
+        self.flight.len - self.sent + self.queue.len
+    }
+
+    /// Appends what to send next, in order. Shows the same bytes, or more of them, until they are sent.
+    pub fn slices<'a>(&'a mut self, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
+        if self.flight.len == 0 {
+            std::mem::swap(&mut self.flight, &mut self.queue);
+        }
+        self.flight.slices(self.sent, bodies, slices);
+    }
+
+    /// The first `count` bytes of what was shown are sent.
+    pub fn advance(&mut self, count: usize, bodies: &mut Bodies, buffers: &mut Buffers) {
+        self.sent += count;
+        assert!(self.sent <= self.flight.len, "only what was shown can be sent");
+        if self.sent == self.flight.len {
+            self.flight.clear(bodies, buffers);
+            self.sent = 0;
+        }
+    }
+
+    /// Forgets everything: the connection is gone and no send is under way.
+    pub fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
+        self.flight.clear(bodies, buffers);
+        self.queue.clear(bodies, buffers);
+        self.sent = 0;
+    }
+}
+
+impl Batch {
+    fn writable(&mut self, buffers: &mut Buffers) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            self.bytes = buffers.take();
+        }
+        &mut self.bytes
+    }
+
+    fn slices<'a>(&'a self, mut skip: usize, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
+        let mut add = |piece: &'a [u8]| {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            if skipped < piece.len() && slices.len() < SEND_SLICES_MAX {
+                slices.push(IoSlice::new(&piece[skipped..]));
+            }
+        };
+        let mut from = 0;
+        for (position, body) in &self.bodies {
+            add(&self.bytes[from..*position]);
+            add(bodies.pinned_bytes(body));
+            from = *position;
+        }
+        add(&self.bytes[from..]);
+    }
+
+    fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
+        for (_, body) in self.bodies.drain(..) {
+            bodies.unpin(body);
+        }
+        buffers.give(std::mem::take(&mut self.bytes));
+        self.bodies = Vec::new();
+        self.len = 0;
+    }
+}

@@ -1,0 +1,99 @@
+//! One connection: what of its input is understood so far, and what it waits for.
+
+use bytes::BytesMut;
+
+use super::output::Output;
+use crate::bodies::Slot;
+use crate::ids::{ClientKey, ConnId, JobId};
+use crate::protocol::command::PutArgs;
+use crate::protocol::framing::LineReader;
+use crate::protocol::reply::Reply;
+
+/// A connection from accept until the driver has closed it.
+pub(super) struct Session {
+    pub conn: ConnId,
+    pub reader: LineReader,
+    pub talk: Talk,
+    /// Input that came while the session could not be served.
+    pub inbox: BytesMut,
+    /// The peer sends nothing more.
+    pub input_ended: bool,
+    /// In the queue of sessions that have input to be served.
+    pub is_queued: bool,
+    /// The driver was told to send and has not sent everything yet.
+    pub is_sending: bool,
+    /// The driver was told not to receive.
+    pub is_paused: bool,
+}
+
+/// What commands read and change of their session.
+pub(super) struct Talk {
+    pub client: ClientKey,
+    pub phase: Phase,
+    pub input: Input,
+    pub output: Output,
+    /// Too much output is unsent: see [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE).
+    pub is_choked: bool,
+}
+
+/// ```text
+///             reserve, a large kick          quit, end of input      broken
+///   Serving -------------------> Waiting ---.        |                  |
+///      ^      answer                |        '-------+--> Closing ------+--> Closed
+///      '----------------------------'                        everything is sent
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Phase {
+    /// Commands are served as they come.
+    Serving,
+    /// A `reserve` has no answer yet.
+    Waiting,
+    /// A `kick` has no answer yet.
+    Kicking,
+    /// What is left to send is sent, nothing else.
+    Closing,
+    /// The driver was told to close it.
+    Closed,
+}
+
+/// What the next byte of input is part of.
+pub(super) enum Input {
+    /// A command line.
+    Line,
+    /// A job's body.
+    Body(Incoming),
+    /// A body that is not wanted; then comes the answer.
+    Skip { left: u64, answer: Reply<'static> },
+}
+
+/// A job whose body is on its way.
+pub(super) struct Incoming {
+    pub id: JobId,
+    pub args: PutArgs,
+    pub slot: Slot,
+    /// How much of the slot is filled.
+    pub filled: usize,
+}
+
+impl Session {
+    pub fn new(conn: ConnId, client: ClientKey) -> Self {
+        let (phase, input, output) = (Phase::Serving, Input::Line, Output::default());
+        Self {
+            conn,
+            reader: LineReader::new(),
+            talk: Talk { client, phase, input, output, is_choked: false },
+            inbox: BytesMut::new(),
+            input_ended: false,
+            is_queued: false,
+            is_sending: false,
+            is_paused: false,
+        }
+    }
+}
+
+impl Talk {
+    /// Whether commands are served now.
+    pub fn is_served(&self) -> bool {
+        self.phase == Phase::Serving && !self.is_choked
+    }
+}
