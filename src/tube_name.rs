@@ -18,6 +18,12 @@ impl<'a> TubeName<'a> {
             .then_some(Self(name))
     }
 
+    /// Splits off the front of `text` as far as it is of the alphabet of names.
+    pub fn split_alphabet(text: &[u8]) -> (&[u8], &[u8]) {
+        let end = text.iter().position(|&byte| !IS_NAME_BYTE[byte as usize]);
+        text.split_at(end.unwrap_or(text.len()))
+    }
+
     /// The bytes of the name.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0

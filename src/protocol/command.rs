@@ -72,8 +72,9 @@ pub enum Command<'a> {
     ListTubesWatched,
     /// `pause-tube`
     PauseTube {
-        /// The tube.
-        tube: TubeName<'a>,
+        /// The tube; `None` if the name cannot be one, which the reference finds out only after it has
+        /// counted the command.
+        tube: Option<TubeName<'a>>,
         /// For how many seconds no job is reserved from it.
         seconds: u32,
     },

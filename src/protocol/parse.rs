@@ -131,13 +131,13 @@ fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 /// at its end.
 fn pause_tube(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.skip_spaces();
-    let name_end = memchr(b' ', args.0).ok_or(ParseError::BadFormat)?;
-    let (name, rest) = args.0.split_at(name_end);
-    let tube = TubeName::new(name).ok_or(ParseError::BadFormat)?;
-
+    let (name, rest) = TubeName::split_alphabet(args.0);
+    if name.is_empty() {
+        return Err(ParseError::BadFormat);
+    }
     let mut args = Args(rest);
     let seconds = args.u32()?;
-    args.end(Command::PauseTube { tube, seconds })
+    args.end(Command::PauseTube { tube: TubeName::new(name), seconds })
 }
 
 /// What is left of a line after its word.

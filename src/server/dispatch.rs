@@ -66,7 +66,8 @@ impl Core {
             Command::Bury { id, pri } => done(engine.bury(client, id, pri), Reply::Buried),
             Command::KickJob(id) => done(engine.kick_job(id, now), Reply::KickedJob),
             Command::Touch(id) => done(engine.touch(client, id, now), Reply::Touched),
-            Command::PauseTube { tube, seconds } => {
+            Command::PauseTube { tube: None, .. } => Reply::BadFormat,
+            Command::PauseTube { tube: Some(tube), seconds } => {
                 done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
             }
             Command::Use(tube) => {

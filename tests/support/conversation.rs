@@ -1,0 +1,207 @@
+//! Conversation files: what is in one. The grammar is in `tests/conversations/README.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::pattern::Pattern;
+
+/// One file.
+#[derive(Debug)]
+pub struct Conversation {
+    /// Where it stands, relative to the package.
+    pub path: PathBuf,
+    /// Its time is too long, or too exact, to be spent for real.
+    pub needs_virtual_time: bool,
+    /// Why Debian's beanstalkd answers otherwise.
+    pub not_reference: Option<String>,
+    /// Why Debian's beanstalkd answers as expected most of the times, but not always.
+    pub unsteady_reference: Option<String>,
+    /// The largest job body that the server is to accept.
+    pub max_job_size: Option<u32>,
+    /// The connections, in the order in which they are first named.
+    pub connections: Vec<String>,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub struct Step {
+    /// Counted from 1.
+    pub line: usize,
+    /// As it stands in the file.
+    pub text: String,
+    /// What it means.
+    pub action: Action,
+}
+
+/// What a line means. `conn` is an index into [`Conversation::connections`].
+#[derive(Debug)]
+pub enum Action {
+    Open { conn: usize },
+    Send { conn: usize, bytes: Vec<u8> },
+    Expect { conn: usize, pattern: Pattern },
+    ExpectData { conn: usize, kind: DataKind, lines: Vec<String> },
+    Nothing { conn: usize },
+    Closed { conn: usize },
+    HalfClose { conn: usize },
+    Close { conn: usize },
+    Advance(Duration),
+    Drain,
+}
+
+/// How the lines under an expected data reply compare with its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataKind {
+    /// `{some}`: each is there, in this order.
+    Some,
+    /// `{first}`: they are the first ones, without a gap.
+    First,
+    /// `{set}`: they are all of it, in any order.
+    Set,
+}
+
+impl Conversation {
+    /// Every conversation of the package, sorted by name.
+    ///
+    /// # Panics
+    /// If one cannot be read.
+    pub fn all() -> Vec<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let entries = fs::read_dir(root.join("tests/conversations")).expect("tests/conversations exists");
+        let mut paths: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("a directory entry").path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+            .collect();
+        paths.sort();
+        paths
+            .iter()
+            .map(|path| {
+                let text = fs::read_to_string(path).expect("a conversation is UTF-8 text");
+                let shown = path.strip_prefix(root).expect("below the package");
+                Self::parse(shown, &text).unwrap_or_else(|problem| panic!("{problem}"))
+            })
+            .collect()
+    }
+
+    /// Reads the text of one file. An error begins with `file:line`.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, String> {
+        let mut conversation = Self {
+            path: path.to_owned(),
+            needs_virtual_time: false,
+            not_reference: None,
+            unsteady_reference: None,
+            max_job_size: None,
+            connections: Vec::new(),
+            steps: Vec::new(),
+        };
+        for (i, line) in text.lines().enumerate() {
+            conversation.add(i + 1, line).map_err(|why| format!("{}:{}: {why}", path.display(), i + 1))?;
+        }
+        Ok(conversation)
+    }
+
+    fn add(&mut self, number: usize, line: &str) -> Result<(), String> {
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        if let Some(comment) = line.strip_prefix('#') {
+            return self.header(comment.trim());
+        }
+        if line.starts_with(' ') {
+            return match self.steps.last_mut().map(|step| &mut step.action) {
+                Some(Action::ExpectData { lines, .. }) => {
+                    lines.push(line.trim_start().to_owned());
+                    Ok(())
+                }
+                _ => Err("indented, but not under an expected data reply".to_owned()),
+            };
+        }
+        let action = self.action(line)?;
+        self.steps.push(Step { line: number, text: line.to_owned(), action });
+        Ok(())
+    }
+
+    fn header(&mut self, comment: &str) -> Result<(), String> {
+        match comment.split_once(':').map(|(key, value)| (key, value.trim())) {
+            Some(("needs", "virtual-time")) => self.needs_virtual_time = true,
+            Some(("needs", other)) => return Err(format!("unknown need {other:?}")),
+            Some(("not-reference", reason)) => self.not_reference = Some(reason.to_owned()),
+            Some(("unsteady-reference", reason)) => self.unsteady_reference = Some(reason.to_owned()),
+            Some(("server", setting)) => {
+                let size = setting.strip_prefix("max-job-size=").and_then(|size| size.parse().ok());
+                self.max_job_size = Some(size.ok_or_else(|| format!("unknown setting {setting:?}"))?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn action(&mut self, line: &str) -> Result<Action, String> {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match first {
+            "advance" => return Ok(Action::Advance(span(rest)?)),
+            "signal" if rest == "USR1" => return Ok(Action::Drain),
+            "signal" => return Err(format!("unknown signal {rest:?}")),
+            _ => {}
+        }
+        let (verb, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let conn = self.connection(first);
+        Ok(match verb {
+            "open" => Action::Open { conn },
+            ">" => Action::Send { conn, bytes: bytes_of(text, "\r\n")? },
+            ">|" => Action::Send { conn, bytes: bytes_of(text, "")? },
+            "<" => match text.strip_prefix("OK ").and_then(DataKind::named) {
+                Some(kind) => Action::ExpectData { conn, kind, lines: Vec::new() },
+                None => {
+                    let mut pattern = Pattern::parse(text)?;
+                    pattern.push_bytes(b"\r\n");
+                    Action::Expect { conn, pattern }
+                }
+            },
+            "<|" => Action::Expect { conn, pattern: Pattern::parse(text)? },
+            "nothing" => Action::Nothing { conn },
+            "closed" => Action::Closed { conn },
+            "half-close" => Action::HalfClose { conn },
+            "close" => Action::Close { conn },
+            _ => return Err(format!("unknown verb {verb:?}")),
+        })
+    }
+
+    fn connection(&mut self, name: &str) -> usize {
+        self.connections.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.connections.push(name.to_owned());
+            self.connections.len() - 1
+        })
+    }
+}
+
+impl DataKind {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "{some}" => Some(Self::Some),
+            "{first}" => Some(Self::First),
+            "{set}" => Some(Self::Set),
+            _ => None,
+        }
+    }
+}
+
+fn bytes_of(text: &str, end: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Pattern::parse(text)?.literal().ok_or("what is sent cannot be free")?;
+    bytes.extend_from_slice(end.as_bytes());
+    Ok(bytes)
+}
+
+/// `1500ms` or `2s`.
+fn span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("not a span of time: {text:?}");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    match &text[digits..] {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,276 @@
+//! A server process of its own for each test, and a [`Peer`] that talks to it over sockets.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::peer::{Patience, Peer, Received};
+
+/// How long a live test waits for what must come. It bounds a failure, not a server: nothing that
+/// passes depends on it.
+pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+
+const QUIET_PATIENCE: Duration = Duration::from_millis(60);
+
+/// Time for the server to take note of one connection before another one speaks.
+const SETTLE: Duration = Duration::from_millis(15);
+
+const PORT: u16 = 21_300;
+
+/// What a server is to listen on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    Tcp,
+    Unix,
+}
+
+/// Debian's beanstalkd, where it is installed.
+pub fn reference() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|dir| dir.join("beanstalkd")).find(|program| program.is_file())
+}
+
+/// A running server; ends with this value.
+pub struct ServerProcess {
+    child: Child,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl ServerProcess {
+    /// Starts `program` with beanstalkd's flags and returns it with its first connection.
+    ///
+    /// # Panics
+    /// If the server does not come up.
+    pub fn start(program: &Path, transport: Transport, flags: &[String]) -> (Self, Stream) {
+        let address = Address::fresh(transport);
+        let child = Command::new(program)
+            .args(address.flags())
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        let mut server = Self { child, address };
+        let started = Instant::now();
+        loop {
+            match server.try_connect() {
+                Ok(stream) => return (server, stream),
+                Err(error) => {
+                    let ended = server.child.try_wait().expect("the child is ours");
+                    assert!(ended.is_none(), "{} ended with {ended:?}", program.display());
+                    assert!(started.elapsed() < REPLY_PATIENCE, "{}: {error}", program.display());
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub fn connect(&self) -> Stream {
+        self.try_connect().unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));
+        kill(pid, signal).expect("the process is ours");
+    }
+
+    fn try_connect(&self) -> io::Result<Stream> {
+        match &self.address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Address::Unix(path) = &self.address {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Address {
+    /// Loopback has 2^24 addresses. With one for each server no free port has to be found, which
+    /// somebody else could take before it is used.
+    fn fresh(transport: Transport) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let own = process::id().wrapping_mul(251).wrapping_add(count);
+        match transport {
+            Transport::Tcp => {
+                let [_, high, middle, low] = (own % 0xfe_fffe + 0x01_0001).to_be_bytes();
+                Self::Tcp((Ipv4Addr::new(127, high, middle, low), PORT).into())
+            }
+            Transport::Unix => {
+                Self::Unix(env::temp_dir().join(format!("beanring-test-{}-{count}.sock", process::id())))
+            }
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        match self {
+            Self::Tcp(address) => {
+                vec!["-l".into(), address.ip().to_string(), "-p".into(), address.port().to_string()]
+            }
+            Self::Unix(path) => vec!["-l".into(), format!("unix:{}", path.display())],
+        }
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Sends all of it. A server that has hung up shows in what is received.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let sent = match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        };
+        if let Err(error) = sent {
+            assert!(is_hang_up(&error), "cannot send: {error}");
+        }
+    }
+
+    /// What there is, or comes within `patience`.
+    pub fn receive(&mut self, patience: Duration) -> Received {
+        let mut buffer = vec![0; 64 * 1024];
+        let timeout = Some(patience.max(Duration::from_micros(1)));
+        let result = match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+            Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+        };
+        match result {
+            Ok(0) => Received::Closed,
+            Ok(length) => {
+                buffer.truncate(length);
+                Received::Bytes(buffer)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Received::Silence
+            }
+            Err(error) if is_hang_up(&error) => Received::Closed,
+            Err(error) => panic!("cannot receive: {error}"),
+        }
+    }
+
+    /// Ends what this side sends.
+    pub fn half_close(&mut self) {
+        // Fails only if the server was first.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
+}
+
+/// A [`Peer`] with a real server, real sockets and real time.
+pub struct Live {
+    server: ServerProcess,
+    /// Kept for the first `open`, so that the server counts no connection that the conversation does
+    /// not make.
+    first: Option<Stream>,
+    streams: Vec<Option<Stream>>,
+    /// The connection that spoke last and was not answered since: another one that speaks now could be
+    /// heard before it.
+    unanswered: Option<usize>,
+}
+
+impl Live {
+    /// Starts a server.
+    pub fn start(program: &Path, transport: Transport, max_job_size: Option<u32>) -> Self {
+        let flags: Vec<String> =
+            max_job_size.iter().flat_map(|size| ["-z".to_owned(), size.to_string()]).collect();
+        let (server, first) = ServerProcess::start(program, transport, &flags);
+        Self { server, first: Some(first), streams: Vec::new(), unanswered: None }
+    }
+
+    fn stream(&mut self, conn: usize) -> &mut Stream {
+        self.streams[conn].as_mut().expect("the connection is open")
+    }
+
+    fn settle_unless(&mut self, conn: usize) {
+        if self.unanswered.take().is_some_and(|other| other != conn) {
+            thread::sleep(SETTLE);
+        }
+    }
+}
+
+impl Peer for Live {
+    fn open(&mut self) -> usize {
+        let stream = self.first.take().unwrap_or_else(|| self.server.connect());
+        self.streams.push(Some(stream));
+        self.streams.len() - 1
+    }
+
+    fn send(&mut self, conn: usize, bytes: &[u8]) {
+        self.settle_unless(conn);
+        self.stream(conn).send(bytes);
+        self.unanswered = Some(conn);
+    }
+
+    fn receive(&mut self, conn: usize, patience: Patience) -> Received {
+        let received = self.stream(conn).receive(match patience {
+            Patience::Reply => REPLY_PATIENCE,
+            Patience::Quiet => QUIET_PATIENCE,
+        });
+        self.unanswered = None;
+        received
+    }
+
+    fn advance(&mut self, span: Duration) {
+        thread::sleep(span);
+    }
+
+    fn half_close(&mut self, conn: usize) {
+        self.settle_unless(conn);
+        self.stream(conn).half_close();
+        thread::sleep(SETTLE);
+    }
+
+    fn close(&mut self, conn: usize) {
+        self.settle_unless(conn);
+        self.streams[conn] = None;
+        thread::sleep(SETTLE);
+    }
+
+    fn drain(&mut self) {
+        self.server.signal(Signal::SIGUSR1);
+        thread::sleep(SETTLE);
+    }
+}

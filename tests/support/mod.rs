@@ -1,0 +1,9 @@
+//! What the integration tests share: conversations as data files, and servers to hold them with.
+
+pub mod conversation;
+pub mod core;
+pub mod live;
+pub mod pattern;
+pub mod peer;
+pub mod random;
+pub mod runner;

@@ -1,0 +1,33 @@
+//! Random numbers that a seed replays.
+
+use std::env;
+use std::ops::Range;
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        beanring::intrusive::mix(self.0)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub const fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+/// The seeds of a random test: `default` of them, or `BEANRING_SEEDS`, or just `BEANRING_SEED`.
+pub fn seeds(default: u64) -> Range<u64> {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a seed is a number"));
+    match number("BEANRING_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("BEANRING_SEEDS").unwrap_or(default),
+    }
+}
