@@ -345,10 +345,12 @@ enum Kind {
 
 impl Kind {
     fn of(bytes: usize) -> Self {
-        match bytes {
-            ..=SMALL_BYTES_MAX => Self::Small,
-            ..=RUN_BYTES_MAX => Self::Run,
-            _ => Self::Mapping,
+        if bytes <= SMALL_BYTES_MAX {
+            Self::Small
+        } else if bytes <= RUN_BYTES_MAX {
+            Self::Run
+        } else {
+            Self::Mapping
         }
     }
 }

@@ -29,8 +29,10 @@ const SPARE_CHUNKS_MAX: usize = 4;
 const WARM_PAGES_MIN: usize = 16 * 1024 * 1024 / PAGE_BYTES;
 const WARM_PAGES_SHARE: usize = 8;
 
-/// One sweep: about this many pages given back, at 100 ns each, and this many chunks looked at.
+/// One sweep: what giving this many pages back costs, at 100 ns each, where a call into the kernel costs as
+/// much as [`CALL_PAGES`]; and this many chunks looked at.
 const SWEEP_PAGES: usize = 1024;
+pub const CALL_PAGES: usize = 16;
 const SWEEP_CHUNKS: usize = 256;
 
 const _: () = assert!(CHUNK_PAGES == BITS);
@@ -114,7 +116,7 @@ pub struct Chunks {
     /// Empty chunks, and warm free pages: of those chunks that are not held.
     empty: usize,
     idle_pages: usize,
-    sweep_from: usize,
+    sweep_at: usize,
 }
 
 impl Chunks {
@@ -128,7 +130,7 @@ impl Chunks {
             used_pages: 0,
             empty: 0,
             idle_pages: 0,
-            sweep_from: 0,
+            sweep_at: 0,
         }
     }
 
@@ -187,26 +189,31 @@ impl Chunks {
         self.link_run(Spot::new(chunk, start), end - start);
     }
 
-    /// Gives back some 4 MiB of what is kept beyond need, and says whether there is more.
+    /// Gives back up to 4 MiB of what is kept beyond need, and says whether there is more.
     pub fn sweep(&mut self) -> bool {
-        let mut pages = 0;
+        let mut budget = SWEEP_PAGES;
         for _ in 0..self.table.0.len().min(SWEEP_CHUNKS) {
-            if !self.is_excessive() || pages >= SWEEP_PAGES {
+            if !self.is_excessive() || budget == 0 {
                 break;
             }
-            self.sweep_from = (self.sweep_from + 1) % self.table.0.len();
-            let chunk = self.sweep_from;
-            match &self.table.0[chunk] {
-                Some(Chunk { meta, .. }) if !meta.held => {
-                    pages += meta.idle_pages();
-                    if !meta.used.is_empty() || self.empty <= SPARE_CHUNKS_MAX {
-                        self.discard_idle(chunk);
-                    } else if !self.unmap_chunk(chunk) {
+            self.sweep_at %= self.table.0.len();
+            let chunk = self.sweep_at;
+            if let Some(Chunk { meta, .. }) = &self.table.0[chunk]
+                && !meta.held
+            {
+                if meta.used.is_empty() && self.empty > SPARE_CHUNKS_MAX {
+                    budget = budget.saturating_sub(meta.warm.len() + CALL_PAGES);
+                    if !self.unmap_chunk(chunk) {
                         // The kernel could not; asking again at once would not help.
                         return false;
                     }
+                } else {
+                    budget = self.discard_idle(chunk, budget);
                 }
-                _ => {}
+            }
+            // A chunk that used the budget up may have more to give: go on with it next time.
+            if budget > 0 {
+                self.sweep_at += 1;
             }
         }
         self.is_excessive()
@@ -326,13 +333,13 @@ impl Chunks {
             (mapped, used_pages, empty, idle_pages),
             (self.mapped, self.used_pages, self.empty, self.idle_pages)
         );
-        for pages in 1..=CHUNK_PAGES {
+        for (pages, &runs) in free_runs.iter().enumerate().skip(1) {
             let listed = self.runs[pages - 1].keys(|key| match self.page(Spot(key)) {
                 &Page::Free { pages: length, link } if length as usize == pages => link,
                 page => panic!("{page:?} is listed as the first of {pages} free"),
             });
-            assert_eq!(listed.count(), free_runs[pages], "runs of {pages} free pages");
-            assert_eq!(self.lengths.contains(pages - 1), free_runs[pages] > 0);
+            assert_eq!(listed.count(), runs, "runs of {pages} free pages");
+            assert_eq!(self.lengths.contains(pages - 1), runs > 0);
         }
     }
 
@@ -406,17 +413,22 @@ impl Chunks {
         }
     }
 
-    /// Gives the memory of a chunk's free runs back.
-    fn discard_idle(&mut self, chunk: usize) {
+    /// Gives the memory of a chunk's free runs back, as far as the budget goes, and returns what is left of
+    /// that.
+    fn discard_idle(&mut self, chunk: usize, mut budget: usize) -> usize {
         let Chunk { memory, meta } = self.table.get_mut(chunk);
-        self.idle_pages -= meta.idle_pages();
         let idle = meta.idle();
         let mut from = 0;
-        while let Some(range) = idle.range_from(from) {
-            memory.discard(range.start * PAGE_BYTES..range.end * PAGE_BYTES);
+        while budget > 0
+            && let Some(range) = idle.range_from(from)
+        {
             from = range.end;
+            budget = budget.saturating_sub(range.len() + CALL_PAGES);
+            self.idle_pages -= range.len();
+            memory.discard(range.start * PAGE_BYTES..range.end * PAGE_BYTES);
+            meta.warm.remove_range(range);
         }
-        meta.warm = meta.used;
+        budget
     }
 
     /// Lists a free run.

@@ -39,11 +39,6 @@ impl Class {
         Self((FINE_CLASSES + (log - 7) * 8 + eighth) as u8)
     }
 
-    /// All of them, the smallest first.
-    pub fn all() -> impl Iterator<Item = Self> {
-        (0..CLASSES as u8).map(Self)
-    }
-
     /// From 0 to [`CLASSES`] - 1.
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -103,10 +98,14 @@ const fn best_span_pages(slot_bytes: usize) -> usize {
 mod tests {
     use super::*;
 
+    fn all() -> impl Iterator<Item = Class> {
+        (0..CLASSES as u8).map(Class)
+    }
+
     #[test]
     fn each_size_at_its_boundaries() {
         let mut below = 0;
-        for (index, class) in Class::all().enumerate() {
+        for (index, class) in all().enumerate() {
             assert_eq!(class.index(), index);
             assert_eq!(Class::of(below + 1), class);
             assert_eq!(Class::of(class.slot_bytes()), class);
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_chunk_of_one_class_wastes_little() {
-        for class in Class::all() {
+        for class in all() {
             let (pages, slots) = (class.span_pages(), class.span_slots());
             assert!((8..=BITS).contains(&slots), "{class:?}");
             let used = CHUNK_PAGES / pages * slots * class.slot_bytes();

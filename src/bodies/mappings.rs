@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use super::OutOfMemory;
-use super::chunks::PAGE_BYTES;
+use super::chunks::{CALL_PAGES, PAGE_BYTES};
 use super::memory::Mapping;
 use super::readers::Readers;
 
-/// One piece: 1024 pages of 4 KiB, at some 100 ns each.
+/// One piece: 1024 pages of 4 KiB, at 100 to 150 ns each.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a call into the kernel costs at least, in bytes given back.
-const CALL_BYTES: usize = 64 * 1024;
+const CALL_BYTES: usize = CALL_PAGES * PAGE_BYTES;
 
 /// The mappings in use, and those to be given back. Where they do not lie side by side the kernel bounds
 /// their number (`max_map_count`, 65,530); a table of so many is 2.6 MB.

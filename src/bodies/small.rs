@@ -10,19 +10,13 @@ use super::chunks::{Chunks, PAGE_BYTES, Page, Spot};
 use super::classes::{CLASSES, Class};
 use super::list::{Link, List};
 
-/// How full a span is: 0 empty, 1 to 4 by quarters, 5 full.
+/// How full a span is, in quarters rounded down.
 type Fill = usize;
-const EMPTY: Fill = 0;
-const FULL: Fill = 5;
+const FULL: Fill = 4;
 
 /// The fewest slots in use with which a span has a fill, by its number of slots.
 const fn fill_from(fill: Fill, slots: usize) -> usize {
-    match fill {
-        EMPTY => 0,
-        1 => 1,
-        FULL => slots,
-        quarter => slots * (quarter - 1) / 4,
-    }
+    slots * fill / FULL
 }
 
 /// A span: pages cut into slots of one size. Slots are used from the lowest, so pages that no body has
@@ -59,7 +53,7 @@ impl Span {
 
     fn set_fill(&mut self) {
         let (slots, used) = (self.class.span_slots(), self.used as usize);
-        let fill = (EMPTY..=FULL).rev().find(|&fill| fill_from(fill, slots) <= used).expect("0 is least");
+        let fill = (0..=FULL).rev().find(|&fill| fill_from(fill, slots) <= used).expect("0 is least");
         self.fill = fill as u8;
         self.fill_low = fill_from(fill, slots) as u16;
         self.fill_high = if fill == FULL { used + 1 } else { fill_from(fill + 1, slots) } as u16;
@@ -76,18 +70,21 @@ struct Roomy {
     by_fill: [List; FULL],
     /// A bit for each list that is not empty.
     fills: u8,
+    /// The span that was kept when it ran empty. It may be in use again.
+    kept: Option<Spot>,
 }
 
 impl Roomy {
-    const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0 };
+    const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0, kept: None };
 
     fn fullest(&self) -> Option<Spot> {
         let fill = self.fills.checked_ilog2()?;
         self.by_fill[fill as usize].head().map(Spot)
     }
 
-    fn empty(&self) -> Option<Spot> {
-        self.by_fill[EMPTY].head().map(Spot)
+    /// Whether a span, which is listed at fill 0, is all the room that the class has.
+    fn is_only(&self, span: &Span) -> bool {
+        self.fills == 1 && span.link == Link::LOOSE
     }
 
     fn insert(&mut self, chunks: &mut Chunks, key: Spot, fill: Fill) {
@@ -145,20 +142,24 @@ impl Small {
         let key = Spot::new(chunk, index as usize);
         let span = chunks.span_mut(key);
         assert_eq!(span.class, class, "a slot keeps its class");
-        let slot = (offset - span.first_page as usize * PAGE_BYTES) / class.slot_bytes();
+        let slot = (offset - span.first_page as usize * PAGE_BYTES) as u32 / class.slot_bytes() as u32;
+        let slot = slot as usize;
         assert!(!span.free.contains(slot), "a slot is freed once");
         span.free.insert(slot);
         span.used -= 1;
+        let roomy = &mut self.classes[class.index()];
         if span.used < span.fill_low {
             let before = span.fill as Fill;
             span.set_fill();
             let after = span.fill as Fill;
-            let roomy = &mut self.classes[class.index()];
             roomy.remove(chunks, key, before);
-            if after == EMPTY && roomy.fullest().is_some() {
-                give_span(chunks, key);
+            roomy.insert(chunks, key, after);
+        }
+        if chunks.span(key).used == 0 {
+            if roomy.is_only(chunks.span(key)) {
+                roomy.kept = Some(key);
             } else {
-                roomy.insert(chunks, key, after);
+                give_span(roomy, chunks, key);
             }
         }
     }
@@ -166,9 +167,10 @@ impl Small {
     /// Gives back the empty span that each class may keep.
     pub fn give_empty_spans(&mut self, chunks: &mut Chunks) {
         for roomy in self.classes.iter_mut() {
-            if let Some(key) = roomy.empty() {
-                roomy.remove(chunks, key, EMPTY);
-                give_span(chunks, key);
+            if let Some(key) = roomy.kept.take()
+                && chunks.span(key).used == 0
+            {
+                give_span(roomy, chunks, key);
             }
         }
     }
@@ -180,6 +182,7 @@ impl Small {
     pub fn check(&self, chunks: &Chunks) -> (usize, usize) {
         let (mut slots, mut bytes) = (0, 0);
         let mut by_class = [[0; FULL + 1]; CLASSES];
+        let mut empty = [0; CLASSES];
         for (key, span) in chunks.iter().flat_map(|(chunk, _)| chunks.spans(chunk)) {
             let class = span.class;
             let used = class.span_slots() - span.free.len();
@@ -192,17 +195,21 @@ impl Small {
                 assert_eq!(*chunks.page(page), Page::Span { index: key.index() as u16 });
             }
             by_class[class.index()][span.fill as Fill] += 1;
+            if used == 0 {
+                assert_eq!(self.classes[class.index()].kept, Some(key));
+                empty[class.index()] += 1;
+            }
             slots += used;
             bytes += used * class.slot_bytes();
         }
         for (roomy, by_fill) in self.classes.iter().zip(by_class) {
-            assert!(by_fill[EMPTY] <= 1, "a class keeps one empty span");
-            for fill in EMPTY..FULL {
-                let listed = roomy.by_fill[fill].keys(|key| chunks.span(Spot(key)).link).count();
+            for (fill, list) in roomy.by_fill.iter().enumerate() {
+                let listed = list.keys(|key| chunks.span(Spot(key)).link).count();
                 assert_eq!(listed, by_fill[fill]);
                 assert_eq!(roomy.fills >> fill & 1 == 1, listed > 0);
             }
         }
+        assert!(empty.iter().all(|&spans| spans <= 1), "a class keeps one empty span");
         (slots, bytes)
     }
 }
@@ -211,12 +218,16 @@ impl Small {
 fn new_span(roomy: &mut Roomy, chunks: &mut Chunks, class: Class) -> Result<Spot, OutOfMemory> {
     let first = chunks.take_run(class.span_pages())?;
     let key = chunks.add_span(first, class.span_pages(), Span::new(class, first.index()));
-    roomy.insert(chunks, key, EMPTY);
+    roomy.insert(chunks, key, 0);
     Ok(key)
 }
 
-/// Forgets an empty span that is in no list.
-fn give_span(chunks: &mut Chunks, key: Spot) {
+/// Gives the pages of an empty span back.
+fn give_span(roomy: &mut Roomy, chunks: &mut Chunks, key: Spot) {
+    roomy.remove(chunks, key, 0);
+    if roomy.kept == Some(key) {
+        roomy.kept = None;
+    }
     let span = chunks.remove_span(key);
     debug_assert_eq!(span.used, 0);
     chunks.give_run(Spot::new(key.chunk(), span.first_page as usize), span.class.span_pages());

@@ -34,8 +34,7 @@ fn reclaim_all(bodies: &mut Bodies) {
     bodies.check();
 }
 
-/// Fills the first and last page of a body, which is where it would meet its neighbours, and some words
-/// between.
+/// Fills both ends of a body, which is where it would meet its neighbours, and some bytes between.
 fn fill(bytes: &mut [u8], seed: u64) {
     for at in pattern_places(bytes.len()) {
         bytes[at] = pattern(seed, at);
@@ -49,8 +48,8 @@ fn verify(bytes: &[u8], seed: u64) {
 }
 
 fn pattern_places(len: usize) -> impl Iterator<Item = usize> {
-    let edge = len.min(PAGE_BYTES);
-    (0..edge).chain((edge..len - edge).step_by(997)).chain(len - edge..len)
+    let edge = len.min(128);
+    (0..edge).chain((edge..len - edge).step_by(499)).chain(len - edge..len)
 }
 
 fn pattern(seed: u64, at: usize) -> u8 {
@@ -144,7 +143,7 @@ fn run_random(seed: u64, steps: usize, slots_max: usize) {
         } else if slots.is_empty() {
             growing = true;
         }
-        if step % 64 == 0 {
+        if step % 128 == 0 {
             bodies.check();
         }
     }
@@ -167,7 +166,7 @@ fn run_random(seed: u64, steps: usize, slots_max: usize) {
 
 #[test]
 fn random_operations() {
-    for seed in 1..=40 {
+    for seed in 1..=20 {
         run_random(seed * 0x9e37_79b9, 3_000, 100);
     }
     run_random(7, 20_000, 1_000);
@@ -300,22 +299,35 @@ fn a_held_chunk_stays_where_it_is() {
     assert!(bodies.usage().mapped_bytes <= KEPT_BYTES_MAX);
 }
 
+/// Runs in a process of its own: the limit holds for all of it.
 #[test]
 fn too_much_is_an_error() {
+    const ALONE: &str = "BEANRING_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let this = std::env::current_exe().expect("a test has a program");
+        let arguments = ["--exact", "bodies::tests::too_much_is_an_error"];
+        let status = std::process::Command::new(this).args(arguments).env(ALONE, "1").status();
+        return assert!(status.expect("it runs").success());
+    }
+    let limit_bytes = 1 << 30;
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_AS, limit_bytes, limit_bytes)
+        .expect("a limit can be lowered");
     let mut bodies = Bodies::new();
-    let mut slots = Vec::new();
-    // 47 bits of addresses hold 131,072 of them, or the limit on mappings is met before.
-    let refused = loop {
-        match bodies.allocate(BODY_BYTES_MAX) {
-            Ok(slot) => slots.push(slot),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(refused, OutOfMemory);
-    let slot = bodies.allocate(66);
-    slots.truncate(0);
-    bodies.check();
-    slot.into_iter().for_each(|slot| bodies.free(slot));
+    for bytes in [2_000, 8_192, 60_002, 10_000_000, BODY_BYTES_MAX] {
+        let mut slots = Vec::new();
+        let refused = loop {
+            match bodies.allocate(bytes) {
+                Ok(slot) => slots.push(slot),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, OutOfMemory);
+        assert_eq!(bodies.usage().slots, slots.len());
+        assert_eq!(slots.is_empty(), bytes == BODY_BYTES_MAX);
+        bodies.check();
+        slots.into_iter().for_each(|slot| bodies.free(slot));
+        reclaim_all(&mut bodies);
+    }
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub enum Line<'a> {
 ///                                        CR LF
 /// ```
 ///
-/// Between lines it owns no heap memory, except that a line put together here lives until the next call.
+/// Between lines it owns no heap memory, except that a line put together here lives until the next call
+/// of [`LineReader::next`], be it with no input.
 #[derive(Default)]
 pub struct LineReader {
     state: State,
@@ -156,5 +157,137 @@ impl Front {
 impl Default for Front {
     fn default() -> Self {
         Self { bytes: [0; LINE_BYTES_MAX], length: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::random::Random;
+
+    /// A line as a test writes it: `None` is one that is too long.
+    type Cut = Option<Vec<u8>>;
+
+    fn read(reader: &mut LineReader, mut input: &[u8], lines: &mut Vec<Cut>) {
+        while let Some(line) = reader.next(&mut input) {
+            lines.push(match line {
+                Line::Command(line) => Some(line.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+        assert!(input.is_empty());
+    }
+
+    fn check(pieces: &[&[u8]], expect: &[Option<&[u8]>]) {
+        let mut reader = LineReader::new();
+        let mut lines = Vec::new();
+        for piece in pieces {
+            read(&mut reader, piece, &mut lines);
+        }
+        let lines: Vec<_> = lines.iter().map(Option::as_deref).collect();
+        assert_eq!(lines, expect, "{pieces:?}");
+    }
+
+    #[test]
+    fn what_ends_a_line() {
+        check(&[b""], &[]);
+        check(&[b"a"], &[]);
+        check(&[b"\r\n"], &[Some(b"")]);
+        check(&[b"a\r\n"], &[Some(b"a")]);
+        check(&[b"a\r\nb\r\nc"], &[Some(b"a"), Some(b"b")]);
+        check(&[b"a\nb\r\n"], &[Some(b"a\nb")]);
+        check(&[b"a\rb\r\n"], &[Some(b"a\rb")]);
+        check(&[b"\na\r\n"], &[Some(b"\na")]);
+        check(&[b"a\r\r\n"], &[Some(b"a\r")]);
+        check(&[b"a\n\r\n"], &[Some(b"a\n")]);
+    }
+
+    #[test]
+    fn split_lines() {
+        check(&[b"a", b"b\r\n"], &[Some(b"ab")]);
+        check(&[b"a\r", b"\n"], &[Some(b"a")]);
+        check(&[b"\r", b"\n"], &[Some(b"")]);
+        check(&[b"a", b"\r", b"\n", b"b\r\n"], &[Some(b"a"), Some(b"b")]);
+        check(&[b"a\r", b"b\r\n"], &[Some(b"a\rb")]);
+        check(&[b"a", b"\n\r\n"], &[Some(b"a\n")]);
+        check(&[b"a\r", b"", b"\n"], &[Some(b"a")]);
+        check(&[b"a\r\n", b"\nb\r\n"], &[Some(b"a"), Some(b"\nb")]);
+        check(&[b"a", b"\r\nb\r\nc", b"\r\n"], &[Some(b"a"), Some(b"b"), Some(b"c")]);
+    }
+
+    #[test]
+    fn lengths_at_each_boundary() {
+        let longest = [b'a'; LINE_BYTES_MAX - 2];
+        let too_long = [b'a'; LINE_BYTES_MAX - 1];
+        check(&[&longest, b"\r\n"], &[Some(&longest)]);
+        check(&[&longest, b"\r", b"\n"], &[Some(&longest)]);
+        check(&[&[&longest[..], b"\r\n"].concat()], &[Some(&longest)]);
+        check(&[&too_long, b"\r\n"], &[None]);
+        check(&[&too_long, b"\r", b"\n"], &[None]);
+        check(&[&[&too_long[..], b"\r\n"].concat()], &[None]);
+        check(&[&longest, b"\r", b"\r", b"\n"], &[None]);
+        check(&[&too_long, b"aa", b"a\r", b"a\n", b"a\r\nb\r\n"], &[None, Some(b"b")]);
+        check(&[&too_long, b"a"], &[]);
+    }
+
+    #[test]
+    fn a_call_takes_one_line() {
+        let mut input: &[u8] = b"t 0 0 1 3\r\nx\r\n\r\n";
+        let mut reader = LineReader::new();
+        assert_eq!(reader.next(&mut b"pu".as_slice()), None);
+        assert!(!reader.is_empty());
+        assert_eq!(reader.next(&mut input), Some(Line::Command(b"put 0 0 1 3")));
+        assert!(reader.is_empty());
+        assert_eq!(input, b"x\r\n\r\n");
+    }
+
+    #[test]
+    fn a_reader_is_small() {
+        assert!(size_of::<LineReader>() <= 24);
+        assert!(size_of::<Front>() <= LINE_BYTES_MAX + 1);
+    }
+
+    /// The lines of `input`, and whether it ends with one.
+    fn naive_lines(input: &[u8]) -> (Vec<Cut>, bool) {
+        let mut lines = Vec::new();
+        let mut line = Vec::new();
+        for &byte in input {
+            line.push(byte);
+            if line.ends_with(b"\r\n") {
+                let fits = line.len() <= LINE_BYTES_MAX;
+                lines.push(fits.then(|| line[..line.len() - 2].to_vec()));
+                line.clear();
+            }
+        }
+        (lines, line.is_empty())
+    }
+
+    #[test]
+    fn any_split_gives_the_same_lines() {
+        let mut random = Random::new();
+        for _ in 0..3_000 {
+            let mut input = Vec::new();
+            for _ in 0..random.below(40) {
+                match random.below(8) {
+                    0 => input.push(b'\r'),
+                    1 => input.push(b'\n'),
+                    2..=4 => input.extend(b"\r\n"),
+                    5 => input.extend(std::iter::repeat_n(b'x', LINE_BYTES_MAX - 5 + random.below(8))),
+                    _ => input.extend(std::iter::repeat_n(b'a', random.below(12))),
+                }
+            }
+
+            let mut reader = LineReader::new();
+            let mut lines = Vec::new();
+            let mut rest = &input[..];
+            let piece_max = random.pick(&[1, 3, 20, 300]);
+            while !rest.is_empty() {
+                let (piece, tail) = rest.split_at((1 + random.below(piece_max)).min(rest.len()));
+                read(&mut reader, piece, &mut lines);
+                rest = tail;
+            }
+            let actual = (lines, reader.is_empty());
+            assert_eq!(actual, naive_lines(&input), "{:?}", input.escape_ascii().to_string());
+        }
     }
 }

@@ -4,3 +4,6 @@ pub mod command;
 pub mod framing;
 pub mod parse;
 pub mod reply;
+
+#[cfg(test)]
+mod random;

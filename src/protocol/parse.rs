@@ -18,13 +18,14 @@ pub enum ParseError {
 /// The longest `reserve-with-timeout`: the reference keeps it in an `int`.
 const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
 
-/// A number of so many digits fits 64 bits, whatever they are.
+/// Any number of up to so many digits fits 64 bits.
 const DIGITS_SAFE: usize = u64::MAX.ilog10() as usize;
 
 /// Understands one command line without its CR LF.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let verdict = parse_words(line);
-    // Of all other lines every byte has been looked at, and a NUL found wrong.
+    // A NUL is wrong anywhere. Where a name, a number or the end was expected, it has failed already;
+    // these lines have parts that were not read.
     let has_unread_part = matches!(
         verdict,
         Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put(PutArgs { trailing: true, .. }))
@@ -123,7 +124,9 @@ fn bury(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 }
 
 fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let bound = args.u32()?;
+    // There are never more jobs than fit 32 bits, and clients send the largest integer of their own
+    // language to kick all.
+    let bound = args.u64()?.try_into().unwrap_or(u32::MAX);
     args.end(Command::Kick { bound })
 }
 
@@ -203,8 +206,327 @@ fn digit(byte: u8) -> Option<u64> {
     byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
 }
 
-/// The value of digits that may be too many for 64 bits; leading zeros are not.
+/// The value of digits, if it fits; there may be any number of leading zeros.
 #[cold]
 fn checked_u64(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, &byte| value.checked_mul(10)?.checked_add(digit(byte)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::random::Random;
+
+    fn check(line: &str, expect: Command<'_>) {
+        assert_eq!(parse(line.as_bytes()), Ok(expect), "{line:?}");
+    }
+
+    fn check_bad(lines: &[&str]) {
+        for line in lines {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+    }
+
+    fn check_unknown(lines: &[&str]) {
+        for line in lines {
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::UnknownCommand), "{line:?}");
+        }
+    }
+
+    fn tube(name: &str) -> TubeName<'_> {
+        TubeName::new(name.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn every_command() {
+        let put = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4, trailing: false };
+        check("put 1 2 3 4", Command::Put(put));
+        check("peek 7", Command::Peek(JobId(7)));
+        check("peek-ready", Command::PeekReady);
+        check("peek-delayed", Command::PeekDelayed);
+        check("peek-buried", Command::PeekBuried);
+        check("reserve", Command::Reserve);
+        check("reserve-with-timeout 5", Command::ReserveWithTimeout { seconds: 5 });
+        check("reserve-job 7", Command::ReserveJob(JobId(7)));
+        check("delete 7", Command::Delete(JobId(7)));
+        check("release 7 1 2", Command::Release { id: JobId(7), pri: 1, delay: 2 });
+        check("bury 7 1", Command::Bury { id: JobId(7), pri: 1 });
+        check("kick 9", Command::Kick { bound: 9 });
+        check("kick-job 7", Command::KickJob(JobId(7)));
+        check("touch 7", Command::Touch(JobId(7)));
+        check("stats", Command::Stats);
+        check("stats-job 7", Command::StatsJob(JobId(7)));
+        check("stats-tube t", Command::StatsTube(tube("t")));
+        check("use t", Command::Use(tube("t")));
+        check("watch t", Command::Watch(tube("t")));
+        check("ignore t", Command::Ignore(tube("t")));
+        check("list-tubes", Command::ListTubes);
+        check("list-tube-used", Command::ListTubeUsed);
+        check("list-tubes-watched", Command::ListTubesWatched);
+        check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+        check("quit", Command::Quit);
+    }
+
+    #[test]
+    fn words_that_need_an_argument() {
+        check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch"]);
+        check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
+        check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
+        check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube "]);
+        check_bad(&["reserve-with-timeout ", "pause-tube ", "pause-tube t", "pause-tube t "]);
+    }
+
+    #[test]
+    fn words_that_take_none() {
+        check_bad(&["reserve ", "stats ", "peek-ready ", "peek-delayedx", "peek-buried 1"]);
+        check_bad(&["list-tubes ", "list-tubesx", "list-tube-usedx", "list-tubes-watched "]);
+        check_bad(&["list-tubes-watche", "reserve-x", "reserve-with-timeout", "reserve-job", "reserve-job1"]);
+        check_bad(&["stats-job", "stats-tube", "stats-jobs 1", "pause-tube"]);
+        check("quitx", Command::Quit);
+        check("quit now", Command::Quit);
+    }
+
+    #[test]
+    fn no_words_of_the_protocol() {
+        check_unknown(&["", " ", " stats", "STATS", "stat", "qui", "list-tube", "list-tube-use", "pause"]);
+    }
+
+    #[test]
+    fn numbers_at_each_boundary() {
+        check("delete 0", Command::Delete(JobId(0)));
+        check("delete   7", Command::Delete(JobId(7)));
+        check("delete 9999999999999999999", Command::Delete(JobId(9_999_999_999_999_999_999)));
+        check("delete 18446744073709551615", Command::Delete(JobId(u64::MAX)));
+        check("delete 0000000000000000000000018446744073709551615", Command::Delete(JobId(u64::MAX)));
+        check_bad(&["delete 18446744073709551616", "delete 99999999999999999999"]);
+        check_bad(&["delete 000018446744073709551616", "delete 36893488147419103232"]);
+        check_bad(&["delete -1", "delete +1", "delete \t1", "delete x", "delete 0x1", "delete ٣"]);
+        check_bad(&["delete 1 ", "delete 1x", "delete 1 2", "delete 1\r", "delete 1\n"]);
+
+        check("kick 4294967295", Command::Kick { bound: u32::MAX });
+        check("kick 4294967296", Command::Kick { bound: u32::MAX });
+        check("kick 18446744073709551615", Command::Kick { bound: u32::MAX });
+        check_bad(&["kick 18446744073709551616", "kick 5x", "kick 5 ", "kick -1", "kick +1", "kick \t1"]);
+
+        check("reserve-with-timeout 2147483647", Command::ReserveWithTimeout { seconds: 2_147_483_647 });
+        check_bad(&["reserve-with-timeout 2147483648", "reserve-with-timeout -1"]);
+        check_bad(&["reserve-with-timeout x", "reserve-with-timeout 0x", "reserve-with-timeout 1 "]);
+
+        let release = Command::Release { id: JobId(7), pri: u32::MAX, delay: u32::MAX };
+        check("release  7  4294967295  4294967295", release);
+        check_bad(&["release 7", "release 7 1", "release 7 4294967296 0", "release 7 0 4294967296"]);
+        check_bad(&["release 7-1 0", "release 7 1 2 3", "bury 7", "bury 7 1x", "bury 7 4294967296"]);
+    }
+
+    fn check_put(args: &str, bytes: u32, trailing: bool) {
+        let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes, trailing };
+        check(&format!("put {args}"), Command::Put(put));
+    }
+
+    #[test]
+    fn put_with_something_behind_it() {
+        check_put("0 0 0 4294967295", u32::MAX, false);
+        check_put("  0   0 0    5", 5, false);
+        check_put("0 0 0 5 ", 5, true);
+        check_put("0 0 0 5x", 5, true);
+        check_put("0 0 0 5 6", 5, true);
+        check_bad(&["put 0 0 0", "put 0 0 0 ", "put 0 0 0x 5", "put 0 0 0 -5", "put 0 0 0 4294967296"]);
+        check_bad(&["put 4294967296 0 0 0", "put 0 4294967296 0 0", "put 0 0 4294967296 0"]);
+    }
+
+    #[test]
+    fn tube_names() {
+        let (longest, too_long) = ("t".repeat(200), "t".repeat(201));
+        check(&format!("use {longest}"), Command::Use(tube(&longest)));
+        check_bad(&[&format!("use {too_long}"), "use  t", "use t ", "use t u", "use -t", "stats-tube  t"]);
+
+        let pause = |name| Command::PauseTube { tube: Some(tube(name)), seconds: 0 };
+        check(&format!("pause-tube {longest} 0"), pause(&longest));
+        check("pause-tube   t   0", pause("t"));
+        check("pause-tubet 0", pause("t"));
+        check("pause-tube 5 0", pause("5"));
+        for bad_name in [&*too_long, "-t"] {
+            check(&format!("pause-tube {bad_name} 0"), Command::PauseTube { tube: None, seconds: 0 });
+        }
+        check_bad(&["pause-tube t\t0", "pause-tube * 0"]);
+        check_bad(&["pause-tube t0", "pause-tube t, 0", "pause-tube t 0 ", "pause-tube t 4294967296"]);
+    }
+
+    #[test]
+    fn a_nul_anywhere() {
+        check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
+        check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
+    }
+
+    /// The rules as the reference applies them: words tried in its order, then arguments one by one.
+    fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
+        use ParseError::{BadFormat, UnknownCommand};
+
+        const WORDS: [&str; 25] = [
+            "put ",
+            "peek ",
+            "peek-ready",
+            "peek-delayed",
+            "peek-buried",
+            "reserve-with-timeout ",
+            "reserve-job ",
+            "reserve",
+            "delete ",
+            "release ",
+            "bury ",
+            "kick ",
+            "kick-job ",
+            "touch ",
+            "stats-job ",
+            "stats-tube ",
+            "stats",
+            "use ",
+            "watch ",
+            "ignore ",
+            "list-tubes-watched",
+            "list-tube-used",
+            "list-tubes",
+            "quit",
+            "pause-tube",
+        ];
+        fn number(rest: &mut &[u8], max: u64) -> Result<u64, ParseError> {
+            let digits_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+            let digits = &rest[digits_start..];
+            let digits_end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+            *rest = &digits[digits_end..];
+            let value: u64 = std::str::from_utf8(&digits[..digits_end])
+                .expect("digits are ASCII")
+                .parse()
+                .map_err(|_| BadFormat)?;
+            if value <= max { Ok(value) } else { Err(BadFormat) }
+        }
+        const U32: u64 = u32::MAX as u64;
+
+        if line.contains(&0) {
+            return Err(BadFormat);
+        }
+        let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
+        let mut rest = &line[word.len()..];
+        let name = TubeName::new(rest).ok_or(BadFormat);
+        let command = match word {
+            "put " => {
+                return Ok(Command::Put(PutArgs {
+                    pri: number(&mut rest, U32)? as u32,
+                    delay: number(&mut rest, U32)? as u32,
+                    ttr: number(&mut rest, U32)? as u32,
+                    bytes: number(&mut rest, U32)? as u32,
+                    trailing: !rest.is_empty(),
+                }));
+            }
+            "quit" => return Ok(Command::Quit),
+            "use " => return name.map(Command::Use),
+            "watch " => return name.map(Command::Watch),
+            "ignore " => return name.map(Command::Ignore),
+            "stats-tube " => return name.map(Command::StatsTube),
+            "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
+            "peek-ready" => Command::PeekReady,
+            "peek-delayed" => Command::PeekDelayed,
+            "peek-buried" => Command::PeekBuried,
+            "reserve-with-timeout " => {
+                Command::ReserveWithTimeout { seconds: number(&mut rest, 2_147_483_647)? as u32 }
+            }
+            "reserve-job " => Command::ReserveJob(JobId(number(&mut rest, u64::MAX)?)),
+            "reserve" => Command::Reserve,
+            "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
+            "release " => Command::Release {
+                id: JobId(number(&mut rest, u64::MAX)?),
+                pri: number(&mut rest, U32)? as u32,
+                delay: number(&mut rest, U32)? as u32,
+            },
+            "bury " => {
+                Command::Bury { id: JobId(number(&mut rest, u64::MAX)?), pri: number(&mut rest, U32)? as u32 }
+            }
+            "kick " => Command::Kick { bound: number(&mut rest, u64::MAX)?.min(U32) as u32 },
+            "kick-job " => Command::KickJob(JobId(number(&mut rest, u64::MAX)?)),
+            "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
+            "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
+            "stats" => Command::Stats,
+            "list-tubes-watched" => Command::ListTubesWatched,
+            "list-tube-used" => Command::ListTubeUsed,
+            "list-tubes" => Command::ListTubes,
+            "pause-tube" => {
+                let name_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+                let name = &rest[name_start..];
+                let name_length =
+                    (0..name.len()).take_while(|&at| TubeName::new(&[b'a', name[at]]).is_some()).count();
+                rest = &name[name_length..];
+                Command::PauseTube {
+                    tube: TubeName::new(&name[..name_length]),
+                    seconds: number(&mut rest, U32)? as u32,
+                }
+            }
+            _ => unreachable!("{word} is not in the table"),
+        };
+        if rest.is_empty() { Ok(command) } else { Err(BadFormat) }
+    }
+
+    fn mutate(line: &mut Vec<u8>, random: &mut Random) {
+        let at = random.below(line.len() + 1);
+        match random.below(6) {
+            0 => line.truncate(at),
+            1 => line.insert(at, random.pick(b" 0159-+aput\0\r\n\t\x80.,")),
+            2 => drop(line.splice(at..at, b" ".repeat(random.below(3)))),
+            3 => {
+                let number = random.pick(&[
+                    "2147483647",
+                    "2147483648",
+                    "4294967295",
+                    "4294967296",
+                    "18446744073709551615",
+                    "18446744073709551616",
+                    "99999999999999999999",
+                    "000000000000000000000000001",
+                ]);
+                let start = line.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+                line.truncate(start);
+                line.extend(number.bytes());
+            }
+            _ if at < line.len() => _ = line.remove(at),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn random_lines_agree_with_the_naive_parser() {
+        const LINES: [&str; 25] = [
+            "put 1 2 3 4",
+            "peek 7",
+            "peek-ready",
+            "peek-delayed",
+            "peek-buried",
+            "reserve",
+            "reserve-with-timeout 5",
+            "reserve-job 7",
+            "delete 7",
+            "release 7 1 2",
+            "bury 7 1",
+            "kick 9",
+            "kick-job 7",
+            "touch 7",
+            "stats",
+            "stats-job 7",
+            "stats-tube t1",
+            "use t1",
+            "watch t1",
+            "ignore t1",
+            "list-tubes",
+            "list-tube-used",
+            "list-tubes-watched",
+            "pause-tube t1 8",
+            "quit",
+        ];
+        let mut random = Random::new();
+        for _ in 0..200_000 {
+            let mut line = random.pick(&LINES).as_bytes().to_vec();
+            for _ in 0..random.below(4) {
+                mutate(&mut line, &mut random);
+            }
+            assert_eq!(parse(&line), naive_parse(&line), "{:?}", line.escape_ascii().to_string());
+        }
+    }
 }

@@ -118,12 +118,10 @@ impl From<ParseError> for Reply<'_> {
     }
 }
 
-#[inline]
 fn numbered(out: &mut Vec<u8>, word: &[u8], number: u64) {
     words(out, word, itoa::Buffer::new().format(number).as_bytes());
 }
 
-#[inline]
 fn words(out: &mut Vec<u8>, word: &[u8], argument: &[u8]) {
     out.reserve(word.len() + argument.len() + 2);
     out.extend_from_slice(word);
@@ -131,7 +129,6 @@ fn words(out: &mut Vec<u8>, word: &[u8], argument: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-#[inline]
 fn with_body(out: &mut Vec<u8>, word: &[u8], id: JobId, bytes: u32) {
     let (mut id_digits, mut bytes_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
     let id = id_digits.format(id.0).as_bytes();
@@ -192,5 +189,71 @@ impl<'a> Yaml<'a> {
         self.out.extend_from_slice(b": ");
         write_value(self.out);
         self.out.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(reply: Reply<'_>, expect: &str) {
+        let mut out = b"kept ".to_vec();
+        reply.render(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("kept {expect}\r\n"));
+    }
+
+    #[test]
+    fn every_reply() {
+        let tube = TubeName::new(b"mail/$2").unwrap();
+        let id = JobId(u64::MAX);
+        check(Reply::Inserted(id), "INSERTED 18446744073709551615");
+        check(Reply::InsertedBuried(id), "BURIED 18446744073709551615");
+        check(Reply::Buried, "BURIED");
+        check(Reply::Using(tube), "USING mail/$2");
+        check(Reply::Reserved { id, bytes: u32::MAX }, "RESERVED 18446744073709551615 4294967295");
+        check(Reply::Found { id: JobId(1), bytes: 0 }, "FOUND 1 0");
+        check(Reply::Ok { bytes: 123 }, "OK 123");
+        check(Reply::Deleted, "DELETED");
+        check(Reply::Released, "RELEASED");
+        check(Reply::Touched, "TOUCHED");
+        check(Reply::Kicked(0), "KICKED 0");
+        check(Reply::KickedJob, "KICKED");
+        check(Reply::Watching(2), "WATCHING 2");
+        check(Reply::NotIgnored, "NOT_IGNORED");
+        check(Reply::Paused, "PAUSED");
+        check(Reply::NotFound, "NOT_FOUND");
+        check(Reply::TimedOut, "TIMED_OUT");
+        check(Reply::DeadlineSoon, "DEADLINE_SOON");
+        check(Reply::OutOfMemory, "OUT_OF_MEMORY");
+        check(Reply::InternalError, "INTERNAL_ERROR");
+        check(ParseError::BadFormat.into(), "BAD_FORMAT");
+        check(ParseError::UnknownCommand.into(), "UNKNOWN_COMMAND");
+        check(Reply::ExpectedCrlf, "EXPECTED_CRLF");
+        check(Reply::JobTooBig, "JOB_TOO_BIG");
+        check(Reply::Draining, "DRAINING");
+    }
+
+    fn check_yaml(write: impl FnOnce(&mut Yaml<'_>), expect: &str) {
+        let mut out = Vec::new();
+        write(&mut Yaml::new(&mut out));
+        assert_eq!(String::from_utf8(out).unwrap(), format!("---\n{expect}"));
+    }
+
+    #[test]
+    fn yaml_documents() {
+        check_yaml(|_| {}, "");
+        check_yaml(|yaml| yaml.number("pid", 0u32), "pid: 0\n");
+        check_yaml(|yaml| yaml.number("id", u64::MAX), "id: 18446744073709551615\n");
+        check_yaml(|yaml| yaml.plain("state", "ready"), "state: ready\n");
+        let utime = format_args!("{}.{:06}", 1, 42);
+        check_yaml(|yaml| yaml.plain("rusage-utime", utime), "rusage-utime: 1.000042\n");
+        check_yaml(|yaml| yaml.quoted("name", "default"), "name: \"default\"\n");
+        check_yaml(|yaml| yaml.quoted("os", r#"a "b" \c"#), "os: \"a \\\"b\\\" \\\\c\"\n");
+        check_yaml(|yaml| yaml.item(TubeName::DEFAULT), "- default\n");
+        let two = |yaml: &mut Yaml<'_>| {
+            yaml.number("a", 1);
+            yaml.number("b", 2);
+        };
+        check_yaml(two, "a: 1\nb: 2\n");
     }
 }
