@@ -98,11 +98,13 @@ impl<'s> Driver<'s> {
             }
         }
         let has_more = self.server.turn(self.now);
-        self.carry_out();
+        // A send may free a connection that could not be served, a hang-up may leave work behind: the
+        // server's word that there is no more holds only if nothing has happened since.
+        let is_stale = self.carry_out();
         if self.admission.resume(self.now) {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
-        Ok(if has_more { EpollTimeout::ZERO } else { self.patience() })
+        Ok(if has_more || is_stale { EpollTimeout::ZERO } else { self.patience() })
     }
 
     /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.
@@ -284,9 +286,12 @@ impl<'s> Driver<'s> {
         Ok(if bytes < offered { Progress::Part } else { Progress::All(bytes) })
     }
 
-    /// Does what the server asks. What that leads to may make it ask for more.
-    fn carry_out(&mut self) {
+    /// Does what the server asks; what that leads to may make it ask for more. True if there was
+    /// anything to do.
+    fn carry_out(&mut self) -> bool {
+        let mut did_something = false;
         while let Some(effect) = self.server.next_effect() {
+            did_something = true;
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
@@ -294,6 +299,7 @@ impl<'s> Driver<'s> {
                 Effect::Close(conn) => self.close(conn),
             }
         }
+        did_something
     }
 
     fn pause(&mut self, conn: ConnId) {
