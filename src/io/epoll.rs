@@ -228,7 +228,10 @@ impl<'s> Driver<'s> {
         let fd = self.connection(conn).raw_fd();
         match recv(fd, &mut [0], MsgFlags::MSG_PEEK) {
             Ok(0) => self.end_input(conn),
-            Ok(_) => self.set_phase(conn, Phase::PausedBeforeEnd),
+            Ok(_) => {
+                self.set_phase(conn, Phase::PausedBeforeEnd);
+                self.tell(Event::InputEnding { conn });
+            }
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(_) => self.hang_up(conn),
         }

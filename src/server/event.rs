@@ -19,7 +19,13 @@ pub enum Event<'a> {
         /// How many; not 0 and not more than the place had room for.
         bytes: usize,
     },
-    /// The peer will send nothing more; it may still read.
+    /// The peer will send nothing more, but what it sent before is not all received yet: the connection
+    /// is paused. It may still read.
+    InputEnding {
+        /// Whose input.
+        conn: ConnId,
+    },
+    /// Everything that the peer sent is received, and it will send nothing more; it may still read.
     InputEnded {
         /// Whose input.
         conn: ConnId,

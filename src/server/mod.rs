@@ -142,12 +142,20 @@ impl Server {
             Event::ReceivedDirect { conn, bytes } if self.is_open(conn) => {
                 self.received_direct(conn, bytes, now)
             }
+            Event::InputEnding { conn } if self.is_open(conn) => {
+                self.session(conn).input_ending = true;
+                self.after_serving(conn, now);
+            }
             Event::InputEnded { conn } if self.is_open(conn) => {
-                self.session(conn).input_ended = true;
+                let session = self.session(conn);
+                (session.input_ending, session.input_ended) = (true, true);
                 self.after_serving(conn, now);
             }
             // Whatever comes while the last replies go out.
-            Event::Received { .. } | Event::ReceivedDirect { .. } | Event::InputEnded { .. } => {}
+            Event::Received { .. }
+            | Event::ReceivedDirect { .. }
+            | Event::InputEnding { .. }
+            | Event::InputEnded { .. } => {}
             Event::Sent { conn, bytes } => self.sent(conn, bytes),
             Event::HungUp { conn } => self.hung_up(conn, now),
             Event::Closed { conn } => self.closed(conn),
@@ -338,8 +346,8 @@ impl Server {
     fn after_serving(&mut self, conn: ConnId, now: Time) {
         let Self { core, sessions, .. } = self;
         let session = &mut sessions[conn.slot as usize];
-        if session.input_ended && session.talk.phase == Phase::Waiting {
-            // Nobody could tell this client that it has waited long enough.
+        if session.input_ending && session.talk.phase == Phase::Waiting {
+            // It may be gone: a job should not wait to find that out.
             core.engine.end_wait(session.talk.client);
             core.reply(&mut session.talk, Reply::TimedOut);
             session.talk.phase = Phase::Serving;

@@ -16,7 +16,9 @@ pub(super) struct Session {
     pub talk: Talk,
     /// Input that came while the session could not be served.
     pub inbox: BytesMut,
-    /// The peer sends nothing more.
+    /// The peer sends nothing more; what it sent before may still be on its way here.
+    pub input_ending: bool,
+    /// All input has come.
     pub input_ended: bool,
     /// In the queue of sessions that have input to be served.
     pub is_queued: bool,
@@ -83,6 +85,7 @@ impl Session {
             reader: LineReader::new(),
             talk: Talk { client, phase, input, output, is_choked: false },
             inbox: BytesMut::new(),
+            input_ending: false,
             input_ended: false,
             is_queued: false,
             is_sending: false,
