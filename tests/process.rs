@@ -1,0 +1,472 @@
+//! The server as a process: flags, exit codes, signals, sockets, descriptors.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+
+/// How long something that must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server. It is killed if the test does not stop it.
+struct Server {
+    child: Child,
+    address: String,
+    log: Receiver<String>,
+}
+
+impl Server {
+    /// Starts one on a port of the system's choice.
+    fn start(arguments: &[&str]) -> Self {
+        Self::spawn(beanring(&["-V", "-l", "127.0.0.1", "-p", "0"]).args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (lines, log) = channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+        let mut server = Self { child, address: String::new(), log };
+        let line = server.logged("listening on ");
+        server.address = line.split(' ').next_back().unwrap().to_owned();
+        server
+    }
+
+    /// The next line of the log that contains `part`.
+    fn logged(&self, part: &str) -> String {
+        let mut seen = String::new();
+        loop {
+            match self.log.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen += &(line + "\n"),
+                Err(error) => panic!("{error}: no {part:?} in the log:\n{seen}"),
+            }
+        }
+    }
+
+    /// How many lines with `part` the log has had since the last look.
+    fn count_logged(&self, part: &str) -> usize {
+        self.log.try_iter().filter(|line| line.contains(part)).count()
+    }
+
+    fn connect(&self) -> Client<TcpStream> {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    fn stop(mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client<S> {
+    stream: S,
+}
+
+impl<S: Read + Write> Client<S> {
+    fn send(&mut self, text: &str) -> &mut Self {
+        self.stream.write_all(text.as_bytes()).unwrap();
+        self
+    }
+
+    fn expect(&mut self, text: &str) -> &mut Self {
+        let mut received = vec![0; text.len()];
+        self.stream.read_exact(&mut received).unwrap();
+        assert_eq!(String::from_utf8_lossy(&received), text);
+        self
+    }
+
+    /// The body of an `OK` reply.
+    fn receive_body(&mut self) -> String {
+        self.expect("OK ");
+        let mut digits = String::new();
+        let mut byte = [0];
+        while byte != *b"\n" {
+            self.stream.read_exact(&mut byte).unwrap();
+            digits.push(char::from(byte[0]));
+        }
+        let mut body = vec![0; digits.trim().parse().unwrap()];
+        self.stream.read_exact(&mut body).unwrap();
+        self.expect("\r\n");
+        String::from_utf8(body).unwrap()
+    }
+
+    fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+}
+
+fn beanring(arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// `script` run by a shell that finds the server's path as `$0`.
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, BINARY]).stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    beanring(arguments).output().unwrap()
+}
+
+/// A directory of one test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("beanring-process-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> String {
+        self.0.join("socket").to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn version_and_help() {
+    for flag in ["-v", "--version"] {
+        let output = output(&[flag]);
+        assert!(output.status.success());
+        assert_eq!(output.stdout, b"beanring 0.1.0\n");
+    }
+    for flag in ["-h", "--help"] {
+        let output = output(&[flag]);
+        assert!(output.status.success());
+        let help = String::from_utf8(output.stdout).unwrap();
+        for name in ["--listen", "--port", "--log-dir", "--sync-interval", "--no-sync", "--log-file-size"] {
+            assert!(help.contains(name), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_told_in_one_line() {
+    let scratch = Scratch::new("refused");
+    let file = scratch.file();
+    fs::write(&file, "precious").unwrap();
+    let unix = format!("unix:{file}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+
+    let check = |arguments: &[&str], expected: &str| {
+        let output = output(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
+        assert!(output.stdout.is_empty());
+    };
+    check(&["-p", "70000"], "-p/--port \"70000\": must be a number from 0 to 65535");
+    check(&["-z", "big"], "-z/--max-job-size \"big\": must be a number from 0 to 1073741824");
+    check(&["-b", "/tmp"], "-b/--log-dir: this version keeps jobs in memory only and has no log");
+    check(&["-l", "no host"], "cannot listen on no host:11300: no such host");
+    check(&["-l", "192.0.2.1"], "cannot listen on 192.0.2.1:11300: it is not an address of this machine");
+    check(&["-l", "127.0.0.1", "-p", &port], &format!("cannot listen on 127.0.0.1:{port}: it is in use"));
+    check(&["-l", &unix], &format!("cannot listen on {unix}: a file that is not a socket stands there"));
+    check(&["-l", "127.0.0.1", "-p", "0", "-u", "no such user"], "-u no such user: there is no such user");
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+    assert_eq!(output(&["-q"]).status.code(), Some(2));
+}
+
+#[test]
+fn flags_of_older_servers_are_ignored_with_a_warning() {
+    let server = Server::start(&["-c", "-n", "-f0", "-F", "-s", "4096"]);
+    server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
+
+    let mut command = beanring(&["-l", "127.0.0.1", "-p0", "-V", "-c", "-z", "1073741825"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().ends_with("WARN -c has no meaning any more and is ignored"));
+    assert!(lines.next().unwrap().ends_with("WARN -z: the maximum job size is set to 1073741824"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_environment_sets_what_the_command_line_does_not() {
+    let mut command = beanring(&["-z", "10"]);
+    command.env("BEANRING_LISTEN", "127.0.0.1").env("BEANRING_PORT", "0").env("BEANRING_VERBOSE", "1");
+    let server = Server::spawn(command.env("BEANRING_MAX_JOB_SIZE", "5").env("BEANRING_NO_SYNC", "1"));
+    server.connect().send("put 0 0 1 10\r\n0123456789\r\n").expect("INSERTED 1\r\n");
+}
+
+#[test]
+fn quiet_unless_asked() {
+    let mut child = beanring(&["-l", "127.0.0.1", "-p", "0"]).stderr(Stdio::piped()).spawn().unwrap();
+    // From then on a signal is an orderly stop.
+    wait_until(|| mask_has(child.id(), "SigBlk:", Signal::SIGTERM));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+}
+
+#[test]
+fn stops_in_good_order() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let server = Server::start(&[]);
+        let mut client = server.connect();
+        client.send("list-tube-used\r\n").expect("USING default\r\n");
+        assert_eq!(server.stop(signal).code(), Some(0));
+        client.expect_end();
+    }
+}
+
+#[test]
+fn stops_in_good_order_as_pid_1() {
+    let in_namespace = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    let possible = Command::new("unshare").args(in_namespace).arg("true").output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no PID namespaces here");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(in_namespace).args([BINARY, "-V", "-l", "127.0.0.1", "-p", "0"]);
+    let mut server = Server::spawn(&mut command);
+    let unshare = server.child.id();
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
+    kill(Pid::from_raw(children.trim().parse().unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_broken_pipe_is_no_signal() {
+    let server = Server::start(&[]);
+    assert!(mask_has(server.child.id(), "SigIgn:", Signal::SIGPIPE));
+}
+
+#[test]
+fn drains_on_sigusr1() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.send("put 0 0 1 1\r\na\r\n").expect("INSERTED 1\r\n");
+    server.signal(Signal::SIGUSR1);
+    wait_until(|| {
+        client.send("stats\r\n");
+        client.receive_body().contains("\ndraining: true\n")
+    });
+    client.send("put 0 0 1 1\r\na\r\n").expect("DRAINING\r\n");
+    server.connect().send("put 0 0 1 1\r\na\r\n").expect("DRAINING\r\n");
+}
+
+#[test]
+fn listens_on_a_unix_socket() {
+    let scratch = Scratch::new("unix");
+    let path = scratch.file();
+    let server = Server::spawn(&mut beanring(&["-V", "-l", &format!("unix:{path}")]));
+    let mut client = Client { stream: UnixStream::connect(&path).unwrap() };
+    client.send("list-tube-used\r\n").expect("USING default\r\n");
+
+    let second = output(&["-l", &format!("unix:{path}")]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).ends_with(": another server answers there\n"));
+
+    assert!(server.stop(Signal::SIGTERM).success());
+    assert!(!fs::exists(&path).unwrap());
+}
+
+#[test]
+fn a_socket_file_left_by_a_crash_is_replaced() {
+    let scratch = Scratch::new("crash");
+    let path = scratch.file();
+    let start = || Server::spawn(&mut beanring(&["-V", "-l", &format!("unix:{path}")]));
+    start().stop(Signal::SIGKILL);
+    assert!(fs::exists(&path).unwrap());
+    let _server = start();
+    UnixStream::connect(&path).unwrap();
+}
+
+#[test]
+fn listens_on_ipv6() {
+    let server = Server::start(&["-l", "::1"]);
+    assert!(server.address.starts_with("[::1]:"));
+    server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
+}
+
+#[test]
+fn takes_sockets_from_a_service_manager() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut command = shell("exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" -V -p 1");
+    let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
+    assert_eq!(server.address, address);
+    server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
+}
+
+#[test]
+fn refuses_what_is_no_listening_socket_from_a_service_manager() {
+    for three in ["3</dev/null", "3<&-"] {
+        let script = format!("exec {three}; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"");
+        let output = shell(&script).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "beanring: LISTEN_FDS: descriptor 3 is not a listening stream socket\n"
+        );
+    }
+}
+
+#[test]
+fn sockets_of_another_process_are_left_alone() {
+    let script = "LISTEN_PID=1 LISTEN_FDS=1 exec \"$0\" -V -l 127.0.0.1 -p 0";
+    Server::spawn(&mut shell(script)).connect().send("list-tube-used\r\n").expect("USING default\r\n");
+}
+
+#[test]
+fn becomes_another_user() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let server = Server::start(&["-u", "nobody"]);
+    server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    for (name, id) in [("Uid:", nobody.uid.as_raw()), ("Gid:", nobody.gid.as_raw())] {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line, format!("{name}\t{id}\t{id}\t{id}\t{id}"));
+    }
+}
+
+#[test]
+fn may_open_as_many_descriptors_as_the_hard_limit_allows() {
+    let script = "ulimit -H -n 200; ulimit -S -n 50; exec \"$0\" -V -l 127.0.0.1 -p 0";
+    let server = Server::spawn(&mut shell(script));
+    let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("list-tube-used\r\n").expect("USING default\r\n");
+    }
+}
+
+#[test]
+fn without_descriptors_connections_wait_and_the_others_go_on() {
+    const LIMIT: usize = 40;
+    let script = format!("ulimit -n {LIMIT}; exec \"$0\" -V -l 127.0.0.1 -p 0");
+    let server = Server::spawn(&mut shell(&script));
+    let mut first = server.connect();
+    first.send("list-tube-used\r\n").expect("USING default\r\n");
+    let mut others: Vec<_> = (0..LIMIT).map(|_| server.connect()).collect();
+    others.iter_mut().for_each(|client| {
+        client.send("list-tube-used\r\n");
+    });
+    server.logged("new connections have to wait: Too many open files");
+    first.send("list-tube-used\r\n").expect("USING default\r\n");
+    thread::sleep(Duration::from_millis(1500));
+    assert!(server.count_logged("have to wait") <= 2);
+
+    // Each one that closes makes room for one that waits.
+    for mut client in others {
+        client.expect("USING default\r\n");
+    }
+    first.send("list-tube-used\r\n").expect("USING default\r\n");
+}
+
+#[test]
+fn what_was_sent_before_a_half_close_is_answered() {
+    const BODY_BYTES: usize = 4000;
+    const PEEKS: usize = 12_000;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.send(&format!("put 0 0 1 {BODY_BYTES}\r\n{}\r\n", "x".repeat(BODY_BYTES)));
+    client.expect("INSERTED 1\r\n");
+    // More output than the sockets hold, and more input than the server keeps: it stops reading with
+    // commands and the end unread.
+    client.send(&"peek 1\r\n".repeat(PEEKS));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    let reply = format!("FOUND 1 {BODY_BYTES}\r\n{}\r\n", "x".repeat(BODY_BYTES));
+    for _ in 0..PEEKS {
+        client.expect(&reply);
+    }
+    client.expect_end();
+}
+
+#[test]
+fn a_waiting_client_that_half_closes_is_told_that_time_is_up() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.send("reserve-with-timeout 1000\r\n");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    client.expect("TIMED_OUT\r\n").expect_end();
+}
+
+#[test]
+fn a_waiting_client_that_half_closes_with_input_unread_is_told_too() {
+    const COMMANDS: usize = 6_000;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.send("reserve-with-timeout 1000\r\n");
+    // More than the server keeps for a client that waits, and no more than the socket holds.
+    client.send(&"list-tube-used\r\n".repeat(COMMANDS));
+    thread::sleep(Duration::from_millis(200));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    client.expect("TIMED_OUT\r\n").expect(&"USING default\r\n".repeat(COMMANDS)).expect_end();
+}
+
+#[test]
+fn connections_are_logged_when_asked() {
+    let server = Server::start(&[]);
+    let client = server.connect();
+    let peer = client.stream.local_addr().unwrap().to_string();
+    server.logged(&peer);
+    drop(client);
+    server.logged("closed");
+}
+
+/// Whether a mask of signals of a process, in /proc/PID/status, has this one.
+fn mask_has(pid: u32, mask: &str, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let hex = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap();
+    // Signals count from 1, bits from 0.
+    u64::from_str_radix(hex.trim(), 16).unwrap() >> (signal as i32 - 1) & 1 == 1
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_millis() / 10 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it did not come about");
+}
