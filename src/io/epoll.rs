@@ -97,14 +97,12 @@ impl<'s> Driver<'s> {
                 Token::Signals => self.read_signals()?,
             }
         }
-        let has_more = self.server.turn(self.now);
-        // A send may free a connection that could not be served, a hang-up may leave work behind: the
-        // server's word that there is no more holds only if nothing has happened since.
-        let is_stale = self.carry_out();
+        self.server.turn(self.now);
+        self.carry_out();
         if self.admission.resume(self.now) {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
-        Ok(if has_more || is_stale { EpollTimeout::ZERO } else { self.patience() })
+        Ok(if self.server.has_work() { EpollTimeout::ZERO } else { self.patience() })
     }
 
     /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.
@@ -289,12 +287,9 @@ impl<'s> Driver<'s> {
         Ok(if bytes < offered { Progress::Part } else { Progress::All(bytes) })
     }
 
-    /// Does what the server asks; what that leads to may make it ask for more. True if there was
-    /// anything to do.
-    fn carry_out(&mut self) -> bool {
-        let mut did_something = false;
+    /// Does what the server asks; what that leads to may make it ask for more.
+    fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
-            did_something = true;
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
@@ -302,7 +297,6 @@ impl<'s> Driver<'s> {
                 Effect::Close(conn) => self.close(conn),
             }
         }
-        did_something
     }
 
     fn pause(&mut self, conn: ConnId) {

@@ -44,6 +44,11 @@ impl Budget {
 }
 
 impl Engine {
+    /// Whether [`step`](Self::step) is to be called again without waiting for the time.
+    pub fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
     /// Does a bounded piece of what is due at `now` or unfinished. True if more is left to do at once.
     pub fn step(&mut self, now: Time) -> bool {
         let mut budget = Budget::whole();

@@ -13,7 +13,6 @@ use crate::time::{Span, Time};
 impl Core {
     /// Serves one line of input. What follows it may be a body; see [`Talk::input`].
     pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], now: Time) {
-        tracing::trace!(client = talk.client.0, "{}", line.escape_ascii());
         match parse(line) {
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;

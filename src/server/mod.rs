@@ -9,7 +9,7 @@ mod session;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use bytes::Buf;
+use bytes::{Buf, BytesMut};
 use slab::Slab;
 
 pub use event::{Effect, Event};
@@ -31,16 +31,18 @@ use crate::time::Time;
 ///
 /// Inputs: [`connect`](Self::connect), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
 /// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
-/// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send, and calls
-/// `turn` at least once for every batch of events and no later than
-/// [`next_deadline`](Self::next_deadline).
+/// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send. It calls
+/// `turn` once for every batch of events, again while the server [`has_work`](Self::has_work), and no
+/// later than [`next_deadline`](Self::next_deadline).
 pub struct Server {
     core: Core,
     sessions: Slab<Box<Session>>,
     /// Sessions with input that could not be served in their last turn.
     queue: VecDeque<ConnId>,
     effects: VecDeque<Effect>,
-    /// Generation of the next connection.
+    /// Freed memory is on its way back to the kernel.
+    is_reclaiming: bool,
+    /// Generation of the last connection.
     generation: u32,
 }
 
@@ -116,6 +118,7 @@ impl Server {
             sessions: Slab::new(),
             queue: VecDeque::new(),
             effects: VecDeque::new(),
+            is_reclaiming: false,
             generation: 0,
         }
     }
@@ -128,7 +131,6 @@ impl Server {
         entry.insert(Box::new(Session::new(conn, self.core.engine.connect(conn))));
         self.core.connections += 1;
         self.core.total_connections += 1;
-        tracing::debug!(slot = conn.slot, "connected");
         conn
     }
 
@@ -164,9 +166,9 @@ impl Server {
         self.tell_notices();
     }
 
-    /// Does a bounded piece of what is due or was left over. True if there is more to do at once.
-    pub fn turn(&mut self, now: Time) -> bool {
-        let mut more = self.core.engine.step(now);
+    /// Does a bounded piece of what is due or was left over.
+    pub fn turn(&mut self, now: Time) {
+        self.core.engine.step(now);
         self.tell_notices();
         let mut steps = RUN_STEPS;
         while steps > 0 {
@@ -174,13 +176,18 @@ impl Server {
             steps = steps.saturating_sub(self.serve_inbox(conn, now));
             self.tell_notices();
         }
-        more |= self.core.engine.bodies_mut().reclaim();
-        more || !self.queue.is_empty()
+        self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
     }
 
     /// What a driver must do now.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// Whether [`turn`](Self::turn) is to be called again without waiting for anything. To be asked after
+    /// the effects are carried out, since a send may free a connection for its next turn.
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty() || self.is_reclaiming || self.core.engine.has_work()
     }
 
     /// When [`turn`](Self::turn) must be called next, if nothing else happens.
@@ -292,9 +299,7 @@ impl Server {
         let client = self.session(conn).talk.client;
         self.core.engine.disconnect(client, now);
         self.core.connections -= 1;
-        let session = self.session(conn);
-        session.inbox = Default::default();
-        tracing::debug!(slot = conn.slot, "disconnected");
+        self.session(conn).inbox = BytesMut::new();
     }
 
     /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over.
@@ -307,7 +312,10 @@ impl Server {
         while steps < TURN_STEPS && talk.is_served() {
             if let Input::Line = talk.input {
                 match reader.next(&mut rest) {
-                    Some(Line::Command(line)) => core.line(talk, line, now),
+                    Some(Line::Command(line)) => {
+                        tracing::trace!(conn = conn.slot, "{}", line.escape_ascii());
+                        core.line(talk, line, now);
+                    }
                     Some(Line::TooLong) => core.reply(talk, Reply::BadFormat),
                     None => break,
                 }

@@ -92,6 +92,12 @@ impl Core {
             self.settle();
         }
         let end = &mut self.ends[number];
+        if end.input_ended && !end.held_back.is_empty() && !end.is_closed {
+            let conn = end.conn;
+            self.server.handle(self.now, Event::InputEnding { conn });
+            self.settle();
+        }
+        let end = &mut self.ends[number];
         if end.input_ended && !end.told_end && end.held_back.is_empty() && !end.is_closed {
             end.told_end = true;
             let conn = end.conn;
@@ -120,14 +126,15 @@ impl Core {
             while let Some(effect) = self.server.next_effect() {
                 self.carry_out(effect);
             }
-            let more = self.server.turn(self.now);
+            self.server.turn(self.now);
             let mut sent = false;
             for number in 0..self.ends.len() {
                 sent |= self.ends[number].wants_send && self.send(number);
             }
+            let is_due = self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
             match self.server.next_effect() {
                 Some(effect) => self.carry_out(effect),
-                None if !more && !sent => return,
+                None if !sent && !is_due && !self.server.has_work() => return,
                 None => {}
             }
         }
