@@ -102,7 +102,7 @@ impl<'s> Driver<'s> {
         if self.admission.resume(self.now) {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
-        Ok(if self.server.has_work() { EpollTimeout::ZERO } else { self.patience() })
+        Ok(self.patience())
     }
 
     /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.

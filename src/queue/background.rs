@@ -38,17 +38,17 @@ impl Budget {
 
     /// Takes one step; false if that was the last.
     fn spend(&mut self) -> bool {
-        self.0 = self.0.saturating_sub(1);
+        self.charge(1);
         self.0 > 0
+    }
+
+    /// Takes steps that have been done already, which may be more than there were.
+    fn charge(&mut self, steps: u32) {
+        self.0 = self.0.saturating_sub(steps);
     }
 }
 
 impl Engine {
-    /// Whether [`step`](Self::step) is to be called again without waiting for the time.
-    pub fn has_work(&self) -> bool {
-        !self.work.is_empty()
-    }
-
     /// Does a bounded piece of what is due at `now` or unfinished. True if more is left to do at once.
     pub fn step(&mut self, now: Time) -> bool {
         let mut budget = Budget::whole();
@@ -83,6 +83,7 @@ impl Engine {
                 }
             }
             Work::Serve { tube } => {
+                self.tubes.get_mut(tube).serving = false;
                 self.serve(tube, now);
                 self.unpin(tube);
             }
@@ -119,7 +120,8 @@ impl Engine {
                 return false;
             }
         }
-        while let Some(&watch) = self.clients.get(client).watches.last() {
+        // From the front, the last taking its place, as the reference does: `list-tubes` shows the order.
+        while let Some(&watch) = self.clients.get(client).watches.first() {
             self.unwatch(watch);
             if !budget.spend() {
                 return false;
@@ -172,7 +174,7 @@ impl Engine {
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.tubes.relist(key);
-            self.serve(key, now);
+            budget.charge(self.serve(key, now));
         }
         while let Some(activity) = self.tubes.get(key).delayed.min() {
             let activity = &self.jobs.activities[activity];

@@ -83,6 +83,8 @@ impl Engine {
             };
             let expected = tallies.remove(&key).unwrap_or_default();
             assert_eq!(counted, expected, "the counts of tube {}", tube.name().as_str());
+            let serving = self.work.iter().any(|work| matches!(work, Work::Serve { tube } if *tube == key));
+            assert_eq!(tube.serving, serving, "a tube is served once");
             assert!(tube.is_wanted() || key == self.default_tube, "an unwanted tube is gone");
         }
         assert!(tallies.is_empty(), "no job or client names a tube that is gone");

@@ -355,9 +355,10 @@ impl Engine {
         std::mem::take(&mut self.steps)
     }
 
-    /// When [`step`](Self::step) must be called next, if nothing else happens.
+    /// When [`step`](Self::step) must be called next, if nothing else happens: at once while work is
+    /// unfinished.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.timers.next()
+        if self.work.is_empty() { self.timers.next() } else { Some(Time::ZERO) }
     }
 
     // What is there.

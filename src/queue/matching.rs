@@ -51,13 +51,17 @@ impl Engine {
         }
     }
 
-    /// Gives ready jobs of the tube to clients that wait for them, a bounded number at once.
-    pub(super) fn serve(&mut self, tube: TubeKey, now: Time) {
-        for _ in 0..BACKGROUND_STEPS {
+    /// Gives ready jobs of the tube to clients that wait for them, a bounded number at once. Returns how
+    /// many.
+    pub(super) fn serve(&mut self, tube: TubeKey, now: Time) -> u32 {
+        if self.tubes.get(tube).serving {
+            return 0;
+        }
+        for served in 0..BACKGROUND_STEPS {
             if !self.tubes.get(tube).listed {
-                return;
+                return served;
             }
-            let Some(client) = self.longest_waiting(tube) else { return };
+            let Some(client) = self.longest_waiting(tube) else { return served };
             let job = JobKey(self.tubes.get(tube).ready.min().expect("a servable tube has a ready job"));
             self.end_wait(client);
             self.leave(job);
@@ -65,8 +69,11 @@ impl Engine {
             self.notices.push_back(Notice::Reserved(self.clients.get(client).conn, job));
             self.steps += 1;
         }
-        self.tubes.get_mut(tube).pins += 1;
+        let record = self.tubes.get_mut(tube);
+        record.pins += 1;
+        record.serving = true;
         self.work.push_back(Work::Serve { tube });
+        BACKGROUND_STEPS
     }
 
     /// The timer of a client, set to when it must be looked at next.

@@ -39,6 +39,8 @@ pub struct Tube {
     pub(super) timer: TimerKey,
     /// In the list of servable tubes.
     pub(super) listed: bool,
+    /// Jobs are being handed out in steps; nobody else need do so.
+    pub(super) serving: bool,
     links: Links,
     chain: u32,
     hash: u64,
@@ -141,6 +143,7 @@ impl Tubes {
             counts: TubeCounts::default(),
             timer,
             listed: false,
+            serving: false,
             links: Links::NONE,
             chain: NIL,
             hash: self.hash(name),

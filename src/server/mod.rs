@@ -32,8 +32,7 @@ use crate::time::Time;
 /// Inputs: [`connect`](Self::connect), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
 /// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
 /// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send. It calls
-/// `turn` once for every batch of events, again while the server [`has_work`](Self::has_work), and no
-/// later than [`next_deadline`](Self::next_deadline).
+/// `turn` once for every batch of events and no later than [`next_deadline`](Self::next_deadline).
 pub struct Server {
     core: Core,
     sessions: Slab<Box<Session>>,
@@ -184,15 +183,12 @@ impl Server {
         self.effects.pop_front()
     }
 
-    /// Whether [`turn`](Self::turn) is to be called again without waiting for anything. To be asked after
-    /// the effects are carried out, since a send may free a connection for its next turn.
-    pub fn has_work(&self) -> bool {
-        !self.queue.is_empty() || self.is_reclaiming || self.core.engine.has_work()
-    }
-
-    /// When [`turn`](Self::turn) must be called next, if nothing else happens.
+    /// When [`turn`](Self::turn) must be called next, if nothing else happens: at once while something is
+    /// left to do. To be asked after the effects are carried out, since a send may free a connection
+    /// for its next turn.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.core.engine.next_deadline()
+        let has_work = !self.queue.is_empty() || self.is_reclaiming;
+        if has_work { Some(Time::ZERO) } else { self.core.engine.next_deadline() }
     }
 
     /// Where the next bytes of this connection belong, if they are part of a large body: a driver may

@@ -134,7 +134,7 @@ impl Core {
             let is_due = self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
             match self.server.next_effect() {
                 Some(effect) => self.carry_out(effect),
-                None if !sent && !is_due && !self.server.has_work() => return,
+                None if !sent && !is_due => return,
                 None => {}
             }
         }

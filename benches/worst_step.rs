@@ -1,0 +1,150 @@
+//! How long single calls of the engine take at worst. Each scenario runs several times and makes the same
+//! calls each time. What a noisy machine adds strikes another call in each run, so beside the last run's
+//! figures stand the least of the maxima, and the longest that one and the same call took in every run.
+//!
+//! `cargo bench --bench worst_step -- [runs]`
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::time::{Duration, Instant};
+
+use beanring::queue::{Kicked, NewJob};
+use beanring::time::Span;
+use common::{Random, Rig};
+
+const MILLION: u32 = 1_000_000;
+const RUNS_DEFAULT: usize = 5;
+
+type Scenario = (&'static str, fn(&mut Recorder));
+
+const SCENARIOS: [Scenario; 6] = [
+    ("puts in id order", |recorder| drain(recorder, |_| 5000)),
+    ("puts in reverse order", |recorder| drain(recorder, |n| u32::MAX - n)),
+    ("puts at random", |recorder| drain(recorder, |n| Random(n.into()).next() as u32)),
+    ("kick of 1,000,000", kick),
+    ("hang-up with 100,000", hang_up),
+    ("1,000,000 delays end", delays_end),
+];
+
+fn main() {
+    let runs = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(RUNS_DEFAULT);
+    print!("{:<24}{:<10}{:>9}{:>9}{:>9}", "us", "call", "p50", "p99", "p99.9");
+    println!("{:>10}{:>12}{:>10}", "max", "least max", "in each");
+    for (name, scenario) in SCENARIOS {
+        let results: Vec<_> = (0..runs.max(1))
+            .map(|_| {
+                let mut recorder = Recorder::default();
+                scenario(&mut recorder);
+                recorder
+            })
+            .collect();
+        for (at, (call, last)) in results.last().expect("there is a run").calls.iter().enumerate() {
+            let max = |run: &Recorder| run.calls[at].1.iter().max().copied().expect("there is a call");
+            let least_max = results.iter().map(max).min().expect("there is a run");
+            let least = |n: usize| results.iter().map(|run| run.calls[at].1[n]).min();
+            let in_each = (0..last.len()).filter_map(least).max().expect("there is a call");
+            let mut sorted = last.clone();
+            sorted.sort_unstable();
+            let share = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
+            let figures = [share(0.5), share(0.99), share(0.999), share(1.0), least_max, in_each];
+            let [p50, p99, p999, max, least_max, in_each] =
+                figures.map(|time| time.as_nanos() as f64 / 1000.0);
+            print!("{name:<24}{call:<10}{p50:>9.2}{p99:>9.2}{p999:>9.2}");
+            println!("{max:>10.1}{least_max:>12.1}{in_each:>10.1}");
+        }
+    }
+}
+
+/// Puts a million jobs, then reserves and deletes all.
+fn drain(recorder: &mut Recorder, pri: fn(u32) -> u32) {
+    let mut rig = Rig::new();
+    for n in 0..MILLION {
+        put(&mut rig, recorder, pri(n));
+    }
+    for _ in 0..MILLION {
+        reserve_and_delete(&mut rig, recorder);
+    }
+    assert!(rig.engine.jobs().is_empty());
+}
+
+fn kick(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    let kicker = rig.connect();
+    for _ in 0..MILLION {
+        rig.put(kicker, 5000, 100_000);
+    }
+    let answer = recorder.time("kick", || rig.engine.kick(kicker, u32::MAX, rig.now));
+    assert_eq!(answer, Kicked::Working);
+    work_off(&mut rig, recorder);
+}
+
+fn hang_up(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    let holder = rig.connect();
+    for _ in 0..100_000 {
+        rig.put(holder, 5000, 0);
+        rig.reserve(holder);
+    }
+    recorder.time("hang-up", || rig.engine.disconnect(holder, rig.now));
+    work_off(&mut rig, recorder);
+}
+
+fn delays_end(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    for _ in 0..MILLION {
+        rig.now = rig.now + Span::from_nanos(100);
+        rig.put(rig.client, 5000, 100);
+    }
+    rig.now = rig.now + Span::from_secs(100);
+    work_off(&mut rig, recorder);
+}
+
+/// Steps until nothing is due; between the steps another client goes on.
+fn work_off(rig: &mut Rig, recorder: &mut Recorder) {
+    loop {
+        let more = recorder.time("step", || rig.engine.step(rig.now));
+        put(rig, recorder, 0);
+        reserve_and_delete(rig, recorder);
+        if !more {
+            return;
+        }
+    }
+}
+
+fn put(rig: &mut Rig, recorder: &mut Recorder, pri: u32) {
+    let new: NewJob = rig.new_job(pri, 0);
+    recorder.time("put", || rig.engine.put(rig.client, new, rig.now));
+}
+
+fn reserve_and_delete(rig: &mut Rig, recorder: &mut Recorder) {
+    let client = rig.client;
+    let id = recorder.time("reserve", || rig.reserve(client));
+    recorder.time("delete", || rig.engine.delete(client, id));
+}
+
+/// Durations by call.
+#[derive(Default)]
+struct Recorder {
+    calls: Vec<(&'static str, Vec<Duration>)>,
+}
+
+impl Recorder {
+    fn time<R>(&mut self, call: &'static str, work: impl FnOnce() -> R) -> R {
+        // Before the clock starts, so that growing it is nobody's time.
+        let durations = self.durations(call);
+        let start = Instant::now();
+        let result = work();
+        durations.push(start.elapsed());
+        result
+    }
+
+    fn durations(&mut self, call: &'static str) -> &mut Vec<Duration> {
+        let known = self.calls.iter().position(|&(name, _)| name == call);
+        let at = known.unwrap_or_else(|| {
+            self.calls.push((call, Vec::with_capacity(MILLION as usize + 1)));
+            self.calls.len() - 1
+        });
+        &mut self.calls[at].1
+    }
+}

@@ -1,0 +1,326 @@
+//! Random commands of many clients, to the engine and to a naive model of the queue: every answer, every
+//! notice and all that can be seen afterwards must agree, and the changes must rebuild it.
+//!
+//! `BEANRING_SEEDS` says how many seeds, `BEANRING_SEED` replays one.
+
+#[path = "model/ledger.rs"]
+mod ledger;
+#[path = "model/naive.rs"]
+mod naive;
+#[path = "model/ops.rs"]
+mod ops;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
+use beanring::queue::{Engine, Ignored, Kicked, NewJob, Notice, Reserved};
+use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
+use ledger::Ledger;
+use naive::{Conn, Model, Name, Reserve, Told};
+use ops::{Generator, Op};
+
+const SEEDS_DEFAULT: u64 = 300;
+const STEPS: usize = 300;
+/// How many operations a failure shows.
+const TAIL: usize = 40;
+
+#[test]
+fn the_engine_agrees_with_the_model() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("BEANRING_SEED") {
+        return run(seed);
+    }
+    for seed in 0..number("BEANRING_SEEDS").unwrap_or(SEEDS_DEFAULT) {
+        run(seed);
+    }
+}
+
+fn run(seed: u64) {
+    let mut generator = Generator::new(seed);
+    let mut pair = Pair::new(seed);
+    let mut done = Vec::new();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut compared = 0;
+        while compared < STEPS {
+            let op = generator.next(&pair.model);
+            done.push(op);
+            pair.apply(op);
+            if !generator.is_amid_a_flood() {
+                pair.compare();
+                compared += 1;
+            }
+        }
+    }));
+    if let Err(panic) = outcome {
+        eprintln!("seed {seed}, step {}: the last operations:", done.len() - 1);
+        for (step, op) in done.iter().enumerate().skip(done.len().saturating_sub(TAIL)) {
+            eprintln!("{step:5} {op:?}");
+        }
+        eprintln!("replay with BEANRING_SEED={seed}");
+        resume_unwind(panic);
+    }
+}
+
+/// The engine and the model, side by side.
+struct Pair {
+    engine: Engine,
+    model: Model,
+    ledger: Ledger,
+    keys: BTreeMap<Conn, ClientKey>,
+    /// What the engine told since the last comparison.
+    told: Vec<(Conn, Told)>,
+    kicked: Option<(Conn, u32)>,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let mut engine = Engine::new(seed);
+        engine.record_changes(true);
+        Self {
+            engine,
+            model: Model::new(),
+            ledger: Ledger::default(),
+            keys: BTreeMap::new(),
+            told: Vec::new(),
+            kicked: None,
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        self.command(op);
+        self.settle(self.model.now);
+        if let Op::Jump { .. } = op {
+            // Who is late may tell in any order.
+            self.told.sort();
+            self.model.told.sort();
+        }
+        assert_eq!(
+            std::mem::take(&mut self.told),
+            std::mem::take(&mut self.model.told),
+            "what clients are told"
+        );
+    }
+
+    /// Gives the operation to both and compares the answers.
+    fn command(&mut self, op: Op) {
+        let Self { engine, model, keys, .. } = self;
+        let now = model.now;
+        match op {
+            Op::Connect { conn } => {
+                let key = engine.connect(ConnId { slot: conn, generation: 0 });
+                keys.insert(conn, key);
+                model.connect(conn, key);
+            }
+            Op::Disconnect { conn } => {
+                engine.disconnect(keys.remove(&conn).expect("it is connected"), now);
+                model.disconnect(conn);
+            }
+            Op::EndWait { conn } => {
+                engine.end_wait(keys[&conn]);
+                model.end_wait(conn);
+            }
+            Op::Use { conn, tube } => {
+                named(tube, |name| engine.use_tube(keys[&conn], name));
+                model.use_tube(conn, tube);
+            }
+            Op::Watch { conn, tube } => {
+                let count = named(tube, |name| engine.watch(keys[&conn], name));
+                assert_eq!(count, model.watch(conn, tube));
+            }
+            Op::Ignore { conn, tube } => {
+                let answer = named(tube, |name| engine.ignore(keys[&conn], name));
+                let expected = model.ignore(conn, tube).map_or(Ignored::Last, Ignored::Watching);
+                assert_eq!(answer, expected);
+            }
+            Op::Put { conn, pri, delay, ttr } => {
+                engine.mark_producer(keys[&conn]);
+                let id = engine.next_id();
+                let bytes = body(id.0);
+                let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
+                engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
+                engine.put(keys[&conn], NewJob { id, pri, delay, ttr, body: slot }, now);
+                assert_eq!(id.0, model.put(conn, pri, delay, ttr));
+            }
+            Op::Reserve { conn, seconds } => {
+                let patience = seconds.map(Span::from_secs);
+                let answer = match engine.reserve(keys[&conn], patience, now) {
+                    Reserved::Job(job) => Reserve::Job(id_of(engine, job)),
+                    Reserved::DeadlineSoon => Reserve::DeadlineSoon,
+                    Reserved::TimedOut => Reserve::TimedOut,
+                    Reserved::Waiting => Reserve::Waiting,
+                };
+                assert_eq!(answer, model.reserve(conn, patience));
+            }
+            Op::ReserveJob { conn, id } => {
+                let answer = engine.reserve_job(keys[&conn], JobId(id), now).map(|job| id_of(engine, job));
+                assert_eq!(answer, model.reserve_job(conn, id).then_some(id));
+            }
+            Op::Delete { conn, id } => {
+                assert_eq!(engine.delete(keys[&conn], JobId(id)), model.delete(conn, id));
+            }
+            Op::Release { conn, id, pri, delay } => {
+                let answer = engine.release(keys[&conn], JobId(id), pri, delay, now);
+                assert_eq!(answer, model.release(conn, id, pri, delay));
+            }
+            Op::Bury { conn, id, pri } => {
+                assert_eq!(engine.bury(keys[&conn], JobId(id), pri), model.bury(conn, id, pri));
+            }
+            Op::Touch { conn, id } => {
+                assert_eq!(engine.touch(keys[&conn], JobId(id), now), model.touch(conn, id));
+            }
+            Op::Kick { conn, bound } => {
+                let answer = engine.kick(keys[&conn], bound, now);
+                let expected = model.kick(conn, bound);
+                match answer {
+                    Kicked::Jobs(count) => assert_eq!(count, expected),
+                    Kicked::Working => {
+                        self.settle(now);
+                        assert_eq!(self.kicked.take(), Some((conn, expected)));
+                    }
+                }
+            }
+            Op::KickJob { id } => assert_eq!(engine.kick_job(JobId(id), now), model.kick_job(id)),
+            Op::Pause { tube, seconds } => {
+                let length = Span::from_secs(seconds);
+                let answer = named(tube, |name| engine.pause(name, length, now));
+                assert_eq!(answer, model.pause(tube, length));
+            }
+            Op::Peek { conn } => {
+                let (client, id) = (keys[&conn], |job: JobKey| id_of(engine, job));
+                assert_eq!(engine.peek_ready(client).map(id), model.peek_ready(conn));
+                assert_eq!(engine.peek_delayed(client).map(id), model.peek_delayed(conn));
+                assert_eq!(engine.peek_buried(client).map(id), model.peek_buried(conn));
+            }
+            Op::Pass { to } => {
+                while let Some(at) = self.engine.next_deadline().filter(|&at| at <= to) {
+                    self.settle(at.max(self.model.now));
+                }
+                self.settle(to);
+                self.model.pass(to);
+            }
+            Op::Jump { to } => {
+                self.settle(to);
+                self.model.pass(to);
+            }
+        }
+    }
+
+    /// Lets the engine do all that is due, and gathers what it tells and records after each call.
+    fn settle(&mut self, now: Time) {
+        self.gather();
+        while self.engine.next_deadline().is_some_and(|at| at <= now) {
+            let is_done = !self.engine.step(now);
+            self.gather();
+            let is_due = self.engine.next_deadline().is_some_and(|at| at <= now);
+            assert!(!(is_done && is_due), "nothing is due after the last step");
+        }
+    }
+
+    fn gather(&mut self) {
+        self.ledger.fold(&mut self.engine);
+        while let Some(notice) = self.engine.next_notice() {
+            let (conn, told) = match notice {
+                Notice::Reserved(conn, job) => (conn, Told::Reserved(id_of(&self.engine, job))),
+                Notice::TimedOut(conn) => (conn, Told::TimedOut),
+                Notice::DeadlineSoon(conn) => (conn, Told::DeadlineSoon),
+                Notice::Kicked(conn, count) => {
+                    assert!(self.kicked.replace((conn.slot, count)).is_none(), "one kick at a time");
+                    continue;
+                }
+            };
+            self.told.push((conn.slot, told));
+        }
+    }
+
+    fn compare(&mut self) {
+        self.engine.check();
+        self.compare_tubes();
+        self.compare_jobs();
+        self.compare_clients();
+        assert_eq!(self.engine.queue_stats().census, self.model.census());
+        assert!(self.kicked.is_none(), "nobody is told of a kick twice");
+        let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
+        assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
+        self.ledger.check(&self.model, name_of, body);
+    }
+
+    fn compare_tubes(&mut self) {
+        let names = self.engine.tubes().iter().map(|(_, tube)| tube.name().as_str().to_owned());
+        let expected = self.model.tubes.iter().map(|tube| name_of(tube.name));
+        assert!(names.eq(expected), "the order of list-tubes");
+        for at in 0..self.model.tubes.len() {
+            let (key, _) = self.engine.tubes().iter().nth(at).expect("the lists are equally long");
+            self.model.tubes[at].key = key;
+            let tube = &self.model.tubes[at];
+            let now = self.model.now;
+            let stats = self.engine.tube_stats(key, now);
+            let jobs = [stats.ready, stats.reserved as usize, stats.delayed, stats.buried];
+            let clients = [stats.using as usize, stats.watching as usize, stats.waiting];
+            let figures = (jobs, stats.urgent as usize, clients);
+            assert_eq!(figures, self.model.tube_figures(tube.name), "{}", stats.name.as_str());
+            let totals = (stats.total_jobs, stats.deletes, stats.pauses);
+            assert_eq!(totals, (tube.total_jobs, tube.deletes, tube.pauses), "{}", stats.name.as_str());
+            let pause =
+                tube.pause.map_or((Span::ZERO, Span::ZERO), |(until, length)| (length, until.since(now)));
+            assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
+        }
+    }
+
+    fn compare_jobs(&self) {
+        let (engine, now) = (&self.engine, self.model.now);
+        assert_eq!(engine.jobs().len(), self.model.jobs.len());
+        for job in &self.model.jobs {
+            let key = engine.jobs().find(JobId(job.id)).expect("the model has this job");
+            let stats = engine.job_stats(key, now);
+            assert_eq!((stats.id, stats.tube.as_str()), (JobId(job.id), &*name_of(job.tube)));
+            assert_eq!((stats.state, stats.pri), (job.state(), job.pri), "job {}", job.id);
+            assert_eq!(
+                (stats.delay, stats.ttr, stats.counts),
+                (job.delay, job.ttr, job.counts),
+                "job {}",
+                job.id
+            );
+            assert_eq!(stats.age, now.since(job.created), "job {}", job.id);
+            let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
+            assert_eq!(stats.time_left, left, "job {}", job.id);
+            assert_eq!(engine.body(key), body(job.id), "job {}", job.id);
+            let holder = engine.jobs().activity(key).and_then(|activity| activity.holder);
+            let expected = match job.place {
+                naive::Place::Reserved { by, .. } => Some(self.keys[&by]),
+                _ => None,
+            };
+            assert_eq!(holder, expected, "job {}", job.id);
+        }
+    }
+
+    fn compare_clients(&self) {
+        let name = |key| self.engine.tubes().get(key).name().as_str().to_owned();
+        for client in &self.model.clients {
+            let key = self.keys[&client.conn];
+            let record = self.engine.clients().get(key);
+            assert_eq!(record.is_waiting(), client.wait.is_some(), "client {}", client.conn);
+            assert_eq!(name(record.used), name_of(client.used), "client {}", client.conn);
+            let watched = self.engine.clients().watched(key).map(name);
+            let expected = client.watched.iter().map(|&tube| name_of(tube));
+            assert!(watched.eq(expected), "the order of list-tubes-watched of client {}", client.conn);
+        }
+    }
+}
+
+fn id_of(engine: &Engine, job: JobKey) -> u64 {
+    engine.jobs().get(job).id.0
+}
+
+fn name_of(tube: Name) -> String {
+    if tube == 0 { "default".into() } else { format!("tube-{tube}") }
+}
+
+fn named<R>(tube: Name, call: impl FnOnce(TubeName<'_>) -> R) -> R {
+    call(TubeName::new(name_of(tube).as_bytes()).expect("the names are valid"))
+}
+
+fn body(id: u64) -> Vec<u8> {
+    format!("{}\r\n", "x".repeat((id % 40) as usize)).into_bytes()
+}

@@ -1,0 +1,142 @@
+//! What a log could rebuild: the changes of the engine, folded into plain maps.
+
+use std::collections::BTreeMap;
+
+use beanring::queue::{Change, Counts, Engine, State};
+use beanring::time::Time;
+
+use super::naive::{Job, Model, Place};
+
+#[derive(Default)]
+pub struct Ledger {
+    jobs: BTreeMap<u64, Entry>,
+    /// Ends of pauses by tube name.
+    pauses: BTreeMap<String, Time>,
+    burials: u64,
+}
+
+struct Entry {
+    tube: String,
+    pri: u32,
+    ttr: u32,
+    created: Time,
+    body: Vec<u8>,
+    delay: u32,
+    place: Lasting,
+    counts: Counts,
+}
+
+/// A reservation does not last: the job is ready after a restart.
+#[derive(Clone, Copy)]
+enum Lasting {
+    Ready,
+    Delayed(Time),
+    Buried(u64),
+}
+
+impl Ledger {
+    pub fn fold(&mut self, engine: &mut Engine) {
+        for change in engine.take_changes() {
+            self.apply(engine, change);
+        }
+    }
+
+    fn apply(&mut self, engine: &Engine, change: Change) {
+        let key = match change {
+            Change::Deleted(id) => {
+                self.jobs.remove(&id.0).expect("what is deleted was put");
+                return;
+            }
+            Change::Paused { tube, until } => {
+                self.pauses.insert(engine.tubes().get(tube).name().as_str().into(), until);
+                return;
+            }
+            Change::Put(key)
+            | Change::Reserved(key)
+            | Change::Released(key)
+            | Change::TimedOut(key)
+            | Change::Returned(key)
+            | Change::Buried(key)
+            | Change::Kicked(key) => key,
+        };
+        let job = engine.jobs().get(key);
+        let activity = engine.jobs().activity(key);
+        // A job that has gone on to a worker since was ready.
+        let (delay, place) = match activity {
+            Some(activity) if job.state == State::Delayed => {
+                (activity.delay, Lasting::Delayed(activity.deadline))
+            }
+            _ => (0, Lasting::Ready),
+        };
+        if let Change::Put(_) = change {
+            let entry = Entry {
+                tube: engine.tubes().get(job.tube).name().as_str().into(),
+                pri: job.pri,
+                ttr: job.ttr,
+                created: job.created,
+                body: engine.body(key).into(),
+                delay,
+                place,
+                counts: Counts::default(),
+            };
+            assert!(self.jobs.insert(job.id.0, entry).is_none(), "an id is used once");
+            return;
+        }
+        let entry = self.jobs.get_mut(&job.id.0).expect("a job is put first");
+        match change {
+            Change::Released(_) => {
+                entry.counts.releases += 1;
+                (entry.pri, entry.delay, entry.place) = (job.pri, delay, place);
+            }
+            Change::Buried(_) => {
+                entry.counts.buries += 1;
+                self.burials += 1;
+                (entry.pri, entry.place) = (job.pri, Lasting::Buried(self.burials));
+            }
+            Change::Reserved(_) => {
+                entry.counts.reserves += 1;
+                entry.place = Lasting::Ready;
+            }
+            Change::TimedOut(_) => entry.counts.timeouts += 1,
+            Change::Kicked(_) => {
+                entry.counts.kicks += 1;
+                entry.place = Lasting::Ready;
+            }
+            Change::Returned(_) => {}
+            Change::Put(_) | Change::Deleted(_) | Change::Paused { .. } => unreachable!("seen above"),
+        }
+    }
+
+    /// Asserts that it has rebuilt what the model has.
+    pub fn check(&mut self, model: &Model, tube_name: impl Fn(u16) -> String, body: impl Fn(u64) -> Vec<u8>) {
+        assert_eq!(self.jobs.len(), model.jobs.len(), "the changes tell of every job");
+        for job in &model.jobs {
+            let entry = &self.jobs[&job.id];
+            assert_eq!(entry.tube, tube_name(job.tube), "job {}", job.id);
+            let figures = (entry.pri, entry.ttr, entry.created, entry.delay, entry.counts);
+            assert_eq!(figures, (job.pri, job.ttr, job.created, job.delay, job.counts), "job {}", job.id);
+            assert_eq!(entry.body, body(job.id), "job {}", job.id);
+            let agrees = match (entry.place, job.place) {
+                (Lasting::Ready, Place::Ready | Place::Reserved { .. }) => true,
+                (Lasting::Delayed(until), Place::Ready) => until <= model.now,
+                (Lasting::Delayed(until), Place::Delayed { until: expected }) => until == expected,
+                (Lasting::Buried(_), Place::Buried { .. }) => true,
+                _ => false,
+            };
+            assert!(agrees, "the changes rebuild the state of job {}, {:?}", job.id, job.place);
+        }
+        let burials = |job: &Job| match (self.jobs[&job.id].place, job.place) {
+            (Lasting::Buried(turn), Place::Buried { turn: expected }) => Some((expected, turn)),
+            _ => None,
+        };
+        let mut buried: Vec<_> = model.jobs.iter().filter_map(burials).collect();
+        buried.sort();
+        assert!(buried.is_sorted_by_key(|&(_, turn)| turn), "the changes rebuild the order of the buried");
+        // A tube takes its pause with it, which no change says.
+        let exists = |name: &String| model.tubes.iter().any(|tube| tube_name(tube.name) == *name);
+        self.pauses.retain(|name, until| *until > model.now && exists(name));
+        let paused = |tube: &super::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));
+        let expected: BTreeMap<_, _> = model.tubes.iter().filter_map(paused).collect();
+        assert_eq!(self.pauses, expected, "the changes rebuild the pauses");
+    }
+}

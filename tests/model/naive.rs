@@ -1,0 +1,513 @@
+//! The queue as the protocol describes it: sorted vectors, searched from end to end. What the protocol
+//! leaves open is said where it is decided.
+
+use beanring::ids::{ClientKey, TubeKey};
+use beanring::queue::{Census, Counts, State};
+use beanring::time::{Span, Time};
+
+/// A tube; 0 is `default`.
+pub type Name = u16;
+/// A client, by the order of connecting.
+pub type Conn = u32;
+
+const MARGIN: Span = Span::from_secs(1);
+const URGENT_BELOW: u32 = 1024;
+
+#[derive(Default)]
+pub struct Model {
+    pub now: Time,
+    /// By id.
+    pub jobs: Vec<Job>,
+    /// As `list-tubes` shows them.
+    pub tubes: Vec<Tube>,
+    pub clients: Vec<Client>,
+    /// What clients were told besides the answers to their commands.
+    pub told: Vec<(Conn, Told)>,
+    pub total_jobs: u64,
+    pub timeouts: u64,
+    last_id: u64,
+    /// Numbers waits and burials.
+    turns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Told {
+    Reserved(u64),
+    TimedOut,
+    DeadlineSoon,
+}
+
+#[derive(Debug)]
+pub struct Job {
+    pub id: u64,
+    pub tube: Name,
+    pub pri: u32,
+    pub ttr: u32,
+    pub created: Time,
+    /// Of the last put or release.
+    pub delay: u32,
+    pub place: Place,
+    pub counts: Counts,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Ready,
+    Reserved { by: Conn, until: Time },
+    Delayed { until: Time },
+    Buried { turn: u64 },
+}
+
+#[derive(Debug)]
+pub struct Tube {
+    pub name: Name,
+    /// The engine's, for the order of what is due at the same instant.
+    pub key: TubeKey,
+    pub pause: Option<(Time, Span)>,
+    pub total_jobs: u64,
+    pub deletes: u64,
+    pub pauses: u64,
+}
+
+#[derive(Debug)]
+pub struct Client {
+    pub conn: Conn,
+    /// The engine's, for the order of what is due at the same instant.
+    pub key: ClientKey,
+    pub used: Name,
+    /// As `list-tubes-watched` shows them.
+    pub watched: Vec<Name>,
+    pub wait: Option<Wait>,
+    pub producer: bool,
+    pub worker: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    turn: u64,
+    until: Option<Time>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserve {
+    Job(u64),
+    DeadlineSoon,
+    TimedOut,
+    Waiting,
+}
+
+impl Job {
+    pub fn state(&self) -> State {
+        match self.place {
+            Place::Ready => State::Ready,
+            Place::Reserved { .. } => State::Reserved,
+            Place::Delayed { .. } => State::Delayed,
+            Place::Buried { .. } => State::Buried,
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        match self.place {
+            Place::Reserved { until, .. } | Place::Delayed { until } => Some(until),
+            Place::Ready | Place::Buried { .. } => None,
+        }
+    }
+
+    pub fn is_held_by(&self, conn: Conn) -> bool {
+        matches!(self.place, Place::Reserved { by, .. } if by == conn)
+    }
+}
+
+impl Model {
+    pub fn new() -> Self {
+        let mut model = Self::default();
+        model.make_tube(0);
+        model
+    }
+
+    // Commands.
+
+    pub fn connect(&mut self, conn: Conn, key: ClientKey) {
+        let client =
+            Client { conn, key, used: 0, watched: vec![0], wait: None, producer: false, worker: false };
+        self.clients.push(client);
+    }
+
+    /// What is held goes back the soonest deadline first: who waits gets it in that order. Then the tubes
+    /// go as in the reference, which empties its list from the front, the last taking the place of the first.
+    pub fn disconnect(&mut self, conn: Conn) {
+        self.client(conn).wait = None;
+        while let Some(at) = self.soonest(|job| job.is_held_by(conn)) {
+            self.make_ready(at);
+        }
+        while !self.client(conn).watched.is_empty() {
+            self.client(conn).watched.swap_remove(0);
+            self.drop_tubes();
+        }
+        self.clients.retain(|client| client.conn != conn);
+        self.drop_tubes();
+    }
+
+    pub fn end_wait(&mut self, conn: Conn) {
+        self.client(conn).wait = None;
+    }
+
+    pub fn use_tube(&mut self, conn: Conn, tube: Name) {
+        self.make_tube(tube);
+        self.client(conn).used = tube;
+        self.drop_tubes();
+    }
+
+    pub fn watch(&mut self, conn: Conn, tube: Name) -> usize {
+        self.make_tube(tube);
+        let watched = &mut self.client(conn).watched;
+        if !watched.contains(&tube) {
+            watched.push(tube);
+        }
+        watched.len()
+    }
+
+    /// None: it is the only one.
+    pub fn ignore(&mut self, conn: Conn, tube: Name) -> Option<usize> {
+        let watched = &mut self.client(conn).watched;
+        if let Some(at) = watched.iter().position(|&watched| watched == tube) {
+            if watched.len() == 1 {
+                return None;
+            }
+            watched.swap_remove(at);
+        }
+        let count = watched.len();
+        self.drop_tubes();
+        Some(count)
+    }
+
+    pub fn put(&mut self, conn: Conn, pri: u32, delay: u32, ttr: u32) -> u64 {
+        self.last_id += 1;
+        let client = self.client(conn);
+        client.producer = true;
+        let tube = client.used;
+        self.total_jobs += 1;
+        self.tube(tube).total_jobs += 1;
+        let place = self.ready_or_delayed(delay);
+        let (id, created) = (self.last_id, self.now);
+        self.jobs.push(Job { id, tube, pri, ttr, created, delay, place, counts: Counts::default() });
+        self.serve();
+        id
+    }
+
+    pub fn reserve(&mut self, conn: Conn, patience: Option<Span>) -> Reserve {
+        self.client(conn).worker = true;
+        if let Some(at) = self.best_ready(conn) {
+            return Reserve::Job(self.hold(at, conn));
+        }
+        let margin_begins = self.jobs.iter().filter(|job| job.is_held_by(conn)).filter_map(Job::deadline);
+        if margin_begins.map(|until| until.back(MARGIN)).any(|margin| margin <= self.now) {
+            return Reserve::DeadlineSoon;
+        }
+        if patience == Some(Span::ZERO) {
+            return Reserve::TimedOut;
+        }
+        self.turns += 1;
+        let wait = Wait { turn: self.turns, until: patience.map(|patience| self.now + patience) };
+        self.client(conn).wait = Some(wait);
+        Reserve::Waiting
+    }
+
+    pub fn reserve_job(&mut self, conn: Conn, id: u64) -> bool {
+        let Some(at) = self.find(id, |job| job.state() != State::Reserved) else { return false };
+        self.client(conn).worker = true;
+        self.hold(at, conn);
+        true
+    }
+
+    pub fn delete(&mut self, conn: Conn, id: u64) -> bool {
+        let may = |job: &Job| job.state() != State::Reserved || job.is_held_by(conn);
+        let Some(at) = self.find(id, may) else { return false };
+        let tube = self.jobs.remove(at).tube;
+        self.tube(tube).deletes += 1;
+        self.drop_tubes();
+        true
+    }
+
+    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: u32) -> bool {
+        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        let place = self.ready_or_delayed(delay);
+        let job = &mut self.jobs[at];
+        (job.pri, job.delay, job.place) = (pri, delay, place);
+        job.counts.releases += 1;
+        self.serve();
+        true
+    }
+
+    pub fn bury(&mut self, conn: Conn, id: u64, pri: u32) -> bool {
+        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        self.turns += 1;
+        let job = &mut self.jobs[at];
+        (job.pri, job.place) = (pri, Place::Buried { turn: self.turns });
+        job.counts.buries += 1;
+        true
+    }
+
+    pub fn touch(&mut self, conn: Conn, id: u64) -> bool {
+        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        let job = &mut self.jobs[at];
+        job.place = Place::Reserved { by: conn, until: self.now + Span::from_secs(job.ttr) };
+        true
+    }
+
+    pub fn kick(&mut self, conn: Conn, bound: u32) -> u32 {
+        let tube = self.client(conn).used;
+        let buried = self.jobs.iter().any(|job| job.tube == tube && job.state() == State::Buried);
+        let mut kicked = 0;
+        while kicked < bound {
+            let next = if buried { self.oldest_buried(tube) } else { self.soonest_delayed(tube) };
+            let Some(at) = next else { break };
+            self.jobs[at].counts.kicks += 1;
+            self.make_ready(at);
+            kicked += 1;
+        }
+        kicked
+    }
+
+    pub fn kick_job(&mut self, id: u64) -> bool {
+        let may = |job: &Job| matches!(job.state(), State::Buried | State::Delayed);
+        let Some(at) = self.find(id, may) else { return false };
+        self.jobs[at].counts.kicks += 1;
+        self.make_ready(at);
+        true
+    }
+
+    pub fn pause(&mut self, tube: Name, length: Span) -> bool {
+        let until = self.now + length;
+        let Some(tube) = self.tubes.iter_mut().find(|there| there.name == tube) else { return false };
+        tube.pauses += 1;
+        tube.pause = (length > Span::ZERO).then_some((until, length));
+        self.serve();
+        true
+    }
+
+    pub fn peek_ready(&self, conn: Conn) -> Option<u64> {
+        let used = self.get(conn).used;
+        let ready = self.jobs.iter().filter(|job| job.tube == used && job.state() == State::Ready);
+        ready.min_by_key(|job| (job.pri, job.id)).map(|job| job.id)
+    }
+
+    pub fn peek_delayed(&self, conn: Conn) -> Option<u64> {
+        self.soonest_delayed(self.get(conn).used).map(|at| self.jobs[at].id)
+    }
+
+    pub fn peek_buried(&self, conn: Conn) -> Option<u64> {
+        self.oldest_buried(self.get(conn).used).map(|at| self.jobs[at].id)
+    }
+
+    // Time.
+
+    /// Everything that is due up to `to` happens, each thing at its instant. Of what is due at the same
+    /// instant, clients come before tubes and each by the engine's keys.
+    pub fn pass(&mut self, to: Time) {
+        while let Some(at) = self.next_due().filter(|&at| at <= to) {
+            self.now = self.now.max(at);
+            let mut clients: Vec<_> = self.clients.iter().map(|client| (client.key, client.conn)).collect();
+            clients.sort();
+            for (_, conn) in clients {
+                self.client_due(conn);
+            }
+            let mut tubes: Vec<_> = self.tubes.iter().map(|tube| (tube.key, tube.name)).collect();
+            tubes.sort();
+            for (_, name) in tubes {
+                self.tube_due(name);
+            }
+        }
+        self.now = to;
+    }
+
+    /// When something happens next by itself.
+    pub fn next_due(&self) -> Option<Time> {
+        let jobs = self.jobs.iter().filter_map(Job::deadline);
+        let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
+        let waits = self.clients.iter().filter_map(|client| client.wait.and_then(|wait| wait.until));
+        jobs.chain(pauses).chain(waits).chain(self.margins()).min()
+    }
+
+    /// Whether up to `to` nothing happens whose order would decide who gets which job.
+    pub fn is_calm(&self, to: Time) -> bool {
+        let jobs = self.jobs.iter().filter_map(Job::deadline);
+        let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
+        jobs.chain(pauses).all(|at| at > to) || self.clients.iter().all(|client| client.wait.is_none())
+    }
+
+    /// When the margins of clients that wait begin.
+    fn margins(&self) -> impl Iterator<Item = Time> {
+        self.clients.iter().filter(|client| client.wait.is_some()).filter_map(|client| self.margin(client))
+    }
+
+    fn margin(&self, client: &Client) -> Option<Time> {
+        let held = self.jobs.iter().filter(|job| job.is_held_by(client.conn));
+        held.filter_map(Job::deadline).min().map(|until| until.back(MARGIN))
+    }
+
+    fn client_due(&mut self, conn: Conn) {
+        let now = self.now;
+        let client = self.get(conn);
+        if let Some(wait) = client.wait {
+            let told = if self.margin(client).is_some_and(|margin| margin <= now) {
+                Some(Told::DeadlineSoon)
+            } else {
+                wait.until.filter(|&until| until <= now).map(|_| Told::TimedOut)
+            };
+            if let Some(told) = told {
+                self.client(conn).wait = None;
+                self.told.push((conn, told));
+            }
+        }
+        let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
+        while let Some(at) = self.soonest(is_due) {
+            self.timeouts += 1;
+            self.jobs[at].counts.timeouts += 1;
+            self.make_ready(at);
+        }
+    }
+
+    fn tube_due(&mut self, name: Name) {
+        let now = self.now;
+        let tube = self.tube(name);
+        if tube.pause.is_some_and(|(until, _)| until <= now) {
+            tube.pause = None;
+            self.serve();
+        }
+        while let Some(at) = self
+            .soonest_delayed(name)
+            .filter(|&at| self.jobs[at].deadline().is_some_and(|until| until <= now))
+        {
+            self.make_ready(at);
+        }
+    }
+
+    // Figures.
+
+    pub fn census(&self) -> Census {
+        let jobs = [State::Ready, State::Reserved, State::Delayed, State::Buried];
+        let clients =
+            |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
+        Census {
+            jobs: jobs.map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
+            urgent: self.jobs.iter().filter(|job| is_urgent(job)).count() as u32,
+            waiting: clients(|client| client.wait.is_some()),
+            producers: clients(|client| client.producer),
+            workers: clients(|client| client.worker),
+            total_jobs: self.total_jobs,
+            timeouts: self.timeouts,
+        }
+    }
+
+    /// Jobs by state as in [`State`], urgent ones; clients that use, watch, and watch and wait.
+    pub fn tube_figures(&self, name: Name) -> ([usize; 4], usize, [usize; 3]) {
+        let mut jobs = [0; 4];
+        let mut urgent = 0;
+        for job in self.jobs.iter().filter(|job| job.tube == name) {
+            jobs[job.state() as usize] += 1;
+            urgent += usize::from(is_urgent(job));
+        }
+        let using = self.clients.iter().filter(|client| client.used == name).count();
+        let watching = || self.clients.iter().filter(|client| client.watched.contains(&name));
+        let waiting = watching().filter(|client| client.wait.is_some()).count();
+        (jobs, urgent, [using, watching().count(), waiting])
+    }
+
+    pub fn get(&self, conn: Conn) -> &Client {
+        self.clients.iter().find(|client| client.conn == conn).expect("the client is there")
+    }
+
+    // Helpers.
+
+    /// Who has waited longest gets the best job for him, as long as that makes anybody happy.
+    fn serve(&mut self) {
+        let mut waiting: Vec<_> =
+            self.clients.iter().filter_map(|client| Some((client.wait?.turn, client.conn))).collect();
+        waiting.sort();
+        for (_, conn) in waiting {
+            if let Some(at) = self.best_ready(conn) {
+                let id = self.hold(at, conn);
+                self.client(conn).wait = None;
+                self.told.push((conn, Told::Reserved(id)));
+            }
+        }
+    }
+
+    fn best_ready(&self, conn: Conn) -> Option<usize> {
+        let is_paused = |name| self.tubes.iter().any(|tube| tube.name == name && tube.pause.is_some());
+        let watched = &self.get(conn).watched;
+        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.state() == State::Ready);
+        let mine = there.filter(|(_, job)| watched.contains(&job.tube) && !is_paused(job.tube));
+        mine.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
+    }
+
+    fn hold(&mut self, at: usize, conn: Conn) -> u64 {
+        let job = &mut self.jobs[at];
+        job.place = Place::Reserved { by: conn, until: self.now + Span::from_secs(job.ttr) };
+        job.counts.reserves += 1;
+        job.id
+    }
+
+    fn make_ready(&mut self, at: usize) {
+        self.jobs[at].place = Place::Ready;
+        self.serve();
+    }
+
+    fn ready_or_delayed(&self, delay: u32) -> Place {
+        if delay == 0 { Place::Ready } else { Place::Delayed { until: self.now + Span::from_secs(delay) } }
+    }
+
+    fn soonest(&self, is_it: impl Fn(&Job) -> bool) -> Option<usize> {
+        let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
+        jobs.min_by_key(|(_, job)| (job.deadline(), job.id)).map(|(at, _)| at)
+    }
+
+    fn soonest_delayed(&self, tube: Name) -> Option<usize> {
+        self.soonest(|job| job.tube == tube && job.state() == State::Delayed)
+    }
+
+    fn oldest_buried(&self, tube: Name) -> Option<usize> {
+        let turn = |job: &Job| match job.place {
+            Place::Buried { turn } if job.tube == tube => Some(turn),
+            _ => None,
+        };
+        let buried = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((turn(job)?, at)));
+        buried.min().map(|(_, at)| at)
+    }
+
+    fn make_tube(&mut self, name: Name) {
+        if self.tubes.iter().all(|tube| tube.name != name) {
+            let key = TubeKey(u32::MAX);
+            self.tubes.push(Tube { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0 });
+        }
+    }
+
+    fn drop_tubes(&mut self) {
+        let is_wanted = |name: Name| {
+            name == 0
+                || self.jobs.iter().any(|job| job.tube == name)
+                || self.clients.iter().any(|client| client.used == name || client.watched.contains(&name))
+        };
+        if let Some(at) = self.tubes.iter().position(|tube| !is_wanted(tube.name)) {
+            self.tubes.swap_remove(at);
+            assert!(self.tubes.iter().all(|tube| is_wanted(tube.name)), "tubes go one at a time");
+        }
+    }
+
+    fn find(&self, id: u64, may: impl Fn(&Job) -> bool) -> Option<usize> {
+        self.jobs.iter().position(|job| job.id == id && may(job))
+    }
+
+    fn client(&mut self, conn: Conn) -> &mut Client {
+        self.clients.iter_mut().find(|client| client.conn == conn).expect("the client is there")
+    }
+
+    fn tube(&mut self, name: Name) -> &mut Tube {
+        self.tubes.iter_mut().find(|tube| tube.name == name).expect("the tube is there")
+    }
+}
+
+fn is_urgent(job: &Job) -> bool {
+    job.state() == State::Ready && job.pri < URGENT_BELOW
+}

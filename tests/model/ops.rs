@@ -1,0 +1,299 @@
+//! Random operations that make sense often enough.
+
+use std::collections::VecDeque;
+
+use beanring::time::{Span, Time};
+
+use super::naive::{Conn, Model, Name};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Connect {
+        conn: Conn,
+    },
+    Disconnect {
+        conn: Conn,
+    },
+    /// The client is answered otherwise, as when its input has ended.
+    EndWait {
+        conn: Conn,
+    },
+    Use {
+        conn: Conn,
+        tube: Name,
+    },
+    Watch {
+        conn: Conn,
+        tube: Name,
+    },
+    Ignore {
+        conn: Conn,
+        tube: Name,
+    },
+    Put {
+        conn: Conn,
+        pri: u32,
+        delay: u32,
+        ttr: u32,
+    },
+    Reserve {
+        conn: Conn,
+        seconds: Option<u32>,
+    },
+    ReserveJob {
+        conn: Conn,
+        id: u64,
+    },
+    Delete {
+        conn: Conn,
+        id: u64,
+    },
+    Release {
+        conn: Conn,
+        id: u64,
+        pri: u32,
+        delay: u32,
+    },
+    Bury {
+        conn: Conn,
+        id: u64,
+        pri: u32,
+    },
+    Touch {
+        conn: Conn,
+        id: u64,
+    },
+    Kick {
+        conn: Conn,
+        bound: u32,
+    },
+    KickJob {
+        id: u64,
+    },
+    Pause {
+        tube: Name,
+        seconds: u32,
+    },
+    /// All three peeks.
+    Peek {
+        conn: Conn,
+    },
+    /// The engine is called at every deadline until then.
+    Pass {
+        to: Time,
+    },
+    /// The engine is not called until then.
+    Jump {
+        to: Time,
+    },
+}
+
+/// What the seed has decided about a run.
+struct Profile {
+    clients_max: usize,
+    tubes: u64,
+    ttr_max: u64,
+    delay_max: u64,
+    pri_max: u64,
+    /// Whether there is a flood of more jobs than the engine moves in one step.
+    flood: bool,
+}
+
+pub struct Generator {
+    random: Random,
+    profile: Profile,
+    planned: VecDeque<Op>,
+    flood_left: usize,
+    conns: Conn,
+}
+
+impl Generator {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let profile = Profile {
+            clients_max: 2 + random.below(14) as usize,
+            tubes: random.pick(&[1, 2, 4, 24, 40]),
+            ttr_max: random.pick(&[1, 3, 8, 100]),
+            delay_max: random.pick(&[2, 5, 50]),
+            pri_max: random.pick(&[1, 3, 2000, u64::from(u32::MAX)]),
+            flood: random.one_in(20),
+        };
+        Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
+    }
+
+    /// Amid a flood only answers are compared, for time.
+    pub fn is_amid_a_flood(&self) -> bool {
+        self.flood_left > 0
+    }
+
+    pub fn next(&mut self, model: &Model) -> Op {
+        self.flood_left = self.flood_left.saturating_sub(1);
+        while let Some(op) = self.planned.pop_front() {
+            if can_be_sent(model, op) {
+                return op;
+            }
+        }
+        self.invent(model)
+    }
+
+    fn invent(&mut self, model: &Model) -> Op {
+        let idle: Vec<Conn> =
+            model.clients.iter().filter(|client| client.wait.is_none()).map(|client| client.conn).collect();
+        if idle.is_empty() || (model.clients.len() < self.profile.clients_max && self.random.one_in(12)) {
+            if model.clients.len() < 2 * self.profile.clients_max {
+                self.conns += 1;
+                return Op::Connect { conn: self.conns };
+            }
+            return self.pass(model);
+        }
+        let conn = self.random.pick(&idle);
+        let tube = self.random.below(self.profile.tubes) as Name;
+        match self.random.below(100) {
+            0..3 => self.leave(model),
+            3..8 => Op::Use { conn, tube },
+            8..13 => Op::Watch { conn, tube },
+            13..16 => Op::Ignore { conn, tube: self.random.pick(&[0, tube]) },
+            16..18 => self.plan_watches(model, conn),
+            18..36 => self.put(conn),
+            36..52 => Op::Reserve { conn, seconds: self.random.pick(&[None, Some(0), Some(1), Some(3)]) },
+            52..55 => Op::ReserveJob { conn, id: self.job(model) },
+            55..60 => Op::Delete { conn, id: self.held_or_any(model, conn) },
+            60..66 => {
+                Op::Release { conn, id: self.held_or_any(model, conn), pri: self.pri(), delay: self.delay() }
+            }
+            66..71 => Op::Bury { conn, id: self.held_or_any(model, conn), pri: self.pri() },
+            71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
+            75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
+            78..80 => Op::KickJob { id: self.job(model) },
+            80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
+            84..87 => Op::Peek { conn },
+            87..90 if self.profile.flood && model.jobs.len() < 200 => self.plan_flood(conn),
+            _ => self.pass(model),
+        }
+    }
+
+    fn leave(&mut self, model: &Model) -> Op {
+        let client = &model.clients[self.random.below(model.clients.len() as u64) as usize];
+        let conn = client.conn;
+        if client.wait.is_some() && self.random.one_in(2) {
+            Op::EndWait { conn }
+        } else {
+            Op::Disconnect { conn }
+        }
+    }
+
+    /// Many tubes at once, so that the client watches more than the engine lists singly; or away with them.
+    fn plan_watches(&mut self, model: &Model, conn: Conn) -> Op {
+        let watched = &model.get(conn).watched;
+        if watched.len() > 8 {
+            self.planned.extend(watched.iter().map(|&tube| Op::Ignore { conn, tube }));
+        } else {
+            let first = self.random.below(4) as Name;
+            let tubes = (first..self.profile.tubes as Name).take(20);
+            self.planned.extend(tubes.map(|tube| Op::Watch { conn, tube }));
+        }
+        Op::Peek { conn }
+    }
+
+    /// Some hundred jobs that are all delayed, or held by one client, or then buried; and what moves them
+    /// all.
+    fn plan_flood(&mut self, conn: Conn) -> Op {
+        let kind = self.random.below(4);
+        let (pri, ttr, delay) = (self.pri(), 1 + self.random.below(3) as u32, 2 * u32::from(kind == 0));
+        let count = 300 + self.random.below(500);
+        let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
+        let plan = &mut self.planned;
+        plan.push_back(Op::Use { conn, tube: 0 });
+        plan.push_back(Op::Watch { conn, tube: 0 });
+        plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr: 100 * ttr }));
+        if kind > 0 {
+            plan.extend((0..count).map(|_| Op::Reserve { conn, seconds: Some(0) }));
+        }
+        self.flood_left = plan.len();
+        plan.push_back(match kind {
+            0 => self.random.pick(&[kick, stay]),
+            1 => Op::Disconnect { conn },
+            _ => kick,
+        });
+        Op::Peek { conn }
+    }
+
+    fn put(&mut self, conn: Conn) -> Op {
+        let ttr = 1 + self.random.below(self.profile.ttr_max) as u32;
+        Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr }
+    }
+
+    fn pri(&mut self) -> u32 {
+        self.random.below(self.profile.pri_max) as u32
+    }
+
+    fn delay(&mut self) -> u32 {
+        if self.random.one_in(2) { 0 } else { self.random.below(self.profile.delay_max) as u32 }
+    }
+
+    fn job(&mut self, model: &Model) -> u64 {
+        match model.jobs.len() as u64 {
+            0 => 1,
+            _ if self.random.one_in(20) => 1 + self.random.below(1000),
+            count => model.jobs[self.random.below(count) as usize].id,
+        }
+    }
+
+    fn held_or_any(&mut self, model: &Model, conn: Conn) -> u64 {
+        let held: Vec<u64> = model.jobs.iter().filter(|job| job.is_held_by(conn)).map(|job| job.id).collect();
+        if held.is_empty() || self.random.one_in(5) { self.job(model) } else { self.random.pick(&held) }
+    }
+
+    /// To the next deadline, just before it, just after it, or anywhere.
+    fn pass(&mut self, model: &Model) -> Op {
+        let anywhere = model.now + Span::from_nanos(self.random.below(3_000_000_000));
+        let to = match (model.next_due(), self.random.below(8)) {
+            (Some(due), 0..4) => due,
+            (Some(due), 4) => due.back(Span::from_nanos(1)).max(model.now),
+            (Some(due), 5) => due + Span::from_nanos(1),
+            _ => anywhere,
+        };
+        let is_late = self.random.one_in(3) && model.is_calm(to);
+        if is_late { Op::Jump { to } } else { Op::Pass { to } }
+    }
+}
+
+/// Whether the client is there and does not wait.
+fn can_be_sent(model: &Model, op: Op) -> bool {
+    let is_idle = |conn| model.clients.iter().any(|client| client.conn == conn && client.wait.is_none());
+    match op {
+        Op::Use { conn, .. }
+        | Op::Watch { conn, .. }
+        | Op::Ignore { conn, .. }
+        | Op::Put { conn, .. }
+        | Op::Reserve { conn, .. }
+        | Op::Kick { conn, .. }
+        | Op::Disconnect { conn }
+        | Op::Peek { conn } => is_idle(conn),
+        _ => true,
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}

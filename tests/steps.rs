@@ -1,0 +1,319 @@
+//! Large commands and moments are worked off in bounded steps, and others go on between them. Counts, not
+//! clocks.
+
+use beanring::ids::{ClientKey, ConnId, JobId};
+use beanring::limits::BACKGROUND_STEPS;
+use beanring::queue::{Engine, Kicked, NewJob, Notice, Reserved, State};
+use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
+
+const START: Time = Time::from_nanos(1_000_000_000_000);
+/// Background work and timers have a budget each.
+const MOVED_MAX: u32 = 2 * BACKGROUND_STEPS;
+const URGENT: u32 = 0;
+const USUAL: u32 = 5000;
+
+struct Bench {
+    engine: Engine,
+    now: Time,
+    conns: u32,
+    /// A client on a tube of its own, and one on the tube where the work is.
+    apart: ClientKey,
+    amid: ClientKey,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut engine = Engine::new(0);
+        let mut connect = |slot| engine.connect(ConnId { slot, generation: 0 });
+        let (apart, amid) = (connect(0), connect(1));
+        let mut bench = Self { engine, now: START, conns: 2, apart, amid };
+        let own = TubeName::new(b"apart").expect("a valid name");
+        bench.engine.use_tube(apart, own);
+        bench.engine.watch(apart, own);
+        bench.engine.ignore(apart, TubeName::DEFAULT);
+        bench
+    }
+
+    fn connect(&mut self) -> ClientKey {
+        self.conns += 1;
+        self.engine.connect(ConnId { slot: self.conns, generation: 0 })
+    }
+
+    fn put(&mut self, client: ClientKey, pri: u32, delay: u32) -> JobId {
+        let id = self.engine.next_id();
+        let body = self.engine.bodies_mut().allocate(2).expect("there is memory");
+        self.engine.put(client, NewJob { id, pri, delay, ttr: 100, body }, self.now);
+        id
+    }
+
+    fn put_many(&mut self, client: ClientKey, count: u32, delay: u32) {
+        for _ in 0..count {
+            self.put(client, USUAL, delay);
+        }
+    }
+
+    fn reserve(&mut self, client: ClientKey) -> Reserved {
+        self.engine.reserve(client, None, self.now)
+    }
+
+    fn id(&self, reserved: Reserved) -> JobId {
+        let Reserved::Job(job) = reserved else { panic!("there is a job, not {reserved:?}") };
+        self.engine.jobs().get(job).id
+    }
+
+    fn ready(&self) -> u32 {
+        self.engine.queue_stats().census.in_state(State::Ready)
+    }
+
+    fn held(&self) -> u32 {
+        self.engine.queue_stats().census.in_state(State::Reserved)
+    }
+
+    /// The full life of a job that is more urgent than all others.
+    fn live_on(&mut self, client: ClientKey) {
+        let id = self.put(client, URGENT, 0);
+        let reserved = self.reserve(client);
+        assert_eq!(self.id(reserved), id, "the most urgent job of the tube comes first");
+        assert!(self.engine.delete(client, id));
+    }
+
+    /// Steps until nothing is due, while two clients go on; `progress` counts what has been moved.
+    /// Returns how many steps it took.
+    fn work_off(&mut self, progress: impl Fn(&Self) -> u32) -> u32 {
+        let mut steps = 0;
+        while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
+            let before = progress(self);
+            self.engine.step(self.now);
+            let moved = progress(self) - before;
+            assert!(moved <= MOVED_MAX, "step {steps} moved {moved} jobs");
+            self.live_on(self.apart);
+            self.live_on(self.amid);
+            steps += 1;
+        }
+        assert!(!self.engine.step(self.now), "nothing is left");
+        steps
+    }
+
+    fn only_notice(&mut self) -> Option<Notice> {
+        let notice = self.engine.next_notice();
+        assert_eq!(self.engine.next_notice(), None);
+        notice
+    }
+}
+
+/// No more steps than the work is worth, and no fewer than the bound allows.
+fn assert_steps(steps: u32, jobs: u32) {
+    assert!(steps >= jobs / MOVED_MAX, "{steps} steps for {jobs} jobs");
+    assert!(steps <= jobs / (BACKGROUND_STEPS / 2) + 2, "{steps} steps for {jobs} jobs");
+}
+
+#[test]
+fn a_kick_of_a_million_delayed_jobs() {
+    const JOBS: u32 = 1_000_000;
+    let mut bench = Bench::new();
+    let kicker = bench.connect();
+    bench.put_many(kicker, JOBS, 1000);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    assert!(bench.ready() <= MOVED_MAX);
+    let steps = bench.work_off(Bench::ready);
+    assert_steps(steps, JOBS);
+    assert_eq!(bench.ready(), JOBS);
+    assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
+    bench.engine.check();
+}
+
+#[test]
+fn a_kick_of_many_buried_jobs_leaves_those_buried_meanwhile() {
+    const JOBS: u32 = 10_000;
+    let mut bench = Bench::new();
+    let kicker = bench.connect();
+    bench.put_many(kicker, JOBS, 0);
+    for _ in 0..JOBS {
+        let reserved = bench.reserve(kicker);
+        let id = bench.id(reserved);
+        assert!(bench.engine.bury(kicker, id, USUAL));
+    }
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    let id = bench.put(bench.amid, URGENT, 0);
+    assert!(bench.engine.reserve_job(bench.amid, id, bench.now).is_some());
+    assert!(bench.engine.bury(bench.amid, id, URGENT));
+    bench.work_off(Bench::ready);
+    assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
+    let left = bench.engine.peek_buried(kicker).expect("one was buried after the command");
+    assert_eq!(bench.engine.jobs().get(left).id, id);
+    bench.engine.check();
+}
+
+#[test]
+fn a_kick_whose_client_has_gone_goes_on_in_a_tube_that_nobody_uses() {
+    const JOBS: u32 = 10_000;
+    let mut bench = Bench::new();
+    let kicker = bench.connect();
+    bench.engine.use_tube(kicker, TubeName::new(b"abandoned").expect("a valid name"));
+    let first = bench.put(kicker, USUAL, 1000);
+    bench.put_many(kicker, JOBS - 1, 1000);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    bench.engine.disconnect(kicker, bench.now);
+    for id in (first.0..).take(JOBS as usize) {
+        assert!(bench.engine.delete(bench.amid, JobId(id)));
+    }
+    bench.work_off(|_| 0);
+    assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");
+    bench.engine.check();
+}
+
+#[test]
+fn a_hang_up_with_a_hundred_thousand_held_jobs() {
+    const JOBS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let holder = bench.connect();
+    bench.put_many(holder, JOBS, 0);
+    for _ in 0..JOBS {
+        bench.reserve(holder);
+    }
+    bench.engine.disconnect(holder, bench.now);
+    assert!(bench.ready() <= MOVED_MAX);
+    let steps = bench.work_off(Bench::ready);
+    assert_steps(steps, JOBS);
+    assert_eq!((bench.ready(), bench.held()), (JOBS, 0));
+    assert!(bench.engine.jobs().iter().all(|(key, _)| {
+        bench.engine.jobs().activity(key).is_some_and(|activity| activity.counts.timeouts == 0)
+    }));
+    bench.engine.check();
+}
+
+#[test]
+fn a_hang_up_that_watches_ten_thousand_tubes() {
+    const TUBES: u32 = 10_000;
+    let mut bench = Bench::new();
+    let watcher = bench.connect();
+    for tube in 0..TUBES {
+        bench.engine.watch(watcher, TubeName::new(format!("tube-{tube}").as_bytes()).expect("a valid name"));
+    }
+    assert_eq!(bench.engine.queue_stats().tubes as u32, TUBES + 2);
+    let gone = |bench: &Bench| TUBES + 2 - bench.engine.queue_stats().tubes as u32;
+    bench.engine.disconnect(watcher, bench.now);
+    let steps = bench.work_off(gone);
+    assert_steps(steps, TUBES);
+    assert_eq!(gone(&bench), TUBES);
+    bench.engine.check();
+}
+
+#[test]
+fn a_million_delays_that_end_together() {
+    const JOBS: u32 = 1_000_000;
+    let mut bench = Bench::new();
+    bench.put_many(bench.amid, JOBS, 10);
+    assert_eq!(bench.engine.next_deadline(), Some(START + Span::from_secs(10)));
+    bench.now = START + Span::from_secs(10);
+    let steps = bench.work_off(Bench::ready);
+    assert_steps(steps, JOBS);
+    assert_eq!(bench.ready(), JOBS);
+    bench.engine.check();
+}
+
+#[test]
+fn a_hundred_thousand_reservations_that_time_out_together() {
+    const JOBS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let holder = bench.connect();
+    bench.put_many(holder, JOBS, 0);
+    for _ in 0..JOBS {
+        bench.reserve(holder);
+    }
+    bench.now = START + Span::from_secs(100);
+    let steps = bench.work_off(Bench::ready);
+    assert_steps(steps, JOBS);
+    assert_eq!(bench.engine.queue_stats().census.timeouts, u64::from(JOBS));
+    bench.engine.check();
+}
+
+/// Many jobs in a paused tube, and as many workers that wait for them.
+fn many_workers_at_a_paused_tube(jobs: u32) -> (Bench, ClientKey) {
+    let mut bench = Bench::new();
+    let name = TubeName::new(b"paused").expect("a valid name");
+    let boss = bench.connect();
+    bench.engine.use_tube(boss, name);
+    assert!(bench.engine.pause(name, Span::from_secs(10), bench.now));
+    bench.put_many(boss, jobs, 0);
+    for _ in 0..jobs {
+        let worker = bench.connect();
+        bench.engine.watch(worker, name);
+        bench.engine.ignore(worker, TubeName::DEFAULT);
+        assert_eq!(bench.reserve(worker), Reserved::Waiting);
+    }
+    bench.engine.check();
+    (bench, boss)
+}
+
+#[test]
+fn a_pause_that_ends_for_ten_thousand_workers() {
+    const JOBS: u32 = 10_000;
+    let (mut bench, _) = many_workers_at_a_paused_tube(JOBS);
+    bench.now = START + Span::from_secs(10);
+    let steps = bench.work_off(Bench::held);
+    assert_steps(steps, JOBS);
+    assert_eq!((bench.ready(), bench.held()), (0, JOBS));
+    let served = std::iter::from_fn(|| bench.engine.next_notice());
+    let slots: Vec<u32> = served
+        .map(|notice| match notice {
+            Notice::Reserved(conn, _) => conn.slot,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(slots.len() as u32, JOBS);
+    assert!(slots.is_sorted(), "first come, first served");
+    bench.engine.check();
+}
+
+#[test]
+fn delays_that_end_with_the_pause_add_no_work_to_a_step() {
+    const JOBS: u32 = 20_000;
+    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
+    bench.put_many(boss, JOBS, 10);
+    bench.now = START + Span::from_secs(10);
+    bench.work_off(Bench::held);
+    assert_eq!((bench.ready(), bench.held()), (JOBS, JOBS));
+    bench.engine.check();
+}
+
+#[test]
+fn a_put_amid_a_hand_out_does_not_do_the_work_of_others() {
+    const JOBS: u32 = 10_000;
+    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
+    let name = TubeName::new(b"paused").expect("a valid name");
+    assert!(bench.engine.pause(name, Span::ZERO, bench.now));
+    let held = bench.held();
+    assert!(held <= MOVED_MAX);
+    bench.put_many(boss, 10, 0);
+    assert!(bench.held() <= held + 10, "ten puts handed out {} jobs", bench.held() - held);
+    bench.work_off(Bench::held);
+    assert_eq!((bench.ready(), bench.held()), (10, JOBS));
+    bench.engine.check();
+}
+
+#[test]
+fn the_pauses_of_many_tubes_end_together() {
+    const TUBES: u32 = 100;
+    const JOBS: u32 = 200;
+    let mut bench = Bench::new();
+    let boss = bench.connect();
+    for tube in 0..TUBES {
+        let name = format!("tube-{tube}");
+        let name = TubeName::new(name.as_bytes()).expect("a valid name");
+        bench.engine.use_tube(boss, name);
+        assert!(bench.engine.pause(name, Span::from_secs(10), bench.now));
+        bench.put_many(boss, JOBS, 0);
+        for _ in 0..JOBS {
+            let worker = bench.connect();
+            bench.engine.watch(worker, name);
+            bench.engine.ignore(worker, TubeName::DEFAULT);
+            assert_eq!(bench.reserve(worker), Reserved::Waiting);
+        }
+    }
+    bench.now = START + Span::from_secs(10);
+    bench.work_off(Bench::held);
+    assert_eq!((bench.ready(), bench.held()), (0, TUBES * JOBS));
+    bench.engine.check();
+}
