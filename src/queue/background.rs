@@ -113,8 +113,8 @@ impl Engine {
 
     /// Lets go of what a client has. True if it is done and the client is no more.
     pub(super) fn depart(&mut self, client: ClientKey, now: Time, budget: &mut Budget) -> bool {
-        while let Some(activity) = self.clients.get(client).held.min() {
-            let job = self.jobs.activities[activity].job;
+        // In the order in which it got them, as in the reference: who waits sees it.
+        while let Some(job) = self.clients.get(client).held_order.front().map(JobKey) {
             self.make_ready(job, Change::Returned(job), now);
             if !budget.spend() {
                 return false;

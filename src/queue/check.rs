@@ -111,6 +111,11 @@ impl Engine {
         }
         for (key, client) in self.clients.slab.iter() {
             client.held.check(&self.jobs.activities);
+            client.held_order.check(&self.jobs.slab);
+            assert_eq!(client.held.len(), client.held_order.len(), "what is held is in the list too");
+            for job in client.held_order.iter(&self.jobs.slab) {
+                assert_eq!(self.jobs.activity(JobKey(job)).and_then(|it| it.holder), Some(ClientKey(key)));
+            }
             client.held.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
                 assert_eq!(activity.holder, Some(ClientKey(key)), "a held job knows its holder");

@@ -14,8 +14,10 @@ pub struct Client {
     pub used: TubeKey,
     /// Its watches, in the order that `list-tubes-watched` shows.
     pub(super) watches: Vec<WatchKey>,
-    /// Jobs by (deadline, id), through their activities.
+    /// The jobs that it holds by (deadline, id), through their activities.
     pub held: Heap,
+    /// The same jobs in the order in which it got them.
+    pub(super) held_order: List,
     /// What it waits for, while it does.
     pub(super) wait: Option<Wait>,
     /// Whether it has ever put.
@@ -105,6 +107,7 @@ impl Clients {
             used,
             watches: Vec::new(),
             held: Heap::new(),
+            held_order: List::new(),
             wait: None,
             producer: false,
             worker: false,

@@ -426,7 +426,9 @@ impl Engine {
             State::Reserved => {
                 let activity = self.jobs.activity_key(job);
                 let holder = self.jobs.activities[activity].holder.take().expect("somebody holds the job");
-                self.clients.get_mut(holder).held.remove(&mut self.jobs.activities, activity);
+                let holder = self.clients.get_mut(holder);
+                holder.held.remove(&mut self.jobs.activities, activity);
+                holder.held_order.remove(&mut self.jobs.slab, job.0);
                 tube.reserved -= 1;
             }
         }
@@ -486,6 +488,7 @@ impl Engine {
         let holder = self.clients.get_mut(client);
         self.timers.arm(holder.timer, activity.deadline);
         holder.held.insert(&mut self.jobs.activities, key);
+        holder.held_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes.get_mut(tube).reserved += 1;
         self.changes.push(Change::Reserved(job));
     }

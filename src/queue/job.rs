@@ -23,7 +23,7 @@ use crate::time::Time;
 pub enum State {
     /// In its tube's ready heap.
     Ready,
-    /// In its holder's heap of held jobs.
+    /// In its holder's heap and list of held jobs.
     Reserved,
     /// In its tube's heap of delayed jobs.
     Delayed,
@@ -51,7 +51,7 @@ pub struct Job {
     /// Where it is in its life.
     pub state: State,
     // In memory only.
-    /// In the ready heap of the tube, or its list of buried jobs.
+    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held ones.
     links: Links,
     rank: u8,
     chain: u32,

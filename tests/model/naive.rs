@@ -53,7 +53,7 @@ pub struct Job {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Ready,
-    Reserved { by: Conn, until: Time },
+    Reserved { by: Conn, until: Time, turn: u64 },
     Delayed { until: Time },
     Buried { turn: u64 },
 }
@@ -133,11 +133,11 @@ impl Model {
         self.clients.push(client);
     }
 
-    /// What is held goes back the soonest deadline first: who waits gets it in that order. Then the tubes
+    /// What is held goes back in the order in which it was reserved: who waits gets it so. Then the tubes
     /// go as in the reference, which empties its list from the front, the last taking the place of the first.
     pub fn disconnect(&mut self, conn: Conn) {
         self.client(conn).wait = None;
-        while let Some(at) = self.soonest(|job| job.is_held_by(conn)) {
+        while let Some(at) = self.held_longest(conn) {
             self.make_ready(at);
         }
         while !self.client(conn).watched.is_empty() {
@@ -251,7 +251,10 @@ impl Model {
     pub fn touch(&mut self, conn: Conn, id: u64) -> bool {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
         let job = &mut self.jobs[at];
-        job.place = Place::Reserved { by: conn, until: self.now + Span::from_secs(job.ttr) };
+        let restarted = self.now + Span::from_secs(job.ttr);
+        if let Place::Reserved { until, .. } = &mut job.place {
+            *until = restarted;
+        }
         true
     }
 
@@ -443,8 +446,10 @@ impl Model {
     }
 
     fn hold(&mut self, at: usize, conn: Conn) -> u64 {
+        self.turns += 1;
         let job = &mut self.jobs[at];
-        job.place = Place::Reserved { by: conn, until: self.now + Span::from_secs(job.ttr) };
+        let until = self.now + Span::from_secs(job.ttr);
+        job.place = Place::Reserved { by: conn, until, turn: self.turns };
         job.counts.reserves += 1;
         job.id
     }
@@ -456,6 +461,15 @@ impl Model {
 
     fn ready_or_delayed(&self, delay: u32) -> Place {
         if delay == 0 { Place::Ready } else { Place::Delayed { until: self.now + Span::from_secs(delay) } }
+    }
+
+    fn held_longest(&self, conn: Conn) -> Option<usize> {
+        let turn = |job: &Job| match job.place {
+            Place::Reserved { by, turn, .. } if by == conn => Some(turn),
+            _ => None,
+        };
+        let held = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((turn(job)?, at)));
+        held.min().map(|(_, at)| at)
     }
 
     fn soonest(&self, is_it: impl Fn(&Job) -> bool) -> Option<usize> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
 
 use super::peer::{Patience, Peer, Received};
@@ -57,11 +59,14 @@ impl ServerProcess {
     /// If the server does not come up.
     pub fn start(program: &Path, transport: Transport, flags: &[String]) -> (Self, Stream) {
         let address = Address::fresh(transport);
+        // The reference reports each answer that is an error of sorts.
+        let stderr = if program.ends_with("beanstalkd") { Stdio::null() } else { Stdio::inherit() };
         let child = Command::new(program)
             .args(address.flags())
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         let mut server = Self { child, address };
@@ -171,6 +176,32 @@ impl Stream {
             Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
             Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
         };
+        Self::received(result, buffer)
+    }
+
+    /// What there is by now.
+    pub fn receive_now(&mut self) -> Received {
+        let mut buffer = vec![0; 64 * 1024];
+        let fd = match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        };
+        let result = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
+        Self::received(result, buffer)
+    }
+
+    /// Ends what this side sends.
+    pub fn half_close(&mut self) {
+        // Fails only if the server was first.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+}
+
+impl Stream {
+    fn received(result: io::Result<usize>, mut buffer: Vec<u8>) -> Received {
         match result {
             Ok(0) => Received::Closed,
             Ok(length) => {
@@ -183,15 +214,6 @@ impl Stream {
             Err(error) if is_hang_up(&error) => Received::Closed,
             Err(error) => panic!("cannot receive: {error}"),
         }
-    }
-
-    /// Ends what this side sends.
-    pub fn half_close(&mut self) {
-        // Fails only if the server was first.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-        };
     }
 }
 

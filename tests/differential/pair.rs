@@ -1,0 +1,235 @@
+//! The two servers, and how to know that one has done all that it was told.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::generator::{Awaited, MAX_JOB_SIZE};
+use super::reply::{Comparable, Ids, Reply};
+use super::support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use super::support::peer::Received;
+
+/// A server and the connections to it.
+pub struct Side {
+    server: ServerProcess,
+    /// Asks for statistics between the steps.
+    control: Link,
+    links: Vec<Link>,
+    pub ids: Ids,
+}
+
+struct Link {
+    /// None when this side has closed it, or the server has.
+    stream: Option<Stream>,
+    unread: Vec<u8>,
+    awaited: VecDeque<Awaited>,
+}
+
+/// What came in answer to what; the end of the connection at last.
+type Replies = Vec<(Option<Awaited>, Option<Reply>)>;
+
+/// What a connection was answered, with what it had asked.
+pub type Answers = Vec<(Option<Awaited>, Comparable)>;
+
+impl Side {
+    /// Starts a server.
+    pub fn start(program: &Path) -> Self {
+        let flags = ["-z".to_owned(), MAX_JOB_SIZE.to_string()];
+        let (server, control) = ServerProcess::start(program, Transport::Tcp, &flags);
+        let control = Link::new(control);
+        Self { server, control, links: Vec::new(), ids: Ids::default() }
+    }
+
+    /// Opens the next connection.
+    pub fn open(&mut self) {
+        self.links.push(Link::new(self.server.connect()));
+    }
+
+    /// Sends `bytes`, which must be answered so.
+    pub fn send(&mut self, conn: usize, bytes: &[u8], awaited: &[Awaited]) {
+        let link = &mut self.links[conn];
+        link.awaited.extend(awaited.iter().cloned());
+        link.stream.as_mut().expect("the connection is open").send(bytes);
+    }
+
+    /// Ends the input of a connection. A reserve of it does not wait any more, and the server ends the
+    /// connection when it has answered.
+    pub fn half_close(&mut self, conn: usize) {
+        let link = &mut self.links[conn];
+        for awaited in &mut link.awaited {
+            if *awaited == Awaited::Reservation {
+                *awaited = Awaited::Reply;
+            }
+        }
+        link.awaited.push_back(Awaited::End);
+        link.stream.as_mut().expect("the connection is open").half_close();
+    }
+
+    /// Closes a connection.
+    pub fn close(&mut self, conn: usize) {
+        self.links[conn].stream = None;
+        self.links[conn].awaited.clear();
+    }
+
+    /// Tells the server to drain, and waits until it does.
+    pub fn drain(&mut self) -> Result<(), String> {
+        self.server.signal(Signal::SIGUSR1);
+        let started = Instant::now();
+        while !self.probe()?.says_draining() {
+            if started.elapsed() > REPLY_PATIENCE {
+                return Err("does not drain".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass. `moments` are when deadlines of whole seconds were set.
+    ///
+    /// The reference looks at its deadlines all the time in the last millisecond before one, and forgets
+    /// a reservation that it looks at in the very microsecond of its end. So it is stopped over each, and
+    /// ours too: who is late finds several deadlines over at once and ends them connection by connection.
+    pub fn sleep_until(&self, until: Instant, moments: &[(Instant, Instant)]) {
+        const SECONDS_MAX: u32 = 4;
+        const BEFORE: Duration = Duration::from_millis(2);
+        // What it does late sets the next deadline late, hence the factor.
+        const AFTER: Duration = Duration::from_millis(5);
+        let now = Instant::now();
+        let mut stops: Vec<(Instant, Instant)> = moments
+            .iter()
+            .flat_map(|&(first, last)| {
+                (1..=SECONDS_MAX).map(move |seconds| {
+                    let later = Duration::from_secs(seconds.into());
+                    (first + later - BEFORE, last + later + AFTER * seconds)
+                })
+            })
+            .filter(|&(from, to)| from > now && to < until)
+            .collect();
+        stops.sort();
+        for (from, to) in stops {
+            sleep_until(from);
+            self.server.signal(Signal::SIGSTOP);
+            sleep_until(to);
+            self.server.signal(Signal::SIGCONT);
+        }
+        sleep_until(until);
+    }
+
+    /// Waits until every command has been answered, except those behind a reserve that waits. Returns
+    /// the answers, by connection.
+    ///
+    /// That a reserve waits is not concluded from silence: the statistics say how many do.
+    pub fn settle(&mut self) -> Result<Vec<Answers>, String> {
+        let mut replies = vec![Vec::new(); self.links.len()];
+        let started = Instant::now();
+        loop {
+            for (conn, link) in self.links.iter_mut().enumerate() {
+                while link.read(Duration::ZERO) {}
+                link.take_replies(&mut replies[conn]);
+            }
+            if started.elapsed() > REPLY_PATIENCE {
+                return Err(format!("no answer: {:?}", self.unanswered()));
+            }
+            let owing = self.links.iter_mut().find(|link| {
+                link.stream.is_some()
+                    && link.awaited.front().is_some_and(|front| *front != Awaited::Reservation)
+            });
+            if let Some(link) = owing {
+                link.read(Duration::from_millis(100));
+                continue;
+            }
+            let waiting = self.links.iter().filter(|link| !link.awaited.is_empty()).count() as u64;
+            let open = self.links.iter().filter(|link| link.stream.is_some()).count() as u64 + 1;
+            let stats = self.probe()?;
+            if stats.value("current-waiting") == Some(waiting)
+                && stats.value("current-connections") == Some(open)
+            {
+                return self.answers(replies);
+            }
+        }
+    }
+
+    /// Whether a reserve of the connection waits; only after [`Side::settle`].
+    pub fn waits(&self, conn: usize) -> bool {
+        !self.links[conn].awaited.is_empty()
+    }
+
+    /// Whether commands stand behind that reserve.
+    pub fn has_more(&self, conn: usize) -> bool {
+        self.links[conn].awaited.len() > 1
+    }
+
+    /// Whether the connection is there.
+    pub fn is_open(&self, conn: usize) -> bool {
+        self.links[conn].stream.is_some()
+    }
+
+    fn answers(&mut self, replies: Vec<Replies>) -> Result<Vec<Answers>, String> {
+        let new = replies.iter().flatten().filter_map(|(_, reply)| reply.as_ref()?.inserted());
+        self.ids.add(new.collect())?;
+        let comparable = |reply: Option<Reply>| match reply {
+            Some(reply) => reply.comparable(&self.ids),
+            None => Comparable::end(),
+        };
+        let of_one = |replies: Replies| {
+            replies.into_iter().map(|(awaited, reply)| (awaited, comparable(reply))).collect()
+        };
+        Ok(replies.into_iter().map(of_one).collect())
+    }
+
+    fn probe(&mut self) -> Result<Reply, String> {
+        self.control.stream.as_mut().expect("the control connection is open").send(b"stats\r\n");
+        loop {
+            if let Some(reply) = Reply::take(&mut self.control.unread) {
+                return Ok(reply);
+            }
+            if !self.control.read(REPLY_PATIENCE) {
+                return Err("no statistics".to_owned());
+            }
+        }
+    }
+
+    fn unanswered(&self) -> Vec<(usize, &VecDeque<Awaited>)> {
+        let waiting = self.links.iter().enumerate().filter(|(_, link)| !link.awaited.is_empty());
+        waiting.map(|(conn, link)| (conn, &link.awaited)).collect()
+    }
+}
+
+impl Link {
+    fn new(stream: Stream) -> Self {
+        Self { stream: Some(stream), unread: Vec::new(), awaited: VecDeque::new() }
+    }
+
+    /// Receives once; whether something came.
+    fn read(&mut self, patience: Duration) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        let received = if patience.is_zero() { stream.receive_now() } else { stream.receive(patience) };
+        match received {
+            Received::Bytes(bytes) => {
+                self.unread.extend_from_slice(&bytes);
+                true
+            }
+            Received::Silence => false,
+            Received::Closed => {
+                self.stream = None;
+                false
+            }
+        }
+    }
+
+    fn take_replies(&mut self, replies: &mut Replies) {
+        while let Some(reply) = Reply::take(&mut self.unread) {
+            replies.push((self.awaited.pop_front(), Some(reply)));
+        }
+        if self.stream.is_none() && !self.awaited.is_empty() {
+            replies.push((self.awaited.pop_front(), None));
+            self.awaited.clear();
+        }
+    }
+}
+
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}

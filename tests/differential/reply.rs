@@ -1,0 +1,175 @@
+//! Replies, and what of them can be compared.
+
+use std::collections::HashMap;
+
+/// A whole reply: its line, and the data that some have.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    line: String,
+    data: Option<Vec<u8>>,
+}
+
+/// The ids that one server gave its jobs. Which ids are used up by puts that fail is not settled, so
+/// jobs are compared by the order in which they were made.
+#[derive(Default)]
+pub struct Ids {
+    by_order: Vec<u64>,
+    order: HashMap<u64, usize>,
+}
+
+/// A reply without what may differ between two servers that agree.
+#[derive(Clone, Debug)]
+pub struct Comparable {
+    /// The line and the data, ids by order.
+    pub lines: Vec<String>,
+    /// It is a dictionary, which another server may go on with keys of its own.
+    dictionary: bool,
+}
+
+/// These are a server's own, or depend on when it is asked, or how often by the tester itself.
+const VOLATILE: [&str; 11] = [
+    "cmd-stats",
+    "pid",
+    "version",
+    "rusage-utime",
+    "rusage-stime",
+    "uptime",
+    "id",
+    "hostname",
+    "os",
+    "platform",
+    "age",
+];
+
+impl Reply {
+    /// Takes a reply off the front of `input`, if it has come whole.
+    pub fn take(input: &mut Vec<u8>) -> Option<Self> {
+        let end = input.windows(2).position(|pair| pair == b"\r\n")?;
+        let line = String::from_utf8_lossy(&input[..end]).into_owned();
+        let words: Vec<&str> = line.split(' ').collect();
+        let data_length: Option<usize> = match words.as_slice() {
+            ["OK", length] | ["FOUND" | "RESERVED", _, length] => length.parse().ok(),
+            _ => None,
+        };
+        let Some(length) = data_length else {
+            input.drain(..end + 2);
+            return Some(Self { line, data: None });
+        };
+        if input.len() < end + 2 + length + 2 {
+            return None;
+        }
+        // Whatever stands in place of the CR LF is compared too.
+        let data = input[end + 2..end + 2 + length + 2].to_vec();
+        input.drain(..end + 2 + length + 2);
+        Some(Self { line, data: Some(data) })
+    }
+
+    /// The value of a key of a dictionary.
+    pub fn value(&self, key: &str) -> Option<u64> {
+        let text = String::from_utf8_lossy(self.data.as_deref()?);
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok())
+    }
+
+    /// The id of the job that was made.
+    pub fn inserted(&self) -> Option<u64> {
+        self.line.strip_prefix("INSERTED ")?.parse().ok()
+    }
+
+    /// Whether the statistics say that the server drains.
+    pub fn says_draining(&self) -> bool {
+        self.data.as_deref().is_some_and(|data| String::from_utf8_lossy(data).contains("draining: true\n"))
+    }
+
+    /// What is left to compare.
+    pub fn comparable(&self, ids: &Ids) -> Comparable {
+        let mut words: Vec<String> = self.line.split(' ').map(str::to_owned).collect();
+        match words[0].as_str() {
+            "INSERTED" | "RESERVED" | "FOUND" => words[1] = ids.show(&words[1]),
+            "OK" => return self.comparable_data(ids),
+            _ => {}
+        }
+        let mut lines = vec![words.join(" ")];
+        lines.extend(self.data.as_deref().map(super::support::pattern::show));
+        Comparable { lines, dictionary: false }
+    }
+
+    fn comparable_data(&self, ids: &Ids) -> Comparable {
+        let text = String::from_utf8_lossy(self.data.as_deref().unwrap_or_default()).replace('"', "");
+        // A dictionary may go on with other keys, but not with another end.
+        let (text, end) = text.split_at(text.len() - 2);
+        let is_list = text.starts_with("---\n- ");
+        let is_job = text.starts_with("---\nid: ");
+        let mut lines: Vec<String> = [end]
+            .into_iter()
+            .chain(text.lines())
+            .map(|line| match line.split_once(": ") {
+                Some(("id", id)) if is_job => format!("id: {}", ids.show(id)),
+                Some((key, _)) if VOLATILE.contains(&key) || key.starts_with("binlog-") => key.to_owned(),
+                _ => line.to_owned(),
+            })
+            .collect();
+        if is_list {
+            // No order is promised.
+            lines.sort();
+        }
+        Comparable { lines, dictionary: !is_list }
+    }
+}
+
+impl Ids {
+    /// The id that this server gave to the job made as number `order`.
+    pub fn id(&self, order: usize) -> u64 {
+        self.by_order[order]
+    }
+
+    /// Takes note of new jobs, in any order.
+    pub fn add(&mut self, mut new: Vec<u64>) -> Result<(), String> {
+        new.sort_unstable();
+        for id in new {
+            if self.by_order.last().is_some_and(|&newest| id <= newest) {
+                return Err(format!("gave the id {id} after {:?}", self.by_order.last()));
+            }
+            self.order.insert(id, self.by_order.len());
+            self.by_order.push(id);
+        }
+        Ok(())
+    }
+
+    fn show(&self, id: &str) -> String {
+        match id.parse().ok().and_then(|id: u64| self.order.get(&id)) {
+            Some(order) => format!("#{order}"),
+            None => format!("unknown id {id}"),
+        }
+    }
+}
+
+impl Comparable {
+    /// That the connection ended.
+    pub fn end() -> Self {
+        Self { lines: vec!["(closed)".to_owned()], dictionary: false }
+    }
+
+    /// Whether `self`, of the reference, and `other` say the same.
+    pub fn agrees(&self, other: &Self) -> bool {
+        let same_length = self.lines.len() == other.lines.len();
+        let longer = self.dictionary && self.lines.len() < other.lines.len();
+        (same_length || longer) && self.lines.iter().zip(&other.lines).all(|(a, b)| same_line(a, b))
+    }
+
+    /// The job that an `INSERTED` or a `RESERVED`, as `word` has it, is about.
+    pub fn job_after(&self, word: &str) -> Option<usize> {
+        self.lines[0].strip_prefix(word)?.strip_prefix(" #")?.split(' ').next()?.parse().ok()
+    }
+}
+
+/// A span that ends is rounded to seconds at slightly different times by two servers.
+fn same_line(a: &str, b: &str) -> bool {
+    let seconds = |line: &str| {
+        let (key, value) = line.split_once("time-left: ")?;
+        (key.is_empty() || key == "pause-").then(|| value.parse::<i64>().ok())?
+    };
+    match (seconds(a), seconds(b)) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1,
+        _ => a == b,
+    }
+}
