@@ -98,6 +98,13 @@ impl ServerProcess {
         kill(pid, signal).expect("the process is ours");
     }
 
+    /// Resident memory of the process, in bytes.
+    pub fn resident_bytes(&self) -> usize {
+        let statm = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("it runs");
+        let pages: usize = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
+        pages * 4096
+    }
+
     fn try_connect(&self) -> io::Result<Stream> {
         match &self.address {
             Address::Tcp(address) => {
