@@ -1,9 +1,11 @@
-//! The driver for every Linux: readiness by epoll(7), level-triggered.
+//! The driver for every Linux: readiness by epoll(7), edge-triggered.
 //!
 //! A turn takes a batch of events, serves each connection in it with at most one receive and one send,
-//! gives the server its own time, and waits. A send is tried at once; the kernel is asked to tell when a
-//! connection is writable only while one is blocked.
+//! gives the server its own time, and waits. A connection is registered once, for everything: the kernel
+//! tells when something changes, and the driver remembers what it has not used up. Level-triggered, the
+//! kernel would look at each connection a second time, to find that nothing is left.
 
+use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -49,6 +51,8 @@ struct Driver<'s> {
     admission: Admission,
     signals: Signals,
     connections: Table<Connection>,
+    /// Connections that may have more to receive or to send than they were given a turn for.
+    again: VecDeque<ConnId>,
     /// Every receive goes here first, so that a connection without input holds no buffer.
     received: Box<[u8]>,
     /// Empty between sends; kept for its allocation.
@@ -69,6 +73,7 @@ impl<'s> Driver<'s> {
             admission: Admission::default(),
             signals,
             connections: Table::new(),
+            again: VecDeque::new(),
             received: vec![0; RECEIVE_BYTES_MAX].into(),
             slices: Vec::new(),
             stopping: false,
@@ -90,6 +95,10 @@ impl<'s> Driver<'s> {
     /// Serves a batch of events, and tells how long the next one may be waited for.
     fn turn(&mut self, events: &[EpollEvent]) -> Result<EpollTimeout, DriverError> {
         self.now = self.clock.now();
+        for _ in 0..self.again.len() {
+            let conn = self.again.pop_front().expect("it has as many");
+            self.serve_again(conn);
+        }
         for event in events {
             match Token::from_word(event.data()) {
                 Token::Connection(conn) => self.serve(conn, event.events()),
@@ -107,6 +116,9 @@ impl<'s> Driver<'s> {
 
     /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.
     fn patience(&self) -> EpollTimeout {
+        if !self.again.is_empty() {
+            return EpollTimeout::ZERO;
+        }
         let deadlines = [self.server.next_deadline(), self.admission.deadline()];
         let Some(first) = deadlines.into_iter().flatten().min() else { return EpollTimeout::NONE };
         let ms = first.since(self.now).as_nanos().div_ceil(1_000_000);
@@ -142,9 +154,9 @@ impl<'s> Driver<'s> {
     fn admit(&mut self, fd: OwnedFd) -> Result<(), AcceptError> {
         let conn = self.server.connect();
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
-        self.connections
-            .insert(conn, Connection { fd, phase: Phase::Reading, is_blocked: false, armed: None });
-        let watched = self.watch(conn);
+        let everything = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
+        let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
+        self.connections.insert(conn, Connection::new(fd));
         if watched.is_err() {
             self.hang_up(conn);
         }
@@ -166,49 +178,94 @@ impl<'s> Driver<'s> {
         })
     }
 
-    /// One connection's readiness. Nothing is done for one that has been closed since it was reported.
-    fn serve(&mut self, conn: ConnId, ready: EpollFlags) {
-        const HANG_UP: EpollFlags = EpollFlags::EPOLLHUP.union(EpollFlags::EPOLLERR);
-
-        let phase = |driver: &mut Self| driver.connections.get_mut(conn).map(|connection| connection.phase);
-        if ready.contains(EpollFlags::EPOLLOUT) && phase(self).is_some() {
+    /// What has changed for one connection. Nothing is done for one that has been closed since.
+    fn serve(&mut self, conn: ConnId, change: EpollFlags) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        let is_broken = change.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+        connection.is_ending |= is_broken || change.contains(EpollFlags::EPOLLRDHUP);
+        connection.is_unread |= connection.is_ending || change.contains(EpollFlags::EPOLLIN);
+        if connection.is_blocked && change.contains(EpollFlags::EPOLLOUT) {
+            connection.is_blocked = false;
             self.send(conn);
             self.carry_out();
         }
-        match phase(self) {
-            None | Some(Phase::Broken) => return,
+        match self.connections.get_mut(conn).map(|connection| connection.phase) {
             // What came before a hang-up is still there; the receive tells when all has been read.
-            Some(Phase::Reading) if ready.intersects(HANG_UP | EpollFlags::EPOLLIN) => self.receive(conn),
-            Some(_) if ready.intersects(HANG_UP) => self.hang_up(conn),
-            Some(Phase::Paused) if ready.contains(EpollFlags::EPOLLRDHUP) => self.notice_end(conn),
-            Some(_) => return,
+            Some(Phase::Reading) => self.receive_if_unread(conn),
+            Some(Phase::Paused | Phase::Ended) if is_broken => self.hang_up(conn),
+            Some(Phase::Paused) => self.notice_end(conn),
+            _ => {}
         }
         self.carry_out();
+    }
+
+    /// Gives a connection its next turn, unless it has been closed since it was queued for one.
+    fn serve_again(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        connection.is_queued = false;
+        if std::mem::take(&mut connection.is_unsent) {
+            self.send(conn);
+            self.carry_out();
+        }
+        self.receive_if_unread(conn);
+    }
+
+    fn queue(&mut self, conn: ConnId) {
+        let is_queued = std::mem::replace(&mut self.connection(conn).is_queued, true);
+        if !is_queued {
+            self.again.push_back(conn);
+        }
+    }
+
+    /// Gives a connection one receive, if there may be something to receive and the server wants it.
+    fn receive_if_unread(&mut self, conn: ConnId) {
+        let wanted =
+            |connection: &&mut Connection| connection.is_unread && connection.phase == Phase::Reading;
+        if self.connections.get_mut(conn).as_ref().is_some_and(wanted) {
+            self.receive(conn);
+            self.carry_out();
+        }
     }
 
     fn receive(&mut self, conn: ConnId) {
         let fd = self.connection(conn).raw_fd();
         let shared = &mut self.received[..];
-        let (room, result) = match self.server.direct(conn) {
-            None => (0, recv(fd, shared, MsgFlags::empty())),
+        let shared_bytes = shared.len();
+        let (direct, room, result) = match self.server.direct(conn) {
+            None => (0, shared_bytes, recv(fd, shared, MsgFlags::empty())),
             Some(place) if place.len() > RECEIVE_DIRECT_BYTES_MAX => {
                 let place = &mut place[..RECEIVE_DIRECT_BYTES_MAX];
-                (place.len(), recv(fd, place, MsgFlags::empty()))
+                (place.len(), place.len(), recv(fd, place, MsgFlags::empty()))
             }
-            Some(place) => (place.len(), {
+            Some(place) => {
+                let (direct, room) = (place.len(), place.len() + shared_bytes);
                 let fd = &self.connections.get_mut(conn).expect("it is being served").fd;
-                readv(fd, &mut [IoSliceMut::new(place), IoSliceMut::new(shared)])
-            }),
+                (direct, room, readv(fd, &mut [IoSliceMut::new(place), IoSliceMut::new(shared)]))
+            }
         };
         match result {
             Ok(0) => self.end_input(conn),
-            Ok(bytes) => self.take_in(conn, bytes, room),
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Ok(bytes) => {
+                self.leave_unread(conn, bytes == room);
+                self.take_in(conn, bytes, direct);
+            }
+            Err(Errno::EAGAIN) => self.connection(conn).is_unread = false,
+            Err(Errno::EINTR) => self.leave_unread(conn, true),
             Err(_) => self.hang_up(conn),
         }
     }
 
-    /// Hands over `bytes` received bytes, of which the first `room` went to their place directly.
+    /// After a receive: one that was filled may have left something, and an end that was announced is
+    /// still to be read. What a receive did not fill, it has used up (epoll(7)).
+    fn leave_unread(&mut self, conn: ConnId, was_filled: bool) {
+        let connection = self.connection(conn);
+        connection.is_unread = was_filled || connection.is_ending;
+        if connection.is_unread {
+            self.queue(conn);
+        }
+    }
+
+    /// Hands over `bytes` received bytes, of which the first, up to `room`, went to their place directly.
     fn take_in(&mut self, conn: ConnId, bytes: usize, room: usize) {
         let direct = bytes.min(room);
         if direct > 0 {
@@ -223,56 +280,53 @@ impl<'s> Driver<'s> {
     /// A paused connection's peer will send no more. Its input has ended only if nothing that it sent
     /// before lies unread.
     fn notice_end(&mut self, conn: ConnId) {
-        let fd = self.connection(conn).raw_fd();
-        match recv(fd, &mut [0], MsgFlags::MSG_PEEK) {
+        let connection = self.connection(conn);
+        if !connection.is_ending {
+            return;
+        }
+        match recv(connection.raw_fd(), &mut [0], MsgFlags::MSG_PEEK) {
             Ok(0) => self.end_input(conn),
-            Ok(_) => {
-                self.set_phase(conn, Phase::PausedBeforeEnd);
-                self.tell(Event::InputEnding { conn });
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => self.tell(Event::InputEnding { conn }),
             Err(_) => self.hang_up(conn),
         }
     }
 
     fn end_input(&mut self, conn: ConnId) {
-        self.set_phase(conn, Phase::Ended);
+        self.connection(conn).phase = Phase::Ended;
         self.tell(Event::InputEnded { conn });
     }
 
     fn hang_up(&mut self, conn: ConnId) {
-        self.set_phase(conn, Phase::Broken);
+        self.connection(conn).phase = Phase::Broken;
         self.tell(Event::HungUp { conn });
     }
 
-    /// Sends until there is nothing left, the kernel takes no more, or it is the others' turn.
+    /// Sends until there is nothing left, the kernel takes no more (it tells when it does again), or it
+    /// is the others' turn.
     fn send(&mut self, conn: ConnId) {
         let connection = self.connection(conn);
-        if connection.phase == Phase::Broken {
+        if connection.phase == Phase::Broken || connection.is_blocked {
             return;
         }
         let fd = connection.raw_fd();
         let mut sent = 0;
-        let is_blocked = loop {
+        while sent < SEND_BYTES_MAX {
             match self.send_once(fd, conn) {
-                Ok(Progress::Nothing) => break false,
-                Ok(Progress::All(bytes)) => sent += bytes,
-                Ok(Progress::Part) | Err(Errno::EAGAIN) => break true,
+                Ok(0) => return,
+                Ok(bytes) => sent += bytes,
                 Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return self.connection(conn).is_blocked = true,
                 Err(_) => return self.hang_up(conn),
             }
-            if sent >= SEND_BYTES_MAX {
-                break true;
-            }
-        };
-        self.connection(conn).is_blocked = is_blocked;
-        self.arm(conn);
+        }
+        self.connection(conn).is_unsent = true;
+        self.queue(conn);
     }
 
-    fn send_once(&mut self, fd: RawFd, conn: ConnId) -> nix::Result<Progress> {
+    /// Sends once; how many bytes, 0 if there are none.
+    fn send_once(&mut self, fd: RawFd, conn: ConnId) -> nix::Result<usize> {
         let mut slices = recycle(std::mem::take(&mut self.slices));
         self.server.outgoing(conn, &mut slices);
-        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
         let result = match &slices[..] {
             [] => Ok(0),
             [slice] => send(fd, slice, MsgFlags::MSG_NOSIGNAL),
@@ -280,11 +334,10 @@ impl<'s> Driver<'s> {
         };
         self.slices = recycle(slices);
         let bytes = result?;
-        if offered == 0 {
-            return Ok(Progress::Nothing);
+        if bytes > 0 {
+            self.tell(Event::Sent { conn, bytes });
         }
-        self.tell(Event::Sent { conn, bytes });
-        Ok(if bytes < offered { Progress::Part } else { Progress::All(bytes) })
+        Ok(bytes)
     }
 
     /// Does what the server asks; what that leads to may make it ask for more.
@@ -300,14 +353,21 @@ impl<'s> Driver<'s> {
     }
 
     fn pause(&mut self, conn: ConnId) {
-        if self.connection(conn).phase == Phase::Reading {
-            self.set_phase(conn, Phase::Paused);
+        let connection = self.connection(conn);
+        if connection.phase == Phase::Reading {
+            connection.phase = Phase::Paused;
+            // The kernel has said so already, and does not say it again.
+            self.notice_end(conn);
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
-        if matches!(self.connection(conn).phase, Phase::Paused | Phase::PausedBeforeEnd) {
-            self.set_phase(conn, Phase::Reading);
+        let connection = self.connection(conn);
+        if connection.phase == Phase::Paused {
+            connection.phase = Phase::Reading;
+            if connection.is_unread {
+                self.queue(conn);
+            }
         }
     }
 
@@ -316,33 +376,6 @@ impl<'s> Driver<'s> {
         debug!(conn = conn.slot, "closed");
         self.admission.make_room(self.now);
         self.tell(Event::Closed { conn });
-    }
-
-    fn set_phase(&mut self, conn: ConnId, phase: Phase) {
-        self.connection(conn).phase = phase;
-        self.arm(conn);
-    }
-
-    /// Changes what the kernel reports, if the connection's state asks for a change.
-    fn arm(&mut self, conn: ConnId) {
-        let connection = self.connection(conn);
-        if connection.armed != connection.interest() {
-            self.watch(conn).expect("changing what is watched needs no memory");
-        }
-    }
-
-    fn watch(&mut self, conn: ConnId) -> nix::Result<()> {
-        let connection = self.connections.get_mut(conn).expect("it is being served");
-        let event = |flags| Token::Connection(conn).event(flags);
-        let (before, wanted) = (connection.armed, connection.interest());
-        match (before, wanted) {
-            (None, None) => {}
-            (None, Some(flags)) => self.epoll.add(&connection.fd, event(flags))?,
-            (Some(_), Some(flags)) => self.epoll.modify(&connection.fd, &mut event(flags))?,
-            (Some(_), None) => self.epoll.delete(&connection.fd)?,
-        }
-        connection.armed = wanted;
-        Ok(())
     }
 
     fn tell(&mut self, event: Event<'_>) {
@@ -355,63 +388,57 @@ impl<'s> Driver<'s> {
     }
 }
 
-/// What came of one send.
-enum Progress {
-    /// There was nothing to send.
-    Nothing,
-    /// The kernel took all that was offered.
-    All(usize),
-    /// It took a part, and will not take more now.
-    Part,
-}
-
 struct Connection {
     fd: OwnedFd,
     phase: Phase,
-    /// The kernel took less than there is to send.
+    /// The kernel may have more than was received.
+    is_unread: bool,
+    /// The kernel has announced the end of the input, or an error.
+    is_ending: bool,
+    /// The kernel took less than there is to send, and has not told yet that it takes more.
     is_blocked: bool,
-    /// What the kernel is asked to report; None while it is not in the loop.
-    armed: Option<EpollFlags>,
+    /// There is more to send than one turn allows.
+    is_unsent: bool,
+    /// In the queue for another turn.
+    is_queued: bool,
 }
 
 /// How far a connection's input is.
 ///
 /// ```text
-///            Pause               shut, bytes unread
-///  Reading --------> Paused ------------------------> PausedBeforeEnd
-///   |   ^              |  |                                  |
-///   |   +--- Resume ---+--|------------- Resume -------------+
-///   | end                 | shut, all read
-///   +-------> Ended <-----+             from each of them, on an error or a hang-up: Broken
+///            Pause
+///  Reading <-------> Paused
+///   |       Resume      | end, all read
+///   | end, all read     v
+///   +---------------> Ended        from each of them, on an error or a hang-up: Broken
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Received as it comes.
     Reading,
-    /// Left in the kernel; only its end is watched for.
+    /// Left in the kernel; only its end is looked for.
     Paused,
-    /// Paused, and the end has been seen coming: no more to watch for until it is read again.
-    PausedBeforeEnd,
     /// All read.
     Ended,
-    /// Nothing can be sent or received. Out of the loop, which would report it for ever.
+    /// Nothing can be sent or received.
     Broken,
 }
 
 impl Connection {
-    fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+    fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            phase: Phase::Reading,
+            is_unread: false,
+            is_ending: false,
+            is_blocked: false,
+            is_unsent: false,
+            is_queued: false,
+        }
     }
 
-    /// What to ask the kernel for; hang-ups and errors it reports unasked.
-    fn interest(&self) -> Option<EpollFlags> {
-        let input = match self.phase {
-            Phase::Reading => EpollFlags::EPOLLIN,
-            Phase::Paused => EpollFlags::EPOLLRDHUP,
-            Phase::PausedBeforeEnd | Phase::Ended => EpollFlags::empty(),
-            Phase::Broken => return None,
-        };
-        Some(if self.is_blocked { input | EpollFlags::EPOLLOUT } else { input })
+    fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 
