@@ -1,0 +1,300 @@
+//! The command line: what was typed, and the checked plan made of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use crate::body::STAMP_BYTES;
+use crate::failure::Failure;
+
+/// What the server spends on a job besides its body, at most: for the bound of `--queue-max`.
+const JOB_OVERHEAD_BYTES: u64 = 320;
+
+const ABOUT: &str = "Loads a beanstalk server and measures it.
+
+Operations: what is counted as one, and whose latency is taken
+  put          one put, from before it is written until INSERTED is read. The jobs pile up until the end
+               (see --queue-max).
+  cycle        one put, reserve and delete of a job on one connection, each waiting for the answer to the one
+               before; from before the put is written until DELETED is read. --depth cycles are under way at a
+               time on a connection.
+  handover     one job from a producer to a consumer; from before its put is written until its body is read by
+               the consumer, which reserves one job at a time and sends its delete and the next reserve
+               together. Closed loop: a producer has at most --depth jobs that are not received.
+  fill-drain   --count jobs (default 100000) are put, then reserved and deleted: two rows. One put is an
+               operation of the first, one reserve and delete of the second.
+  touch        one touch of one of the --held jobs (default 1000) of the connection.
+  redis-push, redis-cycle   for a peer comparison with redis: one LPUSH; one LPUSH and BRPOP.
+Commands are counted apart: a cycle is 3, a handover 3, a drain 2, a put 1, and 2 with its use where
+--tube-by is job.";
+
+const NOTES: &str = "Latency in an open loop (--rate) counts from the time an operation was due, so it includes
+the wait for a slow server. Percentiles are within 0.1 %. CPU times are user and system time of the server
+(/proc/PID/stat) and of the generator over the operations measured; the server's comes in ticks of 10 ms: give it
+seconds.
+
+Every answer is checked, bodies by length and content. Answers that are wrong are counted as errors and shown once.
+A server that is not there, closes or answers nonsense ends the run with one line and no figures.
+
+The generator uses tubes of its own (beanring-bench.*), and reserves and deletes what is left in them at the end.
+After a failure, or with --no-cleanup, they stay. redis lists are unlinked likewise.
+
+Exit code: 0 all well, 1 errors or failure, 2 bad options, 130 interrupted (what was measured is shown).";
+
+/// The options as typed.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "beanring-bench", version, about = ABOUT, after_help = NOTES)]
+pub struct Args {
+    /// What to do, one after the other
+    #[arg(value_enum, default_values = ["put", "cycle"])]
+    pub workloads: Vec<Workload>,
+    /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, for redis 127.0.0.1:6379]
+    #[arg(short, long)]
+    pub addr: Option<String>,
+    /// Connections; in handover, producers
+    #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: u32,
+    /// Consumers of handover [default: as many as producers]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub consumers: Option<u32>,
+    /// Operations under way at a time on each connection
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub depth: u32,
+    /// Bytes of a job's body
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=0x4000_0000))]
+    pub body: u32,
+    /// Operations to measure
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Time to measure, such as 10s or 500ms [default: 5s]
+    #[arg(short = 't', long, value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Load that comes before and is not measured [default: 500ms; with --count none]
+    #[arg(long, value_parser = duration)]
+    pub warm_up: Option<Duration>,
+    /// Open loop: operations a second, all connections together, begun by schedule
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub rate: Option<u64>,
+    /// Seed of bodies and of every choice
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Tubes that the jobs are spread over
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub tubes: u32,
+    /// Whether a connection uses one tube, or every job goes to one chosen at random
+    #[arg(long, value_enum, default_value_t = TubeBy::Connection)]
+    pub tube_by: TubeBy,
+    /// Empty tubes that every reserving connection watches besides
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub watched: u32,
+    /// Jobs that every connection holds reserved
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub held: u32,
+    /// Connections beside the load that do nothing
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub idle: u32,
+    /// Connections beside the load that wait in a reserve
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub waiting: u32,
+    /// Seconds that a worker may keep a job
+    #[arg(long, default_value_t = 86_400)]
+    pub ttr: u32,
+    /// The server's process: reports its CPU time an operation and its memory
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// Writes all figures as JSON; with - to the standard output, and the table to the standard error
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// How the generator itself does I/O
+    #[arg(long, value_enum, default_value_t = Io::Auto)]
+    pub io: Io,
+    /// A server that answers nothing for so long has failed
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub timeout: Duration,
+    /// Stops put early when the jobs left in the server may take so many MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    pub queue_max: u64,
+    /// Leaves the jobs and tubes where they are
+    #[arg(long)]
+    pub no_cleanup: bool,
+}
+
+/// What is done.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    Put,
+    Cycle,
+    Handover,
+    FillDrain,
+    Touch,
+    RedisPush,
+    RedisCycle,
+}
+
+/// How jobs are spread over tubes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TubeBy {
+    /// Connection i uses tube i modulo the number of tubes.
+    Connection,
+    /// A use before every put.
+    Job,
+}
+
+/// The generator's own I/O.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Io {
+    /// tokio-uring, or epoll where io_uring is refused.
+    Auto,
+    /// tokio-uring or nothing.
+    TokioUring,
+    /// tokio's epoll runtime.
+    Epoll,
+}
+
+impl Workload {
+    /// As typed.
+    pub fn name(self) -> String {
+        self.to_possible_value().expect("none is hidden").get_name().to_owned()
+    }
+
+    /// For redis, not beanstalk.
+    pub fn is_redis(self) -> bool {
+        matches!(self, Workload::RedisPush | Workload::RedisCycle)
+    }
+
+    /// Where such a server is found by default.
+    pub fn default_addr(self) -> &'static str {
+        if self.is_redis() { "127.0.0.1:6379" } else { "127.0.0.1:11300" }
+    }
+
+    /// What is put stays in the server.
+    pub fn piles_up(self) -> bool {
+        matches!(self, Workload::Put | Workload::RedisPush)
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// So many operations.
+    Count(u64),
+    /// As many as are done in this time.
+    For(Duration),
+}
+
+impl Args {
+    /// Checks what the single options cannot tell.
+    pub fn check(&self) -> Result<(), Failure> {
+        let any = |wanted: fn(Workload) -> bool| self.workloads.iter().any(|&workload| wanted(workload));
+        if any(|workload| workload == Workload::Handover) && (self.body as usize) < STAMP_BYTES {
+            return Err(Failure::Usage("handover needs bodies of 16 bytes at least, for the time in them"));
+        }
+        if any(Workload::is_redis) && !self.workloads.iter().all(|workload| workload.is_redis()) {
+            return Err(Failure::Usage("workloads for redis and for beanstalk do not go together"));
+        }
+        if any(Workload::is_redis) && (self.watched > 0 || self.held > 0 || self.waiting > 0) {
+            return Err(Failure::Usage("--watched, --held and --waiting mean nothing to redis"));
+        }
+        if self.duration.is_some() && any(|workload| workload == Workload::FillDrain) {
+            return Err(Failure::Usage("fill-drain takes --count, not --duration"));
+        }
+        if self.rate.is_some() && any(|workload| workload == Workload::FillDrain) {
+            return Err(Failure::Usage("fill-drain has no schedule: --rate does not fit"));
+        }
+        if self.duration == Some(Duration::ZERO) {
+            return Err(Failure::Usage("nothing can be measured in no time"));
+        }
+        Ok(())
+    }
+
+    /// How much of `workload` is measured.
+    pub fn amount(&self, workload: Workload) -> Amount {
+        match (self.count, workload) {
+            (Some(count), _) => Amount::Count(count),
+            (None, Workload::FillDrain) => Amount::Count(100_000),
+            (None, _) => Amount::For(self.duration.unwrap_or(Duration::from_secs(5))),
+        }
+    }
+
+    /// How long the load goes on before it is measured.
+    pub fn warm_up(&self, workload: Workload) -> Duration {
+        match (workload, self.warm_up, self.count) {
+            (Workload::FillDrain, ..) => Duration::ZERO,
+            (_, Some(warm_up), _) => warm_up,
+            (_, None, Some(_)) => Duration::ZERO,
+            (_, None, None) => Duration::from_millis(500),
+        }
+    }
+
+    /// Connections open at a time, at most.
+    pub fn connections_max(&self) -> u32 {
+        self.connections + self.consumers.unwrap_or(self.connections) + self.idle + self.waiting
+    }
+
+    /// How many jobs may be left in the server.
+    pub fn queue_jobs_max(&self) -> u64 {
+        (self.queue_max << 20) / (u64::from(self.body) + JOB_OVERHEAD_BYTES)
+    }
+
+    /// Jobs that every connection holds in `workload`.
+    pub fn held(&self, workload: Workload) -> u32 {
+        if workload == Workload::Touch && self.held == 0 { 1000 } else { self.held }
+    }
+}
+
+/// `10`, `10s`, `0.5s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, scale) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(ms), _) => (ms, 1e-3),
+        (None, Some(s)) => (s, 1.0),
+        (None, None) => (text, 1.0),
+    };
+    let number: f64 = number.parse().map_err(|_| "a time is a number and s or ms".to_owned())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, String> {
+        let args = Args::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
+        args.check().map_err(|failure| failure.to_string())?;
+        Ok(args)
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert!(duration("-1").is_err() && duration("1h").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn defaults() {
+        let args = parse("bench").unwrap();
+        assert_eq!(args.workloads, [Workload::Put, Workload::Cycle]);
+        assert_eq!(args.amount(Workload::Put), Amount::For(Duration::from_secs(5)));
+        assert_eq!(args.amount(Workload::FillDrain), Amount::Count(100_000));
+        assert_eq!(args.held(Workload::Touch), 1000);
+        assert_eq!(args.queue_jobs_max(), (1 << 30) / 384);
+    }
+
+    #[test]
+    fn options_that_do_not_fit_together() {
+        for line in [
+            "bench handover -b 8",
+            "bench put redis-push",
+            "bench redis-push --held 1",
+            "bench fill-drain -t 1s",
+            "bench put -n 1 -t 1s",
+            "bench put -n 0",
+            "bench put -t 0s",
+            "bench put -c 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Job bodies that prove themselves: a stamp with a check over it, then a pattern made from the seed.
+
+use itoa::Buffer;
+
+/// A body of at least this size carries a [`Stamp`]; a shorter one is pattern only.
+pub const STAMP_BYTES: usize = 16;
+
+/// What a body says about its put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// When it was put (or was due), in nanoseconds of the run's clock.
+    pub start_ns: u64,
+    /// Which connection put it.
+    pub producer: u32,
+}
+
+/// A body that is not one that was put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyFault {
+    /// It has another length.
+    Length,
+    /// Its bytes are not those of the run.
+    Bytes,
+}
+
+/// Makes and checks bodies: one prepared command, copied and stamped.
+pub struct Bodies {
+    /// The command up to the body, the body, CR LF.
+    command: Vec<u8>,
+    body_at: usize,
+    body_bytes: usize,
+    seed: u64,
+}
+
+impl Bodies {
+    /// Bodies of `body_bytes` for a command that begins with `head`.
+    pub fn new(head: &[u8], body_bytes: usize, seed: u64) -> Bodies {
+        let mut command = Vec::with_capacity(head.len() + body_bytes + 2);
+        command.extend_from_slice(head);
+        let mut random = Random::new(seed);
+        command.extend((0..body_bytes).map(|_| b'a' + (random.next() % 26) as u8));
+        command.extend_from_slice(b"\r\n");
+        Bodies { command, body_at: head.len(), body_bytes, seed }
+    }
+
+    /// Bodies for beanstalk's `put`.
+    pub fn for_put(body_bytes: usize, ttr_s: u32, seed: u64) -> Bodies {
+        let head = format!("put 1024 0 {ttr_s} {body_bytes}\r\n");
+        Bodies::new(head.as_bytes(), body_bytes, seed)
+    }
+
+    /// Appends the command.
+    pub fn put(&self, stamp: Stamp, out: &mut Vec<u8>) {
+        let at = out.len() + self.body_at;
+        out.extend_from_slice(&self.command);
+        if self.body_bytes >= STAMP_BYTES {
+            out[at..at + 8].copy_from_slice(&stamp.start_ns.to_le_bytes());
+            out[at + 8..at + 12].copy_from_slice(&stamp.producer.to_le_bytes());
+            out[at + 12..at + 16].copy_from_slice(&self.check_of(stamp).to_le_bytes());
+        }
+    }
+
+    /// Tells whether `body` is one of ours, and its stamp where it has one.
+    pub fn check(&self, body: &[u8]) -> Result<Stamp, BodyFault> {
+        if body.len() != self.body_bytes {
+            return Err(BodyFault::Length);
+        }
+        let pattern = &self.command[self.body_at..self.body_at + self.body_bytes];
+        let Some((head, rest)) = body.split_first_chunk::<STAMP_BYTES>() else {
+            return if body == pattern { Ok(Stamp::default()) } else { Err(BodyFault::Bytes) };
+        };
+        let [start, tail] = [&head[..8], &head[8..]];
+        let stamp = Stamp {
+            start_ns: u64::from_le_bytes(start.try_into().expect("8 bytes")),
+            producer: u32::from_le_bytes(tail[..4].try_into().expect("4 bytes")),
+        };
+        let check = u32::from_le_bytes(tail[4..].try_into().expect("4 bytes"));
+        if check == self.check_of(stamp) && *rest == pattern[STAMP_BYTES..] {
+            Ok(stamp)
+        } else {
+            Err(BodyFault::Bytes)
+        }
+    }
+
+    fn check_of(&self, stamp: Stamp) -> u32 {
+        (mix(stamp.start_ns ^ mix(self.seed ^ u64::from(stamp.producer))) >> 32) as u32
+    }
+}
+
+/// Appends a number in decimal.
+pub fn push_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(Buffer::new().format(number).as_bytes());
+}
+
+/// A small generator of random numbers (splitmix64): the same seed gives the same run.
+pub struct Random(u64);
+
+impl Random {
+    /// A sequence of its own for every seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_comes_back_as_it_was_put() {
+        for body_bytes in [0, 1, 15, 16, 17, 64, 1000] {
+            let bodies = Bodies::for_put(body_bytes, 60, 7);
+            let stamp = Stamp { start_ns: 123_456_789, producer: 42 };
+            let mut out = b"before".to_vec();
+            bodies.put(stamp, &mut out);
+            let head = format!("beforeput 1024 0 60 {body_bytes}\r\n");
+            assert!(out.starts_with(head.as_bytes()) && out.ends_with(b"\r\n"));
+            let body = &out[head.len()..out.len() - 2];
+            let expected = if body_bytes >= STAMP_BYTES { stamp } else { Stamp::default() };
+            assert_eq!(bodies.check(body), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_seen() {
+        let bodies = Bodies::for_put(40, 60, 7);
+        let mut out = Vec::new();
+        bodies.put(Stamp { start_ns: 5, producer: 1 }, &mut out);
+        let body = &mut out[bodies.body_at..bodies.body_at + 40];
+        for bit in 0..40 * 8 {
+            body[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(bodies.check(body), Err(BodyFault::Bytes), "bit {bit}");
+            body[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(bodies.check(&body[1..]), Err(BodyFault::Length));
+        let other_seed = Bodies::for_put(40, 60, 8);
+        assert_eq!(other_seed.check(body), Err(BodyFault::Bytes));
+    }
+}

@@ -1,0 +1,303 @@
+//! One connection at work: begin what may begin, write it at once, read, judge, again. The same for every
+//! workload and both transports.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::failure::Failure;
+use crate::meter::Meter;
+use crate::net::{Returned, Stream};
+use crate::pace::{Clock, Pace};
+use crate::script::{Script, Step, Taken};
+
+/// The smallest and the largest buffer for replies; the largest yields to a reply that needs more.
+const INBOX_BYTES: (usize, usize) = (4 * 1024, 256 * 1024);
+
+/// A reply without its body, at most.
+const REPLY_BYTES: usize = 64;
+
+/// Reading goes on at the end of a buffer while there is this much room in it.
+const ROOM_BYTES_MIN: usize = 2 * 1024;
+
+/// How others reach a connection's task: the schedule that releases an operation, a consumer that took one
+/// of its jobs, the end.
+#[derive(Default)]
+pub struct Lane {
+    waker: RefCell<Option<Waker>>,
+    woken: Cell<bool>,
+    /// Jobs that this producer put and no consumer has received.
+    outstanding: Cell<u64>,
+}
+
+impl Lane {
+    /// Lets the task look again at what it may begin.
+    pub fn wake(&self) {
+        self.woken.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.woken.take() {
+            return Poll::Ready(());
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// What a connection is in a run where jobs go from one to another.
+#[derive(Clone)]
+pub enum Part {
+    /// It ends the operations that it begins.
+    Alone,
+    /// It puts jobs for others, at most so many that are not received.
+    Producer {
+        /// Jobs put and not received, at most.
+        window: u64,
+    },
+    /// It receives jobs of the producers, whose lanes these are.
+    Consumer(Rc<[Lane]>),
+}
+
+/// All that a connection works with.
+pub struct Line<S, P> {
+    /// Its number among those that are measured.
+    pub index: usize,
+    /// The connection.
+    pub stream: Rc<S>,
+    /// What it says.
+    pub script: P,
+    /// When it may begin operations.
+    pub pace: Pace,
+    /// Operations under way at a time.
+    pub depth: usize,
+    /// The lanes of all connections that begin operations; its own is at `index`.
+    pub lanes: Rc<[Lane]>,
+    /// Its part.
+    pub part: Part,
+    /// Bodies that it expects, in bytes: a hint for its buffer.
+    pub body_bytes: usize,
+    /// What is measured.
+    pub meter: Rc<Meter>,
+    /// The run's clock.
+    pub clock: Clock,
+    /// Set when an end of the stream is the end of the run.
+    pub closing: Rc<Cell<bool>>,
+}
+
+impl<S: Stream, P: Script> Line<S, P> {
+    /// Works until there is nothing left to begin and nothing under way.
+    pub async fn work(mut self) -> Result<(), Failure> {
+        let stream = self.stream.clone();
+        let mut state = State { under_way: 0, begun: 0, out: Vec::new() };
+        let mut inbox = self.inbox();
+        let mut reading = pin!(None);
+        loop {
+            self.begin(&mut state);
+            if !state.out.is_empty() {
+                let (result, out) = stream.write_all(mem::take(&mut state.out)).await;
+                result.map_err(Failure::Broken)?;
+                state.out = out;
+                state.out.clear();
+            }
+            if state.under_way == 0 && self.is_over() {
+                return Ok(());
+            }
+            // Nothing may be left reading when this returns: the next phase reads the same stream.
+            if state.under_way > 0 && reading.is_none() {
+                reading.set(Some(stream.read(mem::take(&mut inbox.bytes))));
+            }
+            let Some((result, bytes)) = self.read_or_woken(reading.as_mut()).await else { continue };
+            reading.set(None);
+            inbox.bytes = bytes;
+            match result {
+                Ok(0) | Err(_) if self.closing.get() => return Ok(()),
+                Ok(0) => return Err(Failure::Closed),
+                Ok(_) => self.judge(&mut inbox, &mut state)?,
+                Err(error) => return Err(Failure::Broken(error)),
+            }
+        }
+    }
+
+    /// What was read, or `None` when somebody woke the lane.
+    async fn read_or_woken<F>(&self, mut reading: Pin<&mut Option<F>>) -> Option<Returned<usize>>
+    where
+        F: Future<Output = Returned<usize>>,
+    {
+        poll_fn(|cx| {
+            if let Some(read) = reading.as_mut().as_pin_mut()
+                && let Poll::Ready(returned) = read.poll(cx)
+            {
+                return Poll::Ready(Some(returned));
+            }
+            match self.lane() {
+                Some(lane) => lane.poll_woken(cx).map(|()| None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn begin(&mut self, state: &mut State) {
+        let mut now_ns = None;
+        while state.under_way < self.depth && self.window_is_open() {
+            let now_ns = *now_ns.get_or_insert_with(|| self.clock.now_ns());
+            let start_ns = match &self.pace {
+                Pace::Closed(supply) if supply.take() => now_ns,
+                Pace::Closed(_) => break,
+                Pace::Open(schedule) => match schedule.released_start(self.index, state.begun) {
+                    Some(start_ns) => start_ns,
+                    None => break,
+                },
+            };
+            self.script.begin(start_ns, &mut state.out);
+            state.begun += 1;
+            state.under_way += 1;
+            if self.script.begins_operations() {
+                self.meter.begun(start_ns, now_ns.saturating_sub(start_ns));
+            }
+            if let Part::Producer { .. } = self.part {
+                let outstanding = &self.lanes[self.index].outstanding;
+                outstanding.set(outstanding.get() + 1);
+            }
+        }
+    }
+
+    /// Takes every whole reply and makes room for what is missing.
+    fn judge(&mut self, inbox: &mut Inbox, state: &mut State) -> Result<(), Failure> {
+        let now_ns = self.clock.now_ns();
+        let mut replies = 0;
+        let mut need = 0;
+        while inbox.at < inbox.bytes.len() {
+            match self.script.take(&inbox.bytes[inbox.at..], &mut state.out)? {
+                Taken::Partial { need: bytes } => {
+                    need = bytes;
+                    break;
+                }
+                Taken::Step(step) => {
+                    inbox.at += step.used;
+                    replies += 1;
+                    self.apply(step, now_ns, state);
+                }
+            }
+        }
+        self.meter.replied(replies);
+        inbox.make_room(need);
+        Ok(())
+    }
+
+    fn apply(&self, step: Step, now_ns: u64, state: &mut State) {
+        state.under_way -= usize::from(step.freed);
+        if step.settled {
+            self.meter.settled();
+        }
+        if let Some(complaint) = step.complaint {
+            self.meter.complain(complaint);
+        }
+        if let Some(stamp) = step.sample {
+            self.meter.done(self.index, stamp.start_ns, now_ns);
+        }
+        match (&self.part, step.sample) {
+            (Part::Consumer(producers), Some(stamp)) => {
+                let lane = &producers[stamp.producer as usize];
+                release(lane);
+                lane.wake();
+            }
+            (Part::Producer { .. }, _) if step.settled => release(&self.lanes[self.index]),
+            _ => {}
+        }
+    }
+
+    fn window_is_open(&self) -> bool {
+        match self.part {
+            Part::Producer { window } => self.lanes[self.index].outstanding.get() < window,
+            Part::Alone | Part::Consumer(_) => true,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.pace {
+            Pace::Closed(supply) => supply.is_empty(),
+            Pace::Open(schedule) => schedule.is_over(),
+        }
+    }
+
+    /// The lane to listen on. In a closed loop nobody wakes a connection that works alone, so it does
+    /// without.
+    fn lane(&self) -> Option<&Lane> {
+        match (&self.part, &self.pace) {
+            (Part::Consumer(_), _) | (Part::Alone, Pace::Closed(_)) => None,
+            _ => Some(&self.lanes[self.index]),
+        }
+    }
+
+    fn inbox(&self) -> Inbox {
+        let (min, max) = INBOX_BYTES;
+        let bytes = self.depth * (REPLY_BYTES + self.body_bytes);
+        Inbox { bytes: Vec::with_capacity(bytes.clamp(min, max)), at: 0 }
+    }
+}
+
+/// What changes while a line works.
+struct State {
+    under_way: usize,
+    begun: u64,
+    out: Vec<u8>,
+}
+
+/// A job of this producer was received, or never put.
+fn release(lane: &Lane) {
+    lane.outstanding.set(lane.outstanding.get().checked_sub(1).expect("what was received was put"));
+}
+
+/// What was received; the bytes before `at` are used up.
+struct Inbox {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Inbox {
+    /// Makes room to read on, at least until the reply that has begun is `need` bytes long.
+    fn make_room(&mut self, need: usize) {
+        let kept = self.bytes.len() - self.at;
+        if kept == 0 {
+            self.bytes.clear();
+            self.at = 0;
+        }
+        let missing = need.saturating_sub(kept).max(ROOM_BYTES_MIN);
+        if self.bytes.capacity() - self.bytes.len() < missing {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            self.bytes.reserve(missing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inbox_keeps_what_is_not_used() {
+        let mut inbox = Inbox { bytes: Vec::with_capacity(4096), at: 0 };
+        inbox.bytes.extend([7; 4000]);
+        inbox.at = 3990;
+        inbox.make_room(100);
+        assert_eq!((inbox.bytes.len(), inbox.at), (10, 0));
+        assert!(inbox.bytes.capacity() - inbox.bytes.len() >= 90);
+        inbox.make_room(100_000);
+        assert!(inbox.bytes.capacity() >= 100_000);
+        inbox.at = 10;
+        inbox.make_room(0);
+        assert_eq!((inbox.bytes.len(), inbox.at), (0, 0));
+    }
+}

@@ -1,0 +1,92 @@
+//! `beanring-bench`: loads any beanstalk server and measures it.
+//!
+//! One thread and many connections, so that it costs the machine it shares with the server as little as it
+//! can. From the bottom: [`net`] moves bytes, [`scan`] and [`resp`] find replies in them, [`script`] and
+//! [`redis`] hold the conversation of a workload without any I/O, [`connection`] runs one script over one
+//! stream, [`pace`] says when operations begin, [`meter`] what came of them, [`phase`] what is measured,
+//! [`run`] puts a workload together and [`report`] shows it.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Args, Io};
+use failure::Failure;
+use interrupt::EXIT_INTERRUPTED;
+use net::epoll::Epoll;
+use report::Report;
+
+mod args;
+mod body;
+mod connection;
+mod failure;
+mod interrupt;
+mod meter;
+mod net;
+mod pace;
+mod phase;
+mod proc;
+mod progress;
+mod redis;
+mod report;
+mod resp;
+mod run;
+mod scan;
+mod script;
+mod setup;
+mod talk;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Err(failure) = args.check() {
+        Args::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
+    }
+    let json = args.json.clone();
+    let done = start(args).and_then(|report| report.publish(json.as_deref()).map(|()| report));
+    match done {
+        Ok(report) if report.is_interrupted() => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(report) if report.has_errors() => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("beanring-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs on the runtime that was asked for and can be had.
+fn start(args: Args) -> Result<Report, Failure> {
+    match args.io {
+        Io::Epoll => on_epoll(args),
+        Io::Auto => match on_uring(&args) {
+            Ok(done) => done,
+            Err(refusal) => {
+                eprintln!("beanring-bench: io_uring is refused ({refusal}), so the generator uses epoll");
+                on_epoll(args)
+            }
+        },
+        Io::TokioUring => on_uring(&args).map_err(Failure::Uring)?,
+    }
+}
+
+/// The outer result is the kernel's refusal of a ring.
+#[cfg(feature = "tokio-uring")]
+fn on_uring(args: &Args) -> std::io::Result<Result<Report, Failure>> {
+    let runtime = net::uring::runtime(args.connections_max())?;
+    let done = runtime.block_on(run::run::<net::uring::Uring>(args.clone()));
+    // Dropping this runtime gives buffers back while cancelled reads may still fill them; the process ends
+    // now and takes it all along.
+    std::mem::forget(runtime);
+    Ok(done)
+}
+
+#[cfg(not(feature = "tokio-uring"))]
+fn on_uring(_: &Args) -> std::io::Result<Result<Report, Failure>> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "this build has no tokio-uring"))
+}
+
+fn on_epoll(args: Args) -> Result<Report, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
+    tokio::task::LocalSet::new().block_on(&runtime, run::run::<Epoll>(args))
+}

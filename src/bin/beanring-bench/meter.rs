@@ -1,0 +1,282 @@
+//! What is counted and timed while connections work.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hdrhistogram::Histogram;
+
+use crate::failure::Complaint;
+
+/// Longer latencies than this are recorded as this.
+const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
+
+/// Three figures: every value within 0.1 %.
+const LATENCY_FIGURES: u8 = 3;
+
+/// The commands that a load sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    Put,
+    Reserve,
+    ReserveWithTimeout,
+    Delete,
+    Touch,
+    Use,
+    Watch,
+    Ignore,
+    ListTubes,
+    Lpush,
+    Brpop,
+    Unlink,
+}
+
+impl Command {
+    const TEXTS: [&str; 12] = [
+        "put",
+        "reserve",
+        "reserve-with-timeout",
+        "delete",
+        "touch",
+        "use",
+        "watch",
+        "ignore",
+        "list-tubes",
+        "LPUSH",
+        "BRPOP",
+        "UNLINK",
+    ];
+
+    /// As it stands in the protocol.
+    pub fn text(self) -> &'static str {
+        Command::TEXTS[self as usize]
+    }
+}
+
+/// How many of each command were sent, everything included: it is what the server must have counted.
+#[derive(Default)]
+pub struct Sent([Cell<u64>; Command::TEXTS.len()]);
+
+impl Sent {
+    /// Counts one.
+    pub fn count(&self, command: Command) {
+        let cell = &self.0[command as usize];
+        cell.set(cell.get() + 1);
+    }
+
+    /// The commands that were sent at all, by name.
+    pub fn totals(&self) -> Vec<(&'static str, u64)> {
+        let all = Command::TEXTS.into_iter().zip(self.0.iter().map(Cell::get));
+        all.filter(|&(_, count)| count > 0).collect()
+    }
+}
+
+/// By which of its times an operation belongs to the measured window or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Belongs {
+    /// By its begin: every operation that begins in the window is waited for. For counts and open loops.
+    ByStart,
+    /// By its end. For closed loops that run for a time.
+    ByEnd,
+}
+
+/// A latency distribution.
+pub type Latencies = Histogram<u32>;
+
+/// The measure of one phase.
+pub struct Meter {
+    belongs: Belongs,
+    window: Cell<(u64, u64)>,
+    latencies: RefCell<Latencies>,
+    lateness: RefCell<Latencies>,
+    operations: Cell<u64>,
+    last_done_ns: Cell<u64>,
+    by_connection: Vec<Cell<u64>>,
+    unsettled: Cell<u64>,
+    replies: Cell<u64>,
+    errors: Cell<u64>,
+    complaints: RefCell<Vec<Complaint>>,
+}
+
+impl Meter {
+    /// A meter whose window is not open yet.
+    pub fn new(belongs: Belongs, connections: usize) -> Rc<Meter> {
+        Rc::new(Meter {
+            belongs,
+            window: Cell::new((u64::MAX, u64::MAX)),
+            latencies: RefCell::new(latencies()),
+            lateness: RefCell::new(latencies()),
+            operations: Cell::new(0),
+            last_done_ns: Cell::new(0),
+            by_connection: vec![Cell::new(0); connections],
+            unsettled: Cell::new(0),
+            replies: Cell::new(0),
+            errors: Cell::new(0),
+            complaints: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// The window begins at `now_ns`.
+    pub fn open(&self, now_ns: u64) {
+        self.window.set((now_ns, u64::MAX));
+    }
+
+    /// The window ends before `now_ns`.
+    pub fn close(&self, now_ns: u64) {
+        self.window.set((self.window.get().0, now_ns));
+    }
+
+    /// An operation has begun, `late_ns` after it was due.
+    pub fn begun(&self, start_ns: u64, late_ns: u64) {
+        self.unsettled.set(self.unsettled.get() + 1);
+        if self.is_inside(start_ns) {
+            self.lateness.borrow_mut().saturating_record(late_ns);
+        }
+    }
+
+    /// An operation has ended, well or not.
+    pub fn settled(&self) {
+        self.unsettled.set(self.unsettled.get().checked_sub(1).expect("what ends has begun"));
+    }
+
+    /// An operation was done: the sample of its latency.
+    pub fn done(&self, connection: usize, start_ns: u64, now_ns: u64) {
+        let decides = match self.belongs {
+            Belongs::ByStart => start_ns,
+            Belongs::ByEnd => now_ns,
+        };
+        if self.is_inside(decides) {
+            self.latencies.borrow_mut().saturating_record(now_ns.saturating_sub(start_ns));
+            self.operations.set(self.operations.get() + 1);
+            self.last_done_ns.set(now_ns);
+            let own = &self.by_connection[connection];
+            own.set(own.get() + 1);
+        }
+    }
+
+    /// So many replies came.
+    pub fn replied(&self, count: u64) {
+        self.replies.set(self.replies.get() + count);
+    }
+
+    /// Counts an error, and says so if it is the first of its kind.
+    pub fn complain(&self, complaint: Complaint) {
+        self.errors.set(self.errors.get() + 1);
+        let mut complaints = self.complaints.borrow_mut();
+        if !complaints.contains(&complaint) {
+            eprintln!("beanring-bench: error: {complaint} (more of these are only counted)");
+            complaints.push(complaint);
+        }
+    }
+
+    /// Operations measured.
+    pub fn operations(&self) -> u64 {
+        self.operations.get()
+    }
+
+    /// When the window began.
+    pub fn opened_ns(&self) -> u64 {
+        self.window.get().0
+    }
+
+    /// When the last of them was done.
+    pub fn last_done_ns(&self) -> u64 {
+        self.last_done_ns.get()
+    }
+
+    /// Operations begun and not ended.
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.get()
+    }
+
+    /// Replies so far.
+    pub fn replies(&self) -> u64 {
+        self.replies.get()
+    }
+
+    /// Errors so far.
+    pub fn errors(&self) -> u64 {
+        self.errors.get()
+    }
+
+    /// What the first error was.
+    pub fn first_complaint(&self) -> Option<Complaint> {
+        self.complaints.borrow().first().copied()
+    }
+
+    /// The latency at a quantile, in nanoseconds.
+    pub fn latency_ns(&self, quantile: f64) -> u64 {
+        self.latencies.borrow().value_at_quantile(quantile)
+    }
+
+    /// Mean latency in nanoseconds.
+    pub fn latency_mean_ns(&self) -> f64 {
+        self.latencies.borrow().mean()
+    }
+
+    /// How late operations began after they were due, at a quantile.
+    pub fn lateness_ns(&self, quantile: f64) -> u64 {
+        self.lateness.borrow().value_at_quantile(quantile)
+    }
+
+    /// The fewest and the most operations that one connection got, as shares of the mean.
+    pub fn shares(&self) -> (f64, f64) {
+        let counts = || self.by_connection.iter().map(Cell::get);
+        let mean = counts().sum::<u64>() as f64 / self.by_connection.len() as f64;
+        let share = |count: Option<u64>| count.map_or(0.0, |count| count as f64 / mean);
+        (share(counts().min()), share(counts().max()))
+    }
+
+    fn is_inside(&self, time_ns: u64) -> bool {
+        let (from, to) = self.window.get();
+        from <= time_ns && time_ns < to
+    }
+}
+
+fn latencies() -> Latencies {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_FIGURES).expect("the bounds are in order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_decides_by_end() {
+        let meter = Meter::new(Belongs::ByEnd, 2);
+        meter.done(0, 1, 5);
+        meter.open(10);
+        meter.done(0, 5, 10);
+        meter.done(1, 5, 19);
+        meter.close(20);
+        meter.done(0, 15, 20);
+        assert_eq!(meter.operations(), 2);
+        assert_eq!((meter.latency_ns(0.0), meter.latency_ns(1.0)), (5, 14));
+    }
+
+    #[test]
+    fn the_window_decides_by_start() {
+        let meter = Meter::new(Belongs::ByStart, 2);
+        meter.open(10);
+        meter.done(0, 9, 12);
+        meter.done(0, 10, 1000);
+        assert_eq!(meter.operations(), 1);
+    }
+
+    #[test]
+    fn shares_are_of_the_mean() {
+        let meter = Meter::new(Belongs::ByStart, 2);
+        meter.open(0);
+        (0..3).for_each(|_| meter.done(0, 1, 2));
+        meter.done(1, 1, 2);
+        assert_eq!(meter.shares(), (0.5, 1.5));
+    }
+
+    #[test]
+    fn long_latencies_are_kept_within_a_thousandth() {
+        let meter = Meter::new(Belongs::ByStart, 1);
+        meter.open(0);
+        meter.done(0, 0, 7_000_000_000);
+        let got = meter.latency_ns(1.0) as f64;
+        assert!((got / 7e9 - 1.0).abs() < 0.001);
+    }
+}

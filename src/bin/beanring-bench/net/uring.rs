@@ -1,0 +1,106 @@
+//! Connections on tokio-uring's runtime: reads and writes are requests on a ring.
+
+use std::io;
+
+use tokio_uring::buf::BoundedBuf;
+use tokio_uring::net::{TcpStream, UnixStream};
+
+use super::{Returned, Stream, Target, Transport};
+
+/// Every connection has at most a read and a write under way; the completion queue has room for both.
+const REQUESTS_PER_CONNECTION: u32 = 2;
+
+/// The largest completion queue the kernel makes.
+const COMPLETIONS_MAX: u32 = 65_536;
+
+/// Requests gathered before they go to the kernel.
+const SUBMISSIONS: u32 = 1024;
+
+/// A runtime for `connections` connections, or the kernel's refusal.
+///
+/// COOP_TASKRUN and SINGLE_ISSUER save interruptions of the one thread that uses the ring; kernels before
+/// 6.0 do not know them and get a plain ring.
+pub fn runtime(connections: u32) -> io::Result<tokio_uring::Runtime> {
+    let completions = connections
+        .saturating_mul(REQUESTS_PER_CONNECTION)
+        .clamp(2 * SUBMISSIONS, COMPLETIONS_MAX)
+        .next_power_of_two();
+    let mut ring = tokio_uring::uring_builder();
+    ring.setup_cqsize(completions).setup_coop_taskrun().setup_single_issuer();
+    let mut builder = tokio_uring::builder();
+    builder.entries(SUBMISSIONS).uring_builder(&ring);
+    tokio_uring::Runtime::new(&builder).or_else(|error| {
+        if error.kind() != io::ErrorKind::InvalidInput {
+            return Err(error);
+        }
+        builder.uring_builder(tokio_uring::uring_builder().setup_cqsize(completions));
+        tokio_uring::Runtime::new(&builder)
+    })
+}
+
+/// Makes connections on the ring.
+pub struct Uring;
+
+impl Transport for Uring {
+    type Stream = UringStream;
+
+    const NAME: &'static str = "tokio-uring";
+
+    async fn connect(target: &Target) -> io::Result<UringStream> {
+        match target {
+            Target::Tcp(addr) => {
+                let stream = TcpStream::connect(*addr).await?;
+                stream.set_nodelay(true)?;
+                Ok(UringStream::Tcp(stream))
+            }
+            Target::Unix(path) => Ok(UringStream::Unix(UnixStream::connect(path).await?)),
+        }
+    }
+}
+
+/// A connection on the ring.
+pub enum UringStream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a UNIX socket.
+    Unix(UnixStream),
+}
+
+impl Stream for UringStream {
+    async fn read(&self, buf: Vec<u8>) -> Returned<usize> {
+        let len = buf.len();
+        let spare = buf.slice(len..);
+        let (result, spare) = match self {
+            UringStream::Tcp(stream) => stream.read(spare).await,
+            UringStream::Unix(stream) => stream.read(spare).await,
+        };
+        (result, spare.into_inner())
+    }
+
+    async fn write_all(&self, mut buf: Vec<u8>) -> Returned<()> {
+        let mut written = 0;
+        while written < buf.len() {
+            let end = buf.len();
+            let rest = buf.slice(written..end);
+            let (result, rest) = match self {
+                UringStream::Tcp(stream) => stream.write(rest).submit().await,
+                UringStream::Unix(stream) => stream.write(rest).submit().await,
+            };
+            buf = rest.into_inner();
+            match result {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(count) => written += count,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    fn shutdown(&self) {
+        // It fails where the server has closed already: then there is nothing to end.
+        let _ = match self {
+            UringStream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
+            UringStream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
+        };
+    }
+}

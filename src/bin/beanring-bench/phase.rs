@@ -1,0 +1,323 @@
+//! One measured phase: warm-up, window, tail; and what ends it early.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use crate::args::Amount;
+use crate::connection::Lane;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::meter::{Belongs, Meter};
+use crate::pace::{Clock, Pace, Schedule, Supply, release};
+use crate::proc::{Cpu, Memory, Process};
+use crate::progress::Progress;
+
+/// How often silence is looked for and progress is shown.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Tasks that end well or with the run's failure.
+pub type Tasks = JoinSet<Result<(), Failure>>;
+
+/// What a phase does and for how long.
+#[derive(Clone, Copy)]
+pub struct Task {
+    /// How much is measured.
+    pub amount: Amount,
+    /// How long the load goes on before.
+    pub warm_up: Duration,
+    /// Open loop: operations a second.
+    pub rate: Option<u64>,
+    /// Operations after which the load ends anyhow.
+    pub limit: u64,
+    /// A phase without an answer for so long has failed.
+    pub patience: Duration,
+}
+
+/// A phase, ready to begin.
+pub struct Phase {
+    task: Task,
+    clock: Clock,
+    /// The schedule is shorter than the task, because of the limit.
+    cut: bool,
+    /// What is measured.
+    pub meter: Rc<Meter>,
+    /// How connections pace themselves.
+    pub pace: Pace,
+    /// The lanes of the connections that begin operations.
+    pub lanes: Rc<[Lane]>,
+}
+
+/// A look at the processes.
+#[derive(Clone, Copy)]
+struct Sample {
+    at_ns: u64,
+    server: Option<(Cpu, Memory)>,
+    own: Cpu,
+}
+
+/// What a phase was.
+pub struct Measured {
+    /// The counts and latencies.
+    pub meter: Rc<Meter>,
+    /// The length of the window.
+    pub seconds: f64,
+    /// The server's CPU time in it.
+    pub server_cpu: Option<Cpu>,
+    /// The server's memory before and after it.
+    pub server_memory: Option<(Memory, Memory)>,
+    /// The generator's CPU time in it.
+    pub own_cpu: Cpu,
+    /// Ctrl-C ended it.
+    pub interrupted: bool,
+    /// The limit of operations ended it.
+    pub limited: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    WarmUp,
+    Window,
+    /// Nothing begins any more; what is under way ends.
+    Tail,
+}
+
+impl Phase {
+    /// A phase over `begin` connections that begin operations and `sample` ones whose operations are counted.
+    pub fn new(task: Task, clock: Clock, begin: usize, sample: usize) -> Phase {
+        let by_start = task.rate.is_some() || matches!(task.amount, Amount::Count(_));
+        let meter = Meter::new(if by_start { Belongs::ByStart } else { Belongs::ByEnd }, sample);
+        let lanes = (0..begin).map(|_| Lane::default()).collect();
+        let (pace, cut) = match task.rate {
+            Some(rate) => {
+                let wanted = operations(task, rate);
+                let schedule = Schedule::new(clock.now_ns(), rate, begin, wanted.min(task.limit));
+                (Pace::Open(Rc::new(schedule)), wanted > task.limit)
+            }
+            None => (Pace::Closed(Supply::new(task.limit)), false),
+        };
+        Phase { task, clock, cut, meter, pace, lanes }
+    }
+
+    /// Conducts the connections in `tasks` to the end of the phase. Nothing in `beside` may end meanwhile.
+    pub async fn conduct(
+        self,
+        mut tasks: Tasks,
+        beside: &mut Tasks,
+        process: Option<Process>,
+        interrupt: &Interrupt,
+        mut progress: Progress,
+    ) -> Result<Measured, Failure> {
+        let mut course = Course::begin(&self, process)?;
+        if let Pace::Open(schedule) = &self.pace {
+            let released = release(schedule.clone(), self.lanes.clone(), self.clock);
+            tasks.spawn_local(async { released.await.map_err(Failure::Timer) });
+        }
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !tasks.is_empty() || self.meter.unsettled() > 0 {
+            let milestone = course.milestone;
+            tokio::select! {
+                Some(ended) = tasks.join_next() => ended.expect("connections do not panic")?,
+                Some(ended) = beside.join_next() => {
+                    ended.expect("connections do not panic")?;
+                    return Err(Failure::Closed);
+                }
+                () = sleep_until(milestone.unwrap_or_else(Instant::now)), if milestone.is_some() => {
+                    course.advance()?;
+                }
+                () = interrupt.wait(), if !course.interrupted => course.interrupt(),
+                _ = tick.tick() => {
+                    course.watch_silence()?;
+                    progress.show(&self.meter, self.clock.now_ns());
+                }
+            }
+        }
+        progress.clear();
+        course.end()
+    }
+
+    fn stop(&self) {
+        match &self.pace {
+            Pace::Closed(supply) => supply.set(0),
+            Pace::Open(schedule) => schedule.stop(),
+        }
+        self.lanes.iter().for_each(Lane::wake);
+    }
+}
+
+/// The operations of a whole schedule: those due before the window opens, then those that are measured.
+fn operations(task: Task, rate: u64) -> u64 {
+    let due_in = |time: Duration| (time.as_nanos() * u128::from(rate)).div_ceil(1_000_000_000) as u64;
+    let measured = match task.amount {
+        Amount::Count(count) => count,
+        Amount::For(time) => due_in(time).max(1),
+    };
+    due_in(task.warm_up).saturating_add(measured)
+}
+
+/// The state of a phase under way.
+struct Course<'a> {
+    phase: &'a Phase,
+    process: Option<Process>,
+    stage: Stage,
+    milestone: Option<Instant>,
+    opened: Option<Sample>,
+    closed: Option<Sample>,
+    interrupted: bool,
+    replies_seen: u64,
+    replies_at: Instant,
+}
+
+impl<'a> Course<'a> {
+    fn begin(phase: &'a Phase, process: Option<Process>) -> Result<Course<'a>, Failure> {
+        let now = Instant::now();
+        let mut course = Course {
+            phase,
+            process,
+            stage: Stage::WarmUp,
+            milestone: Some(now + phase.task.warm_up),
+            opened: None,
+            closed: None,
+            interrupted: false,
+            replies_seen: 0,
+            replies_at: now,
+        };
+        // A schedule fixes its window beforehand: operations of its first moment must not be missed.
+        if let Pace::Open(schedule) = &phase.pace {
+            phase.meter.open(schedule.due_ns(0) + phase.task.warm_up.as_nanos() as u64);
+        }
+        if phase.task.warm_up.is_zero() {
+            course.open()?;
+        }
+        Ok(course)
+    }
+
+    fn advance(&mut self) -> Result<(), Failure> {
+        match self.stage {
+            Stage::WarmUp => self.open(),
+            Stage::Window => {
+                self.close()?;
+                self.phase.stop();
+                Ok(())
+            }
+            Stage::Tail => unreachable!("the tail has no milestone"),
+        }
+    }
+
+    fn open(&mut self) -> Result<(), Failure> {
+        let sample = self.sample()?;
+        self.stage = Stage::Window;
+        self.opened = Some(sample);
+        self.milestone = None;
+        match (&self.phase.pace, self.phase.task.amount) {
+            (Pace::Open(_), _) => {}
+            (Pace::Closed(supply), Amount::Count(count)) => {
+                self.phase.meter.open(sample.at_ns);
+                supply.set(count);
+            }
+            (Pace::Closed(_), Amount::For(time)) => {
+                self.phase.meter.open(sample.at_ns);
+                self.milestone = Some(Instant::now() + time);
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Failure> {
+        let sample = self.sample()?;
+        self.phase.meter.close(sample.at_ns);
+        self.closed = Some(sample);
+        self.stage = Stage::Tail;
+        self.milestone = None;
+        Ok(())
+    }
+
+    fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.phase.stop();
+        // What is under way still counts where an operation belongs by its start.
+        if self.stage == Stage::Window && self.milestone.is_some() {
+            self.milestone = Some(Instant::now());
+        } else if self.stage == Stage::WarmUp {
+            self.milestone = None;
+        }
+    }
+
+    fn watch_silence(&mut self) -> Result<(), Failure> {
+        let meter = &self.phase.meter;
+        let nothing_due = matches!(self.phase.pace, Pace::Open(_)) && meter.unsettled() == 0;
+        if meter.replies() != self.replies_seen || nothing_due {
+            self.replies_seen = meter.replies();
+            self.replies_at = Instant::now();
+        }
+        let patience = self.phase.task.patience;
+        if self.replies_at.elapsed() > patience { Err(Failure::Silent(patience)) } else { Ok(()) }
+    }
+
+    fn end(self) -> Result<Measured, Failure> {
+        let Some(opened) = self.opened else {
+            return Err(if self.interrupted {
+                Failure::NothingDone(None)
+            } else {
+                Failure::Usage("the load was over before the warm-up was: raise --queue-max")
+            });
+        };
+        let closed = match self.closed {
+            Some(closed) => closed,
+            None => self.sample()?,
+        };
+        let meter = self.phase.meter.clone();
+        if meter.operations() == 0 {
+            return Err(Failure::NothingDone(meter.first_complaint()));
+        }
+        // Operations that are waited for end the window; a task may notice a little later.
+        let end_ns = if self.closed.is_some() { closed.at_ns } else { meter.last_done_ns() };
+        let limited = match (&self.phase.pace, self.phase.task.amount) {
+            (Pace::Open(_), _) => self.phase.cut,
+            (Pace::Closed(_), Amount::For(_)) => self.closed.is_none(),
+            (Pace::Closed(_), Amount::Count(_)) => false,
+        };
+        let server = opened.server.zip(closed.server);
+        Ok(Measured {
+            seconds: end_ns.saturating_sub(meter.opened_ns()).max(1) as f64 / 1e9,
+            server_cpu: server.map(|(before, after)| after.0.since(before.0)),
+            server_memory: server.map(|(before, after)| (before.1, after.1)),
+            own_cpu: closed.own.since(opened.own),
+            interrupted: self.interrupted,
+            limited: limited && !self.interrupted,
+            meter,
+        })
+    }
+
+    fn sample(&self) -> Result<Sample, Failure> {
+        let server = match self.process {
+            Some(process) => Some((process.cpu()?, process.memory()?)),
+            None => None,
+        };
+        Ok(Sample { at_ns: self.phase.clock.now_ns(), server, own: Cpu::own() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_holds_warm_up_and_window() {
+        let task = |amount, warm_up_ms| Task {
+            amount,
+            warm_up: Duration::from_millis(warm_up_ms),
+            rate: Some(1000),
+            limit: u64::MAX,
+            patience: TICK,
+        };
+        assert_eq!(operations(task(Amount::Count(7), 0), 1000), 7);
+        assert_eq!(operations(task(Amount::For(Duration::from_secs(2)), 500), 1000), 2500);
+        assert_eq!(operations(task(Amount::For(Duration::from_millis(1)), 0), 3), 1);
+        // Warm-up of 1.5 intervals: two operations are due before the window.
+        assert_eq!(operations(task(Amount::Count(7), 1500), 1), 9);
+    }
+}

@@ -1,0 +1,136 @@
+//! The server's CPU time and memory out of /proc, and the generator's own CPU time.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::failure::Failure;
+
+/// CPU time of a process, all its threads together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cpu {
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl Cpu {
+    /// This process's own.
+    pub fn own() -> Cpu {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("RUSAGE_SELF is always there");
+        let duration = |time: nix::sys::time::TimeVal| {
+            Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
+        };
+        Cpu { user: duration(usage.user_time()), system: duration(usage.system_time()) }
+    }
+
+    /// What was spent since `before`.
+    pub fn since(self, before: Cpu) -> Cpu {
+        Cpu { user: self.user - before.user, system: self.system - before.system }
+    }
+
+    /// Both.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// Memory of a process, in KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// Resident now.
+    pub rss_kib: u64,
+    /// Resident at most, ever.
+    pub peak_rss_kib: u64,
+}
+
+/// The process that `--pid` names.
+#[derive(Clone, Copy)]
+pub struct Process {
+    pid: u32,
+    ticks_per_s: u64,
+}
+
+impl Process {
+    /// Fails if there is no such process.
+    pub fn open(pid: u32) -> Result<Process, Failure> {
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().expect("Linux has a clock tick");
+        let process = Process { pid, ticks_per_s: ticks as u64 };
+        process.cpu()?;
+        Ok(process)
+    }
+
+    /// Its CPU time so far. The kernel gives it in ticks of 10 ms.
+    pub fn cpu(self) -> Result<Cpu, Failure> {
+        self.read("stat", |text| parse_stat(text, self.ticks_per_s))
+    }
+
+    /// Its memory.
+    pub fn memory(self) -> Result<Memory, Failure> {
+        self.read("status", parse_status)
+    }
+
+    fn read<T>(self, file: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Failure> {
+        let path = format!("/proc/{}/{file}", self.pid);
+        fs::read_to_string(&path)
+            .and_then(|text| {
+                let unknown =
+                    || io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not understood"));
+                parse(&text).ok_or_else(unknown)
+            })
+            .map_err(|error| Failure::Process(self.pid, error))
+    }
+}
+
+/// Fields 14 and 15 of /proc/PID/stat. The second field, the name, may hold spaces and brackets.
+fn parse_stat(text: &str, ticks_per_s: u64) -> Option<Cpu> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace().skip(14 - 3);
+    let mut duration = || {
+        let ticks: u64 = fields.next()?.parse().ok()?;
+        Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_s)))
+    };
+    Some(Cpu { user: duration()?, system: duration()? })
+}
+
+fn parse_status(text: &str) -> Option<Memory> {
+    let kib = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    Some(Memory { rss_kib: kib("VmRSS:")?, peak_rss_kib: kib("VmHWM:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_with_a_name_of_brackets_and_spaces() {
+        let text = "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 250 75 0 0 20 0 1 0 1 1 1\n";
+        let cpu = parse_stat(text, 100).unwrap();
+        assert_eq!(cpu, Cpu { user: Duration::from_millis(2500), system: Duration::from_millis(750) });
+        assert_eq!(cpu.total(), Duration::from_millis(3250));
+        assert_eq!(parse_stat("42 (a) S 1", 100), None);
+        assert_eq!(parse_stat("", 100), None);
+    }
+
+    #[test]
+    fn status() {
+        let text = "Name:\tx\nVmPeak:\t  99 kB\nVmHWM:\t   5120 kB\nVmRSS:\t    4096 kB\n";
+        assert_eq!(parse_status(text), Some(Memory { rss_kib: 4096, peak_rss_kib: 5120 }));
+        assert_eq!(parse_status("Name:\tkthreadd\n"), None, "a kernel thread has no memory");
+    }
+
+    #[test]
+    fn this_process() {
+        let process = Process::open(std::process::id()).unwrap();
+        assert!(process.memory().unwrap().rss_kib > 0);
+        assert!(process.cpu().unwrap().total() <= Cpu::own().total() + Duration::from_millis(20));
+        assert!(Process::open(u32::MAX).is_err());
+    }
+}

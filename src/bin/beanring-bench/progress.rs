@@ -1,0 +1,53 @@
+//! One line that lives while a phase runs, on a terminal only.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use crate::meter::Meter;
+
+/// Nanoseconds between two looks of the line.
+const PERIOD_NS: u64 = 500_000_000;
+
+/// The line of a phase.
+pub struct Progress {
+    name: String,
+    shown: bool,
+    terminal: bool,
+    last: (u64, u64),
+}
+
+impl Progress {
+    /// The line of the phase called `name`.
+    pub fn new(name: &str) -> Progress {
+        Progress { name: name.to_owned(), shown: false, terminal: stderr().is_terminal(), last: (0, 0) }
+    }
+
+    /// Brings it up to date, at most twice a second.
+    pub fn show(&mut self, meter: &Meter, now_ns: u64) {
+        let (then_ns, before) = self.last;
+        if !self.terminal || now_ns < then_ns + PERIOD_NS {
+            return;
+        }
+        let replies = meter.replies();
+        let rate = (replies - before) as f64 * 1e9 / (now_ns - then_ns) as f64;
+        self.last = (now_ns, replies);
+        let (operations, errors) = (meter.operations(), meter.errors());
+        eprint!("\r\x1b[K{}: {operations} operations, {rate:.0} replies/s, {errors} errors", self.name);
+        // A progress line that cannot be shown is no reason to stop.
+        let _ = stderr().flush();
+        self.shown = true;
+    }
+
+    /// Takes it away.
+    pub fn clear(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+            self.shown = false;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

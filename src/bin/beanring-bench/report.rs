@@ -1,0 +1,323 @@
+//! The figures, as a table for people and as JSON for programs.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::args::{Args, TubeBy, Workload};
+use crate::failure::Failure;
+use crate::phase::Measured;
+use crate::proc::{Cpu, Memory};
+
+/// Everything that a run found.
+#[derive(Serialize)]
+pub struct Report {
+    version: &'static str,
+    target: String,
+    generator_io: &'static str,
+    interrupted: bool,
+    settings: Settings,
+    rows: Vec<Row>,
+    /// Commands sent in all, warm-up and cleaning up included: what the server must have counted.
+    sent: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct Settings {
+    connections: u32,
+    consumers: Option<u32>,
+    depth: u32,
+    body_bytes: u32,
+    rate_per_s: Option<u64>,
+    seed: u64,
+    tubes: u32,
+    tube_by_job: bool,
+    watched: u32,
+    held: u32,
+    idle: u32,
+    waiting: u32,
+}
+
+/// The figures of one phase.
+#[derive(Serialize)]
+pub struct Row {
+    workload: String,
+    operations: u64,
+    errors: u64,
+    seconds: f64,
+    operations_per_s: f64,
+    commands_per_operation: u64,
+    commands_per_s: f64,
+    latency_us: Latency,
+    /// The fewest and the most operations of one connection, as shares of the mean.
+    fairness: Fairness,
+    /// Open loop: how late the generator itself began operations, 99 of 100.
+    begun_late_us_p99: Option<f64>,
+    server: Option<Server>,
+    idle: Option<IdleCost>,
+    generator_cpu_us_per_operation: f64,
+    interrupted: bool,
+    /// The limit of --queue-max ended it.
+    stopped_early: bool,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+#[derive(Serialize)]
+struct Fairness {
+    slowest: f64,
+    fastest: f64,
+}
+
+#[derive(Serialize)]
+struct Server {
+    cpu_us_per_operation: f64,
+    cpu_user_s: f64,
+    cpu_system_s: f64,
+    rss_kib_before: u64,
+    rss_kib_after: u64,
+    peak_rss_kib: u64,
+}
+
+/// What idle connections cost the server in memory.
+#[derive(Serialize, Clone, Copy)]
+pub struct IdleCost {
+    connections: u32,
+    rss_bytes_per_connection: f64,
+}
+
+impl IdleCost {
+    /// From the memory before and after they came.
+    pub fn new(before: Memory, after: Memory, connections: u32) -> IdleCost {
+        let grown_kib = after.rss_kib as f64 - before.rss_kib as f64;
+        IdleCost { connections, rss_bytes_per_connection: grown_kib * 1024.0 / f64::from(connections) }
+    }
+}
+
+impl Row {
+    /// The figures of the phase `workload`.
+    pub fn new(args: &Args, workload: String, measured: &Measured, idle: Option<IdleCost>) -> Row {
+        let meter = &measured.meter;
+        let operations = meter.operations();
+        let per_operation = |cpu: Cpu| us(cpu.total()) / operations as f64;
+        let commands_per_operation = commands(args, &workload);
+        let operations_per_s = operations as f64 / measured.seconds;
+        let latency_us = |quantile| meter.latency_ns(quantile) as f64 / 1e3;
+        let (slowest, fastest) = meter.shares();
+        let server = measured.server_cpu.zip(measured.server_memory).map(|(cpu, (before, after))| Server {
+            cpu_us_per_operation: per_operation(cpu),
+            cpu_user_s: cpu.user.as_secs_f64(),
+            cpu_system_s: cpu.system.as_secs_f64(),
+            rss_kib_before: before.rss_kib,
+            rss_kib_after: after.rss_kib,
+            peak_rss_kib: after.peak_rss_kib,
+        });
+        Row {
+            workload,
+            operations,
+            errors: meter.errors(),
+            seconds: measured.seconds,
+            operations_per_s,
+            commands_per_operation,
+            commands_per_s: operations_per_s * commands_per_operation as f64,
+            latency_us: Latency {
+                mean: meter.latency_mean_ns() / 1e3,
+                p50: latency_us(0.5),
+                p99: latency_us(0.99),
+                p999: latency_us(0.999),
+                max: latency_us(1.0),
+            },
+            fairness: Fairness { slowest, fastest },
+            begun_late_us_p99: args.rate.map(|_| meter.lateness_ns(0.99) as f64 / 1e3),
+            server,
+            idle,
+            generator_cpu_us_per_operation: per_operation(measured.own_cpu),
+            interrupted: measured.interrupted,
+            stopped_early: measured.limited,
+        }
+    }
+}
+
+/// How many commands an operation is made of.
+fn commands(args: &Args, phase: &str) -> u64 {
+    let uses = u64::from(args.tube_by == TubeBy::Job);
+    match phase {
+        "put" | "fill" => 1 + uses,
+        "cycle" | "handover" => 3 + uses,
+        "drain" | "redis-cycle" => 2,
+        _ => 1,
+    }
+}
+
+impl Report {
+    /// The report of a run.
+    pub fn new(
+        args: &Args,
+        target: String,
+        generator_io: &'static str,
+        rows: Vec<Row>,
+        sent: &crate::meter::Sent,
+        interrupted: bool,
+    ) -> Report {
+        let held = args.workloads.iter().map(|&workload| args.held(workload)).max().unwrap_or(0);
+        let handover = args.workloads.contains(&Workload::Handover);
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            target,
+            generator_io,
+            interrupted,
+            settings: Settings {
+                connections: args.connections,
+                consumers: handover.then(|| args.consumers.unwrap_or(args.connections)),
+                depth: args.depth,
+                body_bytes: args.body,
+                rate_per_s: args.rate,
+                seed: args.seed,
+                tubes: args.tubes,
+                tube_by_job: args.tube_by == TubeBy::Job,
+                watched: args.watched,
+                held,
+                idle: args.idle,
+                waiting: args.waiting,
+            },
+            rows,
+            sent: sent.totals().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect(),
+        }
+    }
+
+    /// Any answer was wrong.
+    pub fn has_errors(&self) -> bool {
+        self.rows.iter().any(|row| row.errors > 0)
+    }
+
+    /// Ctrl-C ended it.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    /// Shows the table, and writes the JSON where it was asked for.
+    pub fn publish(&self, json: Option<&Path>) -> Result<(), Failure> {
+        let table = self.table();
+        let written = match json {
+            None => return show(&table),
+            Some(path) if path == Path::new("-") => {
+                eprint!("{table}");
+                return show(&self.json());
+            }
+            Some(path) => fs::write(path, self.json()).map_err(|error| Failure::Output(path.into(), error)),
+        };
+        show(&table)?;
+        written
+    }
+
+    fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data") + "\n"
+    }
+
+    fn table(&self) -> String {
+        let Settings { connections, depth, body_bytes, .. } = self.settings;
+        let mut out = format!(
+            "{}, {connections} connections, depth {depth}, bodies of {body_bytes} bytes, generator on {}\n\n",
+            self.target, self.generator_io
+        );
+        let cells: Vec<Vec<String>> = std::iter::once(HEADINGS.map(str::to_owned).to_vec())
+            .chain(self.rows.iter().map(Row::cells))
+            .collect();
+        let widths: Vec<usize> = (0..HEADINGS.len())
+            .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
+            .collect();
+        for row in &cells {
+            let mut line = format!("{:<width$}", row[0], width = widths[0]);
+            for (cell, width) in row.iter().zip(&widths).skip(1) {
+                let _ = write!(line, "  {cell:>width$}");
+            }
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out += "\nLatencies in us. cpu: us of the server an operation; own: of the generator. Fairness: operations\n\
+            of the slowest and the fastest connection, as shares of the mean.\n";
+        self.rows.iter().for_each(|row| row.notes(&mut out));
+        out
+    }
+}
+
+const HEADINGS: [&str; 13] = [
+    "workload",
+    "operations",
+    "errors",
+    "ops/s",
+    "commands/s",
+    "cpu",
+    "own",
+    "p50",
+    "p99",
+    "p99.9",
+    "max",
+    "slowest",
+    "fastest",
+];
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let latency = &self.latency_us;
+        vec![
+            self.workload.clone(),
+            self.operations.to_string(),
+            self.errors.to_string(),
+            format!("{:.0}", self.operations_per_s),
+            format!("{:.0}", self.commands_per_s),
+            self.server
+                .as_ref()
+                .map_or("-".to_owned(), |server| format!("{:.2}", server.cpu_us_per_operation)),
+            format!("{:.2}", self.generator_cpu_us_per_operation),
+            format!("{:.1}", latency.p50),
+            format!("{:.1}", latency.p99),
+            format!("{:.1}", latency.p999),
+            format!("{:.1}", latency.max),
+            format!("{:.2}", self.fairness.slowest),
+            format!("{:.2}", self.fairness.fastest),
+        ]
+    }
+
+    fn notes(&self, out: &mut String) {
+        let name = &self.workload;
+        // Writing to a String does not fail.
+        if let Some(server) = &self.server {
+            let (before, after) = (server.rss_kib_before, server.rss_kib_after);
+            let peak = server.peak_rss_kib;
+            let _ = writeln!(out, "{name}: server memory {before} -> {after} KiB, peak {peak} KiB");
+        }
+        if let Some(idle) = &self.idle {
+            let (count, bytes) = (idle.connections, idle.rss_bytes_per_connection);
+            let _ = writeln!(out, "{name}: {count} idle connections, {bytes:.0} bytes of server memory each");
+        }
+        if let Some(late) = self.begun_late_us_p99 {
+            let _ = writeln!(out, "{name}: 99 % of the operations began within {late:.1} us of their time");
+        }
+        if self.stopped_early {
+            let _ = writeln!(out, "{name}: stopped after {:.2} s at the limit of --queue-max", self.seconds);
+        }
+        if self.interrupted {
+            let _ = writeln!(out, "{name}: INTERRUPTED after {:.2} s", self.seconds);
+        }
+    }
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn show(text: &str) -> Result<(), Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Output("standard output".into(), error))
+}

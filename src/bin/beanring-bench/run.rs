@@ -1,0 +1,350 @@
+//! A whole run of one workload: connect, prepare, measure its phases, take away.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::args::{Amount, Args, Workload};
+use crate::body::{Bodies, Random};
+use crate::connection::{Line, Part};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::meter::Sent;
+use crate::net::{Stream, Target, Transport, connect};
+use crate::pace::{Clock, Pace, Supply};
+use crate::phase::{Measured, Phase, Task, Tasks};
+use crate::proc::{Memory, Process};
+use crate::progress::Progress;
+use crate::redis::List;
+use crate::report::{IdleCost, Report, Row};
+use crate::script::{Flow, Jobs, Script};
+use crate::setup::{Names, Setup, Watches};
+
+/// Descriptors that are not connections.
+const DESCRIPTORS_SPARE: u64 = 64;
+
+/// Lets the server take note of idle connections before its memory is looked at.
+const IDLE_SETTLE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Runs every workload in turn.
+pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
+    allow_descriptors(&args)?;
+    let interrupt = Interrupt::listen();
+    let process = args.pid.map(Process::open).transpose()?;
+    let sent = Rc::<Sent>::default();
+    let mut rows = Vec::new();
+    let mut target = None;
+    for &workload in &args.workloads {
+        let found = find::<T>(&args, workload).await?;
+        let run = Run::<T>::new(&args, workload, found, process, &interrupt, sent.clone());
+        target = Some(run.target.to_string());
+        rows.extend(run.conduct().await?);
+        if interrupt.came() {
+            break;
+        }
+    }
+    let target = target.expect("there is a workload at least");
+    Ok(Report::new(&args, target, T::NAME, rows, &sent, interrupt.came()))
+}
+
+/// The first address that somebody answers at.
+async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, Failure> {
+    let addr = args.addr.as_deref().unwrap_or(workload.default_addr());
+    let targets = Target::resolve(addr).map_err(|error| Failure::Address(addr.to_owned(), error))?;
+    let mut failure = Failure::Connect(addr.to_owned(), std::io::ErrorKind::AddrNotAvailable.into());
+    for target in targets {
+        match connect::<T>(&target).await {
+            Ok(stream) => {
+                stream.shutdown();
+                return Ok(target);
+            }
+            Err(error) => failure = Failure::Connect(target.to_string(), error),
+        }
+    }
+    Err(failure)
+}
+
+/// One workload under way.
+struct Run<'a, T: Transport> {
+    args: &'a Args,
+    workload: Workload,
+    target: Target,
+    process: Option<Process>,
+    interrupt: &'a Interrupt,
+    setup: Setup<'a>,
+    clock: Clock,
+    closing: Rc<Cell<bool>>,
+    /// Connections that are no part of the load, and consumers; none may end before the load has.
+    beside: Tasks,
+    streams: Vec<Rc<T::Stream>>,
+    idle: Option<IdleCost>,
+}
+
+impl<'a, T: Transport> Run<'a, T> {
+    fn new(
+        args: &'a Args,
+        workload: Workload,
+        target: Target,
+        process: Option<Process>,
+        interrupt: &'a Interrupt,
+        sent: Rc<Sent>,
+    ) -> Run<'a, T> {
+        let bodies = Rc::new(Bodies::for_put(args.body as usize, args.ttr, args.seed));
+        Run {
+            args,
+            workload,
+            target,
+            process,
+            interrupt,
+            setup: Setup { args, workload, names: Names::unique(), bodies, sent },
+            clock: Clock::start(),
+            closing: Rc::default(),
+            beside: Tasks::new(),
+            streams: Vec::new(),
+            idle: None,
+        }
+    }
+
+    async fn conduct(mut self) -> Result<Vec<Row>, Failure> {
+        self.keep_company().await?;
+        let measured = match self.workload {
+            Workload::RedisPush | Workload::RedisCycle => self.redis().await,
+            Workload::Handover => self.handover().await,
+            Workload::FillDrain => self.fill_and_drain().await,
+            Workload::Put => self.alone(Watches::Nothing, |_| Flow::Put).await,
+            Workload::Cycle => self.alone(Watches::ItsOwn, |_| Flow::Cycle).await,
+            Workload::Touch => self.alone(Watches::Nothing, Flow::Touch).await,
+        };
+        let measured = measured?;
+        self.take_away().await?;
+        let row = |(name, measured): (String, Measured)| Row::new(self.args, name, &measured, self.idle);
+        Ok(measured.into_iter().map(row).collect())
+    }
+
+    /// The idle and the waiting connections.
+    async fn keep_company(&mut self) -> Result<(), Failure> {
+        let before = self.memory()?;
+        for _ in 0..self.args.idle {
+            let stream = self.connect().await?;
+            self.beside.spawn_local(attend(stream, self.closing.clone()));
+        }
+        if let (Some(before), true) = (before, self.args.idle > 0) {
+            tokio::time::sleep(IDLE_SETTLE).await;
+            let after = self.memory()?.expect("it was there before");
+            self.idle = Some(IdleCost::new(before, after, self.args.idle));
+        }
+        for _ in 0..self.args.waiting {
+            let stream = self.connect().await?;
+            self.setup.wait(&stream).await?;
+            self.beside.spawn_local(attend(stream, self.closing.clone()));
+        }
+        Ok(())
+    }
+
+    /// Connections that each end what they begin.
+    async fn alone(
+        &mut self,
+        watches: Watches,
+        flow: impl Fn(Vec<u64>) -> Flow,
+    ) -> Result<Vec<(String, Measured)>, Failure> {
+        let mut prepared = Vec::new();
+        for index in 0..self.args.connections as usize {
+            let stream = self.connect().await?;
+            let held = self.setup.prepare(&stream, index, watches).await?;
+            prepared.push((stream, flow(held)));
+        }
+        let phase = self.phase(prepared.len(), prepared.len());
+        let mut tasks = Tasks::new();
+        for (index, (stream, flow)) in prepared.into_iter().enumerate() {
+            let script = self.jobs(flow, index);
+            tasks.spawn_local(self.line(&phase, index, stream, script, Part::Alone).work());
+        }
+        let name = self.workload.name();
+        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+    }
+
+    async fn redis(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+        let count = self.args.connections as usize;
+        let phase = self.phase(count, count);
+        let mut tasks = Tasks::new();
+        for index in 0..count {
+            let stream = self.connect().await?;
+            let key = self.setup.names.job_tube(index % self.args.tubes as usize);
+            let pops = self.workload == Workload::RedisCycle;
+            let body_bytes = self.args.body as usize;
+            let script = List::new(index, &key, body_bytes, self.args.seed, pops, self.setup.sent.clone());
+            tasks.spawn_local(self.line(&phase, index, stream, script, Part::Alone).work());
+        }
+        let name = self.workload.name();
+        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+    }
+
+    async fn handover(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+        let producers = self.args.connections as usize;
+        let consumers = self.args.consumers.unwrap_or(self.args.connections) as usize;
+        let mut consuming = Vec::new();
+        for index in 0..consumers {
+            let stream = self.connect().await?;
+            self.setup.prepare(&stream, index, Watches::All).await?;
+            consuming.push(stream);
+        }
+        let mut producing = Vec::new();
+        for index in 0..producers {
+            let stream = self.connect().await?;
+            self.setup.prepare(&stream, index, Watches::Nothing).await?;
+            producing.push(stream);
+        }
+        let phase = self.phase(producers, consumers);
+        for (index, stream) in consuming.into_iter().enumerate() {
+            let script = self.jobs(Flow::Consume, index);
+            let mut line = self.line(&phase, index, stream, script, Part::Consumer(phase.lanes.clone()));
+            line.depth = 1;
+            line.pace = Pace::Closed(Supply::new(u64::MAX));
+            self.beside.spawn_local(line.work());
+        }
+        let window = if self.args.rate.is_some() { u64::MAX } else { u64::from(self.args.depth) };
+        let mut tasks = Tasks::new();
+        for (index, stream) in producing.into_iter().enumerate() {
+            let script = self.jobs(Flow::Produce, index);
+            tasks.spawn_local(self.line(&phase, index, stream, script, Part::Producer { window }).work());
+        }
+        let name = self.workload.name();
+        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+    }
+
+    async fn fill_and_drain(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+        let connections = self.args.connections as usize;
+        let mut streams = Vec::new();
+        for index in 0..connections {
+            let stream = self.connect().await?;
+            self.setup.prepare(&stream, index, Watches::ItsOwn).await?;
+            streams.push(stream);
+        }
+        let mut measured = Vec::new();
+        for (name, flow) in [("fill", (|| Flow::Put) as fn() -> Flow), ("drain", || Flow::Drain)] {
+            let phase = self.phase(connections, connections);
+            let mut tasks = Tasks::new();
+            for (index, stream) in streams.iter().enumerate() {
+                let script = self.jobs(flow(), index);
+                let mut line = self.line(&phase, index, stream.clone(), script, Part::Alone);
+                line.pace = Pace::Closed(Supply::new(self.share(index)));
+                tasks.spawn_local(line.work());
+            }
+            measured.push((name.to_owned(), self.measure(name, phase, tasks).await?));
+            if self.interrupt.came() {
+                break;
+            }
+        }
+        Ok(measured)
+    }
+
+    /// The jobs that connection `index` fills in: it drains as many, from the same tube.
+    fn share(&self, index: usize) -> u64 {
+        let Amount::Count(count) = self.args.amount(Workload::FillDrain) else { unreachable!("checked") };
+        let connections = u64::from(self.args.connections);
+        count / connections + u64::from((index as u64) < count % connections)
+    }
+
+    fn phase(&self, begin: usize, sample: usize) -> Phase {
+        let bounded = self.workload.piles_up() && self.args.count.is_none();
+        let task = Task {
+            amount: self.args.amount(self.workload),
+            warm_up: self.args.warm_up(self.workload),
+            rate: self.args.rate,
+            limit: if bounded { self.args.queue_jobs_max() } else { u64::MAX },
+            patience: self.args.timeout,
+        };
+        Phase::new(task, self.clock, begin, sample)
+    }
+
+    async fn measure(&mut self, name: &str, phase: Phase, tasks: Tasks) -> Result<Measured, Failure> {
+        let progress = Progress::new(name);
+        phase.conduct(tasks, &mut self.beside, self.process, self.interrupt, progress).await
+    }
+
+    fn line<P: Script>(
+        &self,
+        phase: &Phase,
+        index: usize,
+        stream: Rc<T::Stream>,
+        script: P,
+        part: Part,
+    ) -> Line<T::Stream, P> {
+        let receives = !matches!(self.workload, Workload::Put | Workload::Touch | Workload::RedisPush);
+        Line {
+            index,
+            stream,
+            script,
+            pace: phase.pace.clone(),
+            depth: self.args.depth as usize,
+            lanes: phase.lanes.clone(),
+            part,
+            body_bytes: if receives { self.args.body as usize } else { 0 },
+            meter: phase.meter.clone(),
+            clock: self.clock,
+            closing: self.closing.clone(),
+        }
+    }
+
+    fn jobs(&self, flow: Flow, index: usize) -> Jobs {
+        let random = Random::new(self.args.seed.wrapping_add(index as u64));
+        let setup = &self.setup;
+        let spread = setup.names.spread(self.args);
+        Jobs::new(flow, index, setup.bodies.clone(), setup.sent.clone(), spread, random)
+    }
+
+    async fn connect(&mut self) -> Result<Rc<T::Stream>, Failure> {
+        let connected = connect::<T>(&self.target).await;
+        let stream = connected.map_err(|error| Failure::Connect(self.target.to_string(), error))?;
+        let stream = Rc::new(stream);
+        self.streams.push(stream.clone());
+        Ok(stream)
+    }
+
+    /// Closes every connection, then deletes what the run has left in the server.
+    async fn take_away(&mut self) -> Result<(), Failure> {
+        self.closing.set(true);
+        self.streams.drain(..).for_each(|stream| stream.shutdown());
+        while let Some(ended) = self.beside.join_next().await {
+            ended.expect("connections do not panic")?;
+        }
+        if self.args.no_cleanup {
+            return Ok(());
+        }
+        if self.workload.is_redis() {
+            return self.setup.clean_up_redis::<T>(&self.target).await;
+        }
+        let left = self.setup.clean_up::<T>(&self.target).await?;
+        if left > 0 {
+            eprintln!("beanring-bench: {left} tubes (beanring-bench.*) could not be emptied");
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Result<Option<Memory>, Failure> {
+        self.process.map(Process::memory).transpose()
+    }
+}
+
+/// Stays on a connection where nothing is to come until the run is over.
+async fn attend<S: Stream>(stream: Rc<S>, closing: Rc<Cell<bool>>) -> Result<(), Failure> {
+    let (result, bytes) = stream.read(Vec::with_capacity(16)).await;
+    match result {
+        Ok(0) | Err(_) if closing.get() => Ok(()),
+        Ok(0) => Err(Failure::Closed),
+        Ok(_) => Err(Failure::nonsense(crate::meter::Command::Reserve, &bytes)),
+        Err(error) => Err(Failure::Broken(error)),
+    }
+}
+
+/// Raises the soft limit of descriptors as far as the connections need.
+fn allow_descriptors(args: &Args) -> Result<(), Failure> {
+    let needed = u64::from(args.connections_max()) + DESCRIPTORS_SPARE;
+    let (soft, allowed) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit can be read");
+    if soft >= needed {
+        return Ok(());
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, needed.min(allowed), allowed).expect("soft within hard");
+    if allowed < needed { Err(Failure::Descriptors { needed, allowed }) } else { Ok(()) }
+}

@@ -1,0 +1,255 @@
+//! Finds the replies of a beanstalk server in what was received. No allocation, no state: a reply that is
+//! not whole yet is scanned again when more has come, and says how much that must be.
+
+use beanring::limits::JOB_BYTES_MAX;
+
+/// The longest reply line looked for: the longest of the protocol (`USING` and a name) with room to spare.
+const LINE_BYTES_MAX: usize = 256;
+
+/// A reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// `INSERTED id`
+    Inserted(u64),
+    /// `RESERVED id bytes` and the body.
+    Reserved {
+        /// The job.
+        id: u64,
+        /// Its body, without CR LF.
+        body: &'a [u8],
+    },
+    /// `OK bytes` and the data.
+    Ok(&'a [u8]),
+    /// `USING tube`
+    Using,
+    /// `WATCHING count`
+    Watching,
+    /// A reply that is one word, or a word and a number that does not matter here.
+    Word(Word),
+}
+
+/// The replies without data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    Deleted,
+    Touched,
+    Buried,
+    NotFound,
+    NotIgnored,
+    TimedOut,
+    DeadlineSoon,
+    JobTooBig,
+    Draining,
+    OutOfMemory,
+    InternalError,
+    BadFormat,
+    UnknownCommand,
+    ExpectedCrlf,
+}
+
+impl Word {
+    const ALL: [(Word, &'static str); 14] = [
+        (Word::Deleted, "DELETED"),
+        (Word::Touched, "TOUCHED"),
+        (Word::Buried, "BURIED"),
+        (Word::NotFound, "NOT_FOUND"),
+        (Word::NotIgnored, "NOT_IGNORED"),
+        (Word::TimedOut, "TIMED_OUT"),
+        (Word::DeadlineSoon, "DEADLINE_SOON"),
+        (Word::JobTooBig, "JOB_TOO_BIG"),
+        (Word::Draining, "DRAINING"),
+        (Word::OutOfMemory, "OUT_OF_MEMORY"),
+        (Word::InternalError, "INTERNAL_ERROR"),
+        (Word::BadFormat, "BAD_FORMAT"),
+        (Word::UnknownCommand, "UNKNOWN_COMMAND"),
+        (Word::ExpectedCrlf, "EXPECTED_CRLF"),
+    ];
+
+    /// As it stands in the protocol.
+    pub fn text(self) -> &'static str {
+        Word::ALL.iter().find(|(word, _)| *word == self).expect("every word is listed").1
+    }
+
+    /// Not the answer that a load hopes for.
+    pub fn is_refusal(self) -> bool {
+        !matches!(self, Word::Deleted | Word::Touched)
+    }
+
+    fn parse(line: &[u8]) -> Option<Word> {
+        Word::ALL.iter().find(|(_, text)| text.as_bytes() == line).map(|(word, _)| *word)
+    }
+}
+
+/// What the received bytes begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scan<'a> {
+    /// A reply that takes the first `used` bytes.
+    Whole {
+        /// The reply.
+        reply: Reply<'a>,
+        /// Its length with line ends and data.
+        used: usize,
+    },
+    /// Part of a reply; nothing more can be said before there are `need` bytes.
+    Partial {
+        /// More than there are now.
+        need: usize,
+    },
+    /// Not a reply of this protocol.
+    Nonsense,
+}
+
+/// Scans the first reply.
+pub fn scan(input: &[u8]) -> Scan<'_> {
+    let line = match line(input) {
+        Ok(line) => line,
+        Err(other) => return other,
+    };
+    let used = line.len() + 2;
+    let whole = |reply| Scan::Whole { reply, used };
+    let parsed = match line {
+        [b'I', b'N', b'S', b'E', b'R', b'T', b'E', b'D', b' ', id @ ..] => {
+            number(id).map(|id| whole(Reply::Inserted(id)))
+        }
+        [b'R', b'E', b'S', b'E', b'R', b'V', b'E', b'D', b' ', rest @ ..] => reserved(input, used, rest),
+        [b'D', b'E', b'L', b'E', b'T', b'E', b'D'] => Some(whole(Reply::Word(Word::Deleted))),
+        [b'O', b'K', b' ', bytes @ ..] => {
+            number(bytes).and_then(|bytes| with_data(input, used, bytes, Reply::Ok))
+        }
+        [b'U', b'S', b'I', b'N', b'G', b' ', ..] => Some(whole(Reply::Using)),
+        [b'W', b'A', b'T', b'C', b'H', b'I', b'N', b'G', b' ', count @ ..] => {
+            number(count).map(|_| whole(Reply::Watching))
+        }
+        [b'B', b'U', b'R', b'I', b'E', b'D', b' ', id @ ..] => {
+            number(id).map(|_| whole(Reply::Word(Word::Buried)))
+        }
+        other => Word::parse(other).map(|word| whole(Reply::Word(word))),
+    };
+    parsed.unwrap_or(Scan::Nonsense)
+}
+
+/// The first line without its CR LF.
+fn line(input: &[u8]) -> Result<&[u8], Scan<'_>> {
+    let window = &input[..input.len().min(LINE_BYTES_MAX)];
+    match memchr::memchr(b'\n', window) {
+        Some(end) if end > 0 && window[end - 1] == b'\r' => Ok(&window[..end - 1]),
+        Some(_) => Err(Scan::Nonsense),
+        None if window.len() == LINE_BYTES_MAX => Err(Scan::Nonsense),
+        None => Err(Scan::Partial { need: input.len() + 1 }),
+    }
+}
+
+fn reserved<'a>(input: &'a [u8], used: usize, arguments: &[u8]) -> Option<Scan<'a>> {
+    let space = arguments.iter().position(|&byte| byte == b' ')?;
+    let id = number(&arguments[..space])?;
+    let bytes = number(&arguments[space + 1..])?;
+    with_data(input, used, bytes, |body| Reply::Reserved { id, body })
+}
+
+fn with_data<'a>(
+    input: &'a [u8],
+    line_bytes: usize,
+    data_bytes: u64,
+    reply: impl FnOnce(&'a [u8]) -> Reply<'a>,
+) -> Option<Scan<'a>> {
+    if data_bytes > u64::from(JOB_BYTES_MAX) {
+        return None;
+    }
+    let end = line_bytes + data_bytes as usize;
+    if input.len() < end + 2 {
+        return Some(Scan::Partial { need: end + 2 });
+    }
+    if &input[end..end + 2] != b"\r\n" {
+        return None;
+    }
+    Some(Scan::Whole { reply: reply(&input[line_bytes..end]), used: end + 2 })
+}
+
+/// A decimal number that fits 64 bits.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] =
+        b"INSERTED 7\r\nRESERVED 18446744073709551615 5\r\na\r\nbc\r\nDELETED\r\nUSING a.b\r\n\
+        WATCHING 2\r\nOK 4\r\n---\n\r\nRESERVED 1 0\r\n\r\nTOUCHED\r\nNOT_FOUND\r\nBURIED 3\r\nBURIED\r\n";
+
+    fn expected() -> Vec<Reply<'static>> {
+        vec![
+            Reply::Inserted(7),
+            Reply::Reserved { id: u64::MAX, body: b"a\r\nbc" },
+            Reply::Word(Word::Deleted),
+            Reply::Using,
+            Reply::Watching,
+            Reply::Ok(b"---\n"),
+            Reply::Reserved { id: 1, body: b"" },
+            Reply::Word(Word::Touched),
+            Reply::Word(Word::NotFound),
+            Reply::Word(Word::Buried),
+            Reply::Word(Word::Buried),
+        ]
+    }
+
+    #[test]
+    fn every_split_gives_the_same_replies() {
+        for first in 0..=STREAM.len() {
+            for second in first..=STREAM.len() {
+                let mut at = 0;
+                let mut found = Vec::new();
+                for end in [first, second, STREAM.len()] {
+                    loop {
+                        match scan(&STREAM[at..end]) {
+                            Scan::Whole { reply, used } => {
+                                found.push(reply);
+                                at += used;
+                            }
+                            Scan::Partial { need } => {
+                                assert!(need > end - at, "asks for what it has");
+                                break;
+                            }
+                            Scan::Nonsense => panic!("nonsense at {at}, split {first} {second}"),
+                        }
+                    }
+                }
+                assert_eq!(found, expected(), "split {first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_says_how_much_it_needs() {
+        assert_eq!(scan(b"RESERVED 1 1000\r\nx"), Scan::Partial { need: 17 + 1002 });
+    }
+
+    #[test]
+    fn nonsense() {
+        let check = |input: &[u8]| {
+            assert_eq!(scan(input), Scan::Nonsense, "{:?}", String::from_utf8_lossy(input));
+        };
+        check(b"HTTP/1.1 400 Bad Request\r\n");
+        check(b"INSERTED\r\n");
+        check(b"INSERTED x\r\n");
+        check(b"INSERTED 18446744073709551616\r\n");
+        check(b"DELETED\n");
+        check(b"\r\n");
+        check(b"\n");
+        check(b"RESERVED 1\r\n");
+        check(b"RESERVED 1 2 3\r\n");
+        check(b"RESERVED 1 99999999999\r\n");
+        check(b"RESERVED 1 1\r\nabcd");
+        check(&[b'x'; LINE_BYTES_MAX]);
+    }
+}

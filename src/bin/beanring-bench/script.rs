@@ -1,0 +1,320 @@
+//! What one connection says and how it judges the answers. No I/O here: commands are appended to a buffer,
+//! replies are taken from one.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::body::{Bodies, Random, Stamp, push_number};
+use crate::failure::{Complaint, Failure};
+use crate::meter::{Command, Sent};
+use crate::scan::{Reply, Scan, Word, scan};
+
+/// A script, for one connection.
+pub trait Script: 'static {
+    /// Appends the first command of another operation.
+    fn begin(&mut self, start_ns: u64, out: &mut Vec<u8>);
+
+    /// Takes the first reply of `input`; commands that follow from it go to `out`.
+    fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Taken, Failure>;
+
+    /// Whether this side begins the operations that are measured; a consumer only waits for them.
+    fn begins_operations(&self) -> bool {
+        true
+    }
+}
+
+/// What [`Script::take`] found.
+#[derive(Debug)]
+pub enum Taken {
+    /// Nothing before there are `need` bytes.
+    Partial {
+        /// More than there were.
+        need: usize,
+    },
+    /// A reply.
+    Step(Step),
+}
+
+/// What a reply brought about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// The bytes it took.
+    pub used: usize,
+    /// There is room for another operation on this connection.
+    pub freed: bool,
+    /// An operation has come to its end.
+    pub settled: bool,
+    /// An operation was done: whose it was and when it began.
+    pub sample: Option<Stamp>,
+    /// What was wrong.
+    pub complaint: Option<Complaint>,
+}
+
+impl Step {
+    /// An operation of this connection was done and its place is free.
+    pub fn done(start_ns: u64, producer: u32) -> Step {
+        let sample = Some(Stamp { start_ns, producer });
+        Step { freed: true, settled: true, sample, ..Step::default() }
+    }
+
+    /// An operation of this connection failed and its place is free.
+    pub fn failed(complaint: Complaint) -> Step {
+        Step { freed: true, settled: true, complaint: Some(complaint), ..Step::default() }
+    }
+}
+
+/// What is done with jobs.
+pub enum Flow {
+    /// put.
+    Put,
+    /// put, reserve, delete.
+    Cycle,
+    /// put, for somebody else to reserve.
+    Produce,
+    /// reserve, then delete and reserve at once. One job at a time, as a worker does.
+    Consume,
+    /// reserve what is there, delete.
+    Drain,
+    /// touch one of the jobs that the connection holds.
+    Touch(Vec<u64>),
+}
+
+/// The tubes of a run that gives each job a tube of its own.
+#[derive(Clone)]
+pub struct Spread {
+    /// The name of a tube is this and a number.
+    pub prefix: Rc<str>,
+    /// How many there are.
+    pub tubes: usize,
+}
+
+/// A script in beanstalk's protocol.
+pub struct Jobs {
+    flow: Flow,
+    index: u32,
+    bodies: Rc<Bodies>,
+    sent: Rc<Sent>,
+    spread: Option<Spread>,
+    random: Random,
+    /// The commands without an answer, and when their operations began.
+    pending: VecDeque<(Command, u64)>,
+}
+
+impl Jobs {
+    /// The script of connection `index`; with `spread`, every put goes to a tube chosen by `random`.
+    pub fn new(
+        flow: Flow,
+        index: usize,
+        bodies: Rc<Bodies>,
+        sent: Rc<Sent>,
+        spread: Option<Spread>,
+        random: Random,
+    ) -> Jobs {
+        let index = u32::try_from(index).expect("descriptors are 32 bits");
+        Jobs { flow, index, bodies, sent, spread, random, pending: VecDeque::new() }
+    }
+
+    fn expect(&mut self, command: Command, start_ns: u64) {
+        self.sent.count(command);
+        self.pending.push_back((command, start_ns));
+    }
+
+    fn put(&mut self, start_ns: u64, out: &mut Vec<u8>) {
+        if let Some(Spread { prefix, tubes }) = &self.spread {
+            out.extend_from_slice(b"use ");
+            out.extend_from_slice(prefix.as_bytes());
+            push_number(self.random.below(*tubes) as u64, out);
+            out.extend_from_slice(b"\r\n");
+            self.expect(Command::Use, start_ns);
+        }
+        self.bodies.put(Stamp { start_ns, producer: self.index }, out);
+        self.expect(Command::Put, start_ns);
+    }
+
+    fn reserve(&mut self, start_ns: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"reserve\r\n");
+        self.expect(Command::Reserve, start_ns);
+    }
+
+    fn with_id(&mut self, command: Command, id: u64, start_ns: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(command.text().as_bytes());
+        out.push(b' ');
+        push_number(id, out);
+        out.extend_from_slice(b"\r\n");
+        self.expect(command, start_ns);
+    }
+
+    fn inserted(&mut self, start_ns: u64, out: &mut Vec<u8>) -> Step {
+        match self.flow {
+            Flow::Cycle => {
+                self.reserve(start_ns, out);
+                Step::default()
+            }
+            Flow::Produce => Step { freed: true, ..Step::default() },
+            _ => Step::done(start_ns, self.index),
+        }
+    }
+
+    fn reserved(&mut self, id: u64, body: &[u8], start_ns: u64, out: &mut Vec<u8>) -> Step {
+        let checked = self.bodies.check(body);
+        self.with_id(Command::Delete, id, start_ns, out);
+        let consumes = matches!(self.flow, Flow::Consume);
+        if consumes {
+            self.reserve(start_ns, out);
+        }
+        match checked {
+            Ok(stamp) => Step { sample: consumes.then_some(stamp), ..Step::default() },
+            Err(fault) => Step { complaint: Some(Complaint::Body(fault)), ..Step::default() },
+        }
+    }
+
+    fn deleted(&self, start_ns: u64) -> Step {
+        match self.flow {
+            Flow::Consume => Step { settled: true, ..Step::default() },
+            _ => Step::done(start_ns, self.index),
+        }
+    }
+
+    /// An answer that the protocol allows to `command` but that no load hopes for; else the run is over.
+    fn refused(&self, command: Command, word: Word) -> Result<Step, Failure> {
+        let step = Step::failed(Complaint::Refused(command, word.text()));
+        match (command, word) {
+            (Command::Put, Word::Buried | Word::Draining | Word::OutOfMemory) => Ok(step),
+            (Command::Touch, Word::NotFound) => Ok(step),
+            // A consumer's reserve is not an operation of its own, and its delete keeps no place.
+            (Command::Reserve | Command::ReserveWithTimeout, Word::TimedOut | Word::DeadlineSoon) => {
+                Ok(Step { settled: self.begins_operations(), ..step })
+            }
+            (Command::Delete, Word::NotFound) => Ok(Step { freed: self.begins_operations(), ..step }),
+            _ => Err(Failure::Refused { to: command, word: word.text() }),
+        }
+    }
+}
+
+impl Script for Jobs {
+    fn begin(&mut self, start_ns: u64, out: &mut Vec<u8>) {
+        match &self.flow {
+            Flow::Put | Flow::Cycle | Flow::Produce => self.put(start_ns, out),
+            Flow::Consume => self.reserve(start_ns, out),
+            Flow::Drain => {
+                out.extend_from_slice(b"reserve-with-timeout 0\r\n");
+                self.expect(Command::ReserveWithTimeout, start_ns);
+            }
+            Flow::Touch(held) => {
+                let id = held[self.random.below(held.len())];
+                self.with_id(Command::Touch, id, start_ns, out);
+            }
+        }
+    }
+
+    fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Taken, Failure> {
+        let Some(&(command, start_ns)) = self.pending.front() else { return Err(Failure::Unasked) };
+        let (reply, used) = match scan(input) {
+            Scan::Partial { need } => return Ok(Taken::Partial { need }),
+            Scan::Nonsense => return Err(Failure::nonsense(command, input)),
+            Scan::Whole { reply, used } => (reply, used),
+        };
+        self.pending.pop_front();
+        let step = match (command, reply) {
+            (Command::Put, Reply::Inserted(_)) => self.inserted(start_ns, out),
+            (Command::Reserve | Command::ReserveWithTimeout, Reply::Reserved { id, body }) => {
+                self.reserved(id, body, start_ns, out)
+            }
+            (Command::Delete, Reply::Word(Word::Deleted)) => self.deleted(start_ns),
+            (Command::Touch, Reply::Word(Word::Touched)) => Step::done(start_ns, self.index),
+            (Command::Use, Reply::Using) => Step::default(),
+            (command, Reply::Word(word)) if word.is_refusal() => self.refused(command, word)?,
+            _ => return Err(Failure::nonsense(command, input)),
+        };
+        Ok(Taken::Step(Step { used, ..step }))
+    }
+
+    fn begins_operations(&self) -> bool {
+        !matches!(self.flow, Flow::Consume)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::BodyFault;
+
+    fn jobs(flow: Flow) -> (Jobs, Rc<Bodies>) {
+        let bodies = Rc::new(Bodies::for_put(16, 60, 1));
+        (Jobs::new(flow, 3, bodies.clone(), Rc::default(), None, Random::new(1)), bodies)
+    }
+
+    fn take(jobs: &mut Jobs, input: &[u8], out: &mut Vec<u8>) -> Step {
+        out.clear();
+        match jobs.take(input, out) {
+            Ok(Taken::Step(step)) => Step { used: 0, ..step },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The reply that hands out job 9 with the body of the last `put` in `sent`.
+    fn reserved(sent: &[u8]) -> Vec<u8> {
+        [b"RESERVED 9 16\r\n", &sent[sent.len() - 18..]].concat()
+    }
+
+    #[test]
+    fn a_cycle() {
+        let (mut jobs, _) = jobs(Flow::Cycle);
+        let mut out = Vec::new();
+        jobs.begin(77, &mut out);
+        assert!(out.starts_with(b"put 1024 0 60 16\r\n"));
+        let reply = reserved(&out);
+        assert_eq!(take(&mut jobs, b"INSERTED 9\r\n", &mut out), Step::default());
+        assert_eq!(out, b"reserve\r\n");
+        assert_eq!(take(&mut jobs, &reply, &mut out), Step::default());
+        assert_eq!(out, b"delete 9\r\n");
+        assert_eq!(take(&mut jobs, b"DELETED\r\n", &mut out), Step::done(77, 3));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_consumer_samples_when_it_receives() {
+        let (mut jobs, bodies) = jobs(Flow::Consume);
+        let mut out = Vec::new();
+        jobs.begin(0, &mut out);
+        assert_eq!(out, b"reserve\r\n");
+        let stamp = Stamp { start_ns: 5, producer: 8 };
+        bodies.put(stamp, &mut out);
+        let step = take(&mut jobs, &reserved(&out.clone()), &mut out);
+        assert_eq!(step, Step { sample: Some(stamp), ..Step::default() });
+        assert_eq!(out, b"delete 9\r\nreserve\r\n");
+        let step = take(&mut jobs, b"DELETED\r\n", &mut out);
+        assert_eq!(step, Step { settled: true, ..Step::default() });
+    }
+
+    #[test]
+    fn errors_are_counted_or_end_the_run() {
+        let (mut jobs, _) = jobs(Flow::Put);
+        let mut out = Vec::new();
+        (0..4).for_each(|_| jobs.begin(0, &mut out));
+        let complaint = Complaint::Refused(Command::Put, "OUT_OF_MEMORY");
+        assert_eq!(take(&mut jobs, b"OUT_OF_MEMORY\r\n", &mut out), Step::failed(complaint));
+        assert!(matches!(jobs.take(b"JOB_TOO_BIG\r\n", &mut out), Err(Failure::Refused { .. })));
+        assert!(matches!(jobs.take(b"DELETED\r\n", &mut out), Err(Failure::Nonsense { .. })));
+        assert!(matches!(jobs.take(b"HELLO\r\n", &mut out), Err(Failure::Nonsense { .. })));
+    }
+
+    #[test]
+    fn an_altered_body_is_an_error() {
+        let (mut jobs, bodies) = jobs(Flow::Cycle);
+        let mut out = Vec::new();
+        jobs.begin(0, &mut out);
+        bodies.put(Stamp::default(), &mut out);
+        let mut reply = reserved(&out);
+        reply[20] ^= 1;
+        take(&mut jobs, b"INSERTED 9\r\n", &mut out);
+        let step = take(&mut jobs, &reply, &mut out);
+        assert_eq!(step.complaint, Some(Complaint::Body(BodyFault::Bytes)));
+    }
+
+    #[test]
+    fn an_answer_without_a_question() {
+        let (mut jobs, _) = jobs(Flow::Put);
+        assert!(matches!(jobs.take(b"INSERTED 1\r\n", &mut Vec::new()), Err(Failure::Unasked)));
+    }
+}

@@ -1,0 +1,251 @@
+//! Brings connections to where a load can begin: tubes used and watched, jobs held. And takes it all away.
+
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::args::{Args, TubeBy, Workload};
+use crate::body::{Bodies, Stamp};
+use crate::failure::Failure;
+use crate::meter::{Command, Sent};
+use crate::net::{Stream, Target, Transport, connect};
+use crate::scan::{Reply, Word};
+use crate::script::Spread;
+use crate::talk::Talk;
+
+/// Every tube and list of this program begins with it.
+const PREFIX: &str = "beanring-bench";
+
+/// The server drops a tube a moment after its last user has left, so the look at what is left is repeated.
+const CLEANUP_ROUNDS_IDLE_MAX: u32 = 100;
+const CLEANUP_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Tubes watched by one connection that cleans up: a reserve may cost the server time for each of them.
+const CLEANUP_TUBES: usize = 128;
+
+/// Jobs reserved, then deleted, at a time by the connection that cleans up.
+const CLEANUP_BATCH: usize = 64;
+
+/// The tubes of one run; nobody else has them.
+#[derive(Clone)]
+pub struct Names(Rc<str>);
+
+impl Names {
+    /// Names that no other run has.
+    pub fn unique() -> Names {
+        let ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        Names(format!("{PREFIX}.{}.{ns:x}.", std::process::id()).into())
+    }
+
+    /// Where jobs go: tube `number`.
+    pub fn job_tube(&self, number: usize) -> String {
+        format!("{}t{number}", self.0)
+    }
+
+    /// The tubes chosen job by job, where they are.
+    pub fn spread(&self, args: &Args) -> Option<Spread> {
+        (args.tube_by == TubeBy::Job)
+            .then(|| Spread { prefix: format!("{}t", self.0).into(), tubes: args.tubes as usize })
+    }
+
+    fn empty_tube(&self, number: u32) -> String {
+        format!("{}w{number}", self.0)
+    }
+
+    fn held_tube(&self, connection: usize) -> String {
+        format!("{}h{connection}", self.0)
+    }
+
+    fn waiting_tube(&self) -> String {
+        format!("{}waiting", self.0)
+    }
+
+    fn own<'a>(&self, list: &'a [u8]) -> Vec<&'a str> {
+        let names = list.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- "));
+        names.filter_map(|name| str::from_utf8(name).ok()).filter(|name| name.starts_with(&*self.0)).collect()
+    }
+}
+
+/// Which tubes a connection watches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watches {
+    /// None of ours: it does not reserve.
+    Nothing,
+    /// The one it uses; all, if jobs are spread one by one.
+    ItsOwn,
+    /// All.
+    All,
+}
+
+/// Prepares connections of one run.
+pub struct Setup<'a> {
+    /// The options.
+    pub args: &'a Args,
+    /// What is prepared for.
+    pub workload: Workload,
+    /// The run's tubes.
+    pub names: Names,
+    /// The run's bodies.
+    pub bodies: Rc<Bodies>,
+    /// The run's count of commands.
+    pub sent: Rc<Sent>,
+}
+
+impl Setup<'_> {
+    /// Prepares connection `index` and returns the jobs that it holds.
+    pub async fn prepare<S: Stream>(
+        &self,
+        stream: &Rc<S>,
+        index: usize,
+        watches: Watches,
+    ) -> Result<Vec<u64>, Failure> {
+        let mut talk = self.talk(stream);
+        let own = index % self.args.tubes as usize;
+        let mut watched = Vec::new();
+        match (watches, self.args.tube_by) {
+            (Watches::Nothing, _) => {}
+            (Watches::ItsOwn, TubeBy::Connection) => watched.push(self.names.job_tube(own)),
+            (Watches::ItsOwn, TubeBy::Job) | (Watches::All, _) => {
+                watched.extend((0..self.args.tubes as usize).map(|number| self.names.job_tube(number)));
+            }
+        }
+        if watches != Watches::Nothing {
+            watched.extend((0..self.args.watched).map(|number| self.names.empty_tube(number)));
+        }
+        let held = self.hold(&mut talk, index).await?;
+        if !watched.is_empty() {
+            let lines = watched.iter().map(|name| format!("watch {name}\r\n").into_bytes());
+            talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
+            let before = if held.is_empty() { "default" } else { &self.names.held_tube(index) };
+            ignore(&mut talk, before).await?;
+        }
+        let line = format!("use {}\r\n", self.names.job_tube(own));
+        talk.ask(Command::Use, line, |reply| reply == Reply::Using).await?;
+        Ok(held)
+    }
+
+    /// Lets a connection wait for a job that never comes.
+    pub async fn wait<S: Stream>(&self, stream: &Rc<S>) -> Result<(), Failure> {
+        let mut talk = self.talk(stream);
+        let line = format!("watch {}\r\n", self.names.waiting_tube());
+        talk.ask(Command::Watch, line, |reply| reply == Reply::Watching).await?;
+        ignore(&mut talk, "default").await?;
+        self.sent.count(Command::Reserve);
+        talk.send(b"reserve\r\n".to_vec()).await
+    }
+
+    /// Puts and reserves the jobs that connection `index` holds; it watches only their tube afterwards.
+    async fn hold<S: Stream>(&self, talk: &mut Talk<S>, index: usize) -> Result<Vec<u64>, Failure> {
+        let count = self.args.held(self.workload) as usize;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let tube = self.names.held_tube(index);
+        talk.ask(Command::Use, format!("use {tube}\r\n"), |reply| reply == Reply::Using).await?;
+        talk.ask(Command::Watch, format!("watch {tube}\r\n"), |reply| reply == Reply::Watching).await?;
+        ignore(talk, "default").await?;
+        let mut put = Vec::new();
+        self.bodies.put(Stamp::default(), &mut put);
+        let puts = (0..count).map(|_| put.clone());
+        talk.ask_all(Command::Put, puts, |reply| matches!(reply, Reply::Inserted(_))).await?;
+        let mut held = Vec::with_capacity(count);
+        let reserves = (0..count).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
+        talk.ask_all(Command::ReserveWithTimeout, reserves, |reply| match reply {
+            Reply::Reserved { id, .. } => {
+                held.push(id);
+                true
+            }
+            _ => false,
+        })
+        .await?;
+        Ok(held)
+    }
+
+    /// Deletes what is left in the tubes of the run, and sees to it that they are gone. Returns how many
+    /// are not.
+    pub async fn clean_up<T: Transport>(&self, target: &Target) -> Result<usize, Failure> {
+        let mut idle_rounds = 0;
+        loop {
+            let stream = Rc::new(self.connect::<T>(target).await?);
+            let mut talk = self.talk(&stream);
+            let mut left = Vec::new();
+            let mut count = 0;
+            talk.ask(Command::ListTubes, "list-tubes\r\n", |reply| {
+                let Reply::Ok(list) = reply else { return false };
+                let own = self.names.own(list);
+                count = own.len();
+                left.extend(own.into_iter().take(CLEANUP_TUBES).map(str::to_owned));
+                true
+            })
+            .await?;
+            if count == 0 || idle_rounds == CLEANUP_ROUNDS_IDLE_MAX {
+                return Ok(count);
+            }
+            let deleted = self.drain(&mut talk, &left).await?;
+            stream.shutdown();
+            idle_rounds = if deleted > 0 { 0 } else { idle_rounds + 1 };
+            tokio::time::sleep(CLEANUP_PAUSE).await;
+        }
+    }
+
+    async fn drain<S: Stream>(&self, talk: &mut Talk<S>, tubes: &[String]) -> Result<usize, Failure> {
+        let lines = tubes.iter().map(|name| format!("watch {name}\r\n").into_bytes());
+        talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
+        ignore(talk, "default").await?;
+        let mut deleted = 0;
+        loop {
+            let mut ids = Vec::with_capacity(CLEANUP_BATCH);
+            let reserves = (0..CLEANUP_BATCH).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
+            talk.ask_all(Command::ReserveWithTimeout, reserves, |reply| match reply {
+                Reply::Reserved { id, .. } => {
+                    ids.push(id);
+                    true
+                }
+                other => other == Reply::Word(Word::TimedOut),
+            })
+            .await?;
+            let deletes = ids.iter().map(|id| format!("delete {id}\r\n").into_bytes());
+            talk.ask_all(Command::Delete, deletes, |reply| reply == Reply::Word(Word::Deleted)).await?;
+            deleted += ids.len();
+            if ids.len() < CLEANUP_BATCH {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Unlinks the lists of the run.
+    pub async fn clean_up_redis<T: Transport>(&self, target: &Target) -> Result<(), Failure> {
+        let stream = Rc::new(self.connect::<T>(target).await?);
+        let mut talk = self.talk(&stream);
+        for number in 0..self.args.tubes as usize {
+            let key = self.names.job_tube(number);
+            let line = format!("*2\r\n$6\r\nUNLINK\r\n${}\r\n{key}\r\n", key.len());
+            talk.ask_line(Command::Unlink, line.into_bytes(), b":").await?;
+        }
+        Ok(())
+    }
+
+    async fn connect<T: Transport>(&self, target: &Target) -> Result<T::Stream, Failure> {
+        connect::<T>(target).await.map_err(|error| Failure::Connect(target.to_string(), error))
+    }
+
+    fn talk<S: Stream>(&self, stream: &Rc<S>) -> Talk<S> {
+        Talk::new(stream.clone(), self.sent.clone(), self.args.timeout)
+    }
+}
+
+async fn ignore<S: Stream>(talk: &mut Talk<S>, tube: &str) -> Result<(), Failure> {
+    talk.ask(Command::Ignore, format!("ignore {tube}\r\n"), |reply| reply == Reply::Watching).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tubes_of_this_run_are_cleaned_up() {
+        let names = Names("beanring-bench.7.ab.".into());
+        let list = b"---\n- default\n- beanring-bench.7.ab.t0\n- beanring-bench.7.abc.t0\n- \"x\"\n\
+            - beanring-bench.7.ab.waiting\n";
+        assert_eq!(names.own(list), ["beanring-bench.7.ab.t0", "beanring-bench.7.ab.waiting"]);
+    }
+}

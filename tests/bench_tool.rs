@@ -1,0 +1,306 @@
+//! Runs `beanring-bench` against servers that answer well, badly and not at all, and compares what it counts
+//! with what the server counted.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const BEANSTALKD: &str = "/usr/bin/beanstalkd";
+
+/// What the fake server does with its `put`s.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Right,
+    AlteredBodies,
+    OutOfMemoryEveryTenth,
+    ClosesAfter(u64),
+    NonsenseAfter(u64),
+    SilentAfter(u64),
+}
+
+/// Serves on a port of its own until the test process ends; a queue for each connection.
+fn fake(manner: Manner) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            // A client that goes away in the middle is no fault of the fake's.
+            thread::spawn(move || drop(converse(stream, manner)));
+        }
+    });
+    addr
+}
+
+fn converse(stream: TcpStream, manner: Manner) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = stream;
+    let mut jobs = std::collections::VecDeque::new();
+    let (mut line, mut puts) = (String::new(), 0);
+    while input.read_line(&mut line)? > 0 {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["put", _, _, _, bytes] => {
+                let mut body = vec![0; bytes.parse::<usize>().unwrap() + 2];
+                input.read_exact(&mut body)?;
+                puts += 1;
+                match manner {
+                    Manner::ClosesAfter(limit) if puts > limit => return Ok(()),
+                    Manner::NonsenseAfter(limit) if puts > limit => output.write_all(b"SERVED 1\r\n")?,
+                    Manner::SilentAfter(limit) if puts > limit => {}
+                    Manner::OutOfMemoryEveryTenth if puts % 10 == 0 => {
+                        output.write_all(b"OUT_OF_MEMORY\r\n")?
+                    }
+                    _ => {
+                        body[20] ^= u8::from(manner == Manner::AlteredBodies);
+                        jobs.push_back((puts, body));
+                        write!(output, "INSERTED {puts}\r\n")?;
+                    }
+                }
+            }
+            ["reserve"] | ["reserve-with-timeout", "0"] => match jobs.pop_front() {
+                Some((id, body)) => {
+                    let head = format!("RESERVED {id} {}\r\n", body.len() - 2);
+                    output.write_all(&[head.as_bytes(), &body].concat())?;
+                }
+                None => output.write_all(b"TIMED_OUT\r\n")?,
+            },
+            ["delete", _] => output.write_all(b"DELETED\r\n")?,
+            ["use", tube] => write!(output, "USING {tube}\r\n")?,
+            ["watch" | "ignore", _] => output.write_all(b"WATCHING 1\r\n")?,
+            ["list-tubes"] => output.write_all(b"OK 14\r\n---\n- default\n\r\n")?,
+            _ => output.write_all(b"UNKNOWN_COMMAND\r\n")?,
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn bench(addr: &str, options: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_beanring-bench"));
+    command.args(["--addr", addr]).args(options.split_ascii_whitespace()).stdin(Stdio::null());
+    command
+}
+
+fn run(addr: &str, options: &str) -> Output {
+    bench(addr, options).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    // Where the machine refuses io_uring, a first line says so.
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines()
+        .filter(|line| !line.contains("io_uring is refused"))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// One line, not 0, and nothing that could be taken for a figure.
+fn fails(addr: &str, options: &str, says: &str) {
+    let output = run(addr, &format!("{options} --json -"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let text = stderr(&output);
+    assert!(text.lines().count() == 1 && text.contains(says), "{text}");
+}
+
+#[test]
+fn a_server_that_answers_well() {
+    for io in ["auto", "epoll"] {
+        let addr = fake(Manner::Right);
+        let output = run(&addr, &format!("put cycle -c 3 -d 4 -n 500 --json - --io {io}"));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report = json(&output);
+        for row in [0, 1] {
+            assert_eq!(report["rows"][row]["operations"], 500);
+            assert_eq!(report["rows"][row]["errors"], 0);
+        }
+        assert_eq!(report["sent"]["put"], 1000);
+        assert_eq!(report["sent"]["reserve"], 500);
+    }
+}
+
+#[test]
+fn wrong_answers_are_counted_and_shown_once() {
+    let output = run(&fake(Manner::AlteredBodies), "cycle -c 2 -n 50 --json -");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(json(&output)["rows"][0]["errors"], 50);
+    assert_eq!(stderr(&output).matches("other bytes than were put").count(), 1);
+
+    let output = run(&fake(Manner::OutOfMemoryEveryTenth), "put -c 1 -n 50 --json -");
+    assert_eq!(output.status.code(), Some(1));
+    let row = &json(&output)["rows"][0];
+    assert_eq!((&row["errors"], &row["operations"]), (&5.into(), &45.into()));
+    assert_eq!(stderr(&output).matches("put was answered OUT_OF_MEMORY").count(), 1);
+}
+
+#[test]
+fn no_figures_from_a_server_that_fails() {
+    for io in ["auto", "epoll"] {
+        let options = format!("put -c 2 -d 2 -n 1000 --timeout 300ms --io {io}");
+        fails(&fake(Manner::ClosesAfter(20)), &options, "closed a connection");
+        fails(&fake(Manner::NonsenseAfter(20)), &options, "the answer to put makes no sense: \"SERVED 1\"");
+        fails(&fake(Manner::SilentAfter(20)), &options, "no answer for 0.3 s");
+        fails(
+            &fake(Manner::Right),
+            &options.replace("put", "touch --held 3"),
+            "the server answers UNKNOWN_COMMAND to touch",
+        );
+    }
+}
+
+#[test]
+fn nobody_there() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    fails(&format!("127.0.0.1:{port}"), "put", "cannot connect");
+    fails("unix:/nonexistent/socket", "put", "cannot connect");
+    fails("127.0.0.1", "put", "HOST:PORT or unix:PATH");
+    fails(&fake(Manner::Right), "put --pid 4294967295", "--pid 4294967295");
+}
+
+#[test]
+fn bad_options_are_named() {
+    for (options, says) in [("handover -b 8", "16 bytes"), ("put -n 5 -t 1s", "--duration"), ("fly", "fly")] {
+        let output = run("127.0.0.1:1", options);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(says), "{output:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_shows_what_was_measured() {
+    let child = bench(&fake(Manner::Right), "put -c 2 -t 60s --warm-up 0 --json -")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["interrupted"], true);
+    assert!(report["rows"][0]["operations"].as_u64().unwrap() > 0);
+    assert!(report["rows"][0]["seconds"].as_f64().unwrap() < 30.0);
+    assert!(stderr(&output).contains("INTERRUPTED"));
+}
+
+/// Debian's beanstalkd on a port of its own.
+struct Beanstalkd {
+    child: Child,
+    addr: String,
+}
+
+impl Beanstalkd {
+    fn start() -> Option<Beanstalkd> {
+        if !Path::new(BEANSTALKD).exists() {
+            println!("skipped: {BEANSTALKD} is not installed");
+            return None;
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let child = Command::new(BEANSTALKD).args(["-l", "127.0.0.1", "-p", &port]).spawn().unwrap();
+        let server = Beanstalkd { child, addr: format!("127.0.0.1:{port}") };
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(&server.addr).is_err() {
+            assert!(Instant::now() < deadline, "beanstalkd does not start");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    fn stats(&self) -> HashMap<String, String> {
+        let mut stream = TcpStream::connect(&self.addr).unwrap();
+        stream.write_all(b"stats\r\nquit\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let pairs = text.lines().filter_map(|line| line.split_once(": "));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+}
+
+impl Drop for Beanstalkd {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Runs `options` and holds every counter of the report against the server's, and the server for clean.
+fn agrees(options: &str, check: impl Fn(&Value)) {
+    let Some(server) = Beanstalkd::start() else { return };
+    let pid = server.child.id();
+    let output = run(&server.addr, &format!("{options} --pid {pid} --json -"));
+    assert_eq!(output.status.code(), Some(0), "{options}: {output:?}");
+    let report = json(&output);
+    let stats = server.stats();
+    for (name, count) in report["sent"].as_object().unwrap() {
+        assert_eq!(stats[&format!("cmd-{name}")], count.to_string(), "{options}: {name}");
+    }
+    assert_eq!(stats["total-jobs"], report["sent"]["put"].to_string(), "{options}");
+    for state in ["ready", "reserved", "delayed", "buried"] {
+        assert_eq!(stats[&format!("current-jobs-{state}")], "0", "{options}");
+    }
+    assert_eq!(stats["current-tubes"], "1", "{options}");
+    assert!(report["rows"][0]["server"]["rss_kib_after"].as_u64().unwrap() > 0);
+    check(&report);
+}
+
+#[test]
+fn counts_agree_with_the_server() {
+    let done = |report: &Value, row: usize, count: u64| {
+        assert_eq!(report["rows"][row]["operations"], count);
+        assert_eq!(report["rows"][row]["errors"], 0);
+    };
+    agrees("put -n 3000 -d 8", |report| done(report, 0, 3000));
+    agrees("cycle -n 3000 -d 8 --tubes 5 --watched 3 --held 10", |report| {
+        done(report, 0, 3000);
+        assert_eq!(report["sent"]["put"], 3000 + 16 * 10);
+        assert_eq!(report["sent"]["reserve"], 3000);
+    });
+    agrees("cycle -n 1000 -d 4 --tubes 20 --tube-by job", |report| done(report, 0, 1000));
+    agrees("handover -n 3000 -d 4 --consumers 7", |report| {
+        done(report, 0, 3000);
+        assert_eq!(report["sent"]["delete"], 3000);
+    });
+    agrees("handover put -n 1000 -r 5000", |report| (0..2).for_each(|row| done(report, row, 1000)));
+    agrees("put -t 500ms --warm-up 100ms -r 3000", |report| done(report, 0, 1500));
+    agrees("fill-drain -n 3001 -d 16", |report| (0..2).for_each(|row| done(report, row, 3001)));
+    agrees("touch -n 2000 -c 4 --held 50", |report| {
+        done(report, 0, 2000);
+        assert_eq!(report["sent"]["touch"], 2000);
+    });
+    agrees("put cycle -n 200 -d 3 -b 60000 --io epoll", |report| done(report, 1, 200));
+    agrees("cycle -n 500 -b 0 --idle 20 --waiting 20", |report| done(report, 0, 500));
+    agrees("put cycle -t 300ms --warm-up 100ms -d 4", |report| {
+        assert!(report["rows"][1]["operations"].as_u64().unwrap() > 0);
+    });
+}
+
+#[test]
+fn a_body_that_the_server_refuses() {
+    let Some(server) = Beanstalkd::start() else { return };
+    fails(&server.addr, "put -b 70000 -n 10", "the server answers JOB_TOO_BIG to put");
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let Some(server) = Beanstalkd::start() else { return };
+    let output = run(&server.addr, "put -t 60s --warm-up 0 -b 60000 -d 8 --queue-max 100 --json -");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["rows"][0]["stopped_early"], true);
+    assert_eq!(report["rows"][0]["operations"], (100 << 20) / (60_000 + 320));
+}
