@@ -294,6 +294,28 @@ fn a_put_amid_a_hand_out_does_not_do_the_work_of_others() {
 }
 
 #[test]
+fn a_newcomer_amid_a_hand_out_gets_in_line() {
+    const JOBS: u32 = 1000;
+    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
+    let name = TubeName::new(b"paused").expect("a valid name");
+    bench.put_many(boss, 2, 0);
+    let (patient, hasty) = (bench.connect(), bench.connect());
+    for newcomer in [patient, hasty] {
+        bench.engine.watch(newcomer, name);
+        bench.engine.ignore(newcomer, TubeName::DEFAULT);
+    }
+    assert!(bench.engine.pause(name, Span::ZERO, bench.now));
+    assert_eq!(bench.reserve(patient), Reserved::Waiting);
+    let at_once = bench.engine.reserve(hasty, Some(Span::ZERO), bench.now);
+    assert!(matches!(at_once, Reserved::Job(_)), "there is a job for who cannot wait");
+    bench.work_off(Bench::held);
+    let last = std::iter::from_fn(|| bench.engine.next_notice()).last();
+    let conn = bench.engine.clients().get(patient).conn;
+    assert!(matches!(last, Some(Notice::Reserved(to, _)) if to == conn), "not {last:?}");
+    bench.engine.check();
+}
+
+#[test]
 fn the_pauses_of_many_tubes_end_together() {
     const TUBES: u32 = 100;
     const JOBS: u32 = 200;

@@ -19,7 +19,9 @@ impl Engine {
     /// `patience` (`None`: for ever).
     pub fn reserve(&mut self, client: ClientKey, patience: Option<Span>, now: Time) -> Reserved {
         self.mark_worker(client);
-        if let Some(job) = self.best_ready(client) {
+        // While a tube's jobs are handed out in steps, whoever can wait gets in line.
+        let may_overtake = patience == Some(Span::ZERO);
+        if let Some(job) = self.best_ready(client, may_overtake) {
             self.leave(job);
             self.hold(job, client, now);
             return Reserved::Job(job);
@@ -106,11 +108,11 @@ impl Engine {
 
     /// The most urgent ready job of the watched tubes that are not paused: looks at the watched tubes or
     /// at those with ready jobs, whichever are fewer.
-    fn best_ready(&mut self, client: ClientKey) -> Option<JobKey> {
+    fn best_ready(&mut self, client: ClientKey, may_overtake: bool) -> Option<JobKey> {
         let watches = &self.clients.get(client).watches;
         let candidate = |tube: TubeKey| {
             let tube = self.tubes.get(tube);
-            let job = tube.ready.min().filter(|_| tube.listed)?;
+            let job = tube.ready.min().filter(|_| tube.listed && (may_overtake || !tube.serving))?;
             let record = self.jobs.get(JobKey(job));
             Some((record.pri, record.id, JobKey(job)))
         };
