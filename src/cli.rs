@@ -58,6 +58,7 @@ pub struct Arguments {
 
     /// Log connections; twice: commands too
     #[arg(short = 'V', long, action = ArgAction::Count, env = "BEANRING_VERBOSE", hide_env = true)]
+    #[arg(value_parser = verbosity)]
     pub verbose: u8,
 
     #[arg(short = 'c', hide = true)]
@@ -69,6 +70,10 @@ pub struct Arguments {
     /// Print the name and the version
     #[arg(short = 'v', long, action = ArgAction::Version)]
     version: Option<bool>,
+}
+
+fn verbosity(given: &str) -> Result<u8, &'static str> {
+    given.parse().map_err(|_| "must be a number from 0 to 255")
 }
 
 #[cfg(test)]

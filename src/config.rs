@@ -104,7 +104,7 @@ fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Addres
     };
     let port = match port {
         None => default_port,
-        Some(given) => number("-p/--port", given, u16::MAX.into())? as u16,
+        Some(given) => number("-p/--port (BEANRING_PORT)", given, u16::MAX.into())? as u16,
     };
     let host = listen.unwrap_or(default_host);
     if let Some(path) = host.strip_prefix("unix:") {
@@ -127,10 +127,10 @@ fn log_file_bytes(arguments: &Arguments) -> Result<u64, ConfigError> {
         return Err(ConfigError::NoLog);
     }
     if let Some(given) = arguments.sync_interval.clone() {
-        number("-f/--sync-interval", given, u32::MAX.into())?;
+        number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())?;
     }
     match arguments.log_file_size.clone() {
-        Some(given) => number("-s/--log-file-size", given, u64::MAX),
+        Some(given) => number("-s/--log-file-size (BEANRING_LOG_FILE_SIZE)", given, u64::MAX),
         None => Ok(LOG_FILE_BYTES_DEFAULT),
     }
 }
@@ -142,7 +142,11 @@ fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigEr
         Err(error) => *error.kind() == IntErrorKind::PosOverflow,
     };
     if !clamped {
-        return Err(ConfigError::Number { flag: "-z/--max-job-size", given, max: JOB_BYTES_MAX.into() });
+        return Err(ConfigError::Number {
+            flag: "-z/--max-job-size (BEANRING_MAX_JOB_SIZE)",
+            given,
+            max: JOB_BYTES_MAX.into(),
+        });
     }
     warnings.push(Warning::JobBytesClamped);
     Ok(JOB_BYTES_MAX)
@@ -213,13 +217,25 @@ mod tests {
     #[test]
     fn numbers_name_their_flag_and_its_range() {
         for (line, message) in [
-            ("-p 65536", "-p/--port \"65536\": must be a number from 0 to 65535"),
-            ("-p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
-            ("-p http", "-p/--port \"http\": must be a number from 0 to 65535"),
-            ("-z x", "-z/--max-job-size \"x\": must be a number from 0 to 1073741824"),
-            ("-z -1", "-z/--max-job-size \"-1\": must be a number from 0 to 1073741824"),
-            ("-f 1s", "-f/--sync-interval \"1s\": must be a number from 0 to 4294967295"),
-            ("-s big", "-s/--log-file-size \"big\": must be a number from 0 to 18446744073709551615"),
+            ("-p 65536", "-p/--port (BEANRING_PORT) \"65536\": must be a number from 0 to 65535"),
+            ("-p 70000", "-p/--port (BEANRING_PORT) \"70000\": must be a number from 0 to 65535"),
+            ("-p http", "-p/--port (BEANRING_PORT) \"http\": must be a number from 0 to 65535"),
+            (
+                "-z x",
+                "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) \"x\": must be a number from 0 to 1073741824",
+            ),
+            (
+                "-z -1",
+                "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) \"-1\": must be a number from 0 to 1073741824",
+            ),
+            (
+                "-f 1s",
+                "-f/--sync-interval (BEANRING_SYNC_INTERVAL) \"1s\": must be a number from 0 to 4294967295",
+            ),
+            (
+                "-s big",
+                "-s/--log-file-size (BEANRING_LOG_FILE_SIZE) \"big\": must be a number from 0 to 18446744073709551615",
+            ),
         ] {
             assert_eq!(check(line).unwrap_err().to_string(), message, "{line}");
         }

@@ -4,10 +4,13 @@
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
 use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
 use support::pattern::show;
 use support::peer::Received;
@@ -102,6 +105,37 @@ fn a_client_that_never_reads_is_not_read_any_more() {
     }
     drop(greedy);
     works(&mut honest);
+}
+
+/// A receive stops at urgent data, and what comes behind it is received all the same.
+#[test]
+fn urgent_data_hides_nothing() {
+    let (server, _) = start(&[]);
+    let Stream::Tcp(stream) = server.connect() else { unreachable!("TCP was asked for") };
+    server.signal(Signal::SIGSTOP);
+    for (bytes, flags) in
+        [(&b"use a\r\n"[..], MsgFlags::empty()), (b"X", MsgFlags::MSG_OOB), (b"use b\r\n", MsgFlags::empty())]
+    {
+        assert_eq!(send(stream.as_raw_fd(), bytes, flags), Ok(bytes.len()));
+    }
+    server.signal(Signal::SIGCONT);
+    assert_eq!(ask(&mut Stream::Tcp(stream), b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
+}
+
+/// A receive stops at a message with descriptors, and what comes behind it is received all the same.
+#[test]
+fn descriptors_in_messages_hide_nothing() {
+    let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+    let (server, _) = ServerProcess::start(program, Transport::Unix, &[]);
+    let Stream::Unix(stream) = server.connect() else { unreachable!("a UNIX socket was asked for") };
+    server.signal(Signal::SIGSTOP);
+    let descriptors = [stream.as_raw_fd()];
+    let fd = stream.as_raw_fd();
+    let control = [ControlMessage::ScmRights(&descriptors)];
+    sendmsg::<()>(fd, &[IoSlice::new(b"us")], &control, MsgFlags::empty(), None).expect("it is sent");
+    assert_eq!(send(fd, b"e b\r\n", MsgFlags::empty()), Ok(5));
+    server.signal(Signal::SIGCONT);
+    assert_eq!(ask(&mut Stream::Unix(stream), b"", "\r\n"), "USING b\r\n");
 }
 
 #[test]

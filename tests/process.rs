@@ -195,8 +195,11 @@ fn what_cannot_be_used_is_told_in_one_line() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
         assert!(output.stdout.is_empty());
     };
-    check(&["-p", "70000"], "-p/--port \"70000\": must be a number from 0 to 65535");
-    check(&["-z", "big"], "-z/--max-job-size \"big\": must be a number from 0 to 1073741824");
+    check(&["-p", "70000"], "-p/--port (BEANRING_PORT) \"70000\": must be a number from 0 to 65535");
+    check(
+        &["-z", "big"],
+        "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) \"big\": must be a number from 0 to 1073741824",
+    );
     check(&["-b", "/tmp"], "-b/--log-dir: this version keeps jobs in memory only and has no log");
     check(&["-l", "no host"], "cannot listen on no host:11300: no such host");
     check(&["-l", "192.0.2.1"], "cannot listen on 192.0.2.1:11300: it is not an address of this machine");

@@ -141,7 +141,7 @@ impl<'s> Driver<'s> {
             if self.admission.is_resting() {
                 break;
             }
-            match self.listeners[index].accept().and_then(|fd| self.admit(fd)) {
+            match self.listeners[index].accept().and_then(|fd| self.admit(index, fd)) {
                 Ok(()) | Err(AcceptError::Peer) => {}
                 Err(AcceptError::Empty) => break,
                 Err(AcceptError::Exhausted(errno)) => self.rest(errno).map_err(DriverError::Accept)?,
@@ -151,12 +151,14 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    fn admit(&mut self, fd: OwnedFd) -> Result<(), AcceptError> {
+    fn admit(&mut self, index: usize, fd: OwnedFd) -> Result<(), AcceptError> {
         let conn = self.server.connect();
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
-        let everything = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
+        let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
+        let everything = input | EpollFlags::EPOLLOUT;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
-        self.connections.insert(conn, Connection::new(fd));
+        let stops_short = self.listeners[index].is_unix();
+        self.connections.insert(conn, Connection::new(fd, stops_short));
         if watched.is_err() {
             self.hang_up(conn);
         }
@@ -183,6 +185,7 @@ impl<'s> Driver<'s> {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         let is_broken = change.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
         connection.is_ending |= is_broken || change.contains(EpollFlags::EPOLLRDHUP);
+        connection.stops_short |= change.contains(EpollFlags::EPOLLPRI);
         connection.is_unread |= connection.is_ending || change.contains(EpollFlags::EPOLLIN);
         if connection.is_blocked && change.contains(EpollFlags::EPOLLOUT) {
             connection.is_blocked = false;
@@ -256,10 +259,11 @@ impl<'s> Driver<'s> {
     }
 
     /// After a receive: one that was filled may have left something, and an end that was announced is
-    /// still to be read. What a receive did not fill, it has used up (epoll(7)).
+    /// still to be read. One that was not filled has used up the input (epoll(7)), unless it stops short
+    /// for other reasons.
     fn leave_unread(&mut self, conn: ConnId, was_filled: bool) {
         let connection = self.connection(conn);
-        connection.is_unread = was_filled || connection.is_ending;
+        connection.is_unread = was_filled || connection.is_ending || connection.stops_short;
         if connection.is_unread {
             self.queue(conn);
         }
@@ -393,6 +397,9 @@ struct Connection {
     phase: Phase,
     /// The kernel may have more than was received.
     is_unread: bool,
+    /// A receive may end before the input does: at urgent data, and on a UNIX socket at a message that
+    /// carries descriptors. Only a receive that finds nothing tells that there is nothing.
+    stops_short: bool,
     /// The kernel has announced the end of the input, or an error.
     is_ending: bool,
     /// The kernel took less than there is to send, and has not told yet that it takes more.
@@ -425,11 +432,12 @@ enum Phase {
 }
 
 impl Connection {
-    fn new(fd: OwnedFd) -> Self {
+    fn new(fd: OwnedFd, stops_short: bool) -> Self {
         Self {
             fd,
             phase: Phase::Reading,
             is_unread: false,
+            stops_short,
             is_ending: false,
             is_blocked: false,
             is_unsent: false,

@@ -37,6 +37,7 @@ pub struct Listener {
     // Dropped first: while the socket is open, no other file can have the inode of its own.
     _file: Option<SocketFile>,
     fd: OwnedFd,
+    is_unix: bool,
 }
 
 /// Why a connection was not accepted.
@@ -115,6 +116,11 @@ impl Listener {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    /// Whether connections come over a UNIX socket.
+    pub const fn is_unix(&self) -> bool {
+        self.is_unix
+    }
+
     /// The address it listens at, for people.
     pub fn local_name(&self) -> String {
         name(getsockname(self.fd.as_raw_fd()))
@@ -122,7 +128,7 @@ impl Listener {
 
     fn new(fd: OwnedFd, file: Option<SocketFile>) -> nix::Result<Self> {
         listen(&fd, Backlog::MAXALLOWABLE)?;
-        Ok(Self { _file: file, fd })
+        Ok(Self { is_unix: file.is_some(), _file: file, fd })
     }
 }
 
@@ -259,10 +265,11 @@ fn adopt_socket(fd: OwnedFd) -> nix::Result<Listener> {
     let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
     fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     let address: SockaddrStorage = getsockname(fd.as_raw_fd())?;
-    if address.as_unix_addr().is_none() {
+    let is_unix = address.as_unix_addr().is_some();
+    if !is_unix {
         set_connection_options(&fd)?;
     }
-    Ok(Listener { _file: None, fd })
+    Ok(Listener { _file: None, fd, is_unix })
 }
 
 impl From<Errno> for AcceptError {
