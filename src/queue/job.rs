@@ -1,8 +1,9 @@
-//! Jobs: the record of each, and finding it by id.
+//! Jobs: the record of each.
 
+use super::directory::Directory;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
-use crate::intrusive::{Chained, Index, Linked, Links, NIL, Pages, Ranked, mix};
+use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::Time;
 
 /// Where a job is in its life.
@@ -54,7 +55,6 @@ pub struct Job {
     /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held ones.
     links: Links,
     rank: u8,
-    chain: u32,
     activity: u32,
 }
 
@@ -98,7 +98,7 @@ pub struct Counts {
 pub struct Jobs {
     pub(super) slab: Pages<Job>,
     pub(super) activities: Pages<Activity>,
-    index: Index,
+    directory: Directory,
 }
 
 impl Jobs {
@@ -114,7 +114,7 @@ impl Jobs {
 
     /// The job with this id, in one probe.
     pub fn find(&self, id: JobId) -> Option<JobKey> {
-        self.index.find(&self.slab, hash(id), |job| job.id == id).map(JobKey)
+        self.directory.find(id).map(JobKey)
     }
 
     /// The job's record.
@@ -146,17 +146,16 @@ impl Jobs {
             state: State::Ready,
             links: Links::NONE,
             rank: 0,
-            chain: NIL,
             activity: NIL,
         });
-        self.index.insert(&mut self.slab, key);
+        self.directory.insert(id, key);
         JobKey(key)
     }
 
     /// Takes a job out that is in no container any more, and returns its body.
     pub(super) fn remove(&mut self, job: JobKey) -> Slot {
-        self.index.remove(&mut self.slab, job.0);
         let job = self.slab.remove(job.0);
+        self.directory.remove(job.id);
         if job.activity != NIL {
             self.activities.remove(job.activity);
         }
@@ -196,8 +195,7 @@ impl Jobs {
     }
 
     pub(super) fn check(&self) {
-        self.index.check(&self.slab);
-        assert_eq!(self.index.len(), self.slab.len(), "every job can be found");
+        self.directory.check(self.slab.len());
         let with_activity = self.iter().filter(|(_, job)| job.activity != NIL).count();
         assert_eq!(with_activity, self.activities.len(), "no activity outlives its job");
         for (key, _) in self.iter() {
@@ -219,26 +217,6 @@ pub struct NewJob {
     pub ttr: u32,
     /// The body with its CR LF.
     pub body: Slot,
-}
-
-/// Sixteen ids in a row share a cache line of the index; blocks of them are spread, so that no pattern
-/// of jobs that stay (every thousandth, say) makes long chains.
-fn hash(id: JobId) -> u64 {
-    mix(id.0 >> 4) << 4 | (id.0 & 15)
-}
-
-impl Chained for Job {
-    fn hash(&self) -> u64 {
-        hash(self.id)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
 }
 
 impl Linked for Job {

@@ -5,6 +5,7 @@ mod background;
 mod change;
 mod check;
 mod client;
+mod directory;
 mod engine;
 mod job;
 mod matching;

@@ -1,0 +1,197 @@
+//! Finding jobs by id.
+//!
+//! Ids are given in order, so sixteen in a row share a block. A block is found by hash and a job by its
+//! place in the block: most puts and deletes touch a block that the one before has touched, and of the
+//! hash table only every sixteenth job costs something. Five bytes a job where ids are dense, 84 where
+//! only one in sixteen is left.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use crate::ids::JobId;
+use crate::intrusive::{Chained, Index, NIL, Pages, mix};
+
+const BLOCK_IDS: usize = 16;
+
+/// Keys of jobs by id.
+pub(super) struct Directory {
+    blocks: Pages<Block>,
+    index: Index,
+    /// The block with the highest ids. It stays when it is empty, since the ids to come belong there.
+    latest: u32,
+    /// The block that was found last: often the next one asked for.
+    recent: Cell<u32>,
+}
+
+struct Block {
+    /// What its ids have in common: all but the last four bits.
+    number: u64,
+    /// [`NIL`] where there is no job.
+    jobs: [u32; BLOCK_IDS],
+    chain: u32,
+    is_latest: bool,
+}
+
+const _: () = assert!(size_of::<Option<Block>>() == 80);
+
+impl Directory {
+    /// An empty one; allocates nothing.
+    pub(super) const fn new() -> Self {
+        Self { blocks: Pages::new(), index: Index::new(), latest: NIL, recent: Cell::new(NIL) }
+    }
+
+    /// The key of the job with this id.
+    pub(super) fn find(&self, id: JobId) -> Option<u32> {
+        let block = self.find_block(number(id))?;
+        Some(self.blocks[block].jobs[place(id)]).filter(|&key| key != NIL)
+    }
+
+    /// Adds a job whose id is not there.
+    pub(super) fn insert(&mut self, id: JobId, key: u32) {
+        let block = match self.find_block(number(id)) {
+            Some(block) => block,
+            None => self.add_block(number(id)),
+        };
+        let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], key);
+        assert_eq!(before, NIL, "an id is given once");
+    }
+
+    /// Takes out a job that is there.
+    pub(super) fn remove(&mut self, id: JobId) {
+        let block = self.find_block(number(id)).expect("the job is there");
+        let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], NIL);
+        assert_ne!(before, NIL, "the job is there");
+        self.drop_if_useless(block);
+    }
+
+    /// Asserts that blocks can be found and are of use, and that there are `len` jobs.
+    pub(super) fn check(&self, len: usize) {
+        self.index.check(&self.blocks);
+        assert_eq!(self.index.len(), self.blocks.len(), "every block can be found");
+        let mut count = 0;
+        for (key, block) in self.blocks.iter() {
+            let used = block.jobs.iter().filter(|&&job| job != NIL).count();
+            assert!(used > 0 || block.is_latest, "a block has jobs or is the latest");
+            assert_eq!(block.is_latest, key == self.latest, "one block is the latest");
+            count += used;
+        }
+        assert_eq!(count, len, "every job can be found");
+    }
+
+    fn find_block(&self, number: u64) -> Option<u32> {
+        let recent = self.recent.get();
+        if self.blocks.get(recent).is_some_and(|block| block.number == number) {
+            return Some(recent);
+        }
+        let found = match number.cmp(&self.blocks.get(self.latest)?.number) {
+            Ordering::Less => self.index.find(&self.blocks, hash(number), |block| block.number == number)?,
+            Ordering::Equal => self.latest,
+            Ordering::Greater => return None,
+        };
+        self.recent.set(found);
+        Some(found)
+    }
+
+    fn add_block(&mut self, number: u64) -> u32 {
+        let latest = self.blocks.get(self.latest).map(|block| block.number);
+        let is_latest = latest.is_none_or(|latest| latest < number);
+        let block = Block { number, jobs: [NIL; BLOCK_IDS], chain: NIL, is_latest };
+        let key = self.blocks.insert(block);
+        self.index.insert(&mut self.blocks, key);
+        if is_latest {
+            let before = std::mem::replace(&mut self.latest, key);
+            if before != NIL {
+                self.blocks[before].is_latest = false;
+                self.drop_if_useless(before);
+            }
+        }
+        key
+    }
+
+    fn drop_if_useless(&mut self, key: u32) {
+        let block = &self.blocks[key];
+        if !block.is_latest && block.jobs.iter().all(|&job| job == NIL) {
+            self.index.remove(&mut self.blocks, key);
+            self.blocks.remove(key);
+        }
+    }
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Chained for Block {
+    fn hash(&self) -> u64 {
+        hash(self.number)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+/// Eight blocks in a row share a cache line of the hash table; groups of them are spread, so that no pattern
+/// of jobs that stay makes chains of more than eight times the usual length.
+fn hash(number: u64) -> u64 {
+    mix(number >> 3) << 3 | (number & 7)
+}
+
+const fn number(id: JobId) -> u64 {
+    id.0 / BLOCK_IDS as u64
+}
+
+const fn place(id: JobId) -> usize {
+    id.0 as usize % BLOCK_IDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_just_what_is_there_in_any_order_of_coming_and_going() {
+        const COUNT: u64 = 20_000;
+        let mut directory = Directory::new();
+        assert_eq!(directory.find(JobId(1)), None);
+        // The factor and the count have no divisor in common, so every id comes once.
+        for (coming, going) in [(1, 1), (1, 7919), (7919, 1)] {
+            let comes = |at: u64| JobId(at * coming % COUNT + 1);
+            let goes = |at: u64| JobId(at * going % COUNT + 1);
+            for at in 0..COUNT {
+                directory.insert(comes(at), at as u32);
+            }
+            directory.check(COUNT as usize);
+            assert_eq!(directory.find(JobId(COUNT + 1)), None);
+            for at in 0..COUNT {
+                assert_eq!(directory.find(comes(at)), Some(at as u32));
+            }
+            for at in 0..COUNT {
+                let id = goes(at);
+                directory.remove(id);
+                assert_eq!(directory.find(id), None);
+            }
+            directory.check(0);
+            assert_eq!(directory.blocks.len(), 1, "only the latest block stays");
+        }
+    }
+
+    #[test]
+    fn a_few_old_jobs_keep_only_their_own_blocks() {
+        let mut directory = Directory::new();
+        for id in 1..=100_000 {
+            directory.insert(JobId(id), id as u32);
+        }
+        for id in (1..=100_000).filter(|id| id % 1000 != 0) {
+            directory.remove(JobId(id));
+        }
+        directory.check(100);
+        assert_eq!(directory.blocks.len(), 100);
+    }
+}
