@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Parser};
 
+use crate::io::driver::Choice;
+
 /// The raw arguments.
 #[derive(Parser, Clone, Default, Debug)]
 #[command(
@@ -55,6 +57,17 @@ pub struct Arguments {
     #[arg(short = 'z', long, value_name = "BYTES", env = "BEANRING_MAX_JOB_SIZE", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
     pub max_job_size: Option<String>,
+
+    /// How to do I/O
+    #[arg(long, value_enum, value_name = "DRIVER", env = "BEANRING_IO", hide_env = true)]
+    #[arg(default_value_t)]
+    pub io: Choice,
+
+    /// With io_uring: memory of job bodies that may be registered with the kernel, for sends without a copy
+    /// to other machines; 0 for none [default: 67108864]
+    #[arg(long, value_name = "BYTES", env = "BEANRING_REGISTERED_MEMORY", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub registered_memory: Option<String>,
 
     /// Log connections; twice: commands too
     #[arg(short = 'V', long, action = ArgAction::Count, env = "BEANRING_VERBOSE", hide_env = true)]

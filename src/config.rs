@@ -5,8 +5,9 @@ use std::num::IntErrorKind;
 use std::path::PathBuf;
 
 use crate::cli::Arguments;
+use crate::io::driver::Choice;
 use crate::io::socket::Address;
-use crate::limits::{JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT};
+use crate::limits::{JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, REGISTERED_BYTES_DEFAULT};
 
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +16,10 @@ pub struct Config {
     pub listen: Option<Address>,
     /// Who to become, if that was said.
     pub user: Option<String>,
+    /// Which driver to use.
+    pub io: Choice,
+    /// Memory that may be registered with the kernel, in bytes.
+    pub registered_bytes: u64,
     /// The largest job body.
     pub job_bytes_max: u32,
     /// The size of a file of the log.
@@ -76,6 +81,10 @@ impl Config {
             }
         }
         let log_file_bytes = log_file_bytes(&arguments)?;
+        let registered_bytes = match arguments.registered_memory {
+            Some(given) => number("--registered-memory (BEANRING_REGISTERED_MEMORY)", given, u64::MAX)?,
+            None => REGISTERED_BYTES_DEFAULT,
+        };
         let job_bytes_max = match arguments.max_job_size {
             None => JOB_BYTES_DEFAULT,
             Some(given) => job_bytes(given, &mut warnings)?,
@@ -83,6 +92,8 @@ impl Config {
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
             user: arguments.user,
+            io: arguments.io,
+            registered_bytes,
             job_bytes_max,
             log_file_bytes,
             verbosity: match arguments.verbose {

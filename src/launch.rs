@@ -8,10 +8,11 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
+use crate::io::driver::Ready;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::user::User;
-use crate::io::{Sources, descriptors, epoll, host};
+use crate::io::{Sources, descriptors, host};
 use crate::server::{self, Server};
 
 /// Serves as `config` says, until told to stop.
@@ -30,13 +31,18 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     if let Some(user) = user {
         user.become_for_good()?;
     }
-    let mut server = Server::new(server::Config {
+    let driver = Ready::choose(config.io)?;
+    let host = host::facts(driver.name())?;
+    let counters = host.io.clone();
+    let server = Server::new(server::Config {
         max_job_bytes: config.job_bytes_max,
         log_file_bytes: config.log_file_bytes,
         seed: host::random_word()?,
-        host: host::facts(epoll::NAME)?,
+        host,
     });
-    epoll::run(&mut server, Sources { listeners, signals, clock: Clock::start() })?;
+    let registered_bytes_max = config.registered_bytes;
+    let clock = Clock::start();
+    driver.run(server, Sources { listeners, signals, clock, registered_bytes_max, counters })?;
     Ok(())
 }
 

@@ -4,6 +4,10 @@
 //! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/ARCHITECTURE.md` has the
 //! map.
 
+// The tests' own support names this crate from outside.
+#[cfg(test)]
+extern crate self as beanring;
+
 pub mod bodies;
 pub mod cli;
 pub mod config;

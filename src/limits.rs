@@ -69,6 +69,34 @@ pub const NARROW_WATCH_MAX: usize = 16;
 /// small commands, small enough to stay in the first-level caches and to leave the others their turn.
 pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
 
+/// Receive buffers that io_uring chooses from. It needs one for each receive that is done and not taken in
+/// yet, not one a connection; a receive that finds none is made again.
+pub const RECEIVE_BUFFERS: u16 = 64;
+
+/// Requests that io_uring is handed at once, and completions that it keeps ready: more are handed over in
+/// the next call, or wait in the kernel.
+pub const REQUESTS_QUEUED_MAX: u32 = 1024;
+#[allow(missing_docs)]
+pub const COMPLETIONS_QUEUED_MAX: u32 = 4096;
+
+/// Memory of job bodies that may be registered with the kernel, unless said otherwise. Registered memory is
+/// locked, and not given back.
+pub const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+
+/// Chunks of bodies that may be registered: of 2 MiB each, so at most 2 GiB.
+pub const REGISTERED_CHUNKS_MAX: u16 = 1024;
+
+/// A piece of output of at least this size is sent without a copy, if the network allows it. What that
+/// costs more than it saves below: waiting for the network to be done with it.
+pub const ZERO_COPY_BYTES_MIN: usize = 32 * 1024;
+
+/// How long a send rests that found no room on a connection whose peer has ended its side: io_uring cannot
+/// wait for room on such a socket.
+pub const SEND_REST: Span = Span::from_millis(20);
+
+/// Completions taken before the server has its own turn.
+pub const COMPLETIONS_MAX: usize = 1024;
+
 /// What one receive takes straight into a body's slot: some 30 us of copying in the kernel.
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
@@ -82,6 +110,9 @@ pub const EVENTS_MAX: usize = 1024;
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
 
+/// Pauses between attempts to listen at an address that is taken.
+pub const TAKEN_PAUSES: [Span; 3] = [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200)];
+
 /// How long accepting rests when the process or the system has no descriptor left. A connection that
 /// closes ends the rest at once; this is for descriptors that others give back.
 pub const ACCEPT_REST: Span = Span::from_millis(100);
@@ -91,6 +122,17 @@ pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
 
 /// Descriptors kept in reserve, so that a process full of connections can still open files.
 pub const DESCRIPTORS_RESERVED: usize = 8;
+
+/// The buffer that a connection on tokio-uring's ring holds while it is idle: a request or two of the usual
+/// size. One that fills it is given a larger one for its next receive.
+pub const RING_RECEIVE_BYTES: usize = 1024;
+
+/// Buffers that are registered with tokio-uring's ring.
+pub const FIXED_BUFFERS: usize = 48;
+
+/// One of them: a body of the usual largest size, and what follows it. All together are 3.8 MiB of the
+/// 8 MiB that a process without rights may lock.
+pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
 
 const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_RESUME < OUTPUT_BYTES_PAUSE);

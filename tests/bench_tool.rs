@@ -172,6 +172,26 @@ fn nobody_there() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_found_before_the_load() {
+    let begin = Instant::now();
+    for path in ["/nonexistent/report.json", "/"] {
+        let output = run(&fake(Manner::Right), &format!("put -t 60s --json {path}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stdout.is_empty() && stderr(&output).contains(path), "{output:?}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(30));
+
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept.json");
+    std::fs::write(&path, "earlier").unwrap();
+    let options = format!("put -n 10 --timeout 300ms --json {}", path.display());
+    assert_eq!(run(&fake(Manner::ClosesAfter(0)), &options).status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier");
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(run(&fake(Manner::ClosesAfter(0)), &options).status.code(), Some(1));
+    assert!(!path.exists(), "no run, no file");
+}
+
+#[test]
 fn bad_options_are_named() {
     for (options, says) in [("handover -b 8", "16 bytes"), ("put -n 5 -t 1s", "--duration"), ("fly", "fly")] {
         let output = run("127.0.0.1:1", options);
@@ -180,22 +200,65 @@ fn bad_options_are_named() {
     }
 }
 
-#[test]
-fn an_interrupt_shows_what_was_measured() {
-    let child = bench(&fake(Manner::Right), "put -c 2 -t 60s --warm-up 0 --json -")
+/// Sends the signal half a second after the start.
+fn interrupted(addr: &str, options: &str, signal: Signal) -> Output {
+    let child = bench(addr, &format!("{options} --json -"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(500));
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
+    output
+}
+
+#[test]
+fn an_interrupt_shows_what_was_measured() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let output = interrupted(&fake(Manner::Right), "put -c 2 -t 60s --warm-up 0", signal);
+        let report = json(&output);
+        assert_eq!(report["interrupted"], true);
+        assert!(report["rows"][0]["operations"].as_u64().unwrap() > 0);
+        assert!(report["rows"][0]["seconds"].as_f64().unwrap() < 30.0);
+        assert!(stderr(&output).contains("INTERRUPTED"));
+    }
+}
+
+#[test]
+fn a_schedule_beyond_the_server_ends() {
+    let begin = Instant::now();
+    let output = run(&fake(Manner::Right), "cycle -c 2 -t 500ms --warm-up 0 -r 3000000 --json -");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
     let report = json(&output);
-    assert_eq!(report["interrupted"], true);
-    assert!(report["rows"][0]["operations"].as_u64().unwrap() > 0);
-    assert!(report["rows"][0]["seconds"].as_f64().unwrap() < 30.0);
-    assert!(stderr(&output).contains("INTERRUPTED"));
+    let row = &report["rows"][0];
+    assert_eq!((&row["stopped_early"], &row["interrupted"]), (&true.into(), &false.into()));
+    assert!(row["operations"].as_u64().unwrap() < 1_500_000);
+    assert!(stderr(&output).contains("cannot keep up with --rate"));
+
+    fails(
+        &fake(Manner::Right),
+        "cycle -c 2 -t 100ms --warm-up 200ms -r 100000000",
+        "cannot keep up with --rate",
+    );
+}
+
+#[test]
+fn an_interrupt_drops_what_is_due_and_has_not_begun() {
+    let begin = Instant::now();
+    let options = "cycle -c 2 -t 60s --warm-up 0 -r 100000000";
+    let output = interrupted(&fake(Manner::Right), options, Signal::SIGINT);
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(json(&output)["rows"][0]["operations"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn an_interrupt_waits_for_a_silent_server_but_not_long() {
+    let options = "cycle -c 2 -n 1000 --timeout 60s --no-cleanup";
+    let output = interrupted(&fake(Manner::SilentAfter(20)), options, Signal::SIGINT);
+    assert_eq!(json(&output)["rows"][0]["operations"], 40);
 }
 
 /// Debian's beanstalkd on a port of its own.

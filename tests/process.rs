@@ -125,7 +125,9 @@ impl<S: Read + Write> Client<S> {
 fn beanring(arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_")) {
+    for (name, _) in
+        std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_") && name != "BEANRING_IO")
+    {
         command.env_remove(name);
     }
     command
@@ -208,6 +210,23 @@ fn what_cannot_be_used_is_told_in_one_line() {
     check(&["-l", "127.0.0.1", "-p", "0", "-u", "no such user"], "-u no such user: there is no such user");
     assert_eq!(fs::read(&file).unwrap(), b"precious");
     assert_eq!(output(&["-q"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_driver_that_there_is_not_is_an_error() {
+    let nonsense = output(&["--io", "nonsense"]);
+    assert_eq!(nonsense.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nonsense.stderr).contains("nonsense"));
+
+    if cfg!(not(feature = "tokio-uring")) {
+        let not_built = output(&["-l", "127.0.0.1", "-p", "0", "--io", "tokio-uring"]);
+        assert_eq!(not_built.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&not_built.stderr),
+            "beanring: --io tokio-uring: this program was built without it (the feature \"tokio-uring\" of its \
+             build)\n"
+        );
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -18,19 +19,20 @@ use tracing::debug;
 use super::clock::Clock;
 use super::descriptors::{Admission, Reserve};
 use super::signal::{Signal, Signals};
+use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
 use super::table::Table;
 use super::{DriverError, Sources};
 use crate::ids::ConnId;
 use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
-use crate::server::{Effect, Event, Server};
+use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::Time;
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "epoll";
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(server: &mut Server, sources: Sources) -> Result<(), DriverError> {
+pub fn run<S: Service>(server: S, sources: Sources) -> Result<(), DriverError> {
     let mut driver = Driver::new(server, sources).map_err(DriverError::Setup)?;
     let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
     let mut timeout = EpollTimeout::ZERO;
@@ -41,10 +43,11 @@ pub fn run(server: &mut Server, sources: Sources) -> Result<(), DriverError> {
     Ok(())
 }
 
-struct Driver<'s> {
-    server: &'s mut Server,
+struct Driver<S> {
+    server: S,
     epoll: Epoll,
     clock: Clock,
+    counters: Rc<IoCounters>,
     /// Read once a turn.
     now: Time,
     listeners: Vec<Listener>,
@@ -61,13 +64,14 @@ struct Driver<'s> {
     _reserve: Reserve,
 }
 
-impl<'s> Driver<'s> {
-    fn new(server: &'s mut Server, sources: Sources) -> nix::Result<Self> {
-        let Sources { listeners, signals, clock } = sources;
+impl<S: Service> Driver<S> {
+    fn new(server: S, sources: Sources) -> nix::Result<Self> {
+        let Sources { listeners, signals, clock, counters, .. } = sources;
         let driver = Self {
             server,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             clock,
+            counters,
             now: clock.now(),
             listeners,
             admission: Admission::default(),
@@ -85,6 +89,7 @@ impl<'s> Driver<'s> {
     }
 
     fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
+        self.counters.enters.update(|count| count + 1);
         match self.epoll.wait(events, timeout) {
             // No handler is installed, but a debugger or a SIGSTOP interrupts too.
             Err(Errno::EINTR) => Ok(0),
@@ -487,13 +492,6 @@ impl Token {
     }
 }
 
-/// Empties the vector and frees it from the lifetime of what it held. It keeps its allocation: the
-/// standard library collects in place where the layouts agree.
-fn recycle<'a>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
-    slices.clear();
-    slices.into_iter().map(|_| unreachable!("it is empty")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -510,15 +508,5 @@ mod tests {
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }
-    }
-
-    #[test]
-    fn a_recycled_vector_keeps_its_allocation() {
-        let text = String::from("text");
-        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
-        slices.push(IoSlice::new(text.as_bytes()));
-        let allocation = slices.as_ptr().addr();
-        let recycled: Vec<IoSlice<'static>> = recycle(slices);
-        assert_eq!((recycled.as_ptr().addr(), recycled.capacity()), (allocation, 64));
     }
 }

@@ -1,5 +1,7 @@
 //! The machine and the process: what `stats` tells about them, and what is set once at start.
 
+use std::rc::Rc;
+
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
@@ -17,6 +19,7 @@ pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
         os: names.version().to_string_lossy().into_owned(),
         platform: names.machine().to_string_lossy().into_owned(),
         driver,
+        io: Rc::default(),
         cpu_usage,
     })
 }

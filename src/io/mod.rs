@@ -1,26 +1,35 @@
 //! Drivers and all else that talks to the kernel. Nothing outside this directory opens a descriptor or
 //! reads a clock.
 //!
-//! A driver is one file with a `NAME` for `stats` and a `run(&mut Server, Sources)` that returns when
-//! the process was told to stop. It feeds events to the server and carries out the effects; sockets,
-//! signals and descriptors are shared by all drivers and stand in files of their own.
+//! A driver is one file with a `NAME` for `stats` and a `run(server, Sources)` that returns when the
+//! process was told to stop; [`driver`] knows them all. It feeds events to the server and carries out the
+//! effects; sockets, signals and descriptors are shared by all drivers and stand in files of their own.
 
 pub mod clock;
 pub mod descriptors;
+pub mod driver;
 pub mod epoll;
 pub mod host;
 pub mod signal;
+pub mod slices;
 pub mod socket;
 pub mod table;
+#[cfg(feature = "tokio-uring")]
+pub mod tokio_uring;
+#[cfg(feature = "uring")]
+pub mod uring;
 pub mod user;
 
 use std::fmt;
+use std::rc::Rc;
 
 use nix::errno::Errno;
 
 use clock::Clock;
 use signal::Signals;
 use socket::Listener;
+
+use crate::server::IoCounters;
 
 /// What a driver watches besides its connections.
 #[derive(Debug)]
@@ -31,6 +40,10 @@ pub struct Sources {
     pub signals: Signals,
     /// The time.
     pub clock: Clock,
+    /// How much memory of job bodies may be registered with the kernel, in bytes.
+    pub registered_bytes_max: u64,
+    /// Where to count what `stats` tells.
+    pub counters: Rc<IoCounters>,
 }
 
 /// Why a driver could not start or go on. Nothing that a peer does can cause one.
@@ -38,6 +51,8 @@ pub struct Sources {
 pub enum DriverError {
     /// The kernel refused what the driver needs at start.
     Setup(Errno),
+    /// The kernel refused an io_uring.
+    Ring(Errno),
     /// Waiting for events failed.
     Wait(Errno),
     /// A listening socket broke.
@@ -50,6 +65,14 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, errno) = match self {
             Self::Setup(errno) => ("cannot set up the event loop", errno),
+            Self::Ring(errno) => {
+                return write!(
+                    f,
+                    "the kernel refuses io_uring ({}): a seccomp filter, as containers have, or the sysctl \
+                     kernel.io_uring_disabled may forbid it; --io epoll works without",
+                    errno.desc()
+                );
+            }
             Self::Wait(errno) => ("cannot wait for events", errno),
             Self::Accept(errno) => ("cannot accept connections", errno),
             Self::Signals(errno) => ("cannot read signals", errno),

@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -14,6 +16,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, UnixAddr, accept4, bind, connect,
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
+
+use crate::limits::TAKEN_PAUSES;
 
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
@@ -86,8 +90,19 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at `address`.
+    /// Listens at `address`. One that is taken is tried again for a moment: what a server that has just
+    /// been killed left to an io_uring, the kernel lets go only after the process is gone.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        for pause in TAKEN_PAUSES {
+            match Self::bind_now(address) {
+                Err(error) if error.is_taken() => thread::sleep(Duration::from_nanos(pause.as_nanos())),
+                result => return result,
+            }
+        }
+        Self::bind_now(address)
+    }
+
+    fn bind_now(address: &Address) -> Result<Self, ListenError> {
         match address {
             Address::Tcp { host, port } => bind_host(address, host, *port),
             Address::Unix(path) => bind_path(address, path),
@@ -110,10 +125,13 @@ impl Listener {
     /// The next connection that waits: nonblocking, closed on exec, and with the options of the
     /// listener, which Linux passes on.
     pub fn accept(&self) -> Result<OwnedFd, AcceptError> {
-        let fd = accept4(self.fd.as_raw_fd(), FLAGS).map_err(AcceptError::from)?;
-        // SAFETY: accept4 has just made this descriptor, and nothing else knows it.
-        #[allow(unsafe_code)]
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        self.accept_with(FLAGS)
+    }
+
+    /// The same, but what is done with the connection waits: for a driver whose requests the kernel
+    /// completes when they can be.
+    pub fn accept_blocking(&self) -> Result<OwnedFd, AcceptError> {
+        self.accept_with(SockFlag::SOCK_CLOEXEC)
     }
 
     /// Whether connections come over a UNIX socket.
@@ -124,6 +142,13 @@ impl Listener {
     /// The address it listens at, for people.
     pub fn local_name(&self) -> String {
         name(getsockname(self.fd.as_raw_fd()))
+    }
+
+    fn accept_with(&self, flags: SockFlag) -> Result<OwnedFd, AcceptError> {
+        let fd = accept4(self.fd.as_raw_fd(), flags).map_err(AcceptError::from)?;
+        // SAFETY: accept4 has just made this descriptor, and nothing else knows it.
+        #[allow(unsafe_code)]
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     fn new(fd: OwnedFd, file: Option<SocketFile>) -> nix::Result<Self> {
@@ -238,7 +263,8 @@ fn is_answered(address: &UnixAddr) -> nix::Result<bool> {
     }
 }
 
-fn to_errno(error: &io::Error) -> Errno {
+/// The number in an error of the standard library.
+pub fn to_errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
@@ -283,6 +309,13 @@ impl From<Errno> for AcceptError {
             // accept(2): Linux passes on the errors of the new connection's network, and a firewall's EPERM.
             _ => Self::Peer,
         }
+    }
+}
+
+impl ListenError {
+    /// Whether somebody else has the address.
+    const fn is_taken(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::System { errno: Errno::EADDRINUSE, .. })
     }
 }
 

@@ -31,6 +31,12 @@ impl<T> Table<T> {
         assert!(before.is_none(), "{conn:?} was given a slot in use");
     }
 
+    /// The connection in a slot.
+    pub fn at_slot(&mut self, slot: u32) -> Option<(ConnId, &mut T)> {
+        let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
+        Some((ConnId { slot, generation: entry.generation }, &mut entry.value))
+    }
+
     /// Forgets `conn`, which must be there.
     pub fn remove(&mut self, conn: ConnId) -> T {
         let entry = self.slots[conn.slot as usize].take().expect("a connection is closed once");

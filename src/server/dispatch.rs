@@ -3,17 +3,23 @@
 use super::Core;
 use super::report;
 use super::session::{Incoming, Input, Phase, Talk};
+use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey};
-use crate::protocol::command::{Command, PutArgs};
+use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
 
 impl Core {
-    /// Serves one line of input. What follows it may be a body; see [`Talk::input`].
-    pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], now: Time) {
+    /// Serves one line of input, with the body that `rest` begins with if it is all there; what is not is
+    /// left to [`Talk::input`].
+    pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], rest: &mut &[u8], now: Time) {
         match parse(line) {
+            Ok(Command::Put(args)) => {
+                self.commands[CommandKind::Put as usize] += 1;
+                self.announce(talk, args, rest, now);
+            }
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;
                 self.command(talk, command, now);
@@ -26,7 +32,7 @@ impl Core {
         let client = talk.client;
         let engine = &mut self.engine;
         let reply = match command {
-            Command::Put(args) => return self.announce(talk, args),
+            Command::Put(_) => unreachable!("it is served with what follows it"),
             Command::Reserve => return self.reserve(talk, None, now),
             Command::ReserveWithTimeout { seconds } => {
                 return self.reserve(talk, Some(Span::from_secs(seconds)), now);
@@ -104,7 +110,7 @@ impl Core {
     }
 
     /// A body follows, or is skipped. The checks come in the reference's order.
-    fn announce(&mut self, talk: &mut Talk, args: PutArgs) {
+    fn announce(&mut self, talk: &mut Talk, args: PutArgs, rest: &mut &[u8], now: Time) {
         let bytes = u64::from(args.bytes) + 2;
         if args.bytes > self.config.max_job_bytes {
             talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
@@ -113,16 +119,23 @@ impl Core {
         } else {
             self.engine.mark_producer(talk.client);
             let id = self.engine.next_id();
-            talk.input = match self.engine.bodies_mut().allocate(args.bytes + 2) {
-                Ok(slot) => Input::Body(Incoming { id, args, slot, filled: 0 }),
-                Err(_) => Input::Skip { left: bytes, answer: Reply::OutOfMemory },
-            };
+            let bodies = self.engine.bodies_mut();
+            match bodies.allocate(args.bytes + 2) {
+                Ok(mut slot) => match rest.split_at_checked(slot.len()) {
+                    Some((body, following)) => {
+                        *rest = following;
+                        bodies.bytes_mut(&mut slot).copy_from_slice(body);
+                        self.put(talk, id, args, slot, now);
+                    }
+                    None => talk.input = Input::Body(Incoming { id, args, slot, filled: 0 }),
+                },
+                Err(_) => talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory },
+            }
         }
     }
 
     /// The body of a job has come in whole.
-    pub(super) fn put(&mut self, talk: &mut Talk, incoming: Incoming, now: Time) {
-        let Incoming { id, args, slot, .. } = incoming;
+    pub(super) fn put(&mut self, talk: &mut Talk, id: JobId, args: PutArgs, slot: Slot, now: Time) {
         let bodies = self.engine.bodies_mut();
         let reply = if !bodies.bytes(&slot).ends_with(b"\r\n") {
             bodies.free(slot);

@@ -4,18 +4,23 @@ mod dispatch;
 mod event;
 mod output;
 mod report;
+mod service;
 mod session;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
 use slab::Slab;
 
 pub use event::{Effect, Event};
+pub use service::Service;
 
 use self::output::Buffers;
 use self::session::{Incoming, Input, Phase, Session, Talk};
+use crate::bodies::Bodies;
 use crate::ids::ConnId;
 use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
@@ -27,12 +32,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::{Engine, Notice};
 use crate::time::Time;
 
-/// The server.
-///
-/// Inputs: [`connect`](Self::connect), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
-/// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
-/// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send. It calls
-/// `turn` once for every batch of events and no later than [`next_deadline`](Self::next_deadline).
+/// The server. A driver feeds it and carries out its effects: see [`Service`].
 pub struct Server {
     core: Core,
     sessions: Slab<Box<Session>>,
@@ -86,8 +86,21 @@ pub struct HostFacts {
     pub platform: String,
     /// The name of the driver.
     pub driver: &'static str,
+    /// What the driver counts.
+    pub io: Rc<IoCounters>,
     /// Reads the processor time that the process has used.
     pub cpu_usage: fn() -> CpuUsage,
+}
+
+/// What a driver counts for `stats`.
+#[derive(Default, Debug)]
+pub struct IoCounters {
+    /// How often it has waited for events.
+    pub enters: Cell<u64>,
+    /// Memory that is registered with the kernel, in bytes.
+    pub registered_bytes: Cell<u64>,
+    /// Bodies that were sent, or parts of them, without a copy.
+    pub zero_copy_sends: Cell<u64>,
 }
 
 /// Processor time in microseconds.
@@ -122,8 +135,14 @@ impl Server {
         }
     }
 
-    /// A connection was accepted.
-    pub fn connect(&mut self) -> ConnId {
+    /// The queue, to be looked at.
+    pub fn engine(&self) -> &Engine {
+        &self.core.engine
+    }
+}
+
+impl Service for Server {
+    fn connect(&mut self) -> ConnId {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.sessions.vacant_entry();
         let conn = ConnId { slot: entry.key() as u32, generation: self.generation };
@@ -133,11 +152,7 @@ impl Server {
         conn
     }
 
-    /// Something happened.
-    ///
-    /// # Panics
-    /// If the event names a connection that is closed: a defect of the driver.
-    pub fn handle(&mut self, now: Time, event: Event<'_>) {
+    fn handle(&mut self, now: Time, event: Event<'_>) {
         match event {
             Event::Received { conn, bytes } if self.is_open(conn) => self.received(conn, bytes, now),
             Event::ReceivedDirect { conn, bytes } if self.is_open(conn) => {
@@ -165,8 +180,7 @@ impl Server {
         self.tell_notices();
     }
 
-    /// Does a bounded piece of what is due or was left over.
-    pub fn turn(&mut self, now: Time) {
+    fn turn(&mut self, now: Time) {
         self.core.engine.step(now);
         self.tell_notices();
         let mut steps = RUN_STEPS;
@@ -178,22 +192,16 @@ impl Server {
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
     }
 
-    /// What a driver must do now.
-    pub fn next_effect(&mut self) -> Option<Effect> {
+    fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`turn`](Self::turn) must be called next, if nothing else happens: at once while something is
-    /// left to do. To be asked after the effects are carried out, since a send may free a connection
-    /// for its next turn.
-    pub fn next_deadline(&self) -> Option<Time> {
+    fn next_deadline(&self) -> Option<Time> {
         let has_work = !self.queue.is_empty() || self.is_reclaiming;
         if has_work { Some(Time::ZERO) } else { self.core.engine.next_deadline() }
     }
 
-    /// Where the next bytes of this connection belong, if they are part of a large body: a driver may
-    /// receive them there. It has to end where this ends; what follows is ordinary input.
-    pub fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
+    fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
         let session = &mut self.sessions[conn.slot as usize];
         let is_next = session.talk.is_served() && session.inbox.is_empty();
         match &mut session.talk.input {
@@ -207,18 +215,17 @@ impl Server {
         }
     }
 
-    /// Appends what to send to this connection next. It stays where it is until [`Event::Sent`] or
-    /// [`Event::Closed`].
-    pub fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
+    fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
         let session = &mut self.sessions[conn.slot as usize];
         session.talk.output.slices(self.core.engine.bodies(), slices);
     }
 
-    /// The queue, to be looked at.
-    pub fn engine(&self) -> &Engine {
-        &self.core.engine
+    fn bodies(&mut self) -> Option<&mut Bodies> {
+        Some(self.core.engine.bodies_mut())
     }
+}
 
+impl Server {
     fn session(&mut self, conn: ConnId) -> &mut Session {
         let session = &mut self.sessions[conn.slot as usize];
         assert_eq!(session.conn, conn, "an event names a connection that is open");
@@ -310,7 +317,7 @@ impl Server {
                 match reader.next(&mut rest) {
                     Some(Line::Command(line)) => {
                         tracing::trace!(conn = conn.slot, "{}", line.escape_ascii());
-                        core.line(talk, line, now);
+                        core.line(talk, line, &mut rest, now);
                     }
                     Some(Line::TooLong) => core.reply(talk, Reply::BadFormat),
                     None => break,
@@ -456,7 +463,8 @@ impl Core {
                     return false;
                 }
                 if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {
-                    self.put(talk, incoming, now);
+                    let Incoming { id, args, slot, .. } = incoming;
+                    self.put(talk, id, args, slot, now);
                 }
             }
         }

@@ -72,6 +72,9 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     yaml.quoted("os", &host.os);
     yaml.quoted("platform", &host.platform);
     yaml.plain("io-driver", host.driver);
+    yaml.number("io-registered-bytes", host.io.registered_bytes.get());
+    yaml.number("io-zero-copy-sends", host.io.zero_copy_sends.get());
+    yaml.number("io-enters", host.io.enters.get());
 }
 
 pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {

@@ -1,11 +1,12 @@
 //! The bare core as a [`Peer`]: no network, no clock, and every way for input and output to be cut.
 
 use std::io::IoSlice;
+use std::rc::Rc;
 use std::time::Duration;
 
 use beanring::ids::ConnId;
 use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT};
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server};
+use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::peer::{Patience, Peer, Received};
@@ -239,7 +240,8 @@ impl Peer for Core {
     }
 }
 
-fn config(max_job_bytes: u32) -> Config {
+/// The configuration of a server under test.
+pub fn config(max_job_bytes: u32) -> Config {
     Config {
         max_job_bytes,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
@@ -252,6 +254,7 @@ fn config(max_job_bytes: u32) -> Config {
             os: "#1".to_owned(),
             platform: "x86_64".to_owned(),
             driver: "test",
+            io: Rc::default(),
             cpu_usage: CpuUsage::default,
         },
     }

@@ -105,6 +105,11 @@ impl ServerProcess {
         pages * 4096
     }
 
+    /// How many descriptors the process has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
+    }
+
     fn try_connect(&self) -> io::Result<Stream> {
         match &self.address {
             Address::Tcp(address) => {
@@ -242,10 +247,8 @@ pub struct Live {
 
 impl Live {
     /// Starts a server.
-    pub fn start(program: &Path, transport: Transport, max_job_size: Option<u32>) -> Self {
-        let flags: Vec<String> =
-            max_job_size.iter().flat_map(|size| ["-z".to_owned(), size.to_string()]).collect();
-        let (server, first) = ServerProcess::start(program, transport, &flags);
+    pub fn start(program: &Path, transport: Transport, flags: &[String]) -> Self {
+        let (server, first) = ServerProcess::start(program, transport, flags);
         Self { server, first: Some(first), streams: Vec::new(), unanswered: None }
     }
 

@@ -2,6 +2,8 @@
 
 pub mod conversation;
 pub mod core;
+pub mod driver;
+pub mod hold;
 pub mod live;
 pub mod pattern;
 pub mod peer;

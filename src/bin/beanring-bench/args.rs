@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use beanring::io::driver::Choice;
 use clap::{Parser, ValueEnum};
 
 use crate::body::STAMP_BYTES;
@@ -30,9 +31,9 @@ Commands are counted apart: a cycle is 3, a handover 3, a drain 2, a put 1, and 
 --tube-by is job.";
 
 const NOTES: &str = "Latency in an open loop (--rate) counts from the time an operation was due, so it includes
-the wait for a slow server. Percentiles are within 0.1 %. CPU times are user and system time of the server
-(/proc/PID/stat) and of the generator over the operations measured; the server's comes in ticks of 10 ms: give it
-seconds.
+the wait for a slow server. Percentiles are within 0.1 %. CPU times are those of the server and of the generator
+over the operations measured. The server's total is exact to a tick of the scheduler; its parts in user mode and in
+the kernel, in the JSON only (/proc/PID/stat), come in ticks of 10 ms: give them seconds.
 
 Every answer is checked, bodies by length and content. Answers that are wrong are counted as errors and shown once.
 A server that is not there, closes or answers nonsense ends the run with one line and no figures.
@@ -40,7 +41,8 @@ A server that is not there, closes or answers nonsense ends the run with one lin
 The generator uses tubes of its own (beanring-bench.*), and reserves and deletes what is left in them at the end.
 After a failure, or with --no-cleanup, they stay. redis lists are unlinked likewise.
 
-Exit code: 0 all well, 1 errors or failure, 2 bad options, 130 interrupted (what was measured is shown).";
+Exit code: 0 all well, 1 errors or failure, 2 bad options, 130 interrupted by Ctrl-C or SIGTERM (what was
+measured is shown; a second one ends at once).";
 
 /// The options as typed.
 #[derive(Parser, Clone, Debug)]
@@ -118,6 +120,9 @@ pub struct Args {
     /// Leaves the jobs and tubes where they are
     #[arg(long)]
     pub no_cleanup: bool,
+    /// Loads nothing, but serves at --addr as a stand-in that queues nothing, on this driver of the server
+    #[arg(long, value_enum, value_name = "DRIVER", hide = true, requires = "addr")]
+    pub bare_loop: Option<Choice>,
 }
 
 /// What is done.

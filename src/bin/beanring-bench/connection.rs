@@ -105,7 +105,10 @@ impl<S: Stream, P: Script> Line<S, P> {
             self.begin(&mut state);
             if !state.out.is_empty() {
                 let (result, out) = stream.write_all(mem::take(&mut state.out)).await;
-                result.map_err(Failure::Broken)?;
+                match result {
+                    Err(_) if self.closing.get() => return Ok(()),
+                    result => result.map_err(Failure::Broken)?,
+                }
                 state.out = out;
                 state.out.clear();
             }
@@ -155,7 +158,10 @@ impl<S: Stream, P: Script> Line<S, P> {
                 Pace::Closed(supply) if supply.take() => now_ns,
                 Pace::Closed(_) => break,
                 Pace::Open(schedule) => match schedule.released_start(self.index, state.begun) {
-                    Some(start_ns) => start_ns,
+                    Some(start_ns) => {
+                        schedule.begun();
+                        start_ns
+                    }
                     None => break,
                 },
             };

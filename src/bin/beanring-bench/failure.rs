@@ -53,10 +53,14 @@ pub enum Failure {
     },
     /// All answers were errors, the first of them this.
     NothingDone(Option<Complaint>),
+    /// The schedule is so far beyond the server that nothing of the window could begin.
+    Overloaded,
     /// The clock that paces the open loop.
     Timer(io::Error),
     /// `--io tokio-uring` and a kernel that refuses it.
     Uring(io::Error),
+    /// `--bare-loop` could not serve.
+    BareLoop(String),
     /// No runtime at all.
     Runtime(io::Error),
     /// `--json` cannot be written.
@@ -92,12 +96,16 @@ impl fmt::Display for Failure {
             }
             Failure::NothingDone(Some(complaint)) => write!(f, "no operation succeeded: {complaint}"),
             Failure::NothingDone(None) => f.write_str("no operation was completed in the measured time"),
+            Failure::Overloaded => f.write_str(
+                "no operation of the measured time was completed: the server, or this load, cannot keep up with --rate",
+            ),
             Failure::Timer(error) => write!(f, "timerfd: {error}"),
             Failure::Uring(error) => write!(
                 f,
                 "io_uring is refused: {error} (a seccomp filter, as of containers, or kernel.io_uring_disabled; \
                 --io epoll does without)"
             ),
+            Failure::BareLoop(what) => write!(f, "--bare-loop: {what}"),
             Failure::Runtime(error) => write!(f, "no runtime: {error}"),
             Failure::Output(path, error) => write!(f, "{}: {error}", path.display()),
         }

@@ -1,14 +1,15 @@
-//! Ctrl-C: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends at once.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// The exit code of a process that Ctrl-C ended.
+/// The exit code of a process that one of them ended.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// Whether Ctrl-C came.
+/// Whether one came.
 #[derive(Default)]
 pub struct Interrupt {
     came: Cell<bool>,
@@ -20,9 +21,14 @@ impl Interrupt {
     pub fn listen() -> Rc<Interrupt> {
         let interrupt = Rc::new(Interrupt::default());
         let listener = interrupt.clone();
+        // Without handlers they end the process as ever.
+        let (Ok(mut ctrl_c), Ok(mut term)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return interrupt;
+        };
         tokio::task::spawn_local(async move {
-            // Without a handler Ctrl-C ends the process as ever.
-            while tokio::signal::ctrl_c().await.is_ok() {
+            while tokio::select! { came = ctrl_c.recv() => came, came = term.recv() => came }.is_some() {
                 if listener.came.replace(true) {
                     std::process::exit(i32::from(EXIT_INTERRUPTED));
                 }

@@ -17,6 +17,7 @@ use net::epoll::Epoll;
 use report::Report;
 
 mod args;
+mod bare;
 mod body;
 mod connection;
 mod failure;
@@ -41,17 +42,28 @@ fn main() -> ExitCode {
     if let Err(failure) = args.check() {
         Args::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
     }
+    if let (Some(driver), Some(addr)) = (args.bare_loop, &args.addr) {
+        return match bare::serve(driver, addr) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => fail(&failure),
+        };
+    }
     let json = args.json.clone();
-    let done = start(args).and_then(|report| report.publish(json.as_deref()).map(|()| report));
+    let writable = json.as_deref().map_or(Ok(()), report::check_file);
+    let done = writable
+        .and_then(|()| start(args))
+        .and_then(|report| report.publish(json.as_deref()).map(|()| report));
     match done {
         Ok(report) if report.is_interrupted() => ExitCode::from(EXIT_INTERRUPTED),
         Ok(report) if report.has_errors() => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("beanring-bench: {failure}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    eprintln!("beanring-bench: {failure}");
+    ExitCode::FAILURE
 }
 
 /// Runs on the runtime that was asked for and can be had.

@@ -79,6 +79,7 @@ pub struct Schedule {
     /// How many will ever be released.
     total: Cell<u64>,
     released: Cell<u64>,
+    begun: Cell<u64>,
 }
 
 impl Schedule {
@@ -86,12 +87,25 @@ impl Schedule {
     pub fn new(start_ns: u64, rate_per_s: u64, connections: usize, total: u64) -> Schedule {
         assert!(rate_per_s > 0 && connections > 0);
         let connections = connections as u64;
-        Schedule { start_ns, rate_per_s, connections, total: Cell::new(total), released: Cell::new(0) }
+        Schedule {
+            start_ns,
+            rate_per_s,
+            connections,
+            total: Cell::new(total),
+            released: Cell::new(0),
+            begun: Cell::new(0),
+        }
     }
 
     /// When operation `k` is due.
     pub fn due_ns(&self, k: u64) -> u64 {
-        self.start_ns + (u128::from(k) * NS_PER_S / u128::from(self.rate_per_s)) as u64
+        let after_ns = u128::from(k) * NS_PER_S / u128::from(self.rate_per_s);
+        self.start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX))
+    }
+
+    /// When the last of them has been released.
+    pub fn end_ns(&self) -> u64 {
+        self.due_ns(self.total.get())
     }
 
     /// How many operations are due by `now_ns`.
@@ -108,14 +122,26 @@ impl Schedule {
         (k < self.released.get()).then(|| self.due_ns(k))
     }
 
+    /// A released operation has begun.
+    pub fn begun(&self) {
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    /// Some have yet to begin.
+    pub fn is_owing(&self) -> bool {
+        self.begun.get() < self.total.get()
+    }
+
     /// Nothing more will be released.
     pub fn is_over(&self) -> bool {
         self.released.get() >= self.total.get()
     }
 
-    /// Releases nothing more.
+    /// Lets nothing more begin. What is released goes too: where the rate is beyond the server, working that
+    /// off would take longer than the run did.
     pub fn stop(&self) {
-        self.total.set(self.released.get());
+        self.total.set(0);
+        self.released.set(0);
     }
 }
 
@@ -196,9 +222,12 @@ mod tests {
     fn a_stopped_schedule_is_over() {
         let schedule = Schedule::new(0, 10, 1, 100);
         schedule.released.set(3);
+        schedule.begun();
+        assert!(schedule.is_owing());
         schedule.stop();
-        assert!(schedule.is_over());
-        assert_eq!(schedule.due_by(u64::MAX / 2), 3);
+        assert!(schedule.is_over() && !schedule.is_owing());
+        assert_eq!(schedule.released_start(0, 1), None, "what is released is not owed");
+        assert_eq!(schedule.due_by(u64::MAX / 2), 0);
     }
 
     #[test]

@@ -18,6 +18,12 @@ use crate::progress::Progress;
 /// How often silence is looked for and progress is shown.
 const TICK: Duration = Duration::from_millis(50);
 
+/// An open loop may work on what is due for as long as its window again, but not less than this.
+const OVERRUN_MIN: Duration = Duration::from_secs(1);
+
+/// After an interrupt, what is in flight is waited for no longer than this.
+const INTERRUPTED_TAIL_MAX: Duration = Duration::from_secs(2);
+
 /// Tasks that end well or with the run's failure.
 pub type Tasks = JoinSet<Result<(), Failure>>;
 
@@ -70,10 +76,12 @@ pub struct Measured {
     pub server_memory: Option<(Memory, Memory)>,
     /// The generator's CPU time in it.
     pub own_cpu: Cpu,
-    /// Ctrl-C ended it.
+    /// Ctrl-C or SIGTERM ended it.
     pub interrupted: bool,
     /// The limit of operations ended it.
     pub limited: bool,
+    /// Operations that were due were dropped: the schedule was beyond the server or the generator.
+    pub overloaded: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,7 +125,7 @@ impl Phase {
         }
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !tasks.is_empty() || self.meter.unsettled() > 0 {
+        while !course.abandoned && (!tasks.is_empty() || self.meter.unsettled() > 0) {
             let milestone = course.milestone;
             tokio::select! {
                 Some(ended) = tasks.join_next() => ended.expect("connections do not panic")?,
@@ -128,7 +136,7 @@ impl Phase {
                 () = sleep_until(milestone.unwrap_or_else(Instant::now)), if milestone.is_some() => {
                     course.advance()?;
                 }
-                () = interrupt.wait(), if !course.interrupted => course.interrupt(),
+                () = interrupt.wait(), if !course.interrupted => course.interrupt()?,
                 _ = tick.tick() => {
                     course.watch_silence()?;
                     progress.show(&self.meter, self.clock.now_ns());
@@ -167,6 +175,9 @@ struct Course<'a> {
     opened: Option<Sample>,
     closed: Option<Sample>,
     interrupted: bool,
+    overloaded: bool,
+    /// What is in flight is waited for no longer.
+    abandoned: bool,
     replies_seen: u64,
     replies_at: Instant,
 }
@@ -182,6 +193,8 @@ impl<'a> Course<'a> {
             opened: None,
             closed: None,
             interrupted: false,
+            overloaded: false,
+            abandoned: false,
             replies_seen: 0,
             replies_at: now,
         };
@@ -198,13 +211,36 @@ impl<'a> Course<'a> {
     fn advance(&mut self) -> Result<(), Failure> {
         match self.stage {
             Stage::WarmUp => self.open(),
-            Stage::Window => {
-                self.close()?;
-                self.phase.stop();
+            Stage::Window => match &self.phase.pace {
+                Pace::Open(schedule) => {
+                    self.overrun(schedule);
+                    Ok(())
+                }
+                Pace::Closed(_) => {
+                    self.close()?;
+                    self.phase.stop();
+                    Ok(())
+                }
+            },
+            Stage::Tail => {
+                self.abandoned = true;
+                self.overloaded = !self.interrupted;
+                self.milestone = None;
                 Ok(())
             }
-            Stage::Tail => unreachable!("the tail has no milestone"),
         }
+    }
+
+    /// The time to work on what was due is over.
+    fn overrun(&mut self, schedule: &Schedule) {
+        if schedule.is_owing() {
+            self.overloaded = true;
+            self.phase.stop();
+        }
+        self.stage = Stage::Tail;
+        // Jobs may lie in the server's queue by the million. Longer than the patience with a silent server,
+        // which is a failure.
+        self.milestone = Some(Instant::now() + self.phase.task.patience + OVERRUN_MIN);
     }
 
     fn open(&mut self) -> Result<(), Failure> {
@@ -213,7 +249,12 @@ impl<'a> Course<'a> {
         self.opened = Some(sample);
         self.milestone = None;
         match (&self.phase.pace, self.phase.task.amount) {
-            (Pace::Open(_), _) => {}
+            (Pace::Open(schedule), _) => {
+                let end_ns = schedule.end_ns();
+                let window = Duration::from_nanos(end_ns.saturating_sub(self.phase.meter.opened_ns()));
+                let left = Duration::from_nanos(end_ns.saturating_sub(sample.at_ns));
+                self.milestone = Instant::now().checked_add(left + window.max(OVERRUN_MIN));
+            }
             (Pace::Closed(supply), Amount::Count(count)) => {
                 self.phase.meter.open(sample.at_ns);
                 supply.set(count);
@@ -235,15 +276,17 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn interrupt(&mut self) {
+    fn interrupt(&mut self) -> Result<(), Failure> {
         self.interrupted = true;
         self.phase.stop();
         // What is under way still counts where an operation belongs by its start.
-        if self.stage == Stage::Window && self.milestone.is_some() {
-            self.milestone = Some(Instant::now());
-        } else if self.stage == Stage::WarmUp {
-            self.milestone = None;
+        let by_end = matches!((&self.phase.pace, self.phase.task.amount), (Pace::Closed(_), Amount::For(_)));
+        if self.stage == Stage::Window && by_end {
+            self.close()?;
         }
+        self.stage = Stage::Tail;
+        self.milestone = Some(Instant::now() + INTERRUPTED_TAIL_MAX);
+        Ok(())
     }
 
     fn watch_silence(&mut self) -> Result<(), Failure> {
@@ -270,6 +313,9 @@ impl<'a> Course<'a> {
             None => self.sample()?,
         };
         let meter = self.phase.meter.clone();
+        if meter.operations() == 0 && self.overloaded {
+            return Err(Failure::Overloaded);
+        }
         if meter.operations() == 0 {
             return Err(Failure::NothingDone(meter.first_complaint()));
         }
@@ -287,7 +333,8 @@ impl<'a> Course<'a> {
             server_memory: server.map(|(before, after)| (before.1, after.1)),
             own_cpu: closed.own.since(opened.own),
             interrupted: self.interrupted,
-            limited: limited && !self.interrupted,
+            limited: limited && !self.interrupted && !self.overloaded,
+            overloaded: self.overloaded,
             meter,
         })
     }

@@ -5,13 +5,16 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::unistd::{SysconfVar, sysconf};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::failure::Failure;
 
 /// CPU time of a process, all its threads together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cpu {
+    /// Both together, as finely as it can be had: it need not be the exact sum of the two.
+    pub total: Duration,
     /// In user mode.
     pub user: Duration,
     /// In the kernel.
@@ -25,17 +28,17 @@ impl Cpu {
         let duration = |time: nix::sys::time::TimeVal| {
             Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
         };
-        Cpu { user: duration(usage.user_time()), system: duration(usage.system_time()) }
+        let (user, system) = (duration(usage.user_time()), duration(usage.system_time()));
+        Cpu { total: user + system, user, system }
     }
 
     /// What was spent since `before`.
     pub fn since(self, before: Cpu) -> Cpu {
-        Cpu { user: self.user - before.user, system: self.system - before.system }
-    }
-
-    /// Both.
-    pub fn total(self) -> Duration {
-        self.user + self.system
+        Cpu {
+            total: self.total - before.total,
+            user: self.user - before.user,
+            system: self.system - before.system,
+        }
     }
 }
 
@@ -53,20 +56,27 @@ pub struct Memory {
 pub struct Process {
     pid: u32,
     ticks_per_s: u64,
+    clock: ClockId,
 }
 
 impl Process {
     /// Fails if there is no such process.
     pub fn open(pid: u32) -> Result<Process, Failure> {
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().expect("Linux has a clock tick");
-        let process = Process { pid, ticks_per_s: ticks as u64 };
+        let unknown = |error: nix::Error| Failure::Process(pid, error.into());
+        let raw = i32::try_from(pid).map_err(|_| unknown(nix::Error::ESRCH))?;
+        let clock = clock_getcpuclockid(Pid::from_raw(raw)).map_err(unknown)?;
+        let process = Process { pid, ticks_per_s: ticks as u64, clock };
         process.cpu()?;
         Ok(process)
     }
 
-    /// Its CPU time so far. The kernel gives it in ticks of 10 ms.
+    /// Its CPU time so far: the total in nanoseconds, of which the kernel tells user and system time apart
+    /// only in ticks of 10 ms.
     pub fn cpu(self) -> Result<Cpu, Failure> {
-        self.read("stat", |text| parse_stat(text, self.ticks_per_s))
+        let total = clock_gettime(self.clock).map_err(|error| Failure::Process(self.pid, error.into()))?;
+        let (user, system) = self.read("stat", |text| parse_stat(text, self.ticks_per_s))?;
+        Ok(Cpu { total: total.into(), user, system })
     }
 
     /// Its memory.
@@ -86,15 +96,15 @@ impl Process {
     }
 }
 
-/// Fields 14 and 15 of /proc/PID/stat. The second field, the name, may hold spaces and brackets.
-fn parse_stat(text: &str, ticks_per_s: u64) -> Option<Cpu> {
+/// User and system time, fields 14 and 15 of /proc/PID/stat. The second field, the name, may hold spaces and brackets.
+fn parse_stat(text: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(14 - 3);
     let mut duration = || {
         let ticks: u64 = fields.next()?.parse().ok()?;
         Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_s)))
     };
-    Some(Cpu { user: duration()?, system: duration()? })
+    Some((duration()?, duration()?))
 }
 
 fn parse_status(text: &str) -> Option<Memory> {
@@ -112,9 +122,8 @@ mod tests {
     #[test]
     fn stat_with_a_name_of_brackets_and_spaces() {
         let text = "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 250 75 0 0 20 0 1 0 1 1 1\n";
-        let cpu = parse_stat(text, 100).unwrap();
-        assert_eq!(cpu, Cpu { user: Duration::from_millis(2500), system: Duration::from_millis(750) });
-        assert_eq!(cpu.total(), Duration::from_millis(3250));
+        let times = parse_stat(text, 100).unwrap();
+        assert_eq!(times, (Duration::from_millis(2500), Duration::from_millis(750)));
         assert_eq!(parse_stat("42 (a) S 1", 100), None);
         assert_eq!(parse_stat("", 100), None);
     }
@@ -130,7 +139,19 @@ mod tests {
     fn this_process() {
         let process = Process::open(std::process::id()).unwrap();
         assert!(process.memory().unwrap().rss_kib > 0);
-        assert!(process.cpu().unwrap().total() <= Cpu::own().total() + Duration::from_millis(20));
+        assert!(process.cpu().unwrap().total <= Cpu::own().total + Duration::from_millis(20));
         assert!(Process::open(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_total_is_what_user_and_system_time_add_up_to() {
+        let process = Process::open(std::process::id()).unwrap();
+        let begin = process.cpu().unwrap();
+        while process.cpu().unwrap().since(begin).total < Duration::from_millis(100) {}
+        let (before, after) = (process.cpu().unwrap(), process.cpu().unwrap());
+        // The parts of `before` were read between the two totals, and each is short of a tick at most.
+        let parts = before.user + before.system;
+        let ticks = Duration::from_millis(20);
+        assert!(before.total <= parts + ticks && parts <= after.total + ticks, "{before:?} {after:?}");
     }
 }

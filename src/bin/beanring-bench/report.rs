@@ -61,16 +61,20 @@ pub struct Row {
     idle: Option<IdleCost>,
     generator_cpu_us_per_operation: f64,
     interrupted: bool,
-    /// The limit of --queue-max ended it.
+    /// The limit of --queue-max ended it, or operations were dropped that could not begin.
     stopped_early: bool,
+    /// The latter.
+    overloaded: bool,
 }
 
 #[derive(Serialize)]
 struct Latency {
     mean: f64,
     p50: f64,
+    p90: f64,
     p99: f64,
     p999: f64,
+    p9999: f64,
     max: f64,
 }
 
@@ -110,7 +114,7 @@ impl Row {
     pub fn new(args: &Args, workload: String, measured: &Measured, idle: Option<IdleCost>) -> Row {
         let meter = &measured.meter;
         let operations = meter.operations();
-        let per_operation = |cpu: Cpu| us(cpu.total()) / operations as f64;
+        let per_operation = |cpu: Cpu| us(cpu.total) / operations as f64;
         let commands_per_operation = commands(args, &workload);
         let operations_per_s = operations as f64 / measured.seconds;
         let latency_us = |quantile| meter.latency_ns(quantile) as f64 / 1e3;
@@ -134,8 +138,10 @@ impl Row {
             latency_us: Latency {
                 mean: meter.latency_mean_ns() / 1e3,
                 p50: latency_us(0.5),
+                p90: latency_us(0.9),
                 p99: latency_us(0.99),
                 p999: latency_us(0.999),
+                p9999: latency_us(0.9999),
                 max: latency_us(1.0),
             },
             fairness: Fairness { slowest, fastest },
@@ -144,7 +150,8 @@ impl Row {
             idle,
             generator_cpu_us_per_operation: per_operation(measured.own_cpu),
             interrupted: measured.interrupted,
-            stopped_early: measured.limited,
+            stopped_early: measured.limited || measured.overloaded,
+            overloaded: measured.overloaded,
         }
     }
 }
@@ -201,7 +208,7 @@ impl Report {
         self.rows.iter().any(|row| row.errors > 0)
     }
 
-    /// Ctrl-C ended it.
+    /// Ctrl-C or SIGTERM ended it.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
@@ -250,6 +257,22 @@ impl Report {
         self.rows.iter().for_each(|row| row.notes(&mut out));
         out
     }
+}
+
+/// Finds out whether the JSON can be written before a load has run for nothing. What is in the file stays
+/// until there is something better.
+pub fn check_file(path: &Path) -> Result<(), Failure> {
+    // A pipe would lose its reader by being opened twice.
+    let is_new = match fs::metadata(path) {
+        _ if path == Path::new("-") => return Ok(()),
+        Ok(found) if !found.is_file() && !found.is_dir() => return Ok(()),
+        found => found.is_err(),
+    };
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| Failure::Output(path.into(), error))?;
+    // No run, no file. Where it cannot be removed, it is empty.
+    let _ = is_new.then(|| fs::remove_file(path));
+    Ok(())
 }
 
 const HEADINGS: [&str; 13] = [
@@ -305,7 +328,13 @@ impl Row {
         if let Some(late) = self.begun_late_us_p99 {
             let _ = writeln!(out, "{name}: 99 % of the operations began within {late:.1} us of their time");
         }
-        if self.stopped_early {
+        if self.overloaded {
+            let _ = writeln!(
+                out,
+                "{name}: stopped after {:.2} s: the server, or this load, cannot keep up with --rate",
+                self.seconds
+            );
+        } else if self.stopped_early {
             let _ = writeln!(out, "{name}: stopped after {:.2} s at the limit of --queue-max", self.seconds);
         }
         if self.interrupted {

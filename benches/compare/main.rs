@@ -1,0 +1,77 @@
+//! Compares beanring under each of its drivers with beanstalkd, redis and a loop that queues nothing:
+//! each server in turn on a core of its own, the load on another. Writes `target/bench/report.{md,json,svg}`.
+//!
+//! `ci/bench` runs it; docs/BENCHMARKS.md says how it measures and how to read what it writes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use failure::Failure;
+use machine::Machine;
+use measure::Bench;
+use options::Options;
+use report::Report;
+use servers::Peers;
+use signals::Signals;
+
+mod bounds;
+mod failure;
+mod machine;
+mod matrix;
+mod measure;
+mod options;
+mod plots;
+mod report;
+mod servers;
+mod signals;
+mod table;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("ci/bench: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let machine = Machine::look();
+    let rows = matrix::rows(options, &machine)?;
+    if options.list {
+        rows.iter().for_each(|row| println!("{:20} {}", row.id, row.title()));
+        return Ok(());
+    }
+    if let Some(why) = machine.unpinned() {
+        eprintln!("{why}: nothing is pinned, and the figures are the rougher for it");
+    }
+    let directory = directory();
+    let written = |path: &Path, result: std::io::Result<()>| {
+        result.map_err(|error| Failure::Write(path.to_owned(), error))
+    };
+    written(&directory, std::fs::create_dir_all(&directory))?;
+    machine::allow_descriptors()?;
+    let signals = Signals::block()?;
+    let mut bench = Bench::new(&machine, &signals, &directory);
+    let peers = Peers::find(options, &mut bench)?;
+    let results = bench.run(&rows, &peers, options)?;
+    let report = Report { machine: &machine, peers: &peers, options, results: &results };
+    let markdown = report.markdown();
+    for (name, text) in [("report.json", report.json()), ("report.md", report.page())] {
+        let path = directory.join(name);
+        written(&path, std::fs::write(&path, text))?;
+    }
+    plots::draw(&directory.join("report.svg"), &report)?;
+    println!("{markdown}");
+    println!("Written: {}", directory.join("report.{md,json,svg}").display());
+    if options.publish { report::publish(&markdown, &directory) } else { Ok(()) }
+}
+
+/// `bench` in cargo's target directory.
+fn directory() -> PathBuf {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    scratch.parent().expect("it lies in the target directory").join("bench")
+}

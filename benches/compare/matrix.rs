@@ -1,0 +1,254 @@
+//! What is measured: the rows of the comparison.
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::servers::Kind;
+
+/// Rows that are shown together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    Puts,
+    Cycles,
+    Tubes,
+    LargeBodies,
+    HandOver,
+    Idle,
+}
+
+impl Group {
+    /// In the order of the report.
+    pub const ALL: [Group; 6] =
+        [Group::Puts, Group::Cycles, Group::Tubes, Group::LargeBodies, Group::HandOver, Group::Idle];
+
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Puts => "Put",
+            Group::Cycles => "Cycle: put, reserve, delete",
+            Group::Tubes => "Cycles on many tubes",
+            Group::LargeBodies => "Bodies of 60,000 bytes",
+            Group::HandOver => "Hand-over at a fixed rate",
+            Group::Idle => "Idle connections",
+        }
+    }
+}
+
+/// What is done in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    Put,
+    Cycle,
+    HandOver,
+}
+
+/// When a measurement ends.
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    /// So many operations for each second of `--seconds`: every server has the same to store.
+    CountPerSecond(f64),
+    /// After `--seconds`.
+    Time,
+}
+
+/// A row of the comparison.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its short name.
+    pub id: String,
+    pub group: Group,
+    pub work: Work,
+    pub connections: u32,
+    pub depth: u32,
+    pub body_bytes: u32,
+    pub tubes: u32,
+    /// Every job goes to a tube chosen at random, and every connection watches all.
+    pub tube_by_job: bool,
+    /// Operations a second, begun by schedule.
+    pub rate: Option<u32>,
+    pub idle: u32,
+    /// beanstalkd takes so long over it that it meets it only once.
+    pub long: bool,
+    amount: Amount,
+    short: bool,
+}
+
+/// Small puts: enough that no server is done in a moment, few enough for its memory.
+const PUTS_PER_S: f64 = 150_000.0;
+/// Where puts come many at a time, they are several times as fast.
+const DEEP_PUTS_PER_S: f64 = 450_000.0;
+/// Large bodies; 0.3 GB for each second.
+const LARGE_PUTS_PER_S: f64 = 5_000.0;
+/// Operations of each connection where the slowest server needs seconds for one of each.
+const LONG_OPERATIONS: u64 = 2;
+/// Slow enough for every server to keep up by far.
+const HAND_OVERS_PER_S: u32 = 10_000;
+
+impl Row {
+    fn new(id: impl Into<String>, group: Group, work: Work, connections: u32, depth: u32) -> Row {
+        let amount = match (work, depth) {
+            (Work::Put, ..4) => Amount::CountPerSecond(PUTS_PER_S),
+            (Work::Put, _) => Amount::CountPerSecond(DEEP_PUTS_PER_S),
+            _ => Amount::Time,
+        };
+        Row {
+            id: id.into(),
+            group,
+            work,
+            connections,
+            depth,
+            body_bytes: 64,
+            tubes: 1,
+            tube_by_job: false,
+            rate: None,
+            idle: 0,
+            long: false,
+            amount,
+            short: false,
+        }
+    }
+
+    fn short(self, short: bool) -> Row {
+        Row { short, ..self }
+    }
+
+    /// For people.
+    pub fn title(&self) -> String {
+        let Row { connections, depth, .. } = self;
+        let what = match self.work {
+            Work::Put => "put",
+            Work::Cycle => "cycle",
+            Work::HandOver => "hand-over",
+        };
+        let mut title = format!("{what} {connections}×{depth}");
+        if self.tube_by_job {
+            title +=
+                &format!(", {} {} at random", self.tubes, if self.tubes == 1 { "tube" } else { "tubes" });
+        } else if self.group == Group::Tubes {
+            title += if self.tubes == 1 { ", one tube" } else { ", a tube each" };
+        }
+        if let Some(rate) = self.rate {
+            title += &format!(", {rate}/s");
+        }
+        if self.idle > 0 {
+            title += &format!(", {} idle", self.idle);
+        }
+        title
+    }
+
+    /// Whether `kind` can do the work. Redis has no tubes to speak of; the bare loop takes any name for one, as
+    /// long as no connection watches all of them, and hands nothing over.
+    pub fn suits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Ours(_) | Kind::Beanstalkd => true,
+            Kind::Bare(_) => self.work != Work::HandOver && !self.tube_by_job,
+            Kind::Redis => self.work != Work::HandOver && self.group != Group::Tubes,
+        }
+    }
+
+    /// For `beanring-bench`.
+    pub fn arguments(&self, kind: Kind, seconds: f64) -> Vec<String> {
+        let workload = match (self.work, kind) {
+            (Work::Put, Kind::Redis) => "redis-push",
+            (Work::Cycle, Kind::Redis) => "redis-cycle",
+            (Work::Put, _) => "put",
+            (Work::Cycle, _) => "cycle",
+            (Work::HandOver, _) => "handover",
+        };
+        let mut arguments = vec![workload.to_owned()];
+        let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+        push("-c", self.connections.to_string());
+        push("-d", self.depth.to_string());
+        push("-b", self.body_bytes.to_string());
+        push("--tubes", self.tubes.to_string());
+        push("--idle", self.idle.to_string());
+        push("--timeout", "60s".to_owned());
+        if let Some(rate) = self.rate {
+            push("-r", rate.to_string());
+        }
+        if self.tube_by_job {
+            push("--tube-by", "job".to_owned());
+        }
+        match self.amount {
+            Amount::Time if self.connections > 1000 && kind == Kind::Beanstalkd => {
+                push("-n", (LONG_OPERATIONS * u64::from(self.connections)).to_string());
+            }
+            Amount::CountPerSecond(rate) => push("-n", ((rate * seconds) as u64).to_string()),
+            Amount::Time => {
+                push("-t", seconds.to_string());
+                push("--warm-up", if self.connections > 1000 { "1s" } else { "300ms" }.to_owned());
+            }
+        }
+        // The server is stopped afterwards, with all that is in it.
+        arguments.push("--no-cleanup".to_owned());
+        arguments
+    }
+}
+
+/// A row as the JSON tells it.
+#[derive(Serialize)]
+pub struct RowFacts<'a> {
+    id: &'a str,
+    group: &'a str,
+    title: String,
+}
+
+impl<'a> From<&'a Row> for RowFacts<'a> {
+    fn from(row: &'a Row) -> RowFacts<'a> {
+        RowFacts { id: &row.id, group: row.group.title(), title: row.title() }
+    }
+}
+
+/// The rows that are asked for and fit the machine.
+pub fn rows(options: &Options, machine: &Machine) -> Result<Vec<Row>, Failure> {
+    let few = options.short || machine.pins.is_none();
+    let wanted = |row: &Row| options.wants(&row.id) && (row.short || !few || !options.only.is_empty());
+    let rows: Vec<Row> = all().into_iter().filter(wanted).collect();
+    if rows.is_empty() { Err(Failure::NoRows) } else { Ok(rows) }
+}
+
+fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    rows.extend([(64, true), (256, false)].map(|(connections, short)| {
+        Row::new(format!("put-{connections}x1"), Group::Puts, Work::Put, connections, 1).short(short)
+    }));
+    rows.extend([1, 2, 4, 8, 16, 32, 64].map(|depth| {
+        let row = Row::new(format!("put-16x{depth}"), Group::Puts, Work::Put, 16, depth);
+        row.short(matches!(depth, 1 | 8 | 32))
+    }));
+    rows.push(Row::new("cycle-64x1", Group::Cycles, Work::Cycle, 64, 1).short(true));
+    rows.extend([1, 4, 16].map(|depth| {
+        let row = Row::new(format!("cycle-16x{depth}"), Group::Cycles, Work::Cycle, 16, depth);
+        row.short(depth == 16)
+    }));
+    rows.extend([1, 10, 100, 1000, 10_000].map(|tubes| Row {
+        tubes,
+        tube_by_job: true,
+        long: tubes > 1000,
+        ..Row::new(format!("tubes-{tubes}"), Group::Tubes, Work::Cycle, 64, 1).short(tubes == 100)
+    }));
+    rows.push(Row::new("one-tube-64", Group::Tubes, Work::Cycle, 64, 1).short(true));
+    rows.push(Row {
+        tubes: 9000,
+        long: true,
+        ..Row::new("own-tubes-9000", Group::Tubes, Work::Cycle, 9000, 1).short(true)
+    });
+    rows.push(Row {
+        body_bytes: 60_000,
+        amount: Amount::CountPerSecond(LARGE_PUTS_PER_S),
+        ..Row::new("put-60000", Group::LargeBodies, Work::Put, 16, 8)
+    });
+    rows.push(Row { body_bytes: 60_000, ..Row::new("cycle-60000", Group::LargeBodies, Work::Cycle, 16, 8) });
+    rows.push(Row {
+        rate: Some(HAND_OVERS_PER_S),
+        ..Row::new("handover", Group::HandOver, Work::HandOver, 16, 1).short(true)
+    });
+    rows.push(Row {
+        rate: Some(1000),
+        idle: 10_000,
+        ..Row::new("idle-10000", Group::Idle, Work::Cycle, 16, 1)
+    });
+    rows
+}

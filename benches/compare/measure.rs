@@ -1,0 +1,265 @@
+//! Runs the rows and keeps what came of them.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::matrix::Row;
+use crate::options::Options;
+use crate::servers::{Guarded, Kind, Peers, Server, first_words};
+use crate::signals::Signals;
+
+/// beanstalkd needs more than a minute to let 64 connections watch 10,000 tubes each.
+const LOAD_MAX: Duration = Duration::from_secs(240);
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The part of the load's JSON that the tables are made of.
+#[derive(Deserialize)]
+struct Output {
+    rows: Vec<Figures>,
+}
+
+/// One measurement.
+#[derive(Deserialize)]
+pub struct Figures {
+    pub workload: String,
+    pub operations: u64,
+    errors: u64,
+    pub operations_per_s: f64,
+    pub latency_us: Latency,
+    pub server: ServerFigures,
+    pub idle: Option<IdleFigures>,
+    /// How late the load itself was to begin operations that have a schedule, 99 of 100.
+    pub begun_late_us_p99: Option<f64>,
+}
+
+#[derive(Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub p9999: f64,
+    pub max: f64,
+}
+
+#[derive(Deserialize)]
+pub struct ServerFigures {
+    pub cpu_us_per_operation: f64,
+    cpu_user_s: f64,
+    cpu_system_s: f64,
+    rss_kib_before: f64,
+    rss_kib_after: f64,
+    pub peak_rss_kib: f64,
+}
+
+impl ServerFigures {
+    /// How much of the time was spent in the kernel: the one thing that is known in ticks only.
+    pub fn system_share(&self) -> f64 {
+        let total = self.cpu_user_s + self.cpu_system_s;
+        if total > 0.0 { self.cpu_system_s / total } else { f64::NAN }
+    }
+
+    /// Bytes that came to be resident.
+    pub fn grown_bytes(&self) -> f64 {
+        (self.rss_kib_after - self.rss_kib_before) * 1024.0
+    }
+}
+
+#[derive(Deserialize)]
+pub struct IdleFigures {
+    pub rss_bytes_per_connection: f64,
+}
+
+/// A figure of a measurement.
+pub type Metric = fn(&Figures) -> f64;
+
+/// What the rounds of one server in one row came to.
+pub struct Cell {
+    pub kind: Kind,
+    pub samples: Vec<Figures>,
+    /// What the load wrote, all of it.
+    pub raw: Vec<serde_json::Value>,
+    /// Why there are no more.
+    pub failure: Option<String>,
+}
+
+/// The middle of some figures, the least and the most.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Spread {
+    fn of(mut figures: Vec<f64>) -> Option<Spread> {
+        figures.retain(|figure| figure.is_finite());
+        figures.sort_by(f64::total_cmp);
+        let (&least, &most) = (figures.first()?, figures.last()?);
+        let middle = figures.len() / 2;
+        let median = if figures.len() % 2 == 1 {
+            figures[middle]
+        } else {
+            f64::midpoint(figures[middle - 1], figures[middle])
+        };
+        Some(Spread { median, least, most })
+    }
+}
+
+impl Cell {
+    /// A figure over the rounds.
+    pub fn spread(&self, metric: Metric) -> Option<Spread> {
+        Spread::of(self.samples.iter().map(metric).collect())
+    }
+}
+
+/// A row with what was measured.
+pub struct Outcome {
+    pub row: Row,
+    pub cells: Vec<Cell>,
+}
+
+impl Outcome {
+    /// What `kind` did in it.
+    pub fn cell(&self, kind: Kind) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.kind == kind)
+    }
+
+    /// The median of a figure of `kind`.
+    pub fn median(&self, kind: Kind, metric: Metric) -> Option<f64> {
+        Some(self.cell(kind)?.spread(metric)?.median)
+    }
+}
+
+/// Starts servers and loads, one at a time.
+pub struct Bench<'a> {
+    machine: &'a Machine,
+    signals: &'a Signals,
+    /// For files that come and go.
+    directory: &'a Path,
+    started: u32,
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing is started yet.
+    pub fn new(machine: &'a Machine, signals: &'a Signals, directory: &'a Path) -> Bench<'a> {
+        Bench { machine, signals, directory, started: 0 }
+    }
+
+    /// A fresh server.
+    pub fn start(&mut self, kind: Kind) -> Result<Server, Failure> {
+        self.signals.check()?;
+        self.started += 1;
+        Server::start(kind, self.machine, self.started, self.directory)
+    }
+
+    /// Measures every row: its servers in turn, then all again, so that a noisy minute meets each of them.
+    pub fn run(&mut self, rows: &[Row], peers: &Peers, options: &Options) -> Result<Vec<Outcome>, Failure> {
+        let mut outcomes = Vec::new();
+        for row in rows {
+            let suited = peers.kinds.iter().copied().filter(|&kind| row.suits(kind));
+            let cell = |kind| Cell { kind, samples: Vec::new(), raw: Vec::new(), failure: None };
+            let mut cells: Vec<Cell> = suited.map(cell).collect();
+            for round in 0..options.rounds() {
+                for cell in &mut cells {
+                    let spared = row.long && round > 0 && cell.kind == Kind::Beanstalkd;
+                    if cell.failure.is_none() && !spared {
+                        self.fill(cell, row, options.seconds())?;
+                    }
+                }
+            }
+            let outcome = Outcome { row: row.clone(), cells };
+            eprintln!("{}", progress(&outcome));
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    /// Adds one measurement, or the reason why there is none.
+    fn fill(&mut self, cell: &mut Cell, row: &Row, seconds: f64) -> Result<(), Failure> {
+        match self.measure(row, cell.kind, seconds) {
+            Ok((figures, raw)) => {
+                cell.samples.push(figures);
+                cell.raw.push(raw);
+            }
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            Err(failure) => {
+                eprintln!("{}, {}: {failure}", row.id, cell.kind.name());
+                cell.failure = Some(failure.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &mut self,
+        row: &Row,
+        kind: Kind,
+        seconds: f64,
+    ) -> Result<(Figures, serde_json::Value), Failure> {
+        let server = self.start(kind)?;
+        let json = self.directory.join("load.json");
+        let mut load = self.machine.command(env!("CARGO_BIN_EXE_beanring-bench"), |(_, load)| load);
+        load.args(row.arguments(kind, seconds)).args(["--addr", &server.addr.to_string()]);
+        load.args(["--pid", &server.process.0.id().to_string()]).arg("--json").arg(&json);
+        self.conduct(load)?;
+        read(&json)
+    }
+
+    /// Runs the load to its end.
+    fn conduct(&self, mut load: Command) -> Result<(), Failure> {
+        let said = self.directory.join("load.stderr");
+        let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
+        load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let start = |error| Failure::Start("beanring-bench".to_owned(), error);
+        let mut child = Guarded(load.spawn().map_err(start)?);
+        let begin = Instant::now();
+        loop {
+            match child.0.try_wait().map_err(start)?.as_ref().map(ExitStatus::success) {
+                Some(true) => return Ok(()),
+                Some(false) => {
+                    // Ctrl-C reaches the load too.
+                    self.signals.check()?;
+                    return Err(Failure::Load(first_words(&said)));
+                }
+                None => self.signals.check()?,
+            }
+            if begin.elapsed() > LOAD_MAX {
+                return Err(Failure::TooLong(LOAD_MAX));
+            }
+            sleep(PAUSE);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<(Figures, serde_json::Value), Failure> {
+    let unread = |error: String| Failure::Figures(path.to_owned(), error);
+    let text = fs::read(path).map_err(|error| unread(error.to_string()))?;
+    let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|error| unread(error.to_string()))?;
+    let mut output = Output::deserialize(&raw).map_err(|error| unread(error.to_string()))?;
+    let figures = output.rows.pop().ok_or_else(|| unread("it has no row".to_owned()))?;
+    if figures.errors > 0 {
+        Err(Failure::Load(format!("{} wrong answers", figures.errors)))
+    } else {
+        Ok((figures, raw))
+    }
+}
+
+/// A line that tells how far the run is.
+fn progress(outcome: &Outcome) -> String {
+    let cell = |cell: &Cell| {
+        let us = cell.spread(|figures| figures.server.cpu_us_per_operation);
+        let us = us.map_or("failed".to_owned(), |us| format!("{:.2} us", us.median));
+        format!("{} {us}", cell.kind.name())
+    };
+    let cells: Vec<String> = outcome.cells.iter().map(cell).collect();
+    format!("{}: {}", outcome.row.id, cells.join(", "))
+}

@@ -1,0 +1,198 @@
+//! The servers that are compared, and one of them running.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+use crate::machine::{Machine, first_line};
+use crate::measure::Bench;
+use crate::options::Options;
+
+const START_MAX: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+/// What cannot take its address ends within this time of its start.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// How beanring does its I/O; named as its `--io` names it.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Driver {
+    Uring,
+    Epoll,
+    TokioUring,
+}
+
+impl Driver {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Uring => "uring",
+            Driver::Epoll => "epoll",
+            Driver::TokioUring => "tokio-uring",
+        }
+    }
+}
+
+/// A server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Ours(Driver),
+    Beanstalkd,
+    Redis,
+    /// The driver without a queue behind it.
+    Bare(Driver),
+}
+
+impl Kind {
+    /// For people.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Ours(driver) => format!("beanring {}", driver.name()),
+            Kind::Bare(driver) => format!("bare {}", driver.name()),
+            Kind::Beanstalkd => "beanstalkd".to_owned(),
+            Kind::Redis => "redis".to_owned(),
+        }
+    }
+
+    fn version(self) -> Option<String> {
+        match self {
+            Kind::Ours(_) | Kind::Bare(_) => None,
+            Kind::Beanstalkd => first_line("beanstalkd", &["-v"]),
+            Kind::Redis => first_line("redis-server", &["--version"])
+                .map(|line| line.split(" sha=").next().unwrap_or(&line).to_owned()),
+        }
+    }
+
+    fn command(self, machine: &Machine, addr: SocketAddr) -> Command {
+        let on = |program: &str| machine.command(program, |(servers, _)| servers);
+        let (host, port) = (addr.ip().to_string(), addr.port().to_string());
+        match self {
+            Kind::Ours(driver) => {
+                let mut command = on(env!("CARGO_BIN_EXE_beanring"));
+                command.args(["-l", &host, "-p", &port, "--io", driver.name()]);
+                command
+            }
+            Kind::Bare(driver) => {
+                let mut command = on(env!("CARGO_BIN_EXE_beanring-bench"));
+                command.args(["--bare-loop", driver.name(), "--addr", &addr.to_string()]);
+                command
+            }
+            Kind::Beanstalkd => {
+                let mut command = on("beanstalkd");
+                command.args(["-l", &host, "-p", &port]);
+                command
+            }
+            Kind::Redis => {
+                let mut command = on("redis-server");
+                command.args(["--bind", &host, "--port", &port, "--save", "", "--appendonly", "no"]);
+                command.args(["--maxclients", "20000", "--io-threads", "1", "--daemonize", "no"]);
+                command.args(["--loglevel", "warning"]);
+                command
+            }
+        }
+    }
+}
+
+/// The servers that can be run here.
+pub struct Peers {
+    /// In the order of the tables.
+    pub kinds: Vec<Kind>,
+    /// What the foreign ones say that they are.
+    pub versions: Vec<String>,
+    /// The others, and why.
+    pub left_out: Vec<(Kind, String)>,
+}
+
+impl Peers {
+    /// Starts each once to see.
+    pub fn find(options: &Options, bench: &mut Bench) -> Result<Peers, Failure> {
+        let wanted = |driver: &Driver| options.drivers.is_empty() || options.drivers.contains(driver);
+        let drivers: Vec<Driver> = Driver::value_variants().iter().copied().filter(wanted).collect();
+        let ours = drivers.iter().map(|&driver| Kind::Ours(driver));
+        let bare = drivers.iter().map(|&driver| Kind::Bare(driver));
+        let mut peers = Peers { kinds: Vec::new(), versions: Vec::new(), left_out: Vec::new() };
+        for kind in ours.chain([Kind::Beanstalkd, Kind::Redis]).chain(bare) {
+            match bench.start(kind) {
+                Ok(_) => peers.kinds.push(kind),
+                Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+                Err(failure) => {
+                    eprintln!("left out: {}, because {failure}", kind.name());
+                    peers.left_out.push((kind, failure.to_string()));
+                }
+            }
+        }
+        if !peers.kinds.iter().any(|kind| matches!(kind, Kind::Ours(_))) {
+            let whys = peers
+                .left_out
+                .iter()
+                .map(|(kind, why)| format!("{}: {why}", kind.name()))
+                .collect::<Vec<_>>();
+            return Err(Failure::NoDriver(whys.join("; ")));
+        }
+        peers.versions = peers.kinds.iter().filter_map(|kind| kind.version()).collect();
+        Ok(peers)
+    }
+}
+
+/// A server that runs; dropping it ends it.
+pub struct Server {
+    pub process: Guarded,
+    pub addr: SocketAddr,
+}
+
+/// A child that does not outlive its guard.
+pub struct Guarded(pub Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Fails only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    /// Starts one on the `nth` address and waits until it accepts connections.
+    pub fn start(kind: Kind, machine: &Machine, nth: u32, directory: &Path) -> Result<Server, Failure> {
+        let addr = address(nth);
+        let said = directory.join("server.stderr");
+        let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
+        let mut command = kind.command(machine, addr);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        // redis looks for its files in the working directory.
+        command.current_dir(directory);
+        let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;
+        let mut server = Server { process: Guarded(child), addr };
+        let begin = Instant::now();
+        while begin.elapsed() < START_MAX {
+            let accepts = TcpStream::connect_timeout(&addr, PAUSE).is_ok();
+            sleep(if accepts { SETTLE } else { PAUSE });
+            if matches!(server.process.0.try_wait(), Ok(Some(_))) {
+                return Err(Failure::Ended(first_words(&said)));
+            }
+            if accepts {
+                return Ok(server);
+            }
+        }
+        Err(Failure::Unreachable(kind.name()))
+    }
+}
+
+/// The first line of a file that says something.
+pub fn first_words(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
+}
+
+/// One of its own for each start: no socket of an earlier one is in the way, nor that of another run.
+fn address(nth: u32) -> SocketAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let [_, _, upper, lower] = nth.to_be_bytes();
+    (Ipv4Addr::new(127, 64 | high & 63, low, lower.clamp(1, 254)), 21300 + u16::from(upper)).into()
+}

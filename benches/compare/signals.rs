@@ -1,0 +1,31 @@
+//! Ends the run in order, so that no server outlives it.
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, getppid};
+
+use crate::failure::Failure;
+
+/// The signals that end the run, kept until they are asked for.
+pub struct Signals {
+    descriptor: SignalFd,
+    /// cargo; where it is killed alone, nobody would stop what it has started.
+    parent: Pid,
+}
+
+impl Signals {
+    /// Keeps them from now on. Children start with none blocked.
+    pub fn block() -> Result<Signals, Failure> {
+        let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+        set.thread_block().map_err(Failure::Signals)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let descriptor = SignalFd::with_flags(&set, flags).map_err(Failure::Signals)?;
+        Ok(Signals { descriptor, parent: getppid() })
+    }
+
+    /// Fails if the run is to end.
+    pub fn check(&self) -> Result<(), Failure> {
+        let came = self.descriptor.read_signal().map_err(Failure::Signals)?.is_some();
+        if came || getppid() != self.parent { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which driver runs.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use tracing::info;
+#[cfg(feature = "uring")]
+use tracing::warn;
+
+#[cfg(feature = "tokio-uring")]
+use super::tokio_uring;
+#[cfg(feature = "uring")]
+use super::uring;
+use super::{DriverError, Sources, epoll};
+use crate::server::Service;
+
+/// What can be asked for (`--io`).
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Choice {
+    /// The best that the kernel allows
+    #[default]
+    Auto,
+    /// Requests on an io_uring
+    Uring,
+    /// Readiness by epoll: works everywhere
+    Epoll,
+    /// Requests on an io_uring, by the runtime tokio-uring
+    TokioUring,
+}
+
+/// The drivers of this build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Driver {
+    #[cfg(feature = "uring")]
+    Uring,
+    Epoll,
+    #[cfg(feature = "tokio-uring")]
+    TokioUring,
+}
+
+/// A driver with what it has taken from the kernel already.
+pub enum Ready {
+    /// With its ring.
+    #[cfg(feature = "uring")]
+    Uring(Box<uring::KernelRing>),
+    /// Needs nothing.
+    Epoll,
+    /// Makes its ring when it runs.
+    #[cfg(feature = "tokio-uring")]
+    TokioUring,
+}
+
+/// Why what was asked for cannot be had.
+#[derive(Debug)]
+pub enum Unavailable {
+    /// This build leaves it out.
+    NotBuilt {
+        /// What `--io` calls it; the feature of the build has the same name.
+        name: &'static str,
+    },
+    /// The kernel refuses it.
+    Refused(DriverError),
+}
+
+impl Ready {
+    /// The driver for what was asked.
+    pub fn choose(choice: Choice) -> Result<Self, Unavailable> {
+        match choice {
+            Choice::Auto => Ok(Self::best()),
+            Choice::Epoll => Ok(Self::Epoll),
+            #[cfg(feature = "uring")]
+            Choice::Uring => Self::uring().map_err(Unavailable::Refused),
+            #[cfg(not(feature = "uring"))]
+            Choice::Uring => Err(Unavailable::NotBuilt { name: "uring" }),
+            #[cfg(feature = "tokio-uring")]
+            Choice::TokioUring => Ok(Self::TokioUring),
+            #[cfg(not(feature = "tokio-uring"))]
+            Choice::TokioUring => Err(Unavailable::NotBuilt { name: "tokio-uring" }),
+        }
+    }
+
+    #[cfg(feature = "uring")]
+    fn best() -> Self {
+        match Self::uring() {
+            Ok(ready) => {
+                info!("using io_uring");
+                ready
+            }
+            Err(refusal) => {
+                warn!("using epoll: {refusal}");
+                Self::Epoll
+            }
+        }
+    }
+
+    #[cfg(not(feature = "uring"))]
+    fn best() -> Self {
+        info!("using epoll: this program was built without io_uring");
+        Self::Epoll
+    }
+
+    #[cfg(feature = "uring")]
+    fn uring() -> Result<Self, DriverError> {
+        uring::KernelRing::new().map(Box::new).map(Self::Uring).map_err(DriverError::Ring)
+    }
+
+    /// What `--io` and `stats` call it.
+    pub const fn name(&self) -> &'static str {
+        let driver = match self {
+            #[cfg(feature = "uring")]
+            Self::Uring(_) => Driver::Uring,
+            Self::Epoll => Driver::Epoll,
+            #[cfg(feature = "tokio-uring")]
+            Self::TokioUring => Driver::TokioUring,
+        };
+        driver.name()
+    }
+
+    /// Serves until SIGTERM or SIGINT.
+    pub fn run<S: Service + 'static>(self, server: S, sources: Sources) -> Result<(), DriverError> {
+        match self {
+            #[cfg(feature = "uring")]
+            Self::Uring(ring) => uring::run(server, *ring, sources),
+            Self::Epoll => epoll::run(server, sources),
+            #[cfg(feature = "tokio-uring")]
+            Self::TokioUring => tokio_uring::run(server, sources),
+        }
+    }
+}
+
+impl Driver {
+    /// Every driver of this build.
+    pub const ALL: &'static [Self] = &[
+        #[cfg(feature = "uring")]
+        Self::Uring,
+        Self::Epoll,
+        #[cfg(feature = "tokio-uring")]
+        Self::TokioUring,
+    ];
+
+    /// What `--io` and `stats` call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            #[cfg(feature = "uring")]
+            Self::Uring => uring::NAME,
+            Self::Epoll => epoll::NAME,
+            #[cfg(feature = "tokio-uring")]
+            Self::TokioUring => tokio_uring::NAME,
+        }
+    }
+
+    /// Whether the kernel gives this process what the driver needs.
+    pub fn probe(self) -> Result<(), DriverError> {
+        match self {
+            #[cfg(feature = "uring")]
+            Self::Uring => uring::probe(),
+            Self::Epoll => Ok(()),
+            #[cfg(feature = "tokio-uring")]
+            Self::TokioUring => tokio_uring::probe(),
+        }
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt { name } => write!(
+                f,
+                "--io {name}: this program was built without it (the feature \"{name}\" of its build)"
+            ),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}

@@ -1,0 +1,121 @@
+//! What the driver knows of one connection.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Receives that are made one at a time after a large body, in case another follows: a receive that waits for
+/// any input would have to be ended first to receive the next one to its place.
+const SINGLE_RECEIVES: u8 = 8;
+
+/// A connection, with which requests on it are under way.
+#[derive(Debug)]
+pub struct Connection {
+    /// Open until it is closed with nothing but notifications left to come.
+    fd: Option<OwnedFd>,
+    pub phase: Phase,
+    pub receive: Receive,
+    pub watch: Watch,
+    pub is_sending: bool,
+    /// The peer is known to send no more. The kernel then takes the socket for ready whatever is waited for.
+    pub is_ending: bool,
+    /// A send found no room, and is tried again after a while.
+    pub is_stalled: bool,
+    /// Whether large bodies are sent without a copy; not known before the first.
+    pub zero_copy: Option<bool>,
+    /// Sent, but the server has not been told, since the network may be reading it still.
+    pub unreported: usize,
+    /// How many notifications that it is done are still to come.
+    pub notifications: u32,
+    /// Receives still to be made one at a time.
+    singly: u8,
+}
+
+/// How far a connection's input is.
+///
+/// ```text
+///            Pause
+///  Reading <-------> Paused
+///   |       Resume      | end, all read
+///   | end, all read     v
+///   +---------------> Ended        from each of them, on an error or a hang-up: Broken;
+///                                  from each, when the server says so: Closing
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Received as it comes.
+    Reading,
+    /// Left in the kernel; only its end is looked for.
+    Paused,
+    /// Paused, and the peer is known to send no more: only looked at for a break.
+    PausedEnding,
+    /// All read.
+    Ended,
+    /// Nothing can be sent or received.
+    Broken,
+    /// Closed as soon as no request is under way.
+    Closing,
+}
+
+/// The receive under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receive {
+    /// None.
+    Idle,
+    /// Of whatever comes: once or repeatedly.
+    Any,
+    /// Straight to its place.
+    Direct,
+    /// One that was cancelled, and has not ended yet: to its place or not.
+    Ending { is_direct: bool },
+}
+
+/// The look-out for the end of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    Idle,
+    Armed,
+    Ending,
+}
+
+impl Connection {
+    pub fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            phase: Phase::Reading,
+            receive: Receive::Idle,
+            watch: Watch::Idle,
+            is_sending: false,
+            is_ending: false,
+            is_stalled: false,
+            zero_copy: None,
+            unreported: 0,
+            notifications: 0,
+            singly: 0,
+        }
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_ref().expect("it is open").as_raw_fd()
+    }
+
+    /// Closes the descriptor. False if it was closed before.
+    pub fn close(&mut self) -> bool {
+        self.fd.take().is_some()
+    }
+
+    /// Whether no request refers to its descriptor.
+    pub fn is_quiet(&self) -> bool {
+        self.receive == Receive::Idle && self.watch == Watch::Idle && !self.is_sending
+    }
+
+    /// Part of a large body was received.
+    pub fn expect_large_bodies(&mut self) {
+        self.singly = SINGLE_RECEIVES;
+    }
+
+    /// Whether the next receive is to be a repeated one.
+    pub fn receives_repeatedly(&mut self) -> bool {
+        let is_over = self.singly == 0;
+        self.singly = self.singly.saturating_sub(1);
+        is_over
+    }
+}

@@ -1,0 +1,469 @@
+//! A kernel for tests: sockets that are only memory, and requests that complete late, in pieces, in any
+//! order, and in every other way that the real one may.
+
+#![allow(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+
+use super::ring::{Buffer, Completion, Flags, Ring, Token};
+use super::tests::support::random::Random;
+use crate::limits::RECEIVE_BYTES_MAX;
+use crate::time::Span;
+
+/// Few, so that they run out.
+const BUFFERS: u16 = 3;
+
+/// The kernel's side, with sockets that are only memory.
+pub struct FakeRing {
+    pub random: Random,
+    pub sockets: HashMap<RawFd, Socket>,
+    pub requests: Vec<Request>,
+    pub completions: VecDeque<Completion>,
+    /// What is in each buffer; nothing while the kernel has it.
+    pub buffers: Vec<Option<Vec<u8>>>,
+    /// The memory of registered buffers.
+    pub registered: Vec<Range<usize>>,
+    /// A request to end another is passed over all but one in so many times.
+    pub cancel_delay: usize,
+    /// Receives take all there is, and repeated ones end only for a reason.
+    pub is_steady: bool,
+}
+
+#[derive(Default)]
+pub struct Socket {
+    pub input: VecDeque<u8>,
+    pub output: Vec<u8>,
+    /// No more is sent while its peer has not read this much.
+    pub window: usize,
+    /// How much was received straight to its place.
+    pub direct: usize,
+    pub input_ended: bool,
+    /// Sends fail.
+    pub is_deaf: bool,
+    /// Receives fail too.
+    pub is_broken: bool,
+    /// The peer is on another machine.
+    pub is_remote: bool,
+}
+
+pub struct Request {
+    pub token: Token,
+    pub fd: RawFd,
+    pub work: Work,
+}
+
+pub enum Work {
+    /// Nothing comes of it by itself.
+    Wait,
+    Receive {
+        is_repeated: bool,
+    },
+    ReceiveInto {
+        place: *mut [u8],
+        filled: usize,
+    },
+    Send {
+        output: Output,
+        is_zero_copy: bool,
+        waits: bool,
+        sent: usize,
+    },
+    /// The network is not done with what was sent without a copy.
+    Notify {
+        output: Output,
+    },
+    Watch {
+        broken_only: bool,
+    },
+    Cancel(Token),
+}
+
+/// What to send as it was when it was asked for, and where it has to be still.
+#[derive(Default)]
+pub struct Output {
+    pub bytes: Vec<u8>,
+    pub places: Vec<(*const u8, usize)>,
+}
+
+impl FakeRing {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        Self {
+            cancel_delay: [1, 4, 100][random.below(3)],
+            random,
+            sockets: HashMap::new(),
+            requests: Vec::new(),
+            completions: VecDeque::new(),
+            buffers: (0..BUFFERS).map(|_| None).collect(),
+            registered: Vec::new(),
+            is_steady: false,
+        }
+    }
+
+    pub fn one_in(&mut self, count: usize) -> bool {
+        self.random.below(count) == 0
+    }
+
+    /// A new connection, as if from the first listener.
+    pub fn connect(&mut self, fd: RawFd) {
+        assert!(self.requests.iter().all(|request| request.fd != fd), "a closed descriptor is in use");
+        let window = [1000, 20_000, 1_000_000][self.random.below(3)];
+        let is_remote = self.one_in(2);
+        let before = self.sockets.insert(fd, Socket { window, is_remote, ..Socket::default() });
+        assert!(before.is_none(), "a descriptor that is open comes again");
+        let is_last = self.one_in(4);
+        self.accept_completes(Ok(fd as u32), is_last);
+    }
+
+    pub fn accept_completes(&mut self, result: Result<u32, Errno>, is_last: bool) {
+        assert!(self.accepts(), "connections are accepted");
+        if is_last {
+            self.requests.retain(|request| request.token != Token::Accept(0));
+        }
+        self.complete(Token::Accept(0), result, None, is_last);
+    }
+
+    pub fn accepts(&self) -> bool {
+        self.requests.iter().any(|request| request.token == Token::Accept(0))
+    }
+
+    pub fn ask(&mut self, token: Token, fd: RawFd, work: Work) {
+        let is_twice = self.requests.iter().any(|request| request.token == token && token != Token::Cancel);
+        assert!(!is_twice, "{token:?} is asked for twice");
+        self.requests.push(Request { token, fd, work });
+    }
+
+    pub fn complete(
+        &mut self,
+        token: Token,
+        result: Result<u32, Errno>,
+        buffer: Option<Buffer>,
+        is_last: bool,
+    ) {
+        self.completions.push_back(Completion { token, result, buffer, is_last });
+    }
+
+    /// Whether nothing more comes of anything that was asked.
+    pub fn is_at_rest(&self) -> bool {
+        self.completions.is_empty() && !self.requests.iter().any(|request| self.can_go_on(request))
+    }
+
+    pub fn can_go_on(&self, request: &Request) -> bool {
+        let ends = |socket: &Socket| socket.input_ended || socket.is_broken;
+        match request.work {
+            Work::Wait => false,
+            Work::Cancel(_) | Work::Notify { .. } => true,
+            Work::Send { waits: false, .. } => true,
+            Work::Send { .. } => self.can_send(request.fd),
+            Work::Watch { broken_only: true } => self.sockets[&request.fd].is_broken,
+            Work::Watch { .. } => ends(&self.sockets[&request.fd]),
+            Work::Receive { .. } | Work::ReceiveInto { .. } => {
+                let socket = &self.sockets[&request.fd];
+                ends(socket) || !socket.input.is_empty()
+            }
+        }
+    }
+
+    /// The kernel does not wait for room on a socket whose peer has ended its side: it tries again and again, and
+    /// then leaves that to a thread.
+    pub fn check_waits(&self) {
+        for request in &self.requests {
+            let waits = matches!(request.work, Work::Send { waits: true, .. });
+            assert!(
+                !waits || !self.sockets[&request.fd].input_ended,
+                "a thread of the kernel waits for a peer"
+            );
+        }
+    }
+
+    pub fn can_send(&self, fd: RawFd) -> bool {
+        let socket = &self.sockets[&fd];
+        // Where another request tells of the break, the send is in no hurry to do so too.
+        let is_told = || self.requests.iter().any(|other| other.fd == fd && !other.is_send());
+        match socket.output.len() < socket.window {
+            true => true,
+            false if socket.is_broken => !is_told(),
+            false => socket.is_deaf,
+        }
+    }
+
+    /// Goes on with one of the requests.
+    pub fn step(&mut self) {
+        let able: Vec<usize> =
+            (0..self.requests.len()).filter(|&at| self.can_go_on(&self.requests[at])).collect();
+        if able.is_empty() {
+            return;
+        }
+        let at = able[self.random.below(able.len())];
+        // So late that what it is to end, and more, often happens first.
+        if matches!(self.requests[at].work, Work::Cancel(_)) && !self.one_in(self.cancel_delay) {
+            return;
+        }
+        let mut request = self.requests.swap_remove(at);
+        let is_done = match &mut request.work {
+            Work::Wait => unreachable!("it cannot go on"),
+            Work::Receive { is_repeated } => self.receive_some(request.token, request.fd, *is_repeated),
+            Work::ReceiveInto { place, filled } => self.fill_some(request.token, request.fd, *place, filled),
+            Work::Send { output, is_zero_copy, sent, .. } => {
+                output.check_unmoved();
+                self.send_some(request.token, request.fd, output, sent, *is_zero_copy)
+            }
+            Work::Notify { output } => {
+                output.check_unmoved();
+                let was_copied = u32::from(self.one_in(32));
+                self.complete(request.token, Ok(was_copied), None, true);
+                true
+            }
+            Work::Watch { .. } => {
+                self.complete(request.token, Ok(1), None, true);
+                true
+            }
+            Work::Cancel(token) => {
+                self.cancel_now(*token);
+                true
+            }
+        };
+        if !is_done {
+            self.requests.push(request);
+        }
+    }
+
+    pub fn receive_some(&mut self, token: Token, fd: RawFd, is_repeated: bool) -> bool {
+        let free = self.buffers.iter().position(Option::is_none);
+        let failure = [Errno::ENOBUFS, Errno::EINTR, Errno::EAGAIN, Errno::ECANCELED][self.random.below(4)];
+        let fails = !self.is_steady && self.one_in(16);
+        let is_steady = self.is_steady;
+        let most = if self.one_in(2) { 1 + self.random.below(40) } else { RECEIVE_BYTES_MAX };
+        let share = self.random.next() as usize;
+        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let (result, buffer) = match free {
+            _ if socket.is_broken => (Err(Errno::ECONNRESET), None),
+            // Kernels differ in whether a buffer goes with the end.
+            Some(id) if socket.input.is_empty() && share.is_multiple_of(2) => {
+                self.buffers[id] = Some(Vec::new());
+                (Ok(0), Some(Buffer { id: id as u16, len: 0 }))
+            }
+            _ if socket.input.is_empty() => (Ok(0), None),
+            None => (Err(Errno::ENOBUFS), None),
+            Some(_) if fails => (Err(failure), None),
+            Some(id) => {
+                let available = socket.input.len().min(if is_steady { RECEIVE_BYTES_MAX } else { most });
+                let count = if is_steady { available } else { 1 + share % available };
+                self.buffers[id] = Some(socket.input.drain(..count).collect());
+                (Ok(count as u32), Some(Buffer { id: id as u16, len: count as u32 }))
+            }
+        };
+        let goes_on = buffer.is_some() && result != Ok(0) && is_repeated;
+        let is_last = !goes_on || !self.is_steady && self.one_in(8);
+        self.complete(token, result, buffer, is_last);
+        is_last
+    }
+
+    pub fn fill_some(&mut self, token: Token, fd: RawFd, place: *mut [u8], filled: &mut usize) -> bool {
+        let ends_short = self.one_in(4);
+        let share = self.random.next() as usize;
+        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let room = (place.len() - *filled).min(socket.input.len());
+        if socket.is_broken && *filled == 0 {
+            self.complete(token, Err(Errno::ECONNRESET), None, true);
+            return true;
+        }
+        if room > 0 && !socket.is_broken {
+            let count = 1 + share % room;
+            // SAFETY: the driver has promised that the place stays, and is left alone, until this completes.
+            let place = unsafe { &mut *place };
+            for (to, from) in place[*filled..].iter_mut().zip(socket.input.drain(..count)) {
+                *to = from;
+            }
+            *filled += count;
+            socket.direct += count;
+        }
+        let is_over = socket.is_broken || socket.input_ended && socket.input.is_empty();
+        let is_done = *filled == place.len() || is_over || ends_short;
+        if is_done {
+            self.complete(token, Ok(*filled as u32), None, true);
+        }
+        is_done
+    }
+
+    pub fn send_some(
+        &mut self,
+        token: Token,
+        fd: RawFd,
+        output: &mut Output,
+        sent: &mut usize,
+        is_zero_copy: bool,
+    ) -> bool {
+        let rest = &output.bytes[*sent..];
+        let is_whole = self.one_in(2);
+        let (is_over, fails) = (self.one_in(2), self.one_in(16));
+        let failure = [Errno::EINTR, Errno::EAGAIN][self.random.below(2)];
+        let share = self.random.next() as usize;
+        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let room = socket.window.saturating_sub(socket.output.len()).min(rest.len());
+        let failure = match fails {
+            _ if socket.is_broken || socket.is_deaf => Some(Errno::EPIPE),
+            true => Some(failure),
+            false if room == 0 => Some(Errno::EAGAIN),
+            false => None,
+        };
+        if failure.is_none() {
+            let count = if is_whole { room } else { 1 + share % room };
+            socket.output.extend_from_slice(&rest[..count]);
+            *sent += count;
+        }
+        let is_done = *sent == output.bytes.len() || is_over || failure.is_some();
+        if is_done {
+            // One that fails may have a notification all the same.
+            let is_last = !is_zero_copy || self.one_in(8);
+            self.complete(token, failure.filter(|_| *sent == 0).map_or(Ok(*sent as u32), Err), None, is_last);
+            if !is_last {
+                let Token::Send(slot) = token else { unreachable!("only sends are sent") };
+                let work = Work::Notify { output: std::mem::take(output) };
+                self.requests.push(Request { token: Token::Notification(slot), fd: -1, work });
+            }
+        }
+        is_done
+    }
+
+    pub fn cancel_now(&mut self, token: Token) {
+        let found = self.requests.iter().position(|request| request.token == token);
+        let tells_first = self.one_in(2);
+        let answer = found.map(|_| 0).ok_or(Errno::ENOENT);
+        if tells_first {
+            self.complete(Token::Cancel, answer, None, true);
+        }
+        if let Some(at) = found {
+            let result = match self.requests.swap_remove(at).work {
+                Work::ReceiveInto { filled: done, .. } | Work::Send { sent: done, .. } if done > 0 => {
+                    Ok(done as u32)
+                }
+                _ => Err(Errno::ECANCELED),
+            };
+            self.complete(token, result, None, true);
+        }
+        if !tells_first {
+            self.complete(Token::Cancel, answer, None, true);
+        }
+    }
+}
+
+impl Request {
+    pub fn is_send(&self) -> bool {
+        matches!(self.work, Work::Send { .. })
+    }
+}
+
+impl Output {
+    pub fn new(slices: &[&[u8]]) -> Self {
+        Self {
+            bytes: slices.concat(),
+            places: slices.iter().map(|slice| (slice.as_ptr(), slice.len())).collect(),
+        }
+    }
+
+    /// What is to be sent must stay where it is, and as it is.
+    pub fn check_unmoved(&self) {
+        let mut rest = &self.bytes[..];
+        for &(place, len) in &self.places {
+            // SAFETY: the driver has promised that the bytes stay until this completes.
+            let now = unsafe { std::slice::from_raw_parts(place, len) };
+            let (then, after) = rest.split_at(len);
+            assert!(now == then, "what is being sent has changed");
+            rest = after;
+        }
+    }
+}
+
+impl Ring for FakeRing {
+    fn accept(&mut self, listener: u32, fd: RawFd) {
+        self.ask(Token::Accept(listener), fd, Work::Wait);
+    }
+
+    fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
+        self.ask(Token::Receive(slot), fd, Work::Receive { is_repeated });
+    }
+
+    unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
+        self.ask(Token::Receive(slot), fd, Work::ReceiveInto { place, filled: 0 });
+    }
+
+    unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
+        let slices: Vec<&[u8]> = slices.iter().map(|slice| &slice[..]).collect();
+        let work =
+            Work::Send { output: Output::new(&slices), is_zero_copy: false, waits: flags.wait, sent: 0 };
+        self.ask(Token::Send(slot), fd, work);
+    }
+
+    unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
+        if let Some(number) = buffer {
+            let inside = self.registered[number as usize].contains(&piece.as_ptr().addr());
+            assert!(inside, "the piece lies in its buffer");
+        }
+        let work = Work::Send { output: Output::new(&[piece]), is_zero_copy: true, waits: wait, sent: 0 };
+        self.ask(Token::Send(slot), fd, work);
+    }
+
+    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
+        assert_eq!(number as usize, self.registered.len(), "numbers come in order");
+        if self.one_in(8) {
+            return Err(Errno::ENOMEM);
+        }
+        let start = memory.addr().get();
+        self.registered.push(start..start + memory.len());
+        Ok(())
+    }
+
+    fn is_remote(&self, fd: RawFd) -> bool {
+        self.sockets[&fd].is_remote
+    }
+
+    fn watch(&mut self, slot: u32, fd: RawFd, broken_only: bool) {
+        self.ask(Token::Watch(slot), fd, Work::Watch { broken_only });
+    }
+
+    fn watch_signals(&mut self, fd: RawFd) {
+        self.ask(Token::Signals, fd, Work::Wait);
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.ask(Token::Cancel, -1, Work::Cancel(token));
+    }
+
+    fn enter(&mut self, _: Option<Span>) -> nix::Result<()> {
+        for _ in 0..self.random.below(8) {
+            self.step();
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
+        self.buffers[buffer.id as usize].as_deref().expect("the kernel has handed it over")
+    }
+
+    fn give_back(&mut self, buffer: Buffer) {
+        let before = self.buffers[buffer.id as usize].take();
+        assert!(before.is_some(), "a buffer is given back once");
+    }
+
+    fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
+        let socket = &self.sockets[&fd];
+        assert!(socket.input_ended || socket.is_broken, "only a watch that has told something leads here");
+        match socket.input.len() {
+            _ if socket.is_broken => Err(Errno::ECONNRESET),
+            0 if socket.input_ended => Ok(0),
+            0 => Err(Errno::EAGAIN),
+            _ => Ok(1),
+        }
+    }
+}

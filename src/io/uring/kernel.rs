@@ -1,0 +1,328 @@
+//! The ring of the running kernel.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{CompletionQueue, IoUring, Probe, SubmissionQueue, Submitter, cqueue, opcode, squeue};
+use nix::errno::Errno;
+use nix::libc::{self, iovec, msghdr};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
+
+use super::buffers::{Buffers, GROUP};
+use super::ring::{Buffer, Completion, Flags, Ring, Token};
+use crate::io::socket::to_errno;
+use crate::limits::{COMPLETIONS_QUEUED_MAX, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX};
+use crate::time::Span;
+
+/// Whether the kernel grants a ring with all that the driver needs.
+pub fn probe() -> nix::Result<()> {
+    build().map(drop)
+}
+
+/// A ring and what its requests refer to. None of it is ever freed: the process ends with it, and the kernel
+/// may use it until then.
+pub struct KernelRing {
+    submitter: Submitter<'static>,
+    submissions: SubmissionQueue<'static>,
+    completions: CompletionQueue<'static>,
+    /// Requests that found no room.
+    backlog: VecDeque<squeue::Entry>,
+    buffers: Buffers,
+    /// There is a table for registered buffers.
+    has_table: bool,
+    /// By slot: what a send of several slices under way refers to.
+    messages: Vec<Option<Box<Message>>>,
+    #[allow(clippy::vec_box)] // Handed over to a slot as it is, instead of copied.
+    spare: Vec<Box<Message>>,
+}
+
+/// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in a notification IORING_NOTIF_USAGE_ZC_COPIED.
+const REPORT_USAGE: u16 = 1 << 3;
+const WAS_COPIED: u32 = 1 << 31;
+
+/// The slices of a send, in the form that the kernel reads.
+struct Message {
+    header: msghdr,
+    slices: [iovec; SEND_SLICES_MAX],
+}
+
+impl KernelRing {
+    /// Sets up a ring with all that the driver needs.
+    pub fn new() -> nix::Result<Self> {
+        let (mut submitter, submissions, completions) = Box::leak(Box::new(build()?)).split();
+        // Saves looking the descriptor up at every turn; it works as well without (before 5.18).
+        let _ = submitter.register_ring_fd();
+        let buffers = Buffers::register(&submitter)?;
+        Ok(Self {
+            submitter,
+            submissions,
+            completions,
+            backlog: VecDeque::new(),
+            buffers,
+            has_table: false,
+            messages: Vec::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    /// # Safety
+    /// What the request refers to must stay until its last completion.
+    unsafe fn push(&mut self, token: Token, entry: squeue::Entry) {
+        let entry = entry.user_data(token.to_word());
+        // SAFETY: passed on to the caller.
+        if !self.backlog.is_empty() || unsafe { self.submissions.push(&entry) }.is_err() {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    /// Moves requests that waited for room to where the kernel reads them.
+    fn take_up_backlog(&mut self) {
+        self.submissions.sync();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: whoever pushed it promised that what it refers to stays until its completion.
+            if unsafe { self.submissions.push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+        self.submissions.sync();
+    }
+
+    /// A message of these slices, kept for the send of this slot.
+    fn keep_message(&mut self, slot: u32, slices: &[IoSlice<'_>]) -> *const msghdr {
+        let mut message = self.spare.pop().unwrap_or_default();
+        for (to, from) in message.slices.iter_mut().zip(slices) {
+            *to = iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+        }
+        message.header.msg_iov = message.slices.as_mut_ptr();
+        message.header.msg_iovlen = slices.len().min(SEND_SLICES_MAX);
+        let slot = slot as usize;
+        if slot >= self.messages.len() {
+            self.messages.resize_with(slot + 1, || None);
+        }
+        &raw const self.messages[slot].insert(message).header
+    }
+}
+
+/// A ring, of a kernel that knows all the operations.
+fn build() -> nix::Result<IoUring> {
+    let ring = set_up().map_err(|error| to_errno(&error))?;
+    let mut known = Probe::new();
+    ring.submitter().register_probe(&mut known).map_err(|error| to_errno(&error))?;
+    let needed = [
+        opcode::AcceptMulti::CODE,
+        opcode::RecvMulti::CODE,
+        opcode::Send::CODE,
+        opcode::SendMsg::CODE,
+        opcode::PollAdd::CODE,
+        opcode::AsyncCancel2::CODE,
+        // As old as repeated receives, which cannot be asked for: Linux 6.0.
+        opcode::SendZc::CODE,
+    ];
+    let knows_all = needed.into_iter().all(|code| known.is_supported(code));
+    if knows_all { Ok(ring) } else { Err(Errno::EOPNOTSUPP) }
+}
+
+/// A ring on which only this thread works and which interrupts it for nothing: completions are made when it
+/// asks for them. Kernels before 6.1 do not know how to do that and get the next best.
+fn set_up() -> io::Result<IoUring> {
+    let mut refusal = None;
+    for level in [2, 1, 0] {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_clamp().setup_submit_all().setup_cqsize(COMPLETIONS_QUEUED_MAX);
+        match level {
+            2 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
+            1 => builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag(),
+            _ => &mut builder,
+        };
+        match builder.build(REQUESTS_QUEUED_MAX) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
+            result => return result,
+        }
+    }
+    Err(refusal.expect("there was a first try"))
+}
+
+impl Ring for KernelRing {
+    fn accept(&mut self, listener: u32, fd: RawFd) {
+        let entry = opcode::AcceptMulti::new(Fd(fd)).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Accept(listener), entry) };
+    }
+
+    fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
+        let entry = if is_repeated {
+            opcode::RecvMulti::new(Fd(fd), GROUP).build()
+        } else {
+            opcode::Recv::new(Fd(fd), ptr::null_mut(), 0)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        };
+        // SAFETY: it refers to the registered buffers only, which stay for the life of the process.
+        unsafe { self.push(Token::Receive(slot), entry) };
+    }
+
+    unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
+        let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
+        // Without MSG_WAITALL, here and in sends: a request that has gone on 128 times is given a kernel
+        // thread of its own, where it waits for a peer that may be slow for as long as it likes.
+        let entry = opcode::Recv::new(Fd(fd), place.cast(), length).build();
+        // SAFETY: passed on to the caller.
+        unsafe { self.push(Token::Receive(slot), entry) };
+    }
+
+    unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
+        let flags = send_flags(flags);
+        let entry = match slices {
+            [slice] => {
+                let length = u32::try_from(slice.len()).unwrap_or(u32::MAX);
+                opcode::Send::new(Fd(fd), slice.as_ptr(), length).flags(flags).build()
+            }
+            slices => {
+                let message = self.keep_message(slot, slices);
+                opcode::SendMsg::new(Fd(fd), message).flags(flags as u32).build()
+            }
+        };
+        // SAFETY: the caller keeps the bytes; the message stays in its box until the completion.
+        unsafe { self.push(Token::Send(slot), entry) };
+    }
+
+    unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
+        let length = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+        let entry = opcode::SendZc::new(Fd(fd), piece.as_ptr(), length)
+            .buf_index(buffer)
+            .flags(send_flags(Flags { wait, more: false }))
+            .zc_flags(REPORT_USAGE)
+            .build();
+        // SAFETY: passed on to the caller.
+        unsafe { self.push(Token::Send(slot), entry) };
+    }
+
+    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
+        if !self.has_table {
+            let count = u32::from(REGISTERED_CHUNKS_MAX);
+            self.submitter.register_buffers_sparse(count).map_err(|error| to_errno(&error))?;
+            self.has_table = true;
+        }
+        let buffer = iovec { iov_base: memory.as_ptr().cast(), iov_len: memory.len() };
+        // SAFETY: passed on to the caller.
+        unsafe { self.submitter.register_buffers_update(number.into(), &[buffer], None) }
+            .map_err(|error| to_errno(&error))
+    }
+
+    fn is_remote(&self, fd: RawFd) -> bool {
+        let ip = |address: nix::Result<SockaddrStorage>| {
+            let address = address.ok()?;
+            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()).to_canonical()))
+        };
+        match (ip(getsockname(fd)), ip(getpeername(fd))) {
+            (Some(ours), Some(theirs)) => ours != theirs && !theirs.is_loopback(),
+            _ => false,
+        }
+    }
+
+    fn watch(&mut self, slot: u32, fd: RawFd, broken_only: bool) {
+        // POLLHUP and POLLERR are always told.
+        let events = if broken_only { 0 } else { libc::POLLRDHUP };
+        let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Watch(slot), entry) };
+    }
+
+    fn watch_signals(&mut self, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Signals, entry) };
+    }
+
+    fn cancel(&mut self, token: Token) {
+        let entry = opcode::AsyncCancel2::new(CancelBuilder::user_data(token.to_word())).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Cancel, entry) };
+    }
+
+    fn enter(&mut self, patience: Option<Span>) -> nix::Result<()> {
+        self.take_up_backlog();
+        self.completions.sync();
+        // With requests left over, waiting would be for completions that cannot come.
+        let waits = patience != Some(Span::ZERO) && self.backlog.is_empty() && self.completions.is_empty();
+        let want = usize::from(waits);
+        let result = match patience {
+            Some(patience) if waits => {
+                let nanos = patience.as_nanos();
+                let time = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
+                self.submitter.submit_with_args(want, &SubmitArgs::new().timespec(&time))
+            }
+            _ => self.submitter.submit_and_wait(want),
+        };
+        self.completions.sync();
+        match result.map_err(|error| to_errno(&error)) {
+            // The time is over; a debugger looked in; or completions have to be taken before more is asked.
+            Ok(_) | Err(Errno::ETIME | Errno::EINTR | Errno::EBUSY | Errno::EAGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        let entry = self.completions.next()?;
+        let token = Token::from_word(entry.user_data());
+        let flags = entry.flags();
+        if let Token::Send(slot) = token
+            && cqueue::notif(flags)
+        {
+            let result = Ok(u32::from(entry.result() as u32 & WAS_COPIED != 0));
+            let token = Token::Notification(slot);
+            return Some(Completion { token, result, buffer: None, is_last: true });
+        }
+        let result = match entry.result() {
+            result if result < 0 => Err(Errno::from_raw(-result)),
+            result => Ok(result as u32),
+        };
+        let is_last = !cqueue::more(flags);
+        if let Token::Send(slot) = token
+            && let Some(message) = self.messages.get_mut(slot as usize).and_then(Option::take)
+        {
+            self.spare.push(message);
+        }
+        let len = result.unwrap_or(0);
+        let buffer = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
+        Some(Completion { token, result, buffer, is_last })
+    }
+
+    fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
+        self.buffers.bytes(buffer)
+    }
+
+    fn give_back(&mut self, buffer: Buffer) {
+        self.buffers.give_back(buffer);
+    }
+
+    fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
+        recv(fd, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT)
+    }
+}
+
+/// For send(2). A write to a socket that nobody reads is an error and no signal.
+const fn send_flags(flags: Flags) -> i32 {
+    let Flags { wait, more } = flags;
+    let wait = if wait { 0 } else { libc::MSG_DONTWAIT };
+    let more = if more { libc::MSG_MORE } else { 0 };
+    libc::MSG_NOSIGNAL | wait | more
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        let nothing = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a msghdr is plain numbers and pointers, for which all zeros say that there is nothing.
+        let header = unsafe { std::mem::zeroed() };
+        Self { header, slices: [nothing; SEND_SLICES_MAX] }
+    }
+}

@@ -1,0 +1,87 @@
+//! Chunks of the arena that the kernel has as registered buffers: their pages are locked once, and not for
+//! each send.
+
+use nix::errno::Errno;
+use tracing::{debug, warn};
+
+use super::ring::Ring;
+use crate::bodies::Bodies;
+use crate::limits::REGISTERED_CHUNKS_MAX;
+
+/// What is registered. A chunk stays so until the process ends: a few large ones are worth it, and the limit is
+/// what they may take from a machine in all.
+pub struct Registered {
+    /// Sorted by address.
+    chunks: Vec<Chunk>,
+    bytes: u64,
+    bytes_max: u64,
+    /// There is no room for another chunk, or the kernel takes no more: nothing is looked for any longer.
+    is_full: bool,
+}
+
+struct Chunk {
+    address: usize,
+    bytes: usize,
+    index: u16,
+}
+
+impl Registered {
+    /// Nothing yet, and at most `bytes_max`.
+    pub const fn new(bytes_max: u64) -> Self {
+        Self { chunks: Vec::new(), bytes: 0, bytes_max, is_full: false }
+    }
+
+    /// How much memory is registered.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The registered buffer that a piece of memory lies in.
+    pub fn find(&self, piece: &[u8]) -> Option<u16> {
+        let address = piece.as_ptr().addr();
+        let after = self.chunks.partition_point(|chunk| chunk.address <= address);
+        let chunk = &self.chunks[after.checked_sub(1)?];
+        let is_inside = address + piece.len() <= chunk.address + chunk.bytes;
+        is_inside.then_some(chunk.index)
+    }
+
+    /// Registers the chunk that holds the byte at `address`, if it is a chunk and there is room.
+    pub fn add(&mut self, address: usize, bodies: &mut Bodies, ring: &mut impl Ring) {
+        if self.is_full {
+            return;
+        }
+        let holds = |start: usize, bytes: usize| (start..start + bytes).contains(&address);
+        let found = bodies.chunks().find(|(_, memory)| holds(memory.addr().get(), memory.len()));
+        let Some((chunk, memory)) = found else { return };
+        let bytes = memory.len();
+        let has_room = self.chunks.len() < REGISTERED_CHUNKS_MAX as usize;
+        if !has_room || self.bytes + bytes as u64 > self.bytes_max {
+            self.is_full = true;
+            return;
+        }
+        bodies.hold_chunk(chunk);
+        let index = self.chunks.len() as u16;
+        // SAFETY: a chunk that is held stays mapped, with its pages, until it is released.
+        #[allow(unsafe_code)]
+        let result = unsafe { ring.register(index, memory) };
+        match result {
+            Ok(()) => {
+                let address = memory.addr().get();
+                let at = self.chunks.partition_point(|chunk| chunk.address < address);
+                self.chunks.insert(at, Chunk { address, bytes, index });
+                self.bytes += bytes as u64;
+                debug!("{} bytes of job bodies are registered with the kernel", self.bytes);
+            }
+            Err(errno) => {
+                bodies.release_chunk(chunk);
+                self.is_full = true;
+                self.explain(errno);
+            }
+        }
+    }
+
+    fn explain(&self, errno: Errno) {
+        let hint = if errno == Errno::ENOMEM { "; raise the limit of locked memory (ulimit -l)" } else { "" };
+        warn!("no more than {} bytes of job bodies can be registered: {}{hint}", self.bytes, errno.desc());
+    }
+}

@@ -1,0 +1,454 @@
+//! Conversations through the driver with a kernel that completes requests late, in pieces, in any order,
+//! and in every other way that the real one may.
+
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use std::{fs, io};
+
+use nix::errno::Errno;
+
+use self::support::conversation::Conversation;
+use self::support::core::config;
+use self::support::peer::{Patience, Peer, Received};
+use self::support::random::{Random, seeds};
+use self::support::runner::{Dialect, run};
+use super::Driver;
+use super::fake::{FakeRing, Socket, Work};
+use super::ring::Ring;
+use crate::io::Sources;
+use crate::io::clock::Clock;
+use crate::io::signal::Signals;
+use crate::io::socket::{Address, Listener};
+use crate::limits::{ACCEPT_REST, JOB_BYTES_DEFAULT};
+use crate::server::{Server, Service};
+use crate::time::{Span, Time};
+
+#[allow(dead_code)] // Each test program uses a part of it.
+#[path = "../../../tests/support"]
+pub mod support {
+    pub mod conversation;
+    pub mod core;
+    pub mod pattern;
+    pub mod peer;
+    pub mod random;
+    pub mod runner;
+}
+
+/// What a chunk of bodies takes.
+const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Turns in which something has to come to rest.
+const TURNS_MAX: usize = 1_000_000;
+
+/// A [`Peer`] in virtual time.
+struct Simulated {
+    driver: Driver<Server, FakeRing>,
+    now: Time,
+    ends: Vec<End>,
+}
+
+/// A connection, by the descriptor that the driver was given.
+struct End {
+    fd: RawFd,
+    /// What the descriptor names while it is open. Afterwards it may come back as another one; and a process
+    /// that is just being started may have a copy.
+    identity: PathBuf,
+    /// The socket as it was when the driver closed it.
+    closed: Option<Socket>,
+}
+
+impl End {
+    fn is_open(&self) -> bool {
+        self.closed.is_none() && identity(self.fd).is_ok_and(|found| found == self.identity)
+    }
+}
+
+fn identity(fd: RawFd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{fd}"))
+}
+
+impl Simulated {
+    fn start(max_job_bytes: Option<u32>, seed: u64) -> Self {
+        let server = Server::new(config(max_job_bytes.unwrap_or(JOB_BYTES_DEFAULT)));
+        let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let listeners = vec![Listener::bind(&nowhere).expect("there is a port")];
+        let signals = Signals::block().expect("there are signals");
+        let sources = Sources {
+            listeners,
+            signals,
+            clock: Clock::start(),
+            registered_bytes_max: 2 * CHUNK_BYTES,
+            counters: Rc::default(),
+        };
+        let driver = Driver::new(server, FakeRing::new(seed), sources);
+        Self { driver, now: Time::ZERO, ends: Vec::new() }
+    }
+
+    fn socket(&mut self, conn: usize) -> &mut Socket {
+        let End { fd, closed, .. } = &mut self.ends[conn];
+        closed.as_mut().or_else(|| self.driver.ring.sockets.get_mut(fd)).expect("it was connected")
+    }
+
+    fn is_closed(&self, conn: usize) -> bool {
+        !self.ends[conn].is_open()
+    }
+
+    /// Turns until nothing is left to do now.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            self.driver.ring.enter(Some(Span::ZERO)).expect("it never fails");
+            let patience = self.driver.turn(self.now).expect("nothing breaks");
+            self.check_closed();
+            if patience != Some(Span::ZERO) && self.driver.ring.is_at_rest() {
+                self.driver.ring.check_waits();
+                let stalled_until = self.driver.stalled_until;
+                match stalled_until {
+                    Some(until) if self.has_room_for_stalled() => self.now = self.now.max(until),
+                    _ => return,
+                }
+            }
+        }
+        panic!("the driver does not come to rest");
+    }
+
+    /// Whether a send that rests would get on.
+    fn has_room_for_stalled(&mut self) -> bool {
+        let Driver { stalled, connections, ring, .. } = &mut self.driver;
+        stalled.iter().any(|&conn| connections.get_mut(conn).is_some_and(|one| ring.can_send(one.fd())))
+    }
+
+    /// A connection stays open as long as a request refers to it.
+    fn check_closed(&mut self) {
+        let ring = &mut self.driver.ring;
+        for end in self.ends.iter_mut().filter(|end| end.closed.is_none() && !end.is_open()) {
+            let mut requests = ring.requests.iter();
+            assert!(requests.all(|request| request.fd != end.fd), "a request outlives its connection");
+            end.closed = ring.sockets.remove(&end.fd);
+        }
+    }
+
+    fn check(&mut self) {
+        let engine = self.driver.server.engine();
+        engine.check();
+        let no_jobs = engine.jobs().is_empty();
+        let slots = engine.bodies().usage().slots;
+        let all_closed = (0..self.ends.len()).all(|conn| self.is_closed(conn));
+        if all_closed {
+            let left = self.driver.ring.requests.iter().filter(|request| !matches!(request.work, Work::Wait));
+            assert_eq!(left.count(), 0, "no request outlives its connection");
+            assert!(self.driver.ring.buffers.iter().all(Option::is_none), "all buffers are back");
+            assert!(!no_jobs || slots == 0, "every body is given back");
+        }
+    }
+}
+
+impl Peer for Simulated {
+    fn open(&mut self) -> usize {
+        let socket = UnixDatagram::unbound().expect("there are descriptors");
+        let identity = identity(socket.as_raw_fd()).expect("it is open");
+        let fd = socket.into_raw_fd();
+        self.driver.ring.connect(fd);
+        self.ends.push(End { fd, identity, closed: None });
+        self.settle();
+        self.ends.len() - 1
+    }
+
+    fn send(&mut self, conn: usize, bytes: &[u8]) {
+        if !self.is_closed(conn) {
+            self.socket(conn).input.extend(bytes);
+        }
+        self.settle();
+        self.check();
+    }
+
+    fn receive(&mut self, conn: usize, _: Patience) -> Received {
+        match std::mem::take(&mut self.socket(conn).output) {
+            bytes if !bytes.is_empty() => {
+                self.settle();
+                Received::Bytes(bytes)
+            }
+            _ if self.is_closed(conn) => Received::Closed,
+            _ => Received::Silence,
+        }
+    }
+
+    fn advance(&mut self, span: Duration) {
+        let target = self.now + Span::from_nanos(span.as_nanos() as u64);
+        while let Some(deadline) = self.driver.server.next_deadline().filter(|&deadline| deadline <= target) {
+            self.now = deadline.max(self.now);
+            self.settle();
+        }
+        self.now = target;
+        self.settle();
+    }
+
+    fn half_close(&mut self, conn: usize) {
+        self.socket(conn).input_ended = true;
+        self.settle();
+    }
+
+    fn close(&mut self, conn: usize) {
+        let is_reset = self.driver.ring.one_in(2);
+        let socket = self.socket(conn);
+        (socket.input_ended, socket.is_deaf) = (true, true);
+        socket.is_broken |= is_reset;
+        self.settle();
+        self.check();
+    }
+
+    fn drain(&mut self) {
+        self.driver.tell(crate::server::Event::Drain);
+        self.settle();
+    }
+}
+
+#[test]
+fn conversations_with_a_kernel_that_takes_liberties() {
+    let conversations = Conversation::all();
+    let (mut zero_copy_sends, mut registered_bytes) = (0, 0);
+    for seed in seeds(20) {
+        for conversation in &conversations {
+            let mut peer = Simulated::start(conversation.max_job_size, seed);
+            if let Err(failure) = run(conversation, &mut peer, Dialect::Quoted) {
+                panic!("seed {seed}\n{failure}");
+            }
+            for conn in 0..peer.ends.len() {
+                if !peer.is_closed(conn) {
+                    peer.close(conn);
+                }
+            }
+            assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
+            zero_copy_sends += peer.driver.counters.zero_copy_sends.get();
+            registered_bytes += peer.driver.counters.registered_bytes.get();
+        }
+    }
+    assert!(zero_copy_sends > 0 && registered_bytes > 0, "large bodies are among what is sent");
+}
+
+/// Whether the peer is told that its connection is closed, with all that it was sent before.
+fn read_to_end(peer: &mut Simulated, conn: usize) -> Option<Vec<u8>> {
+    let mut output = Vec::new();
+    loop {
+        match peer.receive(conn, Patience::Reply) {
+            Received::Bytes(bytes) => output.extend(bytes),
+            Received::Silence => return None,
+            Received::Closed => return Some(output),
+        }
+    }
+}
+
+#[test]
+fn a_large_body_is_received_where_it_belongs() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(None, seed);
+        peer.driver.ring.is_steady = seed.is_multiple_of(2);
+        let conn = peer.open();
+        let body: Vec<u8> = (0..60_000).map(|at| b'a' + (at % 23) as u8).collect();
+        for number in 1..4 {
+            let command = b"put 0 0 60 60000\r\n";
+            peer.send(conn, command);
+            for piece in body.chunks(10_000) {
+                peer.send(conn, piece);
+            }
+            peer.send(conn, format!("\r\npeek {number}\r\n").as_bytes());
+            let mut output = Vec::new();
+            while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
+                output.extend(bytes);
+            }
+            let expected = format!("INSERTED {number}\r\nFOUND {number} 60000\r\n");
+            let expected = [expected.as_bytes(), &body, b"\r\n"].concat();
+            assert!(output == expected, "seed {seed}: what was put is not what is found");
+            // The first piece comes before the place is known, and the last of a body is not worth it.
+            let direct = std::mem::take(&mut peer.socket(conn).direct);
+            assert!(direct >= 40_000, "seed {seed}: {direct} bytes came to their place");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_paused_connection_is_noticed() {
+    for seed in seeds(20) {
+        for is_reset in [false, true] {
+            let mut peer = Simulated::start(None, seed);
+            peer.driver.ring.is_steady = seed.is_multiple_of(2);
+            let conn = peer.open();
+            peer.send(conn, &[b"reserve\r\n", &b"pick\r\n".repeat(5_000)[..]].concat());
+            let before = peer.socket(conn).input.len();
+            let more = b"pick\r\n".repeat(5_000);
+            peer.send(conn, &more);
+            assert_eq!(peer.socket(conn).input.len(), before + more.len(), "seed {seed}: it is paused");
+            if is_reset {
+                peer.socket(conn).is_broken = true;
+                peer.settle();
+                assert!(peer.is_closed(conn), "seed {seed}: the break is noticed");
+            } else {
+                peer.half_close(conn);
+                let output = read_to_end(&mut peer, conn).expect("it is closed");
+                let expected = [&b"TIMED_OUT\r\n"[..], &b"UNKNOWN_COMMAND\r\n".repeat(10_000)].concat();
+                assert!(output == expected, "seed {seed}: {} bytes", output.len());
+            }
+            peer.check();
+        }
+    }
+}
+
+#[test]
+fn accepting_rests_without_descriptors_and_goes_on() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(None, seed);
+        let conn = peer.open();
+        for makes_room in [false, true] {
+            peer.driver.ring.accept_completes(Err(Errno::ECONNABORTED), true);
+            peer.settle();
+            peer.driver.ring.accept_completes(Err(Errno::EMFILE), true);
+            peer.settle();
+            assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
+            if makes_room {
+                peer.close(conn);
+            } else {
+                peer.now = peer.now + ACCEPT_REST;
+                peer.settle();
+            }
+            assert!(peer.driver.ring.accepts(), "seed {seed}: accepting goes on");
+        }
+    }
+}
+
+/// What a client sends, and what it is answered up to the numbers of jobs, for which there is `#`.
+#[derive(Default)]
+struct Script {
+    input: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+impl Script {
+    fn random(conn: usize, random: &mut Random) -> Self {
+        let mut script = Self::default();
+        script.say(
+            format!("use t{conn}\r\nwatch t{conn}\r\nignore default\r\n").as_bytes(),
+            format!("USING t{conn}\r\nWATCHING 2\r\nWATCHING 1\r\n").as_bytes(),
+        );
+        for _ in 0..random.below(30) {
+            match random.below(8) {
+                0..4 => {
+                    let bytes = [10, 5_000, 12_000, 60_000][random.below(4)];
+                    let first = random.next() as usize;
+                    let body: Vec<u8> = (0..bytes).map(|at| b'a' + ((first ^ at) % 26) as u8).collect();
+                    let put = format!("put 0 0 1000000 {bytes}\r\n");
+                    let reserved = format!("INSERTED #\r\nRESERVED # {bytes}\r\n");
+                    script.say(
+                        &[put.as_bytes(), &body, b"\r\nreserve-with-timeout 0\r\n"].concat(),
+                        &[reserved.as_bytes(), &body, b"\r\n"].concat(),
+                    );
+                }
+                4 => script.say(b"reserve-with-timeout 1\r\n", b"TIMED_OUT\r\n"),
+                5 => {
+                    let count = random.below(5_000);
+                    script.say(&b"pick\r\n".repeat(count), &b"UNKNOWN_COMMAND\r\n".repeat(count));
+                }
+                _ => {
+                    let found = [b"FOUND #", &b" 20000\r\n"[..], &[b'1'; 20_000], b"\r\n"].concat();
+                    let count = 1 + random.below(10);
+                    script.say(&b"peek 1\r\n".repeat(count), &found.repeat(count));
+                }
+            }
+        }
+        // The end of the input ends this.
+        script.say(b"reserve\r\n", b"TIMED_OUT\r\n");
+        let count = random.below(10_000);
+        script.say(&b"pick\r\n".repeat(count), &b"UNKNOWN_COMMAND\r\n".repeat(count));
+        script
+    }
+
+    fn say(&mut self, command: &[u8], answer: &[u8]) {
+        self.input.extend_from_slice(command);
+        self.answers.extend_from_slice(answer);
+    }
+
+    fn is_answered_by(&self, output: &[u8]) -> bool {
+        let mut rest = output;
+        self.answers.iter().all(|&expected| {
+            if expected == b'#' {
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                rest = &rest[digits..];
+                return digits > 0;
+            }
+            let first = rest.split_off_first();
+            first == Some(&expected)
+        }) && rest.is_empty()
+    }
+}
+
+/// Clients that send without waiting, read when they like, and of whom some vanish at some point: the others
+/// get every answer.
+#[test]
+fn floods_are_answered_whoever_vanishes() {
+    const CLIENTS: usize = 5;
+    const HONEST: usize = 2;
+    for seed in seeds(6) {
+        let mut random = Random::new(seed);
+        let mut peer = Simulated::start(None, seed);
+        let first = peer.open();
+        let put = [b"put 0 0 60 20000\r\n", &[b'1'; 20_000][..], b"\r\n"].concat();
+        peer.send(first, &put);
+        let conns: Vec<usize> = (0..CLIENTS).map(|_| peer.open()).collect();
+        let scripts: Vec<Script> = conns.iter().map(|&conn| Script::random(conn, &mut random)).collect();
+        let mut said = [0; CLIENTS];
+        let mut outputs = vec![Vec::new(); CLIENTS];
+        while (0..HONEST).any(|client| said[client] <= scripts[client].input.len()) {
+            let client = random.below(CLIENTS);
+            let conn = conns[client];
+            if peer.is_closed(conn) {
+                said[client] = usize::MAX;
+                continue;
+            }
+            match random.below(8) {
+                0 if client >= HONEST && random.below(4) == 0 => peer.close(conn),
+                0..4 => {
+                    let rest = scripts[client].input.get(said[client]..).unwrap_or_default();
+                    let most = [100, 10_000, 1_000_000][random.below(3)];
+                    let share = random.below(most);
+                    let count = rest.len().min(share);
+                    peer.socket(conn).input.extend(&rest[..count]);
+                    said[client] += count;
+                    if said[client] == scripts[client].input.len() {
+                        peer.socket(conn).input_ended = true;
+                        said[client] += 1;
+                    }
+                }
+                4 => peer.advance(Duration::from_millis(300)),
+                5 => peer.settle(),
+                _ => {
+                    if let Received::Bytes(bytes) = peer.receive(conn, Patience::Quiet) {
+                        outputs[client].extend(bytes);
+                    }
+                }
+            }
+        }
+        peer.settle();
+        for client in 0..HONEST {
+            let conn = conns[client];
+            // Each of the waits that are left takes a second.
+            for _ in 0..10_000 {
+                match peer.receive(conn, Patience::Reply) {
+                    Received::Bytes(bytes) => outputs[client].extend(bytes),
+                    Received::Silence => peer.advance(Duration::from_secs(1)),
+                    Received::Closed => break,
+                }
+            }
+            assert!(peer.is_closed(conn), "seed {seed}: the end of the input is the end");
+            assert!(scripts[client].is_answered_by(&outputs[client]), "seed {seed}: client {client}");
+        }
+        for conn in 0..peer.ends.len() {
+            if !peer.is_closed(conn) {
+                peer.close(conn);
+            }
+        }
+        assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
+        let engine = peer.driver.server.engine();
+        assert_eq!(engine.bodies().usage().slots, engine.jobs().len(), "seed {seed}: a body each");
+    }
+}

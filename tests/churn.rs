@@ -1,0 +1,154 @@
+//! Connections that come, do something, and vanish at any point of it: the server keeps nothing of them.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use nix::libc::linger;
+use nix::sys::socket::{setsockopt, sockopt};
+use support::driver;
+use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use support::peer::Received;
+use support::random::{Random, seeds};
+
+/// How many come in all.
+const CONNECTIONS: usize = 2_000;
+
+/// How many there are at once.
+const AT_ONCE: usize = 40;
+
+/// What one client sends at most. A server that does not receive from a client can know that it is gone
+/// only if the socket holds all that comes before the end.
+const CLIENT_BYTES_MAX: usize = 50_000;
+
+/// A client, and how much it has sent.
+struct Client {
+    stream: Stream,
+    sent: usize,
+}
+
+#[test]
+fn epoll_keeps_nothing() {
+    churn(Driver::Epoll);
+}
+
+#[cfg(feature = "tokio-uring")]
+#[test]
+fn tokio_uring_keeps_nothing() {
+    churn(Driver::TokioUring);
+}
+
+#[cfg(feature = "uring")]
+#[test]
+fn uring_keeps_nothing() {
+    churn(Driver::Uring);
+}
+
+fn churn(io: Driver) {
+    if !driver::is_allowed(io, "churn") {
+        return;
+    }
+    for transport in [Transport::Tcp, Transport::Unix] {
+        for seed in seeds(1) {
+            println!("{} over {transport:?}, seed {seed}", io.name());
+            churn_once(io, transport, seed);
+        }
+    }
+}
+
+fn churn_once(io: Driver, transport: Transport, seed: u64) {
+    let mut random = Random::new(seed);
+    let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+    let (server, mut control) = ServerProcess::start(program, transport, &driver::flags(io));
+    ask(&mut control, "put 0 0 60 5000\r\n", &"p".repeat(5000));
+    let before = server.descriptors();
+
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..CONNECTIONS {
+        while clients.len() >= AT_ONCE {
+            clients.swap_remove(random.below(clients.len())).vanish(&mut random);
+        }
+        clients.push(Client { stream: server.connect(), sent: 0 });
+        for _ in 0..3 {
+            let index = random.below(clients.len());
+            clients[index].act(&mut random);
+        }
+    }
+    for client in clients {
+        client.vanish(&mut random);
+    }
+
+    let started = Instant::now();
+    loop {
+        let stats = ask(&mut control, "stats\r\n", "");
+        let kept: Vec<&str> = ["current-connections: 1", "current-waiting: 0", "current-jobs-reserved: 0"]
+            .into_iter()
+            .filter(|line| !stats.lines().any(|found| found == *line))
+            .collect();
+        let descriptors = server.descriptors();
+        if kept.is_empty() && descriptors == before {
+            return;
+        }
+        let is_late = started.elapsed() > REPLY_PATIENCE;
+        assert!(!is_late, "not {kept:?}, {descriptors} descriptors after {before}:\n{stats}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Client {
+    /// Does something, or begins to.
+    fn act(&mut self, random: &mut Random) {
+        let bytes = [10, 300, 9_000, 40_000][random.below(4)];
+        let put = format!("put 0 0 60 {bytes}\r\n{}\r\n", "b".repeat(bytes));
+        match random.below(9) {
+            0 | 1 => self.send(put.as_bytes()),
+            2 => self.send(&put.as_bytes()[..random.below(put.len())]),
+            3 => self.send(b"reserve\r\n"),
+            4 => self.send(b"watch empty\r\nignore default\r\nreserve-with-timeout 1000\r\n"),
+            // More than the server keeps for a client that waits or does not read.
+            5 => self.send(&b"peek 1\r\n".repeat(3_000)),
+            6 => self.stream.half_close(),
+            7 => self.send(b"quit\r\n"),
+            _ => {
+                self.stream.receive(Duration::from_millis(1));
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.sent += bytes.len();
+        if self.sent <= CLIENT_BYTES_MAX {
+            self.stream.send(bytes);
+        }
+    }
+
+    /// Closes the connection with a FIN or with a RST.
+    fn vanish(self, random: &mut Random) {
+        if let (Stream::Tcp(stream), 0) = (&self.stream, random.below(3)) {
+            let at_once = linger { l_onoff: 1, l_linger: 0 };
+            setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("a socket option");
+        }
+    }
+}
+
+/// Sends a command with its body and waits for the reply, whose body ends with an empty line in these.
+fn ask(stream: &mut Stream, command: &str, body: &str) -> String {
+    stream.send(command.as_bytes());
+    if !body.is_empty() {
+        stream.send(format!("{body}\r\n").as_bytes());
+    }
+    let mut reply = Vec::new();
+    let end: &[u8] = if body.is_empty() { b"\n\r\n" } else { b"\r\n" };
+    while !reply.ends_with(end) {
+        match stream.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => reply.extend_from_slice(&bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    String::from_utf8_lossy(&reply).into_owned()
+}

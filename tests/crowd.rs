@@ -1,0 +1,92 @@
+//! More connections that have something to say at the same moment than any queue or pool of a driver holds.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::path::Path;
+
+use beanring::io::descriptors;
+use beanring::io::driver::Driver;
+use beanring::limits::{RECEIVE_BUFFERS, REQUESTS_QUEUED_MAX};
+use nix::sys::signal::Signal;
+use support::driver;
+use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use support::peer::Received;
+
+/// More than there are receive buffers, and than requests that are handed over at once.
+const CROWD: usize = 1500;
+
+const _: () = assert!(CROWD > RECEIVE_BUFFERS as usize && CROWD > REQUESTS_QUEUED_MAX as usize);
+
+#[test]
+fn epoll_serves_a_crowd() {
+    serve_a_crowd(Driver::Epoll);
+}
+
+#[cfg(feature = "uring")]
+#[test]
+fn uring_serves_a_crowd() {
+    serve_a_crowd(Driver::Uring);
+}
+
+#[cfg(feature = "tokio-uring")]
+#[test]
+fn tokio_uring_serves_a_crowd() {
+    serve_a_crowd(Driver::TokioUring);
+}
+
+/// All ask at once, and all are answered at once: by one client's puts in one piece.
+fn serve_a_crowd(io: Driver) {
+    if !driver::is_allowed(io, "crowd") {
+        return;
+    }
+    descriptors::raise_limit().expect("a process may raise its soft limit");
+    for transport in [Transport::Tcp, Transport::Unix] {
+        let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+        let (server, mut giver) = ServerProcess::start(program, transport, &driver::flags(io));
+        let mut crowd: Vec<Stream> = (0..CROWD).map(|_| server.connect()).collect();
+        // One that has been answered is known to the server; then all of the crowd's input is there at once.
+        ask(crowd.last_mut().expect("it is a crowd"), "list-tube-used\r\n", "USING default\r\n");
+        server.signal(Signal::SIGSTOP);
+        crowd.iter_mut().for_each(|client| client.send(b"watch nothing\r\nreserve\r\n"));
+        server.signal(Signal::SIGCONT);
+        for client in &mut crowd {
+            expect(client, "WATCHING 2\r\n");
+        }
+        giver.send("put 0 0 60 5\r\nhello\r\n".repeat(CROWD).as_bytes());
+        let mut ids: Vec<u64> = crowd.iter_mut().map(receive_job).collect();
+        ids.sort_unstable();
+        assert!(ids.iter().copied().eq(1..=CROWD as u64), "each job went to one of them");
+    }
+}
+
+fn ask(client: &mut Stream, command: &str, reply: &str) {
+    client.send(command.as_bytes());
+    expect(client, reply);
+}
+
+fn expect(client: &mut Stream, reply: &str) {
+    assert_eq!(receive(client, reply.len()), reply);
+}
+
+/// The id of the job that comes.
+fn receive_job(client: &mut Stream) -> u64 {
+    let mut text = String::new();
+    while !text.ends_with("\r\nhello\r\n") {
+        text += &receive(client, 1);
+    }
+    let id = text.strip_prefix("RESERVED ").and_then(|rest| rest.strip_suffix(" 5\r\nhello\r\n"));
+    id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("not a job: {text:?}"))
+}
+
+/// At least `len` bytes.
+fn receive(client: &mut Stream, len: usize) -> String {
+    let mut all = Vec::new();
+    while all.len() < len {
+        match client.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => all.extend(bytes),
+            other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&all)),
+        }
+    }
+    String::from_utf8(all).expect("text")
+}

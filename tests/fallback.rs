@@ -1,0 +1,105 @@
+//! Where the kernel refuses io_uring, as it does in most containers: the server runs all the same.
+
+#![cfg(feature = "uring")]
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::libc::SYS_io_uring_setup;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use support::hold::{flags, hold_all, in_real_time};
+use support::live::{Live, REPLY_PATIENCE, ServerProcess, Transport};
+use support::peer::Received;
+use support::runner::{Dialect, run};
+
+const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+
+#[test]
+fn conversations_where_it_is_not_permitted() {
+    where_setup_fails(Errno::EPERM, || hold_conversations(Transport::Tcp));
+}
+
+#[test]
+fn conversations_where_it_is_not_there() {
+    where_setup_fails(Errno::ENOSYS, || hold_conversations(Transport::Unix));
+}
+
+#[test]
+fn the_choice_is_told_once_and_by_stats() {
+    where_setup_fails(Errno::EPERM, || {
+        let (_server, mut client) = ServerProcess::start(
+            Path::new(BEANRING),
+            Transport::Tcp,
+            &["--io".to_owned(), "auto".to_owned()],
+        );
+        client.send(b"stats\r\n");
+        let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no answer") };
+        assert!(String::from_utf8_lossy(&stats).contains("\nio-driver: epoll\n"));
+
+        let mut command = Command::new(BEANRING);
+        command.args(["-l", "127.0.0.1", "-p", "0", "--io", "auto"]).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the server can be started");
+        let mut said = BufReader::new(child.stderr.take().expect("it is a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        child.kill().and_then(|()| child.wait()).expect("it was running");
+        for part in ["using epoll", Errno::EPERM.desc(), "seccomp", "kernel.io_uring_disabled"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(said.lines().count(), 0, "one line is enough");
+    });
+}
+
+#[test]
+fn asked_for_by_name_it_is_an_error() {
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        where_setup_fails(errno, move || {
+            for name in ["uring", "tokio-uring"] {
+                if name == "tokio-uring" && cfg!(not(feature = "tokio-uring")) {
+                    continue;
+                }
+                let output = output(&["-l", "127.0.0.1", "-p", "0", "--io", name]);
+                let said = String::from_utf8(output.stderr).expect("text");
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert_eq!(said.lines().count(), 1, "{said}");
+                for part in [errno.desc(), "seccomp", "kernel.io_uring_disabled"] {
+                    assert!(said.contains(part), "{said}");
+                }
+            }
+        });
+    }
+}
+
+fn hold_conversations(transport: Transport) {
+    hold_all(in_real_time().collect(), |conversation| {
+        let flags = [flags(conversation), vec!["--io".to_owned(), "auto".to_owned()]].concat();
+        let mut peer = Live::start(Path::new(BEANRING), transport, &flags);
+        run(conversation, &mut peer, Dialect::Quoted)
+    });
+}
+
+fn output(arguments: &[&str]) -> Output {
+    let mut command = Command::new(BEANRING);
+    command.args(arguments).stdin(Stdio::null()).output().expect("the server can be started")
+}
+
+/// Does `what` where making an io_uring fails, as under the seccomp filter of a container. The filter is that
+/// of one thread and of all that it starts.
+fn where_setup_fails(errno: Errno, what: impl FnOnce() + Send + 'static) {
+    let in_thread = move || {
+        let architecture = std::env::consts::ARCH.try_into().expect("a known architecture");
+        let rules = [(SYS_io_uring_setup, Vec::new())].into_iter().collect();
+        let refuse = SeccompAction::Errno(errno as u32);
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).expect("a filter");
+        let program: BpfProgram = filter.try_into().expect("a filter that can be compiled");
+        seccompiler::apply_filter(&program).expect("a thread may restrict itself");
+        what();
+    };
+    thread::spawn(in_thread).join().expect("it went well");
+}
