@@ -236,20 +236,18 @@ impl Bodies {
         }
     }
 
-    /// The mapped chunks, by number, each 2 MiB. One may be unmapped by any [`Bodies::reclaim`] unless it
-    /// is held.
-    pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, NonNull<[u8]>)> {
-        self.chunks.iter().map(|(chunk, memory)| (ChunkId(chunk), memory.as_ptr()))
+    /// The chunk, of 2 MiB, that an address lies in; None for one in a mapping of its own, or elsewhere. It
+    /// may be unmapped by any [`Bodies::reclaim`] unless it is held.
+    pub fn chunk_at(&self, address: usize) -> Option<ChunkId> {
+        self.chunks.at(address).map(ChunkId)
     }
 
-    /// The chunk that a body lies in; None if it has a mapping of its own.
-    pub fn chunk_of(&self, slot: &Slot) -> Option<ChunkId> {
-        slot.0.chunk()
-    }
-
-    /// The chunk that a pinned body lies in; None if it has a mapping of its own.
-    pub fn chunk_of_pinned(&self, pin: &PinnedBody) -> Option<ChunkId> {
-        pin.0.chunk()
+    /// The memory of a chunk.
+    ///
+    /// # Panics
+    /// If it is not mapped.
+    pub fn chunk(&self, chunk: ChunkId) -> NonNull<[u8]> {
+        self.chunks.memory(chunk.0 as usize).as_ptr()
     }
 
     /// Keeps a chunk mapped, with the pages that it has, until [`Bodies::release_chunk`]. To be called
@@ -362,10 +360,6 @@ impl Place {
 
     fn kind(&self) -> Kind {
         Kind::of(self.len())
-    }
-
-    fn chunk(&self) -> Option<ChunkId> {
-        (self.kind() != Kind::Mapping).then_some(ChunkId(self.home))
     }
 
     /// The page in a chunk that it begins in.

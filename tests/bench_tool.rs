@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -54,7 +54,12 @@ fn converse(stream: TcpStream, manner: Manner) -> std::io::Result<()> {
                 input.read_exact(&mut body)?;
                 puts += 1;
                 match manner {
-                    Manner::ClosesAfter(limit) if puts > limit => return Ok(()),
+                    Manner::ClosesAfter(limit) if puts > limit => {
+                        // With input left unread the kernel would break the connection instead.
+                        output.shutdown(Shutdown::Write)?;
+                        std::io::copy(&mut input, &mut std::io::sink())?;
+                        return Ok(());
+                    }
                     Manner::NonsenseAfter(limit) if puts > limit => output.write_all(b"SERVED 1\r\n")?,
                     Manner::SilentAfter(limit) if puts > limit => {}
                     Manner::OutOfMemoryEveryTenth if puts % 10 == 0 => {

@@ -5,7 +5,7 @@
 //! neighbours. The list is a stack, so that memory used a moment ago is used again.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use slab::Slab;
 
@@ -108,6 +108,8 @@ impl Meta {
 pub struct Chunks {
     table: Table,
     vacant: BinaryHeap<Reverse<u32>>,
+    /// The mapped chunks by where they begin.
+    addresses: BTreeMap<usize, u32>,
     /// The free runs by length in pages, less one; and which of the lists have any.
     runs: Box<[List; CHUNK_PAGES]>,
     lengths: Bits,
@@ -124,6 +126,7 @@ impl Chunks {
         Self {
             table: Table(Vec::new()),
             vacant: BinaryHeap::new(),
+            addresses: BTreeMap::new(),
             runs: Box::new([List::EMPTY; CHUNK_PAGES]),
             lengths: Bits::EMPTY,
             mapped: 0,
@@ -286,9 +289,15 @@ impl Chunks {
         &mut self.table.get_mut(chunk).memory
     }
 
-    /// The mapped chunks by number.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Mapping)> {
-        self.table.0.iter().zip(0..).filter_map(|(chunk, number)| Some((number, &chunk.as_ref()?.memory)))
+    /// The mapped chunk that an address lies in.
+    pub fn at(&self, address: usize) -> Option<u32> {
+        let (&start, &chunk) = self.addresses.range(..=address).next_back()?;
+        (address - start < CHUNK_BYTES).then_some(chunk)
+    }
+
+    /// The numbers of the mapped chunks.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.table.0.iter().zip(0..).filter_map(|(chunk, number)| chunk.as_ref().map(|_| number))
     }
 
     /// The spans of one chunk.
@@ -320,6 +329,7 @@ impl Chunks {
                 continue;
             };
             assert_eq!(memory.len(), CHUNK_BYTES);
+            assert_eq!(self.addresses.get(&memory.as_ptr().addr().get()), Some(&(number as u32)));
             let used = check_tiling(meta, &mut free_runs);
             mapped += 1;
             used_pages += used;
@@ -329,6 +339,7 @@ impl Chunks {
             }
         }
         assert_eq!(mapped + self.vacant.len(), self.table.0.len());
+        assert_eq!(self.addresses.len(), mapped);
         assert_eq!(
             (mapped, used_pages, empty, idle_pages),
             (self.mapped, self.used_pages, self.empty, self.idle_pages)
@@ -383,6 +394,7 @@ impl Chunks {
         if self.vacant.pop().is_none() {
             self.table.0.push(None);
         }
+        self.addresses.insert(memory.as_ptr().addr().get(), chunk as u32);
         self.table.0[chunk] = Some(Chunk { memory, meta });
         self.mapped += 1;
         self.empty += 1;
@@ -396,8 +408,10 @@ impl Chunks {
         let first = Spot::new(chunk, 0);
         self.unlink_run(first);
         let Chunk { memory, meta } = self.table.0[chunk].take().expect("the chunk is mapped");
+        let address = memory.as_ptr().addr().get();
         match memory.unmap() {
             Ok(()) => {
+                self.addresses.remove(&address);
                 debug_assert!(meta.used.is_empty() && meta.spans.is_empty() && !meta.held);
                 self.idle_pages -= meta.idle_pages();
                 self.empty -= 1;

@@ -183,7 +183,7 @@ impl Small {
         let (mut slots, mut bytes) = (0, 0);
         let mut by_class = [[0; FULL + 1]; CLASSES];
         let mut empty = [0; CLASSES];
-        for (key, span) in chunks.iter().flat_map(|(chunk, _)| chunks.spans(chunk)) {
+        for (key, span) in chunks.numbers().flat_map(|chunk| chunks.spans(chunk)) {
             let class = span.class;
             let used = class.span_slots() - span.free.len();
             assert_eq!(span.free.count(class.span_slots()..super::bits::BITS), 0);

@@ -65,7 +65,8 @@ fn a_body_of_each_boundary_size() {
         assert_eq!(bodies.usage().slot_bytes, takes, "{bytes}");
         fill(bodies.bytes_mut(&mut slot), bytes as u64);
         verify(bodies.bytes(&slot), bytes as u64);
-        assert_eq!(bodies.chunk_of(&slot).is_some(), bytes <= RUN_BYTES_MAX);
+        let address = bodies.bytes(&slot).as_ptr().addr();
+        assert_eq!(bodies.chunk_at(address).is_some(), bytes <= RUN_BYTES_MAX);
         match bodies.pin(&slot) {
             None => assert!(bytes <= SMALL_BYTES_MAX),
             Some(pin) => bodies.unpin(pin),
@@ -130,7 +131,7 @@ fn run_random(seed: u64, steps: usize, slots_max: usize) {
         } else if choice < 98 {
             bodies.reclaim();
         } else if choice < 99 {
-            let chunk = bodies.chunks().map(|(chunk, _)| chunk).nth(random.below(8));
+            let chunk = bodies.chunks.numbers().map(ChunkId).nth(random.below(8));
             if let Some(chunk) = chunk.filter(|chunk| !held.contains(chunk)) {
                 bodies.hold_chunk(chunk);
                 held.push(chunk);
@@ -283,17 +284,24 @@ fn a_gigabyte_goes_back_in_pieces() {
 fn a_held_chunk_stays_where_it_is() {
     let mut bodies = Bodies::new();
     let slots: Vec<_> = (0..340).map(|_| bodies.allocate(60_002).expect("memory")).collect();
-    let chunks: Vec<_> = bodies.chunks().collect();
+    let mapped = |bodies: &Bodies| -> Vec<_> {
+        let numbers = bodies.chunks.numbers().map(ChunkId);
+        numbers.map(|chunk| (chunk, bodies.chunk(chunk))).collect()
+    };
+    let chunks = mapped(&bodies);
     assert_eq!(chunks.len(), 10);
-    assert!(
-        chunks.iter().enumerate().all(|(n, (chunk, memory))| {
-            chunk.0 as usize == n && memory.len() == CHUNK_PAGES * PAGE_BYTES
-        })
-    );
+    for (number, &(chunk, memory)) in chunks.iter().enumerate() {
+        assert_eq!((chunk.0 as usize, memory.len()), (number, CHUNK_PAGES * PAGE_BYTES));
+        let start = memory.addr().get();
+        for address in [start, start + memory.len() - 1] {
+            assert_eq!(bodies.chunk_at(address), Some(chunk));
+        }
+    }
+    assert_eq!(bodies.chunk_at(0), None);
     chunks.iter().for_each(|&(chunk, _)| bodies.hold_chunk(chunk));
     slots.into_iter().for_each(|slot| bodies.free(slot));
     reclaim_all(&mut bodies);
-    assert_eq!(bodies.chunks().collect::<Vec<_>>(), chunks);
+    assert_eq!(mapped(&bodies), chunks);
     chunks.iter().for_each(|&(chunk, _)| bodies.release_chunk(chunk));
     reclaim_all(&mut bodies);
     assert!(bodies.usage().mapped_bytes <= KEPT_BYTES_MAX);

@@ -48,6 +48,8 @@ pub struct Socket {
     pub is_deaf: bool,
     /// Receives fail too.
     pub is_broken: bool,
+    /// How receives fail, though nothing is wrong with the connection.
+    pub receives_fail: Option<Errno>,
     /// The peer is on another machine.
     pub is_remote: bool,
 }
@@ -165,7 +167,7 @@ impl FakeRing {
             Work::Watch { .. } => ends(&self.sockets[&request.fd]),
             Work::Receive { .. } | Work::ReceiveInto { .. } => {
                 let socket = &self.sockets[&request.fd];
-                ends(socket) || !socket.input.is_empty()
+                ends(socket) || socket.receives_fail.is_some() || !socket.input.is_empty()
             }
         }
     }
@@ -221,7 +223,9 @@ impl FakeRing {
                 true
             }
             Work::Watch { .. } => {
-                self.complete(request.token, Ok(1), None, true);
+                let fails = !self.is_steady && self.one_in(4);
+                let result = if fails { Err(Errno::ENOMEM) } else { Ok(1) };
+                self.complete(request.token, result, None, true);
                 true
             }
             Work::Cancel(token) => {
@@ -244,6 +248,7 @@ impl FakeRing {
         let socket = self.sockets.get_mut(&fd).expect("it was connected");
         let (result, buffer) = match free {
             _ if socket.is_broken => (Err(Errno::ECONNRESET), None),
+            _ if let Some(errno) = socket.receives_fail => (Err(errno), None),
             // Kernels differ in whether a buffer goes with the end.
             Some(id) if socket.input.is_empty() && share.is_multiple_of(2) => {
                 self.buffers[id] = Some(Vec::new());

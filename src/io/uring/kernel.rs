@@ -326,3 +326,54 @@ impl Default for Message {
         Self { header, slices: [nothing; SEND_SLICES_MAX] }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::limits::RECEIVE_BUFFERS;
+
+    /// What comes of one receive, with the kernel that is there.
+    fn receive(ring: &mut KernelRing, fd: RawFd) -> Completion {
+        ring.receive(0, fd, false);
+        loop {
+            ring.enter(None).expect("the ring works");
+            if let Some(completion) = ring.next() {
+                return completion;
+            }
+        }
+    }
+
+    /// For more than 2^16 of them, so that the count of those given back begins anew.
+    #[test]
+    fn a_buffer_is_nobody_elses_until_it_is_given_back() {
+        let mut ring = match KernelRing::new() {
+            Ok(ring) => ring,
+            Err(errno) => return println!("skipped: buffers of the real ring, because {}", errno.desc()),
+        };
+        let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
+        let fd = ours.as_raw_fd();
+        for round in 0..1100_u32 {
+            let mut held = Vec::new();
+            for number in 0..u32::from(RECEIVE_BUFFERS) {
+                let message = (round << 16 | number).to_le_bytes();
+                peer.write_all(&message).expect("there is room");
+                let Completion { result, buffer, .. } = receive(&mut ring, fd);
+                assert_eq!(result, Ok(4), "round {round}");
+                held.push((message, buffer.expect("it is in a buffer")));
+            }
+            peer.write_all(b"more").expect("there is room");
+            assert_eq!(receive(&mut ring, fd).result, Err(Errno::ENOBUFS), "round {round}: all are held");
+            for (message, buffer) in held.into_iter().rev() {
+                assert_eq!(ring.bytes(&buffer), message, "round {round}");
+                ring.give_back(buffer);
+            }
+            let Completion { result, buffer, .. } = receive(&mut ring, fd);
+            assert_eq!(result, Ok(4), "round {round}: they are back");
+            ring.give_back(buffer.expect("it is in a buffer"));
+        }
+    }
+}

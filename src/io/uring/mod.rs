@@ -331,11 +331,10 @@ impl<S: Service, R: Ring> Driver<S, R> {
 
     fn watched(&mut self, slot: u32, has_seen: bool) {
         let (conn, connection) = self.connections.at_slot(slot).expect("a watch keeps its connection");
-        let counts = has_seen && connection.watch == Watch::Armed;
         connection.watch = Watch::Idle;
         match connection.phase {
-            Phase::Paused if counts => self.notice_end(conn),
-            Phase::PausedEnding if counts => self.hang_up(conn),
+            Phase::Paused if has_seen => self.notice_end(conn),
+            Phase::PausedEnding if has_seen => self.hang_up(conn),
             _ => {}
         }
         self.carry_out();

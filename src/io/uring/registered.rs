@@ -50,9 +50,8 @@ impl Registered {
         if self.is_full {
             return;
         }
-        let holds = |start: usize, bytes: usize| (start..start + bytes).contains(&address);
-        let found = bodies.chunks().find(|(_, memory)| holds(memory.addr().get(), memory.len()));
-        let Some((chunk, memory)) = found else { return };
+        let Some(chunk) = bodies.chunk_at(address) else { return };
+        let memory = bodies.chunk(chunk);
         let bytes = memory.len();
         let has_room = self.chunks.len() < REGISTERED_CHUNKS_MAX as usize;
         if !has_room || self.bytes + bytes as u64 > self.bytes_max {

@@ -16,7 +16,8 @@ use self::support::peer::{Patience, Peer, Received};
 use self::support::random::{Random, seeds};
 use self::support::runner::{Dialect, run};
 use super::Driver;
-use super::fake::{FakeRing, Socket, Work};
+use super::connection::Phase;
+use super::fake::{FakeRing, Request, Socket, Work};
 use super::ring::Ring;
 use crate::io::Sources;
 use crate::io::clock::Clock;
@@ -292,6 +293,59 @@ fn the_end_of_a_paused_connection_is_noticed() {
             }
             peer.check();
         }
+    }
+}
+
+/// With what is still being sent to a peer that does not read.
+#[test]
+fn a_receive_that_fails_ends_the_connection() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(None, seed);
+        peer.driver.ring.is_steady = true;
+        let conn = peer.open();
+        peer.socket(conn).window = 100;
+        peer.send(conn, &b"pick\r\n".repeat(100));
+        assert!(peer.driver.ring.requests.iter().any(Request::is_send), "seed {seed}: a send waits");
+        peer.socket(conn).receives_fail = Some(Errno::ENOMEM);
+        peer.settle();
+        assert!(peer.is_closed(conn), "seed {seed}");
+        peer.check();
+    }
+}
+
+#[test]
+fn what_comes_after_quit_is_of_no_account() {
+    for seed in seeds(100) {
+        let mut peer = Simulated::start(None, seed);
+        let conn = peer.open();
+        let socket = peer.socket(conn);
+        socket.input.extend(b"quit\r\n");
+        socket.input.extend(b"put 0 0 60 1\r\n".repeat(seed as usize % 4));
+        socket.input_ended = true;
+        peer.settle();
+        assert!(peer.is_closed(conn), "seed {seed}");
+        assert_eq!(peer.driver.server.engine().jobs().len(), 0, "seed {seed}");
+        peer.check();
+    }
+}
+
+#[test]
+fn a_watch_that_is_over_tells_nothing() {
+    for seed in seeds(100) {
+        let mut peer = Simulated::start(None, seed);
+        let conn = peer.open();
+        let id = peer.driver.connections.at_slot(0).expect("it is open").0;
+        for _ in 0..5 {
+            peer.driver.pause(id);
+            peer.driver.resume(id);
+            peer.driver.pause(id);
+            peer.settle();
+            let (_, connection) = peer.driver.connections.at_slot(0).expect("it is open");
+            assert_eq!(connection.phase, Phase::Paused, "seed {seed}");
+            peer.driver.resume(id);
+        }
+        peer.send(conn, b"pick\r\n");
+        assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec()));
     }
 }
 
