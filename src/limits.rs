@@ -26,7 +26,7 @@ pub const SAFETY_MARGIN: Span = Span::from_secs(1);
 
 /// A body with at least this much still to come is received straight into its slot. Below it one copy
 /// is cheaper than a receive of its own.
-pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
+pub const DIRECT_RECEIVE_BYTES_MIN: usize = 16 * 1024;
 
 /// A connection whose unsent replies pass this is not served until they are below
 /// [`OUTPUT_BYTES_RESUME`]. One reply may overshoot it by its own size.
@@ -72,6 +72,10 @@ pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
 /// Receive buffers that io_uring chooses from. It needs one for each receive that is done and not taken in
 /// yet, not one a connection; a receive that finds none is made again.
 pub const RECEIVE_BUFFERS: u16 = 64;
+
+/// Large bodies that are received at the same time with room for what follows them, of
+/// [`RECEIVE_BYTES_MAX`] each; those above it take a receive more.
+pub const LANDINGS_MAX: u16 = 64;
 
 /// Requests that io_uring is handed at once, and completions that it keeps ready: more are handed over in
 /// the next call, or wait in the kernel.

@@ -70,8 +70,9 @@ impl Side {
 
     /// Closes a connection.
     pub fn close(&mut self, conn: usize) {
-        self.links[conn].stream = None;
-        self.links[conn].awaited.clear();
+        let link = &mut self.links[conn];
+        link.stream.take().into_iter().for_each(Stream::close);
+        link.awaited.clear();
     }
 
     /// Tells the server to drain, and waits until it does.

@@ -22,8 +22,8 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
 
 const QUIET_PATIENCE: Duration = Duration::from_millis(60);
 
-/// Time for the server to take note of one connection before another one speaks.
-const SETTLE: Duration = Duration::from_millis(15);
+/// Time for what was sent to reach a server.
+const ARRIVAL: Duration = Duration::from_millis(5);
 
 const PORT: u16 = 21_300;
 
@@ -108,6 +108,23 @@ impl ServerProcess {
     /// How many descriptors the process has open.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
+    }
+
+    /// Waits until the server has taken note of what was done to one connection, before something is done to
+    /// another: it is woken by that, and sleeps when it is done. On a busy machine this takes a while.
+    pub fn settle(&self) {
+        let started = Instant::now();
+        loop {
+            thread::sleep(ARRIVAL);
+            if self.is_asleep() || started.elapsed() > REPLY_PATIENCE {
+                return;
+            }
+        }
+    }
+
+    fn is_asleep(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it is ours");
+        stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('S'))
     }
 
     fn try_connect(&self) -> io::Result<Stream> {
@@ -204,10 +221,19 @@ impl Stream {
 
     /// Ends what this side sends.
     pub fn half_close(&mut self) {
+        self.shut_down(Shutdown::Write);
+    }
+
+    /// Closes it, also while another test starts a process that has a copy of it for a moment.
+    pub fn close(mut self) {
+        self.shut_down(Shutdown::Both);
+    }
+
+    fn shut_down(&mut self, how: Shutdown) {
         // Fails only if the server was first.
         let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
         };
     }
 }
@@ -258,7 +284,7 @@ impl Live {
 
     fn settle_unless(&mut self, conn: usize) {
         if self.unanswered.take().is_some_and(|other| other != conn) {
-            thread::sleep(SETTLE);
+            self.server.settle();
         }
     }
 }
@@ -292,17 +318,17 @@ impl Peer for Live {
     fn half_close(&mut self, conn: usize) {
         self.settle_unless(conn);
         self.stream(conn).half_close();
-        thread::sleep(SETTLE);
+        self.server.settle();
     }
 
     fn close(&mut self, conn: usize) {
         self.settle_unless(conn);
-        self.streams[conn] = None;
-        thread::sleep(SETTLE);
+        self.streams[conn].take().expect("the connection is open").close();
+        self.server.settle();
     }
 
     fn drain(&mut self) {
         self.server.signal(Signal::SIGUSR1);
-        thread::sleep(SETTLE);
+        self.server.settle();
     }
 }

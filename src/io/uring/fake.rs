@@ -25,7 +25,7 @@ pub struct FakeRing {
     pub sockets: HashMap<RawFd, Socket>,
     pub requests: Vec<Request>,
     pub completions: VecDeque<Completion>,
-    /// What is in each buffer; nothing while the kernel has it.
+    /// What is in each buffer; nothing while the kernel has it. Behind them, what came beyond a place.
     pub buffers: Vec<Option<Vec<u8>>>,
     /// The memory of registered buffers.
     pub registered: Vec<Range<usize>>,
@@ -239,7 +239,7 @@ impl FakeRing {
     }
 
     pub fn receive_some(&mut self, token: Token, fd: RawFd, is_repeated: bool) -> bool {
-        let free = self.buffers.iter().position(Option::is_none);
+        let free = self.buffers[..BUFFERS as usize].iter().position(Option::is_none);
         let failure = [Errno::ENOBUFS, Errno::EINTR, Errno::EAGAIN, Errno::ECANCELED][self.random.below(4)];
         let fails = !self.is_steady && self.one_in(16);
         let is_steady = self.is_steady;
@@ -272,6 +272,7 @@ impl FakeRing {
 
     pub fn fill_some(&mut self, token: Token, fd: RawFd, place: *mut [u8], filled: &mut usize) -> bool {
         let ends_short = self.one_in(4);
+        let goes_beyond = self.one_in(2);
         let share = self.random.next() as usize;
         let socket = self.sockets.get_mut(&fd).expect("it was connected");
         let room = (place.len() - *filled).min(socket.input.len());
@@ -291,10 +292,20 @@ impl FakeRing {
         }
         let is_over = socket.is_broken || socket.input_ended && socket.input.is_empty();
         let is_done = *filled == place.len() || is_over || ends_short;
+        let beyond = if *filled == place.len() && goes_beyond { RECEIVE_BYTES_MAX } else { 0 };
+        let beyond: Vec<u8> = socket.input.drain(..beyond.min(socket.input.len())).collect();
         if is_done {
-            self.complete(token, Ok(*filled as u32), None, true);
+            let result = Ok((*filled + beyond.len()) as u32);
+            let buffer = (!beyond.is_empty()).then(|| self.fill_buffer(beyond));
+            self.complete(token, result, buffer, true);
         }
         is_done
+    }
+
+    fn fill_buffer(&mut self, bytes: Vec<u8>) -> Buffer {
+        let (id, len) = (self.buffers.len() as u16, bytes.len() as u32);
+        self.buffers.push(Some(bytes));
+        Buffer { id, len }
     }
 
     pub fn send_some(

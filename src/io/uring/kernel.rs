@@ -15,9 +15,12 @@ use nix::libc::{self, iovec, msghdr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 
 use super::buffers::{Buffers, GROUP};
+use super::landings::Landings;
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
 use crate::io::socket::to_errno;
-use crate::limits::{COMPLETIONS_QUEUED_MAX, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX};
+use crate::limits::{
+    COMPLETIONS_QUEUED_MAX, RECEIVE_BUFFERS, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX,
+};
 use crate::time::Span;
 
 /// Whether the kernel grants a ring with all that the driver needs.
@@ -40,6 +43,7 @@ pub struct KernelRing {
     messages: Vec<Option<Box<Message>>>,
     #[allow(clippy::vec_box)] // Handed over to a slot as it is, instead of copied.
     spare: Vec<Box<Message>>,
+    landings: Landings,
 }
 
 /// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in a notification IORING_NOTIF_USAGE_ZC_COPIED.
@@ -68,6 +72,7 @@ impl KernelRing {
             has_table: false,
             messages: Vec::new(),
             spare: Vec::new(),
+            landings: Landings::default(),
         })
     }
 
@@ -170,11 +175,16 @@ impl Ring for KernelRing {
     }
 
     unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
-        let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
         // Without MSG_WAITALL, here and in sends: a request that has gone on 128 times is given a kernel
         // thread of its own, where it waits for a peer that may be slow for as long as it likes.
-        let entry = opcode::Recv::new(Fd(fd), place.cast(), length).build();
-        // SAFETY: passed on to the caller.
+        let entry = match self.landings.open(slot, place) {
+            Some(message) => opcode::RecvMsg::new(Fd(fd), message).build(),
+            None => {
+                let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
+                opcode::Recv::new(Fd(fd), place.cast(), length).build()
+            }
+        };
+        // SAFETY: passed on to the caller; the landing stays for the life of the process.
         unsafe { self.push(Token::Receive(slot), entry) };
     }
 
@@ -293,16 +303,26 @@ impl Ring for KernelRing {
             self.spare.push(message);
         }
         let len = result.unwrap_or(0);
-        let buffer = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
+        let buffer = match token {
+            Token::Receive(slot) => {
+                let chosen = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
+                chosen.or_else(|| self.landings.close(slot, len))
+            }
+            _ => None,
+        };
         Some(Completion { token, result, buffer, is_last })
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        self.buffers.bytes(buffer)
+        if buffer.id < RECEIVE_BUFFERS { self.buffers.bytes(buffer) } else { self.landings.bytes(buffer) }
     }
 
     fn give_back(&mut self, buffer: Buffer) {
-        self.buffers.give_back(buffer);
+        if buffer.id < RECEIVE_BUFFERS {
+            self.buffers.give_back(buffer);
+        } else {
+            self.landings.give_back(&buffer);
+        }
     }
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
@@ -321,10 +341,14 @@ const fn send_flags(flags: Flags) -> i32 {
 impl Default for Message {
     fn default() -> Self {
         let nothing = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        // SAFETY: a msghdr is plain numbers and pointers, for which all zeros say that there is nothing.
-        let header = unsafe { std::mem::zeroed() };
-        Self { header, slices: [nothing; SEND_SLICES_MAX] }
+        Self { header: no_message(), slices: [nothing; SEND_SLICES_MAX] }
     }
+}
+
+/// The header of a message without anything.
+pub fn no_message() -> msghdr {
+    // SAFETY: a msghdr is plain numbers and pointers, for which all zeros say that there is nothing.
+    unsafe { std::mem::zeroed() }
 }
 
 #[cfg(test)]
@@ -334,7 +358,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::limits::RECEIVE_BUFFERS;
 
     /// What comes of one receive, with the kernel that is there.
     fn receive(ring: &mut KernelRing, fd: RawFd) -> Completion {

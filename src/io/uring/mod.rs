@@ -11,6 +11,7 @@ mod connection;
 #[cfg(test)]
 mod fake;
 mod kernel;
+mod landings;
 mod registered;
 mod ring;
 mod sending;
@@ -271,13 +272,15 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn take_in(&mut self, conn: ConnId, result: Result<u32, Errno>, buffer: Option<&Buffer>, direct: bool) {
         match result {
             Ok(0) => self.end_input(conn),
-            Ok(bytes) if direct => {
-                self.tell(Event::ReceivedDirect { conn, bytes: bytes as usize });
-            }
-            Ok(_) => {
-                let buffer = buffer.expect("what is not received directly is in a buffer");
-                let bytes = self.ring.bytes(buffer);
-                self.server.handle(self.now, Event::Received { conn, bytes });
+            Ok(bytes) => {
+                let beyond = buffer.map_or(0, Buffer::len);
+                if direct {
+                    self.tell(Event::ReceivedDirect { conn, bytes: bytes as usize - beyond });
+                }
+                if let Some(buffer) = buffer {
+                    let bytes = self.ring.bytes(buffer);
+                    self.server.handle(self.now, Event::Received { conn, bytes });
+                }
             }
             // All buffers are back before the kernel hears of the next receive.
             Err(Errno::ENOBUFS | Errno::ECANCELED | Errno::EINTR | Errno::EAGAIN) => {}

@@ -74,17 +74,24 @@ pub struct Completion {
     pub token: Token,
     /// A number of bytes, a descriptor, or events; or what went wrong.
     pub result: Result<u32, Errno>,
-    /// What was received, if the kernel chose where to.
+    /// What was received, if that is not at a place of the driver's.
     pub buffer: Option<Buffer>,
     /// The request is done; of others more completions will come.
     pub is_last: bool,
 }
 
-/// A receive buffer that the kernel has handed over; it goes back by [`Ring::give_back`].
+/// A receive buffer with something in it; it goes back by [`Ring::give_back`].
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) id: u16,
     pub(super) len: u32,
+}
+
+impl Buffer {
+    /// How much is in it.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
 }
 
 /// How to send.
@@ -107,7 +114,8 @@ pub trait Ring {
     /// Receives into a buffer that is chosen when there is input: once, or until the last completion.
     fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool);
 
-    /// Receives once, straight to a place, what there is.
+    /// Receives once, straight to a place, what there is. What comes beyond it may go to a buffer with the
+    /// same completion, whose result counts both.
     ///
     /// # Safety
     /// The place must stay, and be left alone, until the completion.
