@@ -46,8 +46,9 @@ pub struct ServerProcess {
     address: Address,
 }
 
+/// Where a server listens.
 #[derive(Debug)]
-enum Address {
+pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -58,17 +59,22 @@ impl ServerProcess {
     /// # Panics
     /// If the server does not come up.
     pub fn start(program: &Path, transport: Transport, flags: &[String]) -> (Self, Stream) {
-        let address = Address::fresh(transport);
-        // The reference reports each answer that is an error of sorts.
-        let stderr = if program.ends_with("beanstalkd") { Stdio::null() } else { Stdio::inherit() };
-        let child = Command::new(program)
-            .args(address.flags())
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        let mut command = Command::new(program);
+        if program.ends_with("beanstalkd") {
+            // It reports each answer that is an error of sorts.
+            command.stderr(Stdio::null());
+        }
+        Self::launch(command, Address::fresh(transport), flags)
+    }
+
+    /// Starts a server with a command that runs it, or becomes it with the arguments that follow, and
+    /// returns it with its first connection.
+    ///
+    /// # Panics
+    /// If the server does not come up.
+    pub fn launch(mut command: Command, address: Address, flags: &[String]) -> (Self, Stream) {
+        command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut server = Self { child, address };
         let started = Instant::now();
         loop {
@@ -76,8 +82,8 @@ impl ServerProcess {
                 Ok(stream) => return (server, stream),
                 Err(error) => {
                     let ended = server.child.try_wait().expect("the child is ours");
-                    assert!(ended.is_none(), "{} ended with {ended:?}", program.display());
-                    assert!(started.elapsed() < REPLY_PATIENCE, "{}: {error}", program.display());
+                    assert!(ended.is_none(), "{command:?} ended with {ended:?}");
+                    assert!(started.elapsed() < REPLY_PATIENCE, "{command:?}: {error}");
                     thread::sleep(Duration::from_millis(5));
                 }
             }
@@ -153,7 +159,7 @@ impl Drop for ServerProcess {
 impl Address {
     /// Loopback has 2^24 addresses. With one for each server no free port has to be found, which
     /// somebody else could take before it is used.
-    fn fresh(transport: Transport) -> Self {
+    pub fn fresh(transport: Transport) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = process::id().wrapping_mul(251).wrapping_add(count);
@@ -274,7 +280,11 @@ pub struct Live {
 impl Live {
     /// Starts a server.
     pub fn start(program: &Path, transport: Transport, flags: &[String]) -> Self {
-        let (server, first) = ServerProcess::start(program, transport, flags);
+        Self::with(ServerProcess::start(program, transport, flags))
+    }
+
+    /// With a server that runs, and its first connection.
+    pub fn with((server, first): (ServerProcess, Stream)) -> Self {
         Self { server, first: Some(first), streams: Vec::new(), unanswered: None }
     }
 

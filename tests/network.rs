@@ -1,0 +1,332 @@
+//! Large bodies between two machines, as far as the kernel can tell: they are sent from where they lie, and
+//! arrive unaltered.
+//!
+//! The kernel copies them in the end, since the other machine is itself. Until then, and until they are
+//! acknowledged, it reads them where they lie.
+
+#![cfg(feature = "uring")]
+
+#[path = "network/namespaces.rs"]
+mod namespaces;
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use beanring::io::driver::Driver;
+use namespaces::{Network, command, try_run};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
+use nix::unistd::geteuid;
+use support::driver;
+use support::hold::{flags, hold_all, in_real_time};
+use support::live::{Address, Live, REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use support::peer::Received;
+use support::random::Random;
+use support::runner::{Dialect, run};
+
+const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+
+const BODY_BYTES: usize = 60_000;
+
+/// Jobs come in waves, each with readers of its own: a connection on which the kernel has copied is not given
+/// anything without a copy again.
+const WAVES: u64 = 4;
+const READERS: u64 = 40;
+const JOBS_PER_READER: u64 = 5;
+const JOBS_PER_WAVE: u64 = READERS * JOBS_PER_READER;
+
+/// What a process without rights may lock on most systems.
+const LOCKED_BYTES_MAX: u64 = 8 * 1024 * 1024;
+const MEMLOCK: &str = "--memlock=8388608:8388608";
+
+const _: () = assert!(JOBS_PER_WAVE * BODY_BYTES as u64 > LOCKED_BYTES_MAX + LOCKED_BYTES_MAX / 4);
+
+/// What a reader's socket takes. A body fits into it and the server's socket together, so that it is sent as far
+/// as the server can see, and most of it lies where it lay.
+const READER_SOCKET_BYTES: usize = 16 * 1024;
+
+#[test]
+fn large_bodies_are_sent_without_a_copy() {
+    over_a_network("large bodies over a network", &[], |network| {
+        let (_server, mut control) = launch(network, &[]);
+        exchange(network, &mut control);
+        let stats = stats(&mut control);
+        assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
+        assert!(number(&stats, "io-registered-bytes") > 0, "{stats}");
+    });
+}
+
+#[test]
+fn no_memory_is_registered_if_not_wanted() {
+    over_a_network("large bodies over a network, from memory that is not registered", &[], |network| {
+        let (_server, mut control) = launch(network, &["--registered-memory", "0"]);
+        exchange(network, &mut control);
+        let stats = stats(&mut control);
+        assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
+        assert_eq!(number(&stats, "io-registered-bytes"), 0, "{stats}");
+    });
+}
+
+#[test]
+fn more_bodies_than_memory_that_may_be_locked() {
+    over_a_network("large bodies over a network, with a limit of locked memory", &limit(), |network| {
+        let (mut said, stderr) = io::pipe().expect("there are descriptors");
+        let mut command = network.on_server(&[&limit()[..], &[BEANRING]].concat());
+        command.stderr(stderr);
+        let (server, mut control) = launch_with(command, network, &[]);
+        exchange(network, &mut control);
+        let stats = stats(&mut control);
+        assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
+        let registered = number(&stats, "io-registered-bytes");
+        assert!((1..=LOCKED_BYTES_MAX).contains(&registered), "{stats}");
+
+        drop(server);
+        let mut lines = String::new();
+        said.read_to_string(&mut lines).expect("text");
+        assert_eq!(lines.lines().count(), 1, "one line is enough: {lines}");
+        assert!(lines.contains("WARN") && lines.contains("ulimit -l"), "{lines}");
+    });
+}
+
+#[test]
+fn conversations_with_a_limit_of_locked_memory() {
+    const WHAT: &str = "conversations with a limit of locked memory";
+    if !driver::is_allowed(Driver::Uring, WHAT) {
+        return;
+    }
+    if let Err(error) = try_run(&mut command(&[&limit()[..], &["true"]].concat())) {
+        return println!("skipped: {WHAT}, because {error}");
+    }
+    let _turn = turn();
+    hold_all(in_real_time().collect(), |conversation| {
+        let flags = [flags(conversation), driver::flags(Driver::Uring)].concat();
+        let limited = command(&[&limit()[..], &[BEANRING]].concat());
+        let server = ServerProcess::launch(limited, Address::fresh(Transport::Tcp), &flags);
+        run(conversation, &mut Live::with(server), Dialect::Quoted)
+    });
+}
+
+/// A body that is still a job afterwards, and one that is not.
+#[test]
+fn a_client_that_vanishes_within_a_large_body() {
+    over_a_network("clients over a network that vanish within a large body", &[], |network| {
+        let (_server, mut control) = launch(network, &[]);
+        for first in (1..40).step_by(4) {
+            put(&mut control, first..first + 2);
+            let mut holds = connect_narrowly(network);
+            holds.send(format!("reserve-job {first}\r\n").as_bytes());
+            let mut deleted = Reader::start(network, first + 1..first + 2);
+            for stream in [&mut holds, &mut deleted.stream] {
+                assert!(matches!(stream.receive(REPLY_PATIENCE), Received::Bytes(_)));
+            }
+            drop((holds, deleted));
+            put(&mut control, first + 2..first + 4);
+            wait_until(&mut control, "current-jobs-reserved", |count| count == 0);
+            Reader::start(network, first..first + 1).finish();
+            Reader::start(network, first + 2..first + 4).finish();
+        }
+        wait_until(&mut control, "current-connections", |count| count == 1);
+        assert!(number(&stats(&mut control), "io-zero-copy-sends") > 0);
+    });
+}
+
+/// They quit, or close their side, while a body is on its way.
+#[test]
+fn clients_that_are_done_before_they_have_read() {
+    over_a_network("clients over a network that are done before they have read", &[], |network| {
+        let (_server, mut control) = launch(network, &[]);
+        let mut readers: Vec<Reader> = Vec::new();
+        for (round, quits) in (0..6).zip([true, false].into_iter().cycle()) {
+            let ids = 1 + round * READERS..1 + (round + 1) * READERS;
+            put(&mut control, ids.clone());
+            for mut reader in readers.drain(..) {
+                reader.finish();
+                assert_eq!(reader.stream.receive(REPLY_PATIENCE), Received::Closed);
+            }
+            readers.extend(ids.map(|id| Reader::start(network, id..id + 1)));
+            for Reader { stream, .. } in &mut readers {
+                if quits { stream.send(b"quit\r\n") } else { stream.half_close() }
+            }
+            wait_until(&mut control, "cmd-delete", |count| count == (round + 1) * READERS);
+        }
+        drop(readers);
+        wait_until(&mut control, "current-connections", |count| count == 1);
+    });
+}
+
+/// Does this on the client's side of a network, if there can be one, and a server on it behind this wrapper.
+fn over_a_network(what: &str, wrapper: &[&str], test: impl FnOnce(&Network) + Send) {
+    if !driver::is_allowed(Driver::Uring, what) {
+        return;
+    }
+    let network = Network::lay().and_then(|network| {
+        try_run(&mut network.on_server(&[wrapper, &["true"]].concat()))?;
+        Ok(network)
+    });
+    match network {
+        Ok(network) => {
+            let _turn = turn();
+            network.on_client(|| test(&network));
+        }
+        Err(error) => println!("skipped: {what}, because {error}"),
+    }
+}
+
+/// What runs a program that may lock little memory.
+fn limit() -> Vec<&'static str> {
+    let mut words = vec!["prlimit", MEMLOCK];
+    // Root has a right that makes the limit void. Others have not, and may not give rights up like this.
+    if geteuid().is_root() {
+        words.extend(["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]);
+    }
+    words
+}
+
+/// Held by one test at a time, whichever process it is in: what all processes of a user lock counts for each, and
+/// a server that has to wait for the processor may hear of two connections in another order.
+fn turn() -> File {
+    let path = env::temp_dir().join(format!("beanring-test-network-{}", geteuid()));
+    let file = File::create(path).expect("there is room for an empty file");
+    file.lock().expect("it can be waited for");
+    file
+}
+
+fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {
+    launch_with(network.on_server(&[BEANRING]), network, flags)
+}
+
+fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {
+    let flags = flags.iter().map(|&flag| flag.to_owned());
+    let flags: Vec<String> = driver::flags(Driver::Uring).into_iter().chain(flags).collect();
+    let (server, mut control) =
+        ServerProcess::launch(command, Address::Tcp(network.address().into()), &flags);
+    let stats = stats(&mut control);
+    assert!(stats.contains("\nio-driver: uring\n"), "{stats}");
+    (server, control)
+}
+
+/// Bodies go out to many readers. While they are on their way, others come in, which take any slot that is let
+/// go.
+fn exchange(network: &Network, control: &mut Stream) {
+    let mut readers = Vec::new();
+    for wave in 0..WAVES {
+        let first = 1 + wave * JOBS_PER_WAVE;
+        put(control, first..first + JOBS_PER_WAVE);
+        readers.drain(..).for_each(|mut reader: Reader| reader.finish());
+        let firsts = (first..).step_by(JOBS_PER_READER as usize).take(READERS as usize);
+        readers.extend(firsts.map(|first| Reader::start(network, first..first + JOBS_PER_READER)));
+        // The first job of each: the others have to wait until that is read.
+        wait_until(control, "cmd-delete", |count| count >= wave * JOBS_PER_WAVE + READERS);
+    }
+    readers.drain(..).for_each(|mut reader: Reader| reader.finish());
+}
+
+/// Puts the jobs that get these ids.
+fn put(control: &mut Stream, ids: Range<u64>) {
+    let mut expected = String::new();
+    for id in ids {
+        control.send(format!("put 0 0 1000 {BODY_BYTES}\r\n").as_bytes());
+        control.send(&body(id));
+        control.send(b"\r\n");
+        expected += &format!("INSERTED {id}\r\n");
+    }
+    assert_eq!(String::from_utf8_lossy(&receive(control, expected.len())), expected);
+}
+
+/// The body of a job, unlike every other.
+fn body(id: u64) -> Vec<u8> {
+    let mut random = Random::new(id);
+    let mut body = vec![0; BODY_BYTES];
+    for word in body.chunks_exact_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
+    }
+    body
+}
+
+/// A client that has asked for jobs, and has not read any.
+struct Reader {
+    stream: Stream,
+    jobs: Range<u64>,
+}
+
+impl Reader {
+    /// Reserves the jobs and deletes each, without waiting for an answer.
+    fn start(network: &Network, jobs: Range<u64>) -> Self {
+        let mut stream = connect_narrowly(network);
+        for id in jobs.clone() {
+            stream.send(format!("reserve-job {id}\r\ndelete {id}\r\n").as_bytes());
+        }
+        Self { stream, jobs }
+    }
+
+    /// Reads what it has asked for.
+    fn finish(&mut self) {
+        let mut expected = Vec::new();
+        for id in self.jobs.clone() {
+            expected.extend(format!("RESERVED {id} {BODY_BYTES}\r\n").into_bytes());
+            expected.extend(body(id));
+            expected.extend(b"\r\nDELETED\r\n");
+        }
+        let received = receive(&mut self.stream, expected.len());
+        if let Some(at) = (0..expected.len()).find(|&at| received[at] != expected[at]) {
+            panic!("the reply with jobs {:?} is altered from byte {at} on", self.jobs);
+        }
+    }
+}
+
+/// A connection that takes little before it is read from.
+fn connect_narrowly(network: &Network) -> Stream {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let socket = socket.expect("there are descriptors");
+    // Before it is connected: what the server is told then is not taken back.
+    setsockopt(&socket, sockopt::RcvBuf, &READER_SOCKET_BYTES).expect("a socket option");
+    connect(socket.as_raw_fd(), &SockaddrIn::from(network.address())).expect("the server listens");
+    Stream::Tcp(socket.into())
+}
+
+/// Receives this much, of what is not more in all.
+fn receive(stream: &mut Stream, bytes: usize) -> Vec<u8> {
+    let mut received = Vec::with_capacity(bytes);
+    while received.len() < bytes {
+        match stream.receive(REPLY_PATIENCE) {
+            Received::Bytes(more) => received.extend(more),
+            other => panic!("{other:?} after {} of {bytes} bytes", received.len()),
+        }
+    }
+    received
+}
+
+fn stats(control: &mut Stream) -> String {
+    control.send(b"stats\r\n");
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\n\r\n") {
+        match control.receive(REPLY_PATIENCE) {
+            Received::Bytes(more) => reply.extend(more),
+            other => panic!("{other:?}"),
+        }
+    }
+    String::from_utf8(reply).expect("text")
+}
+
+fn number(stats: &str, key: &str) -> u64 {
+    let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in {stats}"))
+}
+
+fn wait_until(control: &mut Stream, key: &str, condition: impl Fn(u64) -> bool) {
+    let started = Instant::now();
+    loop {
+        let stats = stats(control);
+        if condition(number(&stats, key)) {
+            return;
+        }
+        assert!(started.elapsed() < REPLY_PATIENCE, "{key} does not get there: {stats}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,90 @@
+//! Two network namespaces with a cable between them.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{panic, thread};
+
+use nix::sched::{CloneFlags, setns};
+use nix::unistd::geteuid;
+
+/// Nobody else has an address in these namespaces.
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// A network of two machines, as far as the kernel can tell. It is gone with this value.
+pub struct Network {
+    server: String,
+    client: String,
+}
+
+impl Network {
+    /// Lays it, or says why that cannot be.
+    pub fn lay() -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !geteuid().is_root() {
+            return Err("only root can make network namespaces".to_owned());
+        }
+        let own = format!("beanring-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // What was made before something failed is removed too.
+        let network = Self { server: format!("{own}-server"), client: format!("{own}-client") };
+        let (server, client) = (network.server.as_str(), network.client.as_str());
+        ip(&["netns", "add", server])?;
+        ip(&["netns", "add", client])?;
+        ip(&["-n", server, "link", "add", "cable", "type", "veth", "peer", "cable", "netns", client])?;
+        for (namespace, address) in [(server, *SERVER.ip()), (client, CLIENT)] {
+            ip(&["-n", namespace, "address", "add", &format!("{address}/30"), "dev", "cable"])?;
+            ip(&["-n", namespace, "link", "set", "cable", "up"])?;
+        }
+        Ok(network)
+    }
+
+    /// Where a server listens.
+    pub const fn address(&self) -> SocketAddrV4 {
+        SERVER
+    }
+
+    /// A command for the server's side.
+    pub fn on_server(&self, words: &[&str]) -> Command {
+        command(&[&["ip", "netns", "exec", &self.server], words].concat())
+    }
+
+    /// Does `what` on the client's side.
+    pub fn on_client(&self, what: impl FnOnce() + Send) {
+        let in_namespace = || {
+            let namespace = File::open(format!("/var/run/netns/{}", self.client)).expect("it was made");
+            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+            what();
+        };
+        let result = thread::scope(|scope| scope.spawn(in_namespace).join());
+        result.unwrap_or_else(|payload| panic::resume_unwind(payload));
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for namespace in [&self.server, &self.client] {
+            // Fails only for one that was not made.
+            let _ = ip(&["netns", "delete", namespace]);
+        }
+    }
+}
+
+fn ip(words: &[&str]) -> Result<(), String> {
+    try_run(&mut command(&[&["ip"], words].concat()))
+}
+
+pub fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// Runs a command to its end, or says why that cannot be.
+pub fn try_run(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| format!("{program} cannot be run: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{program} fails: {}", said.trim())) }
+}
