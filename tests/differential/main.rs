@@ -58,14 +58,20 @@ fn compare_with_reference(program: &Path, seeds: u64) {
     let next = AtomicU64::new(first);
     let (late, doubtful) = (AtomicU64::new(0), AtomicU64::new(0));
     let differences = Mutex::new(Vec::new());
+    let too_late = Mutex::new(Vec::new());
     let settle = |seed| {
         for attempt in 1..=TRIES_MAX {
             match run(&reference, program, seed, steps) {
                 Ok(()) => return,
+                Err(Trouble::Late) => {
+                    late.fetch_add(1, Ordering::Relaxed);
+                    if attempt == TRIES_MAX {
+                        too_late.lock().expect("no thread panicked with it").push(seed);
+                    }
+                }
                 Err(trouble) if attempt == TRIES_MAX => {
                     differences.lock().expect("no thread panicked with it").push((seed, trouble));
                 }
-                Err(Trouble::Late) => _ = late.fetch_add(1, Ordering::Relaxed),
                 Err(Trouble::Difference { what, .. }) => {
                     println!("seed {seed}, try {attempt}: {what}");
                     doubtful.fetch_add(1, Ordering::Relaxed);
@@ -86,6 +92,14 @@ fn compare_with_reference(program: &Path, seeds: u64) {
             });
         }
     });
+    // What the machine was too busy for, one at a time.
+    let busy = std::mem::take(&mut *too_late.lock().expect("no thread panicked with it"));
+    busy.into_iter().for_each(settle);
+    for seed in too_late.into_inner().expect("no thread panicked with it") {
+        println!(
+            "skipped: seed {seed} of the comparison, because the machine was too busy to keep the times apart"
+        );
+    }
     let mut differences = differences.into_inner().expect("no thread panicked with it");
     differences.sort_by_key(|&(seed, _)| seed);
     for (seed, trouble) in &differences {
