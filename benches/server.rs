@@ -35,6 +35,7 @@ impl Rig {
         let mut server = Server::new(Config {
             max_job_bytes: JOB_BYTES_DEFAULT,
             log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+            started: Time::ZERO,
             seed: 1,
             host,
         });

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub port: Option<String>,
 
-    /// Keep a log in this directory (not yet available)
+    /// Keep a log in this directory, so that jobs outlive the process
     #[arg(short = 'b', long, value_name = "DIR", env = "BEANRING_LOG_DIR", hide_env = true)]
     pub log_dir: Option<PathBuf>,
 

@@ -7,7 +7,13 @@ use std::path::PathBuf;
 use crate::cli::Arguments;
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
-use crate::limits::{JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, REGISTERED_BYTES_DEFAULT};
+use crate::limits::{
+    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
+    REGISTERED_BYTES_DEFAULT, SYNC_INTERVAL_MS_DEFAULT,
+};
+use crate::log::batch::BLOCK_BYTES;
+use crate::log::{self, Durability};
+use crate::time::Span;
 
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +28,10 @@ pub struct Config {
     pub registered_bytes: u64,
     /// The largest job body.
     pub job_bytes_max: u32,
-    /// The size of a file of the log.
-    pub log_file_bytes: u64,
+    /// Where to keep a log, if that was said.
+    pub log_dir: Option<PathBuf>,
+    /// How to keep it.
+    pub log: log::Config,
     /// What to log.
     pub verbosity: Verbosity,
     /// What to say about the arguments once there is a log to say it in.
@@ -67,8 +75,6 @@ pub enum ConfigError {
     },
     /// The address to listen on is empty.
     NoAddress,
-    /// `-b` was given.
-    NoLog,
 }
 
 impl Config {
@@ -80,7 +86,7 @@ impl Config {
                 warnings.push(Warning::Obsolete { flag });
             }
         }
-        let log_file_bytes = log_file_bytes(&arguments)?;
+        let log = log_config(&arguments)?;
         let registered_bytes = match arguments.registered_memory {
             Some(given) => number("--registered-memory (BEANRING_REGISTERED_MEMORY)", given, u64::MAX)?,
             None => REGISTERED_BYTES_DEFAULT,
@@ -95,7 +101,8 @@ impl Config {
             io: arguments.io,
             registered_bytes,
             job_bytes_max,
-            log_file_bytes,
+            log_dir: arguments.log_dir,
+            log,
             verbosity: match arguments.verbose {
                 0 => Verbosity::Warnings,
                 1 => Verbosity::Connections,
@@ -132,18 +139,23 @@ fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Addres
     Ok(Some(Address::Tcp { host: host.to_owned(), port }))
 }
 
-/// Nothing of this has a use before there is a log, but what is wrong now was wrong all along.
-fn log_file_bytes(arguments: &Arguments) -> Result<u64, ConfigError> {
-    if arguments.log_dir.is_some() {
-        return Err(ConfigError::NoLog);
-    }
-    if let Some(given) = arguments.sync_interval.clone() {
-        number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())?;
-    }
-    match arguments.log_file_size.clone() {
-        Some(given) => number("-s/--log-file-size (BEANRING_LOG_FILE_SIZE)", given, u64::MAX),
-        None => Ok(LOG_FILE_BYTES_DEFAULT),
-    }
+/// Checked without a log too: what is wrong in it is wrong all along.
+fn log_config(arguments: &Arguments) -> Result<log::Config, ConfigError> {
+    let interval = match arguments.sync_interval.clone() {
+        Some(given) => number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())? as u32,
+        None => SYNC_INTERVAL_MS_DEFAULT,
+    };
+    let durability = match interval {
+        _ if arguments.no_sync => Durability::Never,
+        0 => Durability::Always,
+        ms => Durability::Within(Span::from_millis(ms)),
+    };
+    let bytes = match arguments.log_file_size.clone() {
+        Some(given) => number("-s/--log-file-size (BEANRING_LOG_FILE_SIZE)", given, LOG_SEGMENT_BYTES_MAX)?,
+        None => LOG_FILE_BYTES_DEFAULT,
+    };
+    let segment_bytes = bytes.max(LOG_SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
+    Ok(log::Config { durability, segment_bytes })
 }
 
 fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigError> {
@@ -186,7 +198,6 @@ impl fmt::Display for ConfigError {
                 write!(f, "{flag} {given:?}: must be a number from 0 to {max}")
             }
             Self::NoAddress => write!(f, "-l/--listen: must be an address, a host name or unix:PATH"),
-            Self::NoLog => write!(f, "-b/--log-dir: this version keeps jobs in memory only and has no log"),
         }
     }
 }
@@ -245,7 +256,7 @@ mod tests {
             ),
             (
                 "-s big",
-                "-s/--log-file-size (BEANRING_LOG_FILE_SIZE) \"big\": must be a number from 0 to 18446744073709551615",
+                "-s/--log-file-size (BEANRING_LOG_FILE_SIZE) \"big\": must be a number from 0 to 1099511627776",
             ),
         ] {
             assert_eq!(check(line).unwrap_err().to_string(), message, "{line}");
@@ -268,9 +279,22 @@ mod tests {
 
     #[test]
     fn flags_of_the_log() {
-        assert_eq!(check("-b /tmp"), Err(ConfigError::NoLog));
-        assert_eq!(check("-f 0 -s 10485760"), check(""));
-        assert_eq!(check("-F"), check(""));
+        let log = |line| check(line).unwrap().log;
+        assert_eq!(check("-b /tmp").unwrap().log_dir, Some("/tmp".into()));
+        assert_eq!(check("").unwrap().log_dir, None);
+        for (line, durability) in [
+            ("", Durability::Within(Span::from_millis(50))),
+            ("-f 0", Durability::Always),
+            ("-f 7", Durability::Within(Span::from_millis(7))),
+            ("-F", Durability::Never),
+        ] {
+            assert_eq!(log(line).durability, durability, "{line}");
+        }
+        for (line, bytes) in
+            [("", 10_485_760), ("-s 1", 65_536), ("-s 65537", 69_632), ("-s 1048576", 1_048_576)]
+        {
+            assert_eq!(log(line).segment_bytes, bytes, "{line}");
+        }
     }
 
     #[test]

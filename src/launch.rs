@@ -8,11 +8,14 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
+use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::user::User;
 use crate::io::{Sources, descriptors, host};
+use crate::log::Durability;
+use crate::queue::Engine;
 use crate::server::{self, Server};
 
 /// Serves as `config` says, until told to stop.
@@ -31,18 +34,31 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     if let Some(user) = user {
         user.become_for_good()?;
     }
+    let prewrites = config.log.durability == Durability::Always;
+    let directory = config.log_dir.as_deref().map(|path| Directory::open(path, prewrites)).transpose()?;
     let driver = Ready::choose(config.io)?;
     let host = host::facts(driver.name())?;
     let counters = host.io.clone();
-    let server = Server::new(server::Config {
-        max_job_bytes: config.job_bytes_max,
-        log_file_bytes: config.log_file_bytes,
-        seed: host::random_word()?,
-        host,
-    });
-    let registered_bytes_max = config.registered_bytes;
     let clock = Clock::start();
-    driver.run(server, Sources { listeners, signals, clock, registered_bytes_max, counters })?;
+    let seed = host::random_word()?;
+    let mut engine = Engine::new(seed);
+    let (log, disk) = match directory {
+        Some(directory) => {
+            let log = disk::recover(&directory, config.log, &mut engine, clock.now())?;
+            (Some(log), Some(Disk::new(directory)?))
+        }
+        None => (None, None),
+    };
+    let server = server::Config {
+        max_job_bytes: config.job_bytes_max,
+        log_file_bytes: config.log.segment_bytes,
+        started: clock.now(),
+        seed,
+        host,
+    };
+    let server = Server::with_log(server, engine, log);
+    let registered_bytes_max = config.registered_bytes;
+    driver.run(server, Sources { listeners, signals, clock, disk, registered_bytes_max, counters })?;
     Ok(())
 }
 

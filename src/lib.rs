@@ -16,6 +16,7 @@ pub mod intrusive;
 pub mod io;
 pub mod launch;
 pub mod limits;
+pub mod log;
 pub mod protocol;
 pub mod queue;
 pub mod server;

@@ -138,6 +138,37 @@ pub const FIXED_BUFFERS: usize = 48;
 /// 8 MiB that a process without rights may lock.
 pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
 
+/// What may wait to be written to the log: no command is served while there is more. It takes memory, and the
+/// replies wait for it.
+pub const LOG_BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Records that are moved out of the oldest segment in one turn, or one record if that is larger: some 30 us.
+pub const LOG_MOVE_BYTES: u64 = 64 * 1024;
+
+/// Segments that a log may have however few jobs there are: the oldest, the current one, and two to go on in.
+pub const LOG_SEGMENTS_MIN: u64 = 4;
+
+/// The interval between syncs of the log unless `-f` says otherwise: the reference's default.
+pub const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
+
+/// The largest segment.
+pub const LOG_SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// The smallest segment: room for a few of the largest small records.
+pub const LOG_SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+
+/// Segments up to this size are written once with zeros before they are used, where every write has to be
+/// durable: it takes a disk some 10 ms for each 10 MiB.
+pub const LOG_PREWRITTEN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// How long after a disk was full it is tried again.
+pub const LOG_SPACE_RETRY: Span = Span::from_millis(1000);
+
+/// Batches of the log that are kept to gather records in, if they are not larger than this.
+pub const LOG_BATCHES_SPARE: usize = 2;
+#[allow(missing_docs)]
+pub const LOG_BATCH_BYTES_KEPT: usize = 4 * 1024 * 1024;
+
 const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_RESUME < OUTPUT_BYTES_PAUSE);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

@@ -2,7 +2,8 @@
 
 use std::ops::Add;
 
-/// A point in time: nanoseconds on a monotonic clock whose zero is the start of the server.
+/// A point in time: nanoseconds on a monotonic clock that was set to the time since 1970 when the server started,
+/// so that what is written down has a meaning for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Time(u64);
 
@@ -12,15 +13,15 @@ pub struct Time(u64);
 pub struct Span(u64);
 
 impl Time {
-    /// The start of the server.
+    /// Before anything.
     pub const ZERO: Self = Self(0);
 
-    /// The point `ns` nanoseconds after the start.
+    /// The point `ns` nanoseconds after zero.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the start.
+    /// Nanoseconds since zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -30,7 +31,7 @@ impl Time {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point `span` before this one, but not before the start.
+    /// The point `span` before this one, but not before zero.
     pub const fn back(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }

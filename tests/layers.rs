@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
 /// lowest and the highest are each one layer of small modules that use one another.
-const LAYERS: [(&str, u32); 15] = [
+const LAYERS: [(&str, u32); 16] = [
     ("time", 0),
     ("limits", 0),
     ("ids", 0),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, u32); 15] = [
     ("bodies", 0),
     ("protocol", 1),
     ("queue", 1),
+    ("log", 2),
     ("server", 3),
     ("io", 4),
     ("cli", 5),

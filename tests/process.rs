@@ -202,7 +202,15 @@ fn what_cannot_be_used_is_told_in_one_line() {
         &["-z", "big"],
         "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) \"big\": must be a number from 0 to 1073741824",
     );
-    check(&["-b", "/tmp"], "-b/--log-dir: this version keeps jobs in memory only and has no log");
+    check(&["-b", "/no/such"], "-b /no/such: there is no such directory; make it first");
+    let other = scratch.0.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("photo.jpg"), b"precious").unwrap();
+    let other = other.to_str().unwrap();
+    check(
+        &["-b", other],
+        &format!("-b {other}: there is \"photo.jpg\" in it and no log; choose an empty directory"),
+    );
     check(&["-l", "no host"], "cannot listen on no host:11300: no such host");
     check(&["-l", "192.0.2.1"], "cannot listen on 192.0.2.1:11300: it is not an address of this machine");
     check(&["-l", "127.0.0.1", "-p", &port], &format!("cannot listen on 127.0.0.1:{port}: it is in use"));

@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::clock::Clock;
 use super::descriptors::{Admission, Reserve};
+use super::disk::Disk;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
@@ -36,11 +37,11 @@ pub fn run<S: Service>(server: S, sources: Sources) -> Result<(), DriverError> {
     let mut driver = Driver::new(server, sources).map_err(DriverError::Setup)?;
     let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
     let mut timeout = EpollTimeout::ZERO;
-    while !driver.stopping {
+    while !driver.is_done() {
         let count = driver.wait(&mut events, timeout).map_err(DriverError::Wait)?;
         timeout = driver.turn(&events[..count])?;
     }
-    Ok(())
+    driver.server.failure().map_or(Ok(()), |why| Err(DriverError::Server(why)))
 }
 
 struct Driver<S> {
@@ -53,6 +54,7 @@ struct Driver<S> {
     listeners: Vec<Listener>,
     admission: Admission,
     signals: Signals,
+    disk: Option<Disk>,
     connections: Table<Connection>,
     /// Connections that may have more to receive or to send than they were given a turn for.
     again: VecDeque<ConnId>,
@@ -61,12 +63,13 @@ struct Driver<S> {
     /// Empty between sends; kept for its allocation.
     slices: Vec<IoSlice<'static>>,
     stopping: bool,
+    has_failed: bool,
     _reserve: Reserve,
 }
 
 impl<S: Service> Driver<S> {
     fn new(server: S, sources: Sources) -> nix::Result<Self> {
-        let Sources { listeners, signals, clock, counters, .. } = sources;
+        let Sources { listeners, signals, clock, disk, counters, .. } = sources;
         let driver = Self {
             server,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -76,16 +79,26 @@ impl<S: Service> Driver<S> {
             listeners,
             admission: Admission::default(),
             signals,
+            disk,
             connections: Table::new(),
             again: VecDeque::new(),
             received: vec![0; RECEIVE_BYTES_MAX].into(),
             slices: Vec::new(),
             stopping: false,
+            has_failed: false,
             _reserve: Reserve::take(),
         };
         driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
+        if let Some(disk) = &driver.disk {
+            driver.epoll.add(disk.bell(), Token::Disk.event(EpollFlags::EPOLLIN))?;
+        }
         driver.watch_listeners()?;
         Ok(driver)
+    }
+
+    /// Told to stop, with everything on disk that is to be there; or unable to go on.
+    fn is_done(&self) -> bool {
+        self.has_failed || self.stopping && self.server.is_settled()
     }
 
     fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
@@ -109,6 +122,7 @@ impl<S: Service> Driver<S> {
                 Token::Connection(conn) => self.serve(conn, event.events()),
                 Token::Listener(index) => self.accept(index)?,
                 Token::Signals => self.read_signals()?,
+                Token::Disk => self.hear_disk(),
             }
         }
         self.server.turn(self.now);
@@ -133,12 +147,35 @@ impl<S: Service> Driver<S> {
     fn read_signals(&mut self) -> Result<(), DriverError> {
         while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => self.stopping = true,
+                Signal::Stop => {
+                    self.stopping = true;
+                    self.tell(Event::Stop);
+                }
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
         self.carry_out();
         Ok(())
+    }
+
+    /// Begins what the server has for the disk. What is done at once is told at once.
+    fn use_disk(&mut self) {
+        let disk = self.disk.as_mut().expect("a server with a log has a disk");
+        while let Some(operation) = self.server.disk(self.now) {
+            if let Some(outcome) = disk.begin(operation) {
+                self.server.handle(self.now, Event::Disk(outcome));
+            }
+        }
+    }
+
+    /// The disk has done something.
+    fn hear_disk(&mut self) {
+        let disk = self.disk.as_mut().expect("it has rung");
+        disk.answer_bell();
+        while let Some(outcome) = disk.finished() {
+            self.server.handle(self.now, Event::Disk(outcome));
+        }
+        self.carry_out();
     }
 
     fn accept(&mut self, index: usize) -> Result<(), DriverError> {
@@ -357,6 +394,8 @@ impl<S: Service> Driver<S> {
                 Effect::Pause(conn) => self.pause(conn),
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => self.close(conn),
+                Effect::Disk => self.use_disk(),
+                Effect::Fail => self.has_failed = true,
             }
         }
     }
@@ -461,13 +500,15 @@ enum Token {
     Connection(ConnId),
     Listener(usize),
     Signals,
+    Disk,
 }
 
 impl Token {
     /// No connection has this slot: there are not as many descriptors.
     const RESERVED_SLOT: u32 = u32::MAX;
-    /// The generation under the reserved slot that stands for the signals, not for a listener.
+    /// The generations under the reserved slot that stand for no listener.
     const SIGNALS: u32 = u32::MAX;
+    const DISK: u32 = u32::MAX - 1;
 
     const fn event(self, flags: EpollFlags) -> EpollEvent {
         EpollEvent::new(flags, self.to_word())
@@ -478,6 +519,7 @@ impl Token {
             Self::Connection(conn) => return conn.to_u64(),
             Self::Listener(index) => (Self::RESERVED_SLOT, index as u32),
             Self::Signals => (Self::RESERVED_SLOT, Self::SIGNALS),
+            Self::Disk => (Self::RESERVED_SLOT, Self::DISK),
         };
         ConnId { slot, generation }.to_u64()
     }
@@ -486,6 +528,7 @@ impl Token {
         let conn = ConnId::from_u64(word);
         match (conn.slot, conn.generation) {
             (Self::RESERVED_SLOT, Self::SIGNALS) => Self::Signals,
+            (Self::RESERVED_SLOT, Self::DISK) => Self::Disk,
             (Self::RESERVED_SLOT, index) => Self::Listener(index as usize),
             _ => Self::Connection(conn),
         }
@@ -505,6 +548,7 @@ mod tests {
             Token::Listener(0),
             Token::Listener(7),
             Token::Signals,
+            Token::Disk,
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }

@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod descriptors;
+pub mod disk;
 pub mod driver;
 pub mod epoll;
 pub mod host;
@@ -26,6 +27,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use clock::Clock;
+use disk::Disk;
 use signal::Signals;
 use socket::Listener;
 
@@ -40,6 +42,8 @@ pub struct Sources {
     pub signals: Signals,
     /// The time.
     pub clock: Clock,
+    /// Where the log is, if there is one.
+    pub disk: Option<Disk>,
     /// How much memory of job bodies may be registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
     /// Where to count what `stats` tells.
@@ -59,6 +63,8 @@ pub enum DriverError {
     Accept(Errno),
     /// Reading the signals failed.
     Signals(Errno),
+    /// The server cannot go on, and says why.
+    Server(String),
 }
 
 impl fmt::Display for DriverError {
@@ -76,6 +82,7 @@ impl fmt::Display for DriverError {
             Self::Wait(errno) => ("cannot wait for events", errno),
             Self::Accept(errno) => ("cannot accept connections", errno),
             Self::Signals(errno) => ("cannot read signals", errno),
+            Self::Server(why) => return f.write_str(why),
         };
         write!(f, "{what}: {}", errno.desc())
     }

@@ -100,6 +100,10 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         }
         let signals = Watched::new(state.signals.as_fd().as_raw_fd()).map_err(DriverError::Setup)?;
         spawn(signals_come(shared.clone(), signals));
+        if let Some(disk) = &state.disk {
+            let bell = Watched::new(disk.bell().as_raw_fd()).map_err(DriverError::Setup)?;
+            spawn(disk_rings(shared.clone(), bell));
+        }
         spawn(turns(shared.clone()));
     }
     poll_fn(|cx| shared.borrow_mut().end.poll(cx)).await
@@ -158,6 +162,19 @@ async fn accepts<S: Service + 'static>(shared: Shared<S>, index: usize, listener
         }
         if accepted == ACCEPTS_MAX {
             let _ = no_op().await;
+        }
+    }
+}
+
+/// Hears what the disk has done.
+async fn disk_rings<S: Service>(shared: Shared<S>, bell: Watched) {
+    loop {
+        match bell.readable().await {
+            Ok(mut readable) => {
+                readable.clear_ready();
+                shared.borrow_mut().hear_disk();
+            }
+            Err(error) => return shared.borrow_mut().end.set(Err(DriverError::Wait(to_errno(&error)))),
         }
     }
 }

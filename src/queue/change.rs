@@ -8,7 +8,7 @@ use crate::time::Time;
 ///
 /// A delay or a pause that ends is not among them: it follows from the time. Nor is `touch`, since a
 /// reservation does not outlive the process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A job was stored, ready or delayed.
     Put(JobKey),
@@ -24,8 +24,8 @@ pub enum Change {
     Buried(JobKey),
     /// A buried or delayed job was made ready.
     Kicked(JobKey),
-    /// A job is gone.
-    Deleted(JobId),
+    /// A job is gone, and its key free for another.
+    Deleted(JobKey, JobId),
     /// No job is reserved from the tube until then.
     Paused {
         /// The tube.
@@ -33,6 +33,8 @@ pub enum Change {
         /// When the pause ends.
         until: Time,
     },
+    /// A paused tube is gone, and its pause with it. This is its name.
+    PausedGone(Box<[u8]>),
 }
 
 /// The changes since the last look, while somebody records them.
@@ -54,7 +56,8 @@ impl Changes {
         }
     }
 
-    pub(super) fn take(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.pending)
+    #[inline]
+    pub(super) fn take_into(&mut self, changes: &mut Vec<Change>) {
+        changes.append(&mut self.pending);
     }
 }

@@ -36,7 +36,9 @@ pub struct Engine {
     pub(super) turns: u64,
     /// See [`Engine::take_steps`].
     pub(super) steps: u32,
-    next_id: u64,
+    pub(super) next_id: u64,
+    /// How many jobs have been buried.
+    pub(super) burials: u64,
     bodies: Bodies,
 }
 
@@ -115,6 +117,7 @@ impl Engine {
             turns: 0,
             steps: 0,
             next_id: 1,
+            burials: 0,
             bodies: Bodies::new(),
         }
     }
@@ -206,7 +209,8 @@ impl Engine {
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
         let delay = new.delay;
-        let job = self.jobs.insert(new, tube, now);
+        let NewJob { id, pri, ttr, body, .. } = new;
+        let job = self.jobs.insert(id, pri, ttr, body, tube, now);
         self.census.total_jobs += 1;
         self.tubes.get_mut(tube).counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
@@ -236,7 +240,7 @@ impl Engine {
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes.get_mut(tube).counts.deletes += 1;
-        self.changes.push(Change::Deleted(id));
+        self.changes.push(Change::Deleted(job, id));
         self.drop_if_unwanted(tube);
         true
     }
@@ -344,9 +348,10 @@ impl Engine {
         self.notices.pop_front()
     }
 
-    /// What to log since the last call.
-    pub fn take_changes(&mut self) -> Vec<Change> {
-        self.changes.take()
+    /// Appends what to log since the last call.
+    #[inline]
+    pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        self.changes.take_into(changes);
     }
 
     /// Elementary steps taken since the last call beyond one a command: tubes looked at, jobs moved. For
@@ -459,19 +464,23 @@ impl Engine {
             }
             return self.enter_ready(job);
         }
-        self.enter(job, State::Delayed);
-        let activity = self.jobs.activity_key(job);
-        let record = &mut self.jobs.activities[activity];
-        record.delay = delay;
-        record.deadline = now + Span::from_secs(delay);
-        let deadline = record.deadline;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
-        tube.delayed.insert(&mut self.jobs.activities, activity);
-        self.timers.arm(tube.timer, deadline);
+        self.jobs.activity_mut(job).delay = delay;
+        self.enter_delayed(job, now + Span::from_secs(delay));
     }
 
-    fn enter_buried(&mut self, job: JobKey) {
+    pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
+        self.enter(job, State::Delayed);
+        let activity = self.jobs.activity_key(job);
+        self.jobs.activities[activity].deadline = until;
+        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
+        tube.delayed.insert(&mut self.jobs.activities, activity);
+        self.timers.arm(tube.timer, until);
+    }
+
+    pub(super) fn enter_buried(&mut self, job: JobKey) {
         self.enter(job, State::Buried);
+        self.jobs.activity_mut(job).burial = self.burials;
+        self.burials += 1;
         let tube = self.tubes.get_mut(self.jobs.get(job).tube);
         tube.buried.push_back(&mut self.jobs.slab, job.0);
     }
@@ -506,7 +515,7 @@ impl Engine {
 
     // Tubes and watches.
 
-    fn find_or_make(&mut self, name: TubeName<'_>) -> TubeKey {
+    pub(super) fn find_or_make(&mut self, name: TubeName<'_>) -> TubeKey {
         match self.tubes.find(name) {
             Some(tube) => tube,
             None => self.tubes.add(name, &mut self.timers),
@@ -516,6 +525,10 @@ impl Engine {
     pub(super) fn drop_if_unwanted(&mut self, key: TubeKey) {
         let tube = self.tubes.get(key);
         if key != self.default_tube && !tube.is_wanted() {
+            if tube.pause.is_some() {
+                self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+            }
+            let tube = self.tubes.get(key);
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
         }

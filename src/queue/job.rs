@@ -70,6 +70,8 @@ pub struct Activity {
     pub delay: u32,
     /// What has happened to the job.
     pub counts: Counts,
+    /// How many jobs had been buried before it, if it is.
+    pub burial: u64,
     // In memory only.
     /// The job's own id, which orders equal deadlines.
     id: JobId,
@@ -134,8 +136,15 @@ impl Jobs {
     }
 
     /// Adds a job, which is in no container yet.
-    pub(super) fn insert(&mut self, new: NewJob, tube: TubeKey, created: Time) -> JobKey {
-        let NewJob { id, pri, ttr, body, .. } = new;
+    pub(super) fn insert(
+        &mut self,
+        id: JobId,
+        pri: u32,
+        ttr: u32,
+        body: Slot,
+        tube: TubeKey,
+        created: Time,
+    ) -> JobKey {
         let key = self.slab.insert(Job {
             id,
             created,
@@ -174,6 +183,7 @@ impl Jobs {
                 deadline: Time::ZERO,
                 delay: 0,
                 counts: Counts::default(),
+                burial: 0,
                 id: record.id,
                 job,
                 holder: None,

@@ -116,6 +116,8 @@ impl Core {
             talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
         } else if args.trailing {
             self.reply(talk, Reply::BadFormat);
+        } else if self.is_without_space(talk, args.bytes) {
+            talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
         } else {
             self.engine.mark_producer(talk.client);
             let id = self.engine.next_id();
@@ -134,6 +136,14 @@ impl Core {
         }
     }
 
+    /// Whether the log has no room for a job in the tube that the client uses.
+    fn is_without_space(&self, talk: &Talk, body_bytes: u32) -> bool {
+        self.log.as_ref().is_some_and(|log| {
+            let tube = self.engine.used(talk.client).name();
+            log.refuses(tube.as_bytes().len(), body_bytes as usize + 2)
+        })
+    }
+
     /// The body of a job has come in whole.
     pub(super) fn put(&mut self, talk: &mut Talk, id: JobId, args: PutArgs, slot: Slot, now: Time) {
         let bodies = self.engine.bodies_mut();
@@ -143,6 +153,9 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
+        } else if self.is_without_space(talk, args.bytes) {
+            self.engine.bodies_mut().free(slot);
+            Reply::OutOfMemory
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
             self.engine.put(talk.client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);

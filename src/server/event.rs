@@ -1,6 +1,7 @@
 //! All that can happen to the server, and all that it can ask of a driver.
 
 use crate::ids::ConnId;
+use crate::log::Outcome;
 
 /// What a driver tells the server.
 #[derive(Debug)]
@@ -50,6 +51,10 @@ pub enum Event<'a> {
     },
     /// Accept no new jobs from now on (SIGUSR1).
     Drain,
+    /// The process is to end (SIGTERM): bring to disk what is to be there.
+    Stop,
+    /// An operation from [`Service::disk`](super::Service::disk) is over.
+    Disk(Outcome),
 }
 
 /// What the server asks of its driver.
@@ -64,4 +69,10 @@ pub enum Effect {
     Resume(ConnId),
     /// Close it and report [`Event::Closed`]. The last effect for this connection.
     Close(ConnId),
+    /// There is something to do for the disk: begin what [`Service::disk`](super::Service::disk) tells, until it
+    /// tells nothing.
+    Disk,
+    /// It cannot go on: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure)
+    /// tells why.
+    Fail,
 }

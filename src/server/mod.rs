@@ -26,6 +26,7 @@ use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
     TURN_STEPS,
 };
+use crate::log::{Log, Operation, Outcome};
 use crate::protocol::command::CommandKind;
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
@@ -39,6 +40,8 @@ pub struct Server {
     /// Sessions with input that could not be served in their last turn.
     queue: VecDeque<ConnId>,
     effects: VecDeque<Effect>,
+    /// Who waits for which batch of the log, in the order of the batches.
+    held: VecDeque<(u64, ConnId)>,
     /// Freed memory is on its way back to the kernel.
     is_reclaiming: bool,
     /// Generation of the last connection.
@@ -49,6 +52,7 @@ pub struct Server {
 struct Core {
     config: Config,
     engine: Engine,
+    log: Option<Log>,
     buffers: Buffers,
     scratch: Vec<u8>,
     /// Commands served, by kind.
@@ -67,6 +71,8 @@ pub struct Config {
     pub max_job_bytes: u32,
     /// The size of a log file (`-s`), for `stats`.
     pub log_file_bytes: u64,
+    /// When it was started.
+    pub started: Time,
     /// Makes hashes of names unforeseeable; it changes nothing else.
     pub seed: u64,
     /// What `stats` tells about the host.
@@ -112,13 +118,21 @@ pub struct CpuUsage {
 }
 
 impl Server {
-    /// A server without connections or jobs.
+    /// A server without connections or jobs, which keeps jobs in memory only.
     pub fn new(config: Config) -> Self {
         let engine = Engine::new(config.seed);
+        Self::with_log(config, engine, None)
+    }
+
+    /// A server without connections, with the jobs that are in the queue, and a log of what will become of
+    /// them.
+    pub fn with_log(config: Config, mut engine: Engine, log: Option<Log>) -> Self {
+        engine.record_changes(log.is_some());
         Self {
             core: Core {
                 config,
                 engine,
+                log,
                 buffers: Buffers::default(),
                 scratch: Vec::new(),
                 commands: [0; CommandKind::COUNT],
@@ -130,6 +144,7 @@ impl Server {
             sessions: Slab::new(),
             queue: VecDeque::new(),
             effects: VecDeque::new(),
+            held: VecDeque::new(),
             is_reclaiming: false,
             generation: 0,
         }
@@ -176,20 +191,28 @@ impl Service for Server {
             Event::HungUp { conn } => self.hung_up(conn, now),
             Event::Closed { conn } => self.closed(conn),
             Event::Drain => self.core.draining = true,
+            Event::Stop => self.core.log.iter_mut().for_each(Log::stop),
+            Event::Disk(outcome) => self.disk_done(outcome, now),
         }
-        self.tell_notices();
+        self.tell_notices(now);
     }
 
     fn turn(&mut self, now: Time) {
-        self.core.engine.step(now);
-        self.tell_notices();
+        if !self.core.is_behind() {
+            self.core.engine.step(now);
+            self.tell_notices(now);
+        }
         let mut steps = RUN_STEPS;
-        while steps > 0 {
+        while steps > 0 && !self.core.is_behind() {
             let Some(conn) = self.queue.pop_front() else { break };
             steps = steps.saturating_sub(self.serve_inbox(conn, now));
-            self.tell_notices();
+            self.tell_notices(now);
         }
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
+        if let Some(log) = &mut self.core.log {
+            log.compact(&self.core.engine, now);
+            self.effects.push_back(Effect::Disk);
+        }
     }
 
     fn next_effect(&mut self) -> Option<Effect> {
@@ -197,8 +220,12 @@ impl Service for Server {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let has_work = !self.queue.is_empty() || self.is_reclaiming;
-        if has_work { Some(Time::ZERO) } else { self.core.engine.next_deadline() }
+        let log = self.core.log.as_ref().and_then(Log::next_deadline);
+        let is_behind = self.core.is_behind();
+        let has_work = !self.queue.is_empty() && !is_behind || self.is_reclaiming;
+        let work = has_work.then_some(Time::ZERO);
+        let engine = self.core.engine.next_deadline().filter(|_| !is_behind);
+        [work, engine, log].into_iter().flatten().min()
     }
 
     fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
@@ -217,7 +244,20 @@ impl Service for Server {
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
         let session = &mut self.sessions[conn.slot as usize];
-        session.talk.output.slices(self.core.engine.bodies(), slices);
+        session.talk.output.slices(self.core.safe_ticket(), self.core.engine.bodies(), slices);
+    }
+
+    fn disk(&mut self, now: Time) -> Option<Operation> {
+        self.core.log.as_mut()?.next_operation(now)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.core.log.as_ref().is_none_or(Log::is_settled)
+    }
+
+    fn failure(&self) -> Option<String> {
+        let error = self.core.log.as_ref()?.failure()?;
+        Some(format!("the log cannot be written: {error}; what was not acknowledged is lost"))
     }
 
     fn bodies(&mut self) -> Option<&mut Bodies> {
@@ -262,13 +302,11 @@ impl Server {
         let Self { core, sessions, .. } = self;
         let session = &mut sessions[conn.slot as usize];
         session.talk.output.advance(bytes, core.engine.bodies_mut(), &mut core.buffers);
+        session.is_sending = session.talk.output.can_send(core.safe_ticket());
         let pending = session.talk.output.pending();
-        if pending == 0 {
-            session.is_sending = false;
-            if session.talk.phase == Phase::Closing {
-                session.talk.phase = Phase::Closed;
-                self.effects.push_back(Effect::Close(conn));
-            }
+        if pending == 0 && session.talk.phase == Phase::Closing {
+            session.talk.phase = Phase::Closed;
+            self.effects.push_back(Effect::Close(conn));
         }
         if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
             session.talk.is_choked = false;
@@ -310,10 +348,14 @@ impl Server {
     fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> (usize, u32) {
         let Self { core, sessions, .. } = self;
         let Session { reader, talk, .. } = &mut **sessions.get_mut(conn.slot as usize).expect("it is open");
+        core.begin_replies(talk);
         let mut rest = input;
         let mut steps = 0;
         while steps < TURN_STEPS && talk.is_served() {
             if let Input::Line = talk.input {
+                if core.is_behind() {
+                    break;
+                }
                 match reader.next(&mut rest) {
                     Some(Line::Command(line)) => {
                         tracing::trace!(conn = conn.slot, "{}", line.escape_ascii());
@@ -326,6 +368,7 @@ impl Server {
             if !core.fill(talk, &mut rest, now) {
                 break;
             }
+            core.log_changes(now);
             talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
             steps += core.take_steps();
         }
@@ -360,6 +403,7 @@ impl Server {
         if session.input_ending && session.talk.phase == Phase::Waiting {
             // It may be gone: a job should not wait to find that out.
             core.engine.end_wait(session.talk.client);
+            core.begin_replies(&mut session.talk);
             core.reply(&mut session.talk, Reply::TimedOut);
             session.talk.phase = Phase::Serving;
         }
@@ -383,11 +427,55 @@ impl Server {
     }
 
     fn ask_to_send(&mut self, conn: ConnId) {
-        let session = self.session(conn);
-        if !session.is_sending && session.talk.output.pending() > 0 {
-            session.is_sending = true;
-            self.effects.push_back(Effect::Send(conn));
+        let Self { core, sessions, held, effects, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
+        let output = &mut session.talk.output;
+        let safe = core.safe_ticket();
+        if let Some(log) = &core.log {
+            output.stamp(log.ticket());
+            if let Some(ticket) = output.waits_for().filter(|&ticket| ticket > safe.max(session.awaited)) {
+                session.awaited = ticket;
+                held.push_back((ticket, conn));
+            }
         }
+        if !session.is_sending && output.can_send(safe) {
+            session.is_sending = true;
+            effects.push_back(Effect::Send(conn));
+        }
+    }
+
+    /// Lets go what waited for the disk.
+    fn disk_done(&mut self, outcome: Outcome, now: Time) {
+        let log = self.core.log.as_mut().expect("only a log asks for the disk");
+        log.complete(outcome, now);
+        if log.failure().is_some() {
+            return self.fail();
+        }
+        let safe = log.safe();
+        while let Some((_, conn)) = self.held.pop_front_if(|(ticket, _)| *ticket <= safe) {
+            let session = self.sessions.get(conn.slot as usize);
+            if session.is_some_and(|session| session.conn == conn) {
+                self.ask_to_send(conn);
+            }
+        }
+    }
+
+    /// The log cannot be written: whoever waits for it is told, and nobody else is served any more.
+    fn fail(&mut self) {
+        let Self { core, sessions, held, effects, .. } = self;
+        for (_, conn) in held.drain(..) {
+            let Some(session) = sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
+            else {
+                continue;
+            };
+            let output = &mut session.talk.output;
+            output.fail(Reply::InternalError, core.engine.bodies_mut(), &mut core.buffers);
+            if !session.is_sending {
+                session.is_sending = true;
+                effects.push_back(Effect::Send(conn));
+            }
+        }
+        effects.push_back(Effect::Fail);
     }
 
     fn queue_if_servable(&mut self, conn: ConnId) {
@@ -409,7 +497,8 @@ impl Server {
     }
 
     /// Answers those to whom something happened.
-    fn tell_notices(&mut self) {
+    fn tell_notices(&mut self, now: Time) {
+        self.core.log_changes(now);
         while let Some(notice) = self.core.engine.next_notice() {
             let Self { core, sessions, .. } = self;
             let conn = notice.conn();
@@ -422,6 +511,7 @@ impl Server {
             if talk.phase >= Phase::Closing {
                 continue;
             }
+            core.begin_replies(talk);
             match notice {
                 Notice::Reserved(_, job) => core.reply_job(talk, job, dispatch::reserved),
                 Notice::TimedOut(_) => core.reply(talk, Reply::TimedOut),
@@ -436,6 +526,31 @@ impl Server {
 }
 
 impl Core {
+    /// Hands what has happened to the queue to the log, if there is one.
+    #[inline]
+    fn log_changes(&mut self, now: Time) {
+        if let Some(log) = &mut self.log {
+            log.record(&mut self.engine, now);
+        }
+    }
+
+    /// Replies follow that may have to wait for the log.
+    #[inline]
+    fn begin_replies(&self, talk: &mut Talk) {
+        if let Some(log) = &self.log {
+            talk.output.begin(log.next_ticket());
+        }
+    }
+
+    /// The batch of the log up to which replies may leave.
+    fn safe_ticket(&self) -> u64 {
+        self.log.as_ref().map_or(u64::MAX, Log::safe)
+    }
+
+    fn is_behind(&self) -> bool {
+        self.log.as_ref().is_some_and(Log::is_behind)
+    }
+
     /// Takes what `rest` has of a body that is on its way. False if more of it has to come.
     fn fill(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
         match &mut talk.input {

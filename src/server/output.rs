@@ -14,6 +14,8 @@ pub struct Output {
     flight: Batch,
     /// How much of it is sent.
     sent: usize,
+    /// Replies that wait for an earlier batch of the log than those in the queue.
+    held: Option<Box<Batch>>,
     queue: Batch,
 }
 
@@ -23,6 +25,10 @@ struct Batch {
     bytes: Vec<u8>,
     bodies: Vec<(usize, PinnedBody)>,
     len: usize,
+    /// The batch of the log that must be safe before it is sent, and how much of this is known to need no
+    /// later one.
+    ticket: u64,
+    stamped: usize,
 }
 
 /// Buffers that no connection needs now. The last one given back is still in the processor's cache.
@@ -74,13 +80,54 @@ impl Output {
 
     /// Bytes that are not sent yet.
     pub fn pending(&self) -> usize {
-        self.flight.len - self.sent + self.queue.len
+        self.flight.len - self.sent + self.held.as_ref().map_or(0, |held| held.len) + self.queue.len
     }
 
-    /// Appends what to send next, in order. Shows the same bytes, or more of them, until they are sent.
-    pub fn slices<'a>(&'a mut self, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
-        if self.flight.len == 0 {
-            std::mem::swap(&mut self.flight, &mut self.queue);
+    /// Replies that follow may have to wait for this batch of the log; those that need not do not wait with
+    /// them.
+    pub fn begin(&mut self, ticket: u64) {
+        if self.queue.len > 0 && self.queue.ticket < ticket && self.held.is_none() {
+            self.held = Some(Box::new(std::mem::take(&mut self.queue)));
+        }
+    }
+
+    /// What was appended since the last call has to wait for this batch of the log.
+    pub fn stamp(&mut self, ticket: u64) {
+        if self.queue.len > self.queue.stamped {
+            (self.queue.ticket, self.queue.stamped) = (ticket, self.queue.len);
+        }
+    }
+
+    /// The first batch of the log that something waits for.
+    pub fn waits_for(&self) -> Option<u64> {
+        match &self.held {
+            Some(held) => Some(held.ticket),
+            None => (self.queue.len > 0).then_some(self.queue.ticket),
+        }
+    }
+
+    /// Whether there is something to send, when the log is safe up to this batch.
+    pub fn can_send(&self, safe: u64) -> bool {
+        self.flight.len > 0 || self.waits_for().is_some_and(|ticket| ticket <= safe)
+    }
+
+    /// Replaces all that waits for the log by one reply.
+    pub fn fail(&mut self, reply: Reply<'_>, bodies: &mut Bodies, buffers: &mut Buffers) {
+        if let Some(mut held) = self.held.take() {
+            held.clear(bodies, buffers);
+        }
+        self.queue.clear(bodies, buffers);
+        self.reply(reply, buffers);
+    }
+
+    /// Appends what to send next, in order, of what the log has made safe. Shows the same bytes, or more of
+    /// them, until they are sent.
+    pub fn slices<'a>(&'a mut self, safe: u64, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
+        if self.flight.len == 0 && self.waits_for().is_some_and(|ticket| ticket <= safe) {
+            match self.held.take() {
+                Some(held) => self.flight = *held,
+                None => std::mem::swap(&mut self.flight, &mut self.queue),
+            }
         }
         self.flight.slices(self.sent, bodies, slices);
     }
@@ -98,6 +145,9 @@ impl Output {
     /// Forgets everything: the connection is gone and no send is under way.
     pub fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
         self.flight.clear(bodies, buffers);
+        if let Some(mut held) = self.held.take() {
+            held.clear(bodies, buffers);
+        }
         self.queue.clear(bodies, buffers);
         self.sent = 0;
     }
@@ -134,6 +184,6 @@ impl Batch {
         }
         buffers.give(std::mem::take(&mut self.bytes));
         self.bodies = Vec::new();
-        self.len = 0;
+        (self.len, self.ticket, self.stamped) = (0, 0, 0);
     }
 }

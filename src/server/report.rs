@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::ids::{ClientKey, JobKey, TubeKey};
+use crate::log::{Log, LogStats};
 use crate::protocol::command::CommandKind::{self, *};
 use crate::protocol::reply::Yaml;
 use crate::queue::State;
@@ -60,11 +61,12 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let usage = (host.cpu_usage)();
     yaml.plain("rusage-utime", seconds(usage.user_us));
     yaml.plain("rusage-stime", seconds(usage.system_us));
-    yaml.number("uptime", now.since(Time::ZERO).as_secs());
-    yaml.number("binlog-oldest-index", 0);
-    yaml.number("binlog-current-index", 0);
-    yaml.number("binlog-records-migrated", 0);
-    yaml.number("binlog-records-written", 0);
+    yaml.number("uptime", now.since(core.config.started).as_secs());
+    let log = core.log.as_ref().map_or(LogStats::default(), Log::stats);
+    yaml.number("binlog-oldest-index", log.oldest);
+    yaml.number("binlog-current-index", log.current);
+    yaml.number("binlog-records-migrated", log.records_moved);
+    yaml.number("binlog-records-written", log.records_written);
     yaml.number("binlog-max-size", core.config.log_file_bytes);
     yaml.plain("draining", core.draining);
     yaml.plain("id", &host.id);
@@ -75,6 +77,11 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     yaml.number("io-registered-bytes", host.io.registered_bytes.get());
     yaml.number("io-zero-copy-sends", host.io.zero_copy_sends.get());
     yaml.number("io-enters", host.io.enters.get());
+    yaml.number("log-live-bytes", log.live_bytes);
+    yaml.number("log-disk-bytes", log.disk_bytes);
+    yaml.number("log-syncs", log.syncs);
+    yaml.number("log-records-a-sync", log.records_a_sync);
+    yaml.number("log-last-sync-us", log.last_sync.as_nanos() / 1000);
 }
 
 pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
@@ -113,7 +120,7 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     yaml.number("delay", stats.delay);
     yaml.number("ttr", stats.ttr);
     yaml.number("time-left", stats.time_left.as_secs());
-    yaml.number("file", 0);
+    yaml.number("file", core.log.as_ref().map_or(0, |log| log.file_of(job)));
     yaml.number("reserves", stats.counts.reserves);
     yaml.number("timeouts", stats.counts.timeouts);
     yaml.number("releases", stats.counts.releases);

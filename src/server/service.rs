@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use super::{Effect, Event};
 use crate::bodies::Bodies;
 use crate::ids::ConnId;
+use crate::log::Operation;
 use crate::time::Time;
 
 /// A server as a driver sees it: [`Server`](super::Server), or a stand-in that shows what a driver costs
@@ -42,6 +43,21 @@ pub trait Service {
     /// Appends what to send to this connection next. It stays where it is until [`Event::Sent`] or
     /// [`Event::Closed`].
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
+
+    /// The next operation for the disk, to be begun now. Its outcome is told by [`Event::Disk`].
+    fn disk(&mut self, _now: Time) -> Option<Operation> {
+        None
+    }
+
+    /// Whether everything that has to be on disk at the end is there.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    /// Why it cannot go on.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 
     /// Where large bodies lie, for a driver that makes their memory known to the kernel.
     fn bodies(&mut self) -> Option<&mut Bodies>;

@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub is_sending: bool,
     /// The driver was told not to receive.
     pub is_paused: bool,
+    /// The batch of the log that it is to be told of, or 0.
+    pub awaited: u64,
 }
 
 /// What commands read and change of their session.
@@ -90,6 +92,7 @@ impl Session {
             is_queued: false,
             is_sending: false,
             is_paused: false,
+            awaited: 0,
         }
     }
 }

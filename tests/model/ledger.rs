@@ -36,19 +36,26 @@ enum Lasting {
 
 impl Ledger {
     pub fn fold(&mut self, engine: &mut Engine) {
-        for change in engine.take_changes() {
+        let mut changes = Vec::new();
+        engine.take_changes(&mut changes);
+        for change in changes {
             self.apply(engine, change);
         }
     }
 
     fn apply(&mut self, engine: &Engine, change: Change) {
         let key = match change {
-            Change::Deleted(id) => {
+            Change::Deleted(_, id) => {
                 self.jobs.remove(&id.0).expect("what is deleted was put");
                 return;
             }
             Change::Paused { tube, until } => {
                 self.pauses.insert(engine.tubes().get(tube).name().as_str().into(), until);
+                return;
+            }
+            Change::PausedGone(name) => {
+                let name = String::from_utf8_lossy(&name);
+                self.pauses.remove(&*name).expect("it was paused");
                 return;
             }
             Change::Put(key)
@@ -103,7 +110,9 @@ impl Ledger {
                 entry.place = Lasting::Ready;
             }
             Change::Returned(_) => {}
-            Change::Put(_) | Change::Deleted(_) | Change::Paused { .. } => unreachable!("seen above"),
+            Change::Put(_) | Change::Deleted(..) | Change::Paused { .. } | Change::PausedGone(_) => {
+                unreachable!("seen above")
+            }
         }
     }
 

@@ -142,7 +142,10 @@ impl Core {
     }
 
     fn carry_out(&mut self, effect: Effect) {
-        let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) = effect;
+        let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) = effect
+        else {
+            panic!("there is no log");
+        };
         let number = self.ends.iter().position(|end| end.conn == conn).expect("it was opened");
         let end = &mut self.ends[number];
         match effect {
@@ -152,6 +155,7 @@ impl Core {
                 end.is_paused = false;
                 self.feed(number);
             }
+            Effect::Disk | Effect::Fail => unreachable!("seen above"),
             Effect::Close(_) => {
                 end.is_closed = true;
                 end.wants_send = false;
@@ -245,6 +249,7 @@ pub fn config(max_job_bytes: u32) -> Config {
     Config {
         max_job_bytes,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        started: Time::ZERO,
         seed: 0,
         host: HostFacts {
             pid: 1,

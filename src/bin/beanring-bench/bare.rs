@@ -32,6 +32,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         listeners,
         signals,
         clock: Clock::start(),
+        disk: None,
         registered_bytes_max: 0,
         counters: Rc::default(),
     };
@@ -94,7 +95,11 @@ impl Service for Bare {
                 }
             }
             Event::Closed { conn } => self.free.push(conn.slot),
-            Event::ReceivedDirect { .. } | Event::InputEnding { .. } | Event::Drain => {}
+            Event::ReceivedDirect { .. }
+            | Event::InputEnding { .. }
+            | Event::Stop
+            | Event::Disk(_)
+            | Event::Drain => {}
         }
     }
 

@@ -15,12 +15,14 @@ use super::{Shared, connection};
 use crate::ids::ConnId;
 use crate::io::clock::Clock;
 use crate::io::descriptors::{Admission, Reserve};
+use crate::io::disk::Disk;
 use crate::io::signal::{Signal, Signals};
 use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
 use crate::io::table::Table;
 use crate::io::{DriverError, Sources};
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES};
+use crate::log::Outcome;
 use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::Time;
 
@@ -44,6 +46,8 @@ pub struct State<S> {
     pub fixed: FixedBuffers,
     pub listeners: Vec<Listener>,
     pub signals: Signals,
+    pub disk: Option<Disk>,
+    stopping: bool,
     /// Something has happened: the server's turn comes.
     pub batch: Awaited<()>,
     /// The process has been told to stop, or cannot go on.
@@ -101,7 +105,7 @@ enum Phase {
 
 impl<S: Service> State<S> {
     pub fn new(server: S, sources: Sources) -> Self {
-        let Sources { listeners, signals, clock, counters, .. } = sources;
+        let Sources { listeners, signals, clock, disk, counters, .. } = sources;
         Self {
             server,
             clock,
@@ -116,6 +120,8 @@ impl<S: Service> State<S> {
             fixed: FixedBuffers::default(),
             listeners,
             signals,
+            disk,
+            stopping: false,
             batch: Awaited::default(),
             end: Awaited::default(),
             _reserve: Reserve::take(),
@@ -135,6 +141,9 @@ impl<S: Service> State<S> {
         if self.admission.resume(self.now) {
             self.resting.iter_mut().filter_map(Option::take).for_each(Waker::wake);
         }
+        if self.stopping && self.server.is_settled() {
+            self.end.set(Ok(()));
+        }
         self.is_in_batch = false;
         self.batch.value = None;
         let deadlines = [self.server.next_deadline(), self.admission.deadline()];
@@ -144,11 +153,32 @@ impl<S: Service> State<S> {
     pub fn read_signals(&mut self) -> Result<(), DriverError> {
         while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => self.end.set(Ok(())),
+                Signal::Stop => {
+                    self.stopping = true;
+                    self.tell(Event::Stop);
+                }
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
         Ok(())
+    }
+
+    /// Begins what the server has for the disk. What is done at once is told at once.
+    fn use_disk(&mut self) {
+        let disk = self.disk.as_mut().expect("a server with a log has a disk");
+        while let Some(operation) = self.server.disk(self.now) {
+            if let Some(outcome) = disk.begin(operation) {
+                self.server.handle(self.now, Event::Disk(outcome));
+            }
+        }
+    }
+
+    /// The disk has done something.
+    pub fn hear_disk(&mut self) {
+        let disk = self.disk.as_mut().expect("it has rung");
+        disk.answer_bell();
+        let outcomes: Vec<Outcome> = std::iter::from_fn(|| disk.finished()).collect();
+        outcomes.into_iter().for_each(|outcome| self.tell(Event::Disk(outcome)));
     }
 
     /// Ready unless connections have to wait for descriptors.
@@ -337,6 +367,15 @@ impl<S: Service> State<S> {
     fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
             let (conn, next) = match effect {
+                Effect::Disk => {
+                    self.use_disk();
+                    continue;
+                }
+                Effect::Fail => {
+                    let why = self.server.failure().unwrap_or_default();
+                    self.end.set(Err(DriverError::Server(why)));
+                    continue;
+                }
                 Effect::Send(conn) => {
                     self.record(conn).is_unsent = true;
                     (conn, None)

@@ -448,6 +448,14 @@ impl Ring for FakeRing {
         self.ask(Token::Signals, fd, Work::Wait);
     }
 
+    fn watch_bell(&mut self, fd: RawFd) {
+        self.ask(Token::Bell, fd, Work::Wait);
+    }
+
+    unsafe fn write(&mut self, _: RawFd, _: u64, _: &[u8]) {
+        unreachable!("no log is kept here");
+    }
+
     fn cancel(&mut self, token: Token) {
         self.ask(Token::Cancel, -1, Work::Cancel(token));
     }

@@ -46,6 +46,9 @@ pub struct KernelRing {
     landings: Landings,
 }
 
+/// More than this is written in pieces, which direct I/O wants to end with a block.
+const WRITE_BYTES_MAX: u32 = 1 << 30;
+
 /// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in a notification IORING_NOTIF_USAGE_ZC_COPIED.
 const REPORT_USAGE: u16 = 1 << 3;
 const WAS_COPIED: u32 = 1 << 31;
@@ -251,6 +254,19 @@ impl Ring for KernelRing {
         let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(Token::Signals, entry) };
+    }
+
+    fn watch_bell(&mut self, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Bell, entry) };
+    }
+
+    unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]) {
+        let length = u32::try_from(bytes.len()).unwrap_or(WRITE_BYTES_MAX);
+        let entry = opcode::Write::new(Fd(fd), bytes.as_ptr(), length).offset(offset).build();
+        // SAFETY: passed on to the caller.
+        unsafe { self.push(Token::Write, entry) };
     }
 
     fn cancel(&mut self, token: Token) {

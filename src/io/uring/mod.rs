@@ -12,6 +12,7 @@ mod connection;
 mod fake;
 mod kernel;
 mod landings;
+mod log_files;
 mod registered;
 mod ring;
 mod sending;
@@ -27,6 +28,7 @@ use tracing::debug;
 
 use self::connection::{Connection, Phase, Receive, Watch};
 pub use self::kernel::KernelRing;
+use self::log_files::LogFiles;
 use self::registered::Registered;
 use self::ring::{Buffer, Completion, Ring, Token};
 use super::clock::Clock;
@@ -56,8 +58,8 @@ pub fn run<S: Service>(server: S, ring: KernelRing, sources: Sources) -> Result<
     let result = driver.serve(clock);
     // However it ended, the kernel may read and write what requests under way refer to, until the process
     // ends.
-    let Driver { server, ring, connections, .. } = driver;
-    std::mem::forget((server, ring, connections));
+    let Driver { server, ring, connections, log, .. } = driver;
+    std::mem::forget((server, ring, connections, log));
     result
 }
 
@@ -76,8 +78,10 @@ struct Driver<S, R> {
     stalled: Vec<ConnId>,
     stalled_until: Option<Time>,
     registered: Registered,
+    log: LogFiles,
     counters: Rc<IoCounters>,
     stopping: bool,
+    has_failed: bool,
     _reserve: Reserve,
 }
 
@@ -91,7 +95,7 @@ struct Listening {
 
 impl<S: Service, R: Ring> Driver<S, R> {
     fn new(server: S, ring: R, sources: Sources) -> Self {
-        let Sources { listeners, signals, registered_bytes_max, counters, .. } = sources;
+        let Sources { listeners, signals, disk, registered_bytes_max, counters, .. } = sources;
         let listeners = listeners.into_iter().map(|listener| Listening { listener, is_armed: false });
         let mut driver = Self {
             server,
@@ -105,23 +109,28 @@ impl<S: Service, R: Ring> Driver<S, R> {
             stalled: Vec::new(),
             stalled_until: None,
             registered: Registered::new(registered_bytes_max),
+            log: LogFiles::new(disk),
             counters,
             stopping: false,
+            has_failed: false,
             _reserve: Reserve::take(),
         };
         driver.ring.watch_signals(driver.signals.as_fd().as_raw_fd());
+        driver.log.watch(&mut driver.ring);
         driver.accept_from_all();
         driver
     }
 
     fn serve(&mut self, clock: Clock) -> Result<(), DriverError> {
         let mut patience = Some(Span::ZERO);
-        while !self.stopping {
+        while !(self.has_failed || self.stopping && self.server.is_settled()) {
             self.counters.enters.update(|count| count + 1);
             self.ring.enter(patience).map_err(DriverError::Wait)?;
             patience = self.turn(clock.now())?;
         }
-        self.let_listeners_go().map_err(DriverError::Wait)
+        // With what is to be sent at last.
+        self.let_listeners_go().map_err(DriverError::Wait)?;
+        self.server.failure().map_or(Ok(()), |why| Err(DriverError::Server(why)))
     }
 
     /// Takes completions, a bounded number of them, and tells how long the next may be waited for.
@@ -150,6 +159,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
             Token::Notification(slot) => self.notified(slot, result != Ok(0)),
             Token::Watch(slot) => self.watched(slot, result.is_ok()),
             Token::Signals => self.read_signals()?,
+            Token::Bell => self.hear_disk(),
+            Token::Write => self.has_written(result),
             Token::Cancel => {}
         }
         self.carry_out();
@@ -159,7 +170,10 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn read_signals(&mut self) -> Result<(), DriverError> {
         while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => self.stopping = true,
+                Signal::Stop => {
+                    self.stopping = true;
+                    self.tell(Event::Stop);
+                }
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
@@ -381,6 +395,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 Effect::Pause(conn) => self.pause(conn),
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => self.close(conn),
+                Effect::Disk => self.use_disk(),
+                Effect::Fail => self.has_failed = true,
             }
         }
     }

@@ -31,6 +31,10 @@ pub enum Token {
     Signals,
     /// A request to end another one.
     Cancel,
+    /// The disk has done something.
+    Bell,
+    /// A write to the log.
+    Write,
 }
 
 impl Token {
@@ -44,6 +48,8 @@ impl Token {
             Self::Signals => (4, 0),
             Self::Cancel => (5, 0),
             Self::Notification(slot) => (6, slot),
+            Self::Bell => (7, 0),
+            Self::Write => (8, 0),
         };
         (kind << 32) | number as u64
     }
@@ -62,6 +68,8 @@ impl Token {
             4 => Self::Signals,
             5 => Self::Cancel,
             6 => Self::Notification(number),
+            7 => Self::Bell,
+            8 => Self::Write,
             kind => panic!("a completion of kind {kind}, which was never asked for"),
         }
     }
@@ -151,6 +159,15 @@ pub trait Ring {
     /// Completes when there are signals to read.
     fn watch_signals(&mut self, fd: RawFd);
 
+    /// Completes when there is something to read, once.
+    fn watch_bell(&mut self, fd: RawFd);
+
+    /// Writes to a file, as much as the kernel takes at once.
+    ///
+    /// # Safety
+    /// The bytes must stay as they are until the completion.
+    unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]);
+
     /// Ends a request, whose last completion still comes.
     fn cancel(&mut self, token: Token);
 
@@ -187,6 +204,8 @@ mod tests {
             Token::Watch(last),
             Token::Signals,
             Token::Cancel,
+            Token::Bell,
+            Token::Write,
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }

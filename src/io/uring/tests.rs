@@ -81,6 +81,7 @@ impl Simulated {
             listeners,
             signals,
             clock: Clock::start(),
+            disk: None,
             registered_bytes_max: 2 * CHUNK_BYTES,
             counters: Rc::default(),
         };

@@ -1,0 +1,148 @@
+//! The files of the log: writes that wait for nothing are done at once, everything else by a thread that owns
+//! no state, so that the loop never waits for a disk.
+
+mod directory;
+mod recovery;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::{io, thread};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+pub use self::directory::{Directory, DirectoryError};
+pub use self::recovery::{RecoveryError, recover};
+use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
+
+/// The disk as the loop sees it.
+#[derive(Debug)]
+pub struct Disk {
+    directory: Arc<Directory>,
+    /// Open segments, and whether through the page cache.
+    files: HashMap<(SegmentNumber, Access), Arc<File>>,
+    to_do: Sender<Task>,
+    done: Receiver<Outcome>,
+    bell: Arc<EventFd>,
+}
+
+/// How a segment is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Through the page cache.
+    Cached,
+    /// Past it, and each write is durable when it is done.
+    Durable,
+}
+
+/// What the thread is told to do.
+#[derive(Debug)]
+enum Task {
+    Write { file: Arc<File>, offset: u64, batch: Batch },
+    Sync(Vec<Arc<File>>),
+    Arrange(Arrangement),
+}
+
+impl Disk {
+    /// For the log in this directory. Starts the thread.
+    pub fn new(directory: Directory) -> io::Result<Self> {
+        let directory = Arc::new(directory);
+        let bell =
+            Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (to_do, tasks) = mpsc::channel::<Task>();
+        let (outcomes, done) = mpsc::channel();
+        let (for_thread, rung) = (directory.clone(), bell.clone());
+        thread::Builder::new().name("log".to_owned()).spawn(move || {
+            for task in tasks {
+                if outcomes.send(task.carry_out(&for_thread)).is_err() || rung.write(1).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { directory, files: HashMap::new(), to_do, done, bell })
+    }
+
+    /// Begins an operation. Returns its outcome if it is over already.
+    pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
+        match operation {
+            Operation::Write { segment, offset, batch, sync: false } => {
+                let written = self
+                    .file(segment, Access::Cached)
+                    .and_then(|file| file.write_all_at(batch.bytes(), offset));
+                Some(Outcome::Written(batch, written))
+            }
+            Operation::Write { segment, offset, batch, sync: true } => {
+                match self.file(segment, Access::Durable) {
+                    Ok(file) => self.hand_over(Task::Write { file, offset, batch }),
+                    Err(error) => Some(Outcome::Written(batch, Err(error))),
+                }
+            }
+            Operation::Sync(segments) => {
+                let files: io::Result<Vec<_>> =
+                    segments.into_iter().map(|segment| self.file(segment, Access::Cached)).collect();
+                match files {
+                    Ok(files) => self.hand_over(Task::Sync(files)),
+                    Err(error) => Some(Outcome::Synced(Err(error))),
+                }
+            }
+            Operation::Arrange(arrangement) => {
+                if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
+                    self.files.retain(|&(segment, _), _| segment != from);
+                }
+                self.hand_over(Task::Arrange(arrangement))
+            }
+        }
+    }
+
+    /// Readable when the thread has finished something.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// What the thread has finished, if anything.
+    pub fn finished(&mut self) -> Option<Outcome> {
+        self.done.try_recv().ok()
+    }
+
+    /// Makes the bell silent, before [`finished`](Self::finished) is asked.
+    pub fn answer_bell(&mut self) {
+        // Nothing to read means that it does not ring.
+        let _ = self.bell.read();
+    }
+
+    /// An open segment.
+    pub fn file(&mut self, segment: SegmentNumber, access: Access) -> io::Result<Arc<File>> {
+        if let Some(file) = self.files.get(&(segment, access)) {
+            return Ok(file.clone());
+        }
+        // Older segments are not written to any more.
+        self.files.retain(|&(number, _), _| number.0 + 2 > segment.0);
+        let file = Arc::new(self.directory.open_segment(segment, access)?);
+        self.files.insert((segment, access), file.clone());
+        Ok(file)
+    }
+
+    fn hand_over(&self, task: Task) -> Option<Outcome> {
+        self.to_do.send(task).expect("the thread ends with this");
+        None
+    }
+}
+
+impl Task {
+    fn carry_out(self, directory: &Directory) -> Outcome {
+        match self {
+            Self::Write { file, offset, batch } => {
+                let written = file.write_all_at(batch.bytes(), offset);
+                Outcome::Written(batch, written)
+            }
+            Self::Sync(files) => Outcome::Synced(files.iter().try_for_each(|file| file.sync_data())),
+            Self::Arrange(arrangement) => {
+                let arranged = directory.arrange(arrangement);
+                Outcome::Arranged(arrangement, arranged)
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The directory of a log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::libc;
+
+use super::Access;
+use crate::io::socket::to_errno;
+use crate::limits::LOG_PREWRITTEN_BYTES_MAX;
+use crate::log::{Arrangement, SegmentNumber};
+
+/// A directory that nobody else writes a log in.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// For its own entries.
+    handle: File,
+    /// New segments are written once with zeros: a write to a block that has been written before is durable
+    /// sooner.
+    prewrites: bool,
+    _lock: File,
+}
+
+/// Why a directory cannot be used. Nothing in it was changed.
+#[derive(Debug)]
+pub enum DirectoryError {
+    /// It cannot be opened, or written to.
+    Unusable(PathBuf, io::Error),
+    /// Another process holds its lock.
+    Locked(PathBuf),
+    /// It is not empty, and what is in it is not a log.
+    Foreign(PathBuf, String),
+}
+
+const LOCK: &str = "lock";
+
+/// What an empty file system may have.
+const NOBODYS: &str = "lost+found";
+
+impl Directory {
+    /// Opens a directory, and locks it as the reference does: by a POSIX lock on a file `lock`, which ends with
+    /// the process.
+    pub fn open(path: &Path, prewrites: bool) -> Result<Self, DirectoryError> {
+        let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+        let handle = File::open(path).map_err(unusable)?;
+        let mut foreign = None;
+        let mut is_ours = false;
+        for entry in fs::read_dir(path).map_err(unusable)? {
+            let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
+            is_ours |= is_log_file(&name) || name == LOCK;
+            if name != NOBODYS && !name.starts_with('.') && !is_log_file(&name) && name != LOCK {
+                foreign = foreign.filter(|known: &String| known.starts_with("binlog.")).or(Some(name));
+            }
+        }
+        let is_alien = |name: &String| !is_ours || name.starts_with("binlog.");
+        if let Some(name) = foreign.filter(is_alien) {
+            return Err(DirectoryError::Foreign(path.to_owned(), name));
+        }
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = lock.map_err(unusable)?;
+        lock_whole(&lock).map_err(|errno| match errno {
+            Errno::EAGAIN | Errno::EACCES => DirectoryError::Locked(path.to_owned()),
+            errno => unusable(errno.into()),
+        })?;
+        Ok(Self { path: path.to_owned(), handle, prewrites, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the file of this name is.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// All segments by number, with the bytes of their files.
+    pub fn segments(&self) -> io::Result<BTreeMap<SegmentNumber, u64>> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
+                found.insert(number, entry.metadata()?.len());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Opens a segment to write to it.
+    pub fn open_segment(&self, segment: SegmentNumber, access: Access) -> io::Result<File> {
+        let path = self.file(&segment.to_string());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match access {
+            Access::Cached => options.open(path),
+            Access::Durable => {
+                let direct = options.custom_flags(libc::O_DSYNC | libc::O_DIRECT).open(&path);
+                match direct {
+                    // Not every file system can do without its cache.
+                    Err(error) if to_errno(&error) == Errno::EINVAL => {
+                        options.custom_flags(libc::O_DSYNC).open(path)
+                    }
+                    result => result,
+                }
+            }
+        }
+    }
+
+    /// Changes the files, and brings that to disk.
+    pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
+        match arrangement {
+            Arrangement::Create { segment, bytes } => {
+                let path = self.file(&segment.to_string());
+                self.create(&path, bytes).inspect_err(|_| {
+                    // What is half there is made anew when there is space.
+                    let _ = fs::remove_file(&path);
+                })?;
+            }
+            Arrangement::Recycle { from, to } => {
+                fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
+            }
+            Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
+        }
+        self.handle.sync_all()
+    }
+
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
+            Ok(()) if !self.prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
+            // What cannot be reserved has to be written.
+            Ok(()) | Err(Errno::EOPNOTSUPP) => write_zeros(&mut file, bytes)?,
+            Err(errno) => return Err(errno.into()),
+        }
+        file.sync_all()
+    }
+}
+
+fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 18];
+    let mut left = bytes;
+    while left > 0 {
+        let count = left.min(zeros.len() as u64);
+        file.write_all(&zeros[..count as usize])?;
+        left -= count;
+    }
+    Ok(())
+}
+
+fn is_log_file(name: &str) -> bool {
+    SegmentNumber::from_file_name(name).is_some()
+}
+
+fn lock_whole(file: &File) -> nix::Result<()> {
+    let whole = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_SETLK(&whole)).map(drop)
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(path, error) if error.kind() == ErrorKind::NotFound => {
+                write!(f, "-b {}: there is no such directory; make it first", path.display())
+            }
+            Self::Unusable(path, error) => {
+                write!(
+                    f,
+                    "-b {}: {error}; it has to be a directory that this user may write to",
+                    path.display()
+                )
+            }
+            Self::Locked(path) => write!(
+                f,
+                "-b {}: another server uses this log; stop it, or choose another directory",
+                path.display()
+            ),
+            Self::Foreign(path, name) => write!(
+                f,
+                "-b {}: there is {name:?} in it and no log; choose an empty directory",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {}

@@ -1,0 +1,268 @@
+//! From a directory to a log that goes on, and the queue as it was.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::{fmt, fs};
+
+use tracing::{info, warn};
+
+use super::Directory;
+use crate::bodies::OutOfMemory;
+use crate::io::host;
+use crate::log::record::Lsn;
+use crate::log::scan::{Scanner, Source};
+use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
+use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber};
+use crate::queue::Engine;
+use crate::time::Time;
+
+/// Why a log cannot be used as it is. Nothing in its directory was changed.
+#[derive(Debug)]
+pub enum RecoveryError {
+    /// A file cannot be read or made.
+    Io(String, io::Error),
+    /// Something that was on disk for good has changed.
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+    },
+    /// A newer version has written it.
+    Version(String, u32),
+    /// It belongs to another log.
+    Stranger(String),
+    /// The jobs do not fit into memory.
+    Memory,
+}
+
+/// Reads the log, puts the jobs into the queue, and gets the directory ready to go on.
+pub fn recover(
+    directory: &Directory,
+    config: Config,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<Log, RecoveryError> {
+    let mut reader =
+        Reader { directory, replay: Replay::default(), engine, log: None, proven: Lsn::default() };
+    let files = directory.segments().map_err(|error| RecoveryError::Io("the directory".to_owned(), error))?;
+    let found = reader.read_all(&files)?;
+    let Reader { replay, log, engine, .. } = reader;
+    let jobs = replay.jobs();
+    let (log_id, end) = match log {
+        Some(log) => (log.id, log.end),
+        None => {
+            (host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?, Lsn::default())
+        }
+    };
+    let recovered = replay.finish(log_id, end, engine, now);
+    if !files.is_empty() {
+        info!("{jobs} jobs are back");
+    }
+    let prepared = prepare(directory, &files, &found, config)?;
+    Ok(Log::new(config, recovered, prepared, engine))
+}
+
+/// What the segments turned out to be.
+#[derive(Default)]
+struct Found {
+    /// They hold nothing, and have never held anything under their names.
+    unused: Vec<SegmentNumber>,
+    /// They come after the end.
+    lost: Vec<SegmentNumber>,
+    last: Option<SegmentNumber>,
+}
+
+struct Reader<'a> {
+    directory: &'a Directory,
+    replay: Replay,
+    engine: &'a mut Engine,
+    log: Option<Tail>,
+    /// Everything before this was on disk.
+    proven: Lsn,
+}
+
+/// The log as far as it was read.
+#[derive(Clone)]
+struct Tail {
+    id: u64,
+    end: Lsn,
+    /// The end again, with the zeros that may fill the last block.
+    padded_end: Lsn,
+    file: String,
+    offset: u64,
+}
+
+/// What is at the beginning of a segment's file.
+enum Kind {
+    Segment(Header),
+    Unused,
+}
+
+impl Reader<'_> {
+    fn read_all(&mut self, files: &BTreeMap<SegmentNumber, u64>) -> Result<Found, RecoveryError> {
+        let mut found = Found { last: files.keys().next_back().copied(), ..Found::default() };
+        let mut window = Vec::new();
+        for (&number, &bytes) in files {
+            let name = number.to_string();
+            let file = File::open(self.directory.file(&name)).map_err(|error| io_error(&name, error))?;
+            let header = match self.kind(number, &name, &file)? {
+                Kind::Unused => {
+                    found.unused.push(number);
+                    continue;
+                }
+                Kind::Segment(header) => header,
+            };
+            let follows = |tail: &Tail| header.first == tail.end || header.first == tail.padded_end;
+            let is_lost = !found.unused.is_empty()
+                || !found.lost.is_empty()
+                || self.log.as_ref().is_some_and(|tail| !follows(tail));
+            if is_lost {
+                found.lost.push(number);
+            }
+            window = self.read(&name, file, bytes, header, is_lost, window)?;
+        }
+        match &self.log {
+            Some(tail) if self.proven > tail.end => {
+                Err(RecoveryError::Damaged { file: tail.file.clone(), offset: tail.offset })
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn kind(&self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
+        let mut block = vec![0; HEADER_BYTES as usize];
+        let count = read_up_to(file, 0, &mut block).map_err(|error| io_error(name, error))?;
+        block.truncate(count);
+        let header = match Header::decode(&block) {
+            Ok(header) => header,
+            Err(HeaderFault::Version(version)) => {
+                return Err(RecoveryError::Version(name.to_owned(), version));
+            }
+            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => return Ok(Kind::Unused),
+            Err(HeaderFault::Invalid) => {
+                return Err(RecoveryError::Damaged { file: name.to_owned(), offset: 0 });
+            }
+        };
+        if header.number != number {
+            // It had another name, and has not been used under this one.
+            return Ok(Kind::Unused);
+        }
+        match &self.log {
+            Some(tail) if tail.id != header.log_id => Err(RecoveryError::Stranger(name.to_owned())),
+            _ => Ok(Kind::Segment(header)),
+        }
+    }
+
+    /// Reads one segment. Of one that is lost, only what it proves about those before it.
+    fn read(
+        &mut self,
+        name: &str,
+        file: File,
+        bytes: u64,
+        header: Header,
+        is_lost: bool,
+        window: Vec<u8>,
+    ) -> Result<Vec<u8>, RecoveryError> {
+        let failed = |error| io_error(name, error);
+        if !is_lost {
+            self.replay.open(&header);
+        }
+        let mut scanner = Scanner::new(file, bytes, header, window);
+        while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
+            self.proven = self.proven.max(framed.durable);
+            if !is_lost {
+                let applied = self.replay.apply(&framed.record, framed.bytes, self.engine);
+                applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
+            }
+        }
+        if !is_lost {
+            let (end, padded_end) = (scanner.end(), scanner.padded_end());
+            let offset = header.offset(end);
+            self.log = Some(Tail { id: header.log_id, end, padded_end, file: name.to_owned(), offset });
+        }
+        // What is valid behind the end was written, and maybe proven, before it.
+        let mut left = 0;
+        while let Some((_, framed)) = scanner.next_beyond().map_err(failed)? {
+            self.proven = self.proven.max(framed.durable);
+            left += 1;
+        }
+        if left > 0 && !is_lost {
+            warn!("{name}: {left} records beyond offset {} were never safe, and are lost", scanner.offset());
+        }
+        Ok(scanner.into_window())
+    }
+}
+
+/// Takes away what is of no use, and makes sure that there is a segment to go on in.
+fn prepare(
+    directory: &Directory,
+    files: &BTreeMap<SegmentNumber, u64>,
+    found: &Found,
+    config: Config,
+) -> Result<Vec<SegmentNumber>, RecoveryError> {
+    let mut prepared = Vec::new();
+    for &number in found.lost.iter().rev().chain(&found.unused) {
+        let is_usable = found.lost.is_empty() && files[&number] == config.segment_bytes;
+        if is_usable {
+            prepared.push(number);
+        } else {
+            let name = number.to_string();
+            fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))?;
+        }
+    }
+    if prepared.is_empty() {
+        let segment = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
+        let created = directory.arrange(Arrangement::Create { segment, bytes: config.segment_bytes });
+        created.map_err(|error| io_error(&segment.to_string(), error))?;
+        prepared.push(segment);
+    }
+    Ok(prepared)
+}
+
+fn io_error(file: &str, error: io::Error) -> RecoveryError {
+    RecoveryError::Io(file.to_owned(), error)
+}
+
+fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < into.len() {
+        match file.read_at(&mut into[count..], offset + count as u64) {
+            Ok(0) => break,
+            Ok(bytes) => count += bytes,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+impl Source for File {
+    type Error = io::Error;
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        read_up_to(self, offset, into)
+    }
+}
+
+impl fmt::Display for RecoveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(file, error) => write!(f, "the log cannot be read: {file}: {error}"),
+            Self::Damaged { file, offset } => write!(
+                f,
+                "the log is damaged: {file}:{offset} is not what was written there; see `beanring log check`"
+            ),
+            Self::Version(file, version) => write!(
+                f,
+                "{file} is of format {version}, which a newer version of beanring writes; start that one"
+            ),
+            Self::Stranger(file) => write!(f, "{file} belongs to another log; move it out of the directory"),
+            Self::Memory => write!(f, "there is too little memory for the jobs of the log"),
+        }
+    }
+}
+
+impl std::error::Error for RecoveryError {}

@@ -1,0 +1,119 @@
+//! The log's writes. One that has to be durable is a request on the ring, past the page cache; the rest is as under
+//! every driver.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::Driver;
+use super::ring::Ring;
+use crate::io::disk::{Access, Disk};
+use crate::log::batch::BLOCK_BYTES;
+use crate::log::{Batch, Operation, Outcome};
+use crate::server::{Event, Service};
+
+/// The disk, and the write under way.
+pub struct LogFiles {
+    disk: Option<Disk>,
+    write: Option<Write>,
+}
+
+/// A write that the ring has.
+struct Write {
+    file: Arc<File>,
+    offset: u64,
+    batch: Batch,
+    /// How much of it is written.
+    written: usize,
+}
+
+impl LogFiles {
+    pub const fn new(disk: Option<Disk>) -> Self {
+        Self { disk, write: None }
+    }
+
+    /// Waits for the bell.
+    pub fn watch(&self, ring: &mut impl Ring) {
+        if let Some(disk) = &self.disk {
+            ring.watch_bell(disk.bell().as_raw_fd());
+        }
+    }
+
+    /// Asks for what is left of the write.
+    fn go_on(&mut self, ring: &mut impl Ring) {
+        let Some(write) = &self.write else { return };
+        let begin = write.written - write.written % BLOCK_BYTES;
+        let rest = &write.batch.bytes()[begin..];
+        // SAFETY: the batch stays here, and as it is, until the completion; and for good if the driver ends
+        // before.
+        #[allow(unsafe_code)]
+        unsafe {
+            ring.write(write.file.as_raw_fd(), write.offset + begin as u64, rest);
+        }
+    }
+
+    /// A piece is written. Returns the outcome when it was the last.
+    fn has_written(&mut self, result: Result<u32, Errno>) -> Option<Outcome> {
+        let write = self.write.as_mut().expect("a write was under way");
+        let outcome = match result {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(bytes) => {
+                write.written += bytes as usize - write.written % BLOCK_BYTES;
+                if write.written < write.batch.len() {
+                    return None;
+                }
+                Ok(())
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => return None,
+            Err(errno) => Err(errno.into()),
+        };
+        let Write { batch, .. } = self.write.take().expect("it was under way");
+        Some(Outcome::Written(batch, outcome))
+    }
+}
+
+impl<S: Service, R: Ring> Driver<S, R> {
+    /// Begins what the server has for the disk. What is done at once is told at once.
+    pub(super) fn use_disk(&mut self) {
+        while let Some(operation) = self.server.disk(self.now) {
+            let disk = self.log.disk.as_mut().expect("a server with a log has a disk");
+            let outcome = match operation {
+                Operation::Write { segment, offset, batch, sync: true } => {
+                    match disk.file(segment, Access::Durable) {
+                        Ok(file) => {
+                            self.log.write = Some(Write { file, offset, batch, written: 0 });
+                            self.log.go_on(&mut self.ring);
+                            None
+                        }
+                        Err(error) => Some(Outcome::Written(batch, Err(error))),
+                    }
+                }
+                operation => disk.begin(operation),
+            };
+            if let Some(outcome) = outcome {
+                self.tell(Event::Disk(outcome));
+            }
+        }
+    }
+
+    pub(super) fn has_written(&mut self, result: Result<u32, Errno>) {
+        match self.log.has_written(result) {
+            Some(outcome) => self.tell(Event::Disk(outcome)),
+            None => self.log.go_on(&mut self.ring),
+        }
+    }
+
+    /// The disk has done something.
+    pub(super) fn hear_disk(&mut self) {
+        let disk = self.log.disk.as_mut().expect("it has rung");
+        disk.answer_bell();
+        let outcomes: Vec<Outcome> = std::iter::from_fn(|| disk.finished()).collect();
+        self.log.watch(&mut self.ring);
+        for outcome in outcomes {
+            self.tell(Event::Disk(outcome));
+        }
+    }
+}

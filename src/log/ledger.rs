@@ -1,0 +1,152 @@
+//! Which segment each job's record is in: what is live where, and what has to move before a segment can go.
+
+use std::collections::VecDeque;
+
+use super::segment::SegmentNumber;
+use crate::ids::JobKey;
+use crate::intrusive::NIL;
+
+/// All live jobs by segment.
+#[derive(Default)]
+pub struct Ledger {
+    /// By the key of the job.
+    entries: Vec<Entry>,
+    /// The oldest first.
+    holdings: VecDeque<Holding>,
+    live_bytes: u64,
+}
+
+/// Where the record of one job is: 16 bytes, and those only with a log.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The low half of the segment's number, or `NIL` for a key that no job has.
+    segment: u32,
+    bytes: u32,
+    next: u32,
+    prev: u32,
+}
+
+/// The live records of one segment.
+struct Holding {
+    number: SegmentNumber,
+    head: u32,
+    tail: u32,
+    jobs: usize,
+}
+
+const VACANT: Entry = Entry { segment: NIL, bytes: 0, next: NIL, prev: NIL };
+
+impl Ledger {
+    /// Begins a segment, which is the newest.
+    pub fn open(&mut self, number: SegmentNumber) {
+        assert!(self.holdings.back().is_none_or(|newest| newest.number < number), "segments come in order");
+        assert!((number.0 as u32) < NIL, "4 thousand million segments are enough");
+        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0 });
+    }
+
+    /// The record of a job is in this segment from now on, and takes so many bytes.
+    pub fn enter(&mut self, job: JobKey, number: SegmentNumber, bytes: usize) {
+        self.leave(job);
+        let key = job.0 as usize;
+        if key >= self.entries.len() {
+            self.entries.resize(key + 1, VACANT);
+        }
+        let at = self.holding_at(number.0 as u32);
+        let holding = &mut self.holdings[at];
+        let prev = std::mem::replace(&mut holding.tail, job.0);
+        holding.jobs += 1;
+        if prev == NIL {
+            holding.head = job.0;
+        } else {
+            self.entries[prev as usize].next = job.0;
+        }
+        self.entries[key] = Entry { segment: number.0 as u32, bytes: bytes as u32, next: NIL, prev };
+        self.live_bytes += bytes as u64;
+    }
+
+    /// The job is gone, if it was there.
+    pub fn leave(&mut self, job: JobKey) {
+        let Some(entry) = self.entries.get_mut(job.0 as usize).filter(|entry| entry.segment != NIL) else {
+            return;
+        };
+        let Entry { segment, bytes, next, prev } = std::mem::replace(entry, VACANT);
+        let at = self.holding_at(segment);
+        let holding = &mut self.holdings[at];
+        holding.jobs -= 1;
+        if prev == NIL {
+            holding.head = next;
+        } else {
+            self.entries[prev as usize].next = next;
+        }
+        if next == NIL {
+            holding.tail = prev;
+        } else {
+            self.entries[next as usize].prev = prev;
+        }
+        self.live_bytes -= u64::from(bytes);
+    }
+
+    /// The segment of a job's record.
+    pub fn segment_of(&self, job: JobKey) -> Option<SegmentNumber> {
+        let entry = self.entries.get(job.0 as usize).filter(|entry| entry.segment != NIL)?;
+        Some(self.holdings[self.holding_at(entry.segment)].number)
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.holdings.len()
+    }
+
+    /// The oldest segment.
+    pub fn oldest(&self) -> Option<SegmentNumber> {
+        self.holdings.front().map(|holding| holding.number)
+    }
+
+    /// A job whose record is in the oldest segment.
+    pub fn first_of_oldest(&self) -> Option<JobKey> {
+        let head = self.holdings.front()?.head;
+        (head != NIL).then_some(JobKey(head))
+    }
+
+    /// The oldest segment is gone.
+    ///
+    /// # Panics
+    /// If a job's record is still in it.
+    pub fn drop_oldest(&mut self) {
+        let holding = self.holdings.pop_front().expect("there is an oldest segment");
+        assert_eq!(holding.jobs, 0, "a segment that goes holds no job");
+    }
+
+    /// What the records of all live jobs take.
+    pub const fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    fn holding_at(&self, segment: u32) -> usize {
+        let at = self.holdings.partition_point(|holding| (holding.number.0 as u32) < segment);
+        assert_eq!(self.holdings[at].number.0 as u32, segment, "a record is in a segment that exists");
+        at
+    }
+
+    /// Recomputes everything.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        let mut listed = 0;
+        for holding in &self.holdings {
+            let (mut key, mut jobs) = (holding.head, 0);
+            while key != NIL {
+                let entry = self.entries[key as usize];
+                assert_eq!(entry.segment, holding.number.0 as u32);
+                (key, jobs) = (entry.next, jobs + 1);
+            }
+            assert_eq!(jobs, holding.jobs);
+            listed += jobs;
+        }
+        let live = self.entries.iter().filter(|entry| entry.segment != NIL);
+        let (jobs, bytes) =
+            live.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + u64::from(entry.bytes)));
+        assert_eq!((jobs, bytes), (listed, self.live_bytes));
+    }
+}

@@ -1,0 +1,189 @@
+//! From the segments of a log to the queue as it was.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::ledger::Ledger;
+use super::record::{JobRecord, Lsn, Record};
+use super::segment::{Header, SegmentNumber};
+use crate::bodies::{OutOfMemory, Slot};
+use crate::ids::JobId;
+use crate::intrusive::mix;
+use crate::queue::{Engine, Kept, Restored, Standing};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// What a log has said so far. Records go in in their order.
+pub struct Replay {
+    jobs: HashMap<u64, Found, BuildHasherDefault<Mixing>>,
+    /// Names of tubes, which many jobs share.
+    tubes: Vec<Box<[u8]>>,
+    tube_numbers: HashMap<Box<[u8]>, u32>,
+    last_tube: u32,
+    pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
+    next_id: JobId,
+    segments: Vec<SegmentNumber>,
+}
+
+/// A job, as far as the log has told.
+struct Found {
+    created: Time,
+    ttr: u32,
+    tube: u32,
+    kept: Kept,
+    body: Slot,
+    segment: SegmentNumber,
+    record_bytes: usize,
+}
+
+/// Where a log was left.
+pub struct Recovered {
+    /// See [`Header::log_id`].
+    pub log_id: u64,
+    /// Where its records end.
+    pub end: Lsn,
+    pub(super) ledger: Ledger,
+    pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self {
+            jobs: HashMap::default(),
+            tubes: Vec::new(),
+            tube_numbers: HashMap::new(),
+            last_tube: 0,
+            pauses: BTreeMap::new(),
+            next_id: JobId(1),
+            segments: Vec::new(),
+        }
+    }
+}
+
+impl Replay {
+    /// The records that follow are in this segment.
+    pub fn open(&mut self, header: &Header) {
+        self.segments.push(header.number);
+        self.next_id = self.next_id.max(header.next_id);
+    }
+
+    /// Takes a record. The engine keeps the bodies.
+    pub fn apply(
+        &mut self,
+        record: &Record<'_>,
+        bytes: usize,
+        engine: &mut Engine,
+    ) -> Result<(), OutOfMemory> {
+        match record {
+            Record::Job(job) => self.job(job, bytes, engine)?,
+            Record::State { id, kept } => {
+                if let Some(found) = self.jobs.get_mut(&id.0) {
+                    found.kept = *kept;
+                }
+            }
+            Record::Deleted(id) => {
+                if let Some(found) = self.jobs.remove(&id.0) {
+                    engine.bodies_mut().free(found.body);
+                }
+            }
+            Record::Paused(pause) => {
+                let name = pause.tube.as_bytes();
+                if pause.length > Span::ZERO {
+                    self.pauses.insert(name.into(), (pause.until, pause.length));
+                } else {
+                    self.pauses.remove(name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn job(
+        &mut self,
+        job: &JobRecord<'_>,
+        record_bytes: usize,
+        engine: &mut Engine,
+    ) -> Result<(), OutOfMemory> {
+        let segment = *self.segments.last().expect("a record is in a segment");
+        let JobRecord { id, created, ttr, tube, kept, body } = *job;
+        self.next_id = self.next_id.max(JobId(id.0 + 1));
+        if let Some(found) = self.jobs.get_mut(&id.0) {
+            // It was moved: its body is the same.
+            (found.kept, found.segment) = (kept, segment);
+            return Ok(());
+        }
+        let tube = self.tube(tube);
+        let bodies = engine.bodies_mut();
+        let mut slot = bodies.allocate(body.len() as u32)?;
+        bodies.bytes_mut(&mut slot).copy_from_slice(body);
+        self.jobs.insert(id.0, Found { created, ttr, tube, kept, body: slot, segment, record_bytes });
+        Ok(())
+    }
+
+    fn tube(&mut self, name: TubeName<'_>) -> u32 {
+        let name = name.as_bytes();
+        if self.tubes.get(self.last_tube as usize).is_some_and(|last| **last == *name) {
+            return self.last_tube;
+        }
+        self.last_tube = match self.tube_numbers.get(name) {
+            Some(&number) => number,
+            None => {
+                let number = self.tubes.len() as u32;
+                self.tubes.push(name.into());
+                self.tube_numbers.insert(name.into(), number);
+                number
+            }
+        };
+        self.last_tube
+    }
+
+    /// How many jobs there are.
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Puts everything into the queue.
+    pub fn finish(self, log_id: u64, end: Lsn, engine: &mut Engine, now: Time) -> Recovered {
+        let Self { jobs, tubes, pauses, next_id, segments, .. } = self;
+        let mut ledger = Ledger::default();
+        segments.into_iter().for_each(|number| ledger.open(number));
+        let mut jobs: Vec<(u64, Found)> = jobs.into_iter().collect();
+        let burial = |found: &Found| match found.kept.standing {
+            Standing::Buried(burial) => burial,
+            _ => 0,
+        };
+        jobs.sort_unstable_by_key(|(id, found)| (burial(found), *id));
+        for (id, found) in jobs {
+            let Found { created, ttr, tube, kept, body, segment, record_bytes } = found;
+            let tube = TubeName::new(&tubes[tube as usize]).expect("a tube had it");
+            let job = engine.restore(Restored { id: JobId(id), created, ttr, tube, kept, body }, now);
+            ledger.enter(job, segment, record_bytes);
+        }
+        for (name, &(until, length)) in &pauses {
+            let name = TubeName::new(name).expect("a tube had it");
+            engine.restore_pause(name, until, length, now);
+        }
+        if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
+            engine.keep_ids_above(JobId(last));
+        }
+        Recovered { log_id, end, ledger, pauses }
+    }
+}
+
+/// Spreads ids, which are numbers that follow one another.
+#[derive(Default)]
+struct Mixing(u64);
+
+impl Hasher for Mixing {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("ids are words")
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(word);
+    }
+}
