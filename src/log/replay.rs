@@ -42,6 +42,8 @@ pub struct Recovered {
     pub log_id: u64,
     /// Where its records end.
     pub end: Lsn,
+    /// The last segment, if it can be written to from there on.
+    pub open: Option<Header>,
     pub(super) ledger: Ledger,
     pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
 }
@@ -143,7 +145,14 @@ impl Replay {
     }
 
     /// Puts everything into the queue.
-    pub fn finish(self, log_id: u64, end: Lsn, engine: &mut Engine, now: Time) -> Recovered {
+    pub fn finish(
+        self,
+        log_id: u64,
+        end: Lsn,
+        open: Option<Header>,
+        engine: &mut Engine,
+        now: Time,
+    ) -> Recovered {
         let Self { jobs, tubes, pauses, next_id, segments, .. } = self;
         let mut ledger = Ledger::default();
         segments.into_iter().for_each(|number| ledger.open(number));
@@ -166,7 +175,7 @@ impl Replay {
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));
         }
-        Recovered { log_id, end, ledger, pauses }
+        Recovered { log_id, end, open, ledger, pauses }
     }
 }
 

@@ -52,12 +52,8 @@ impl<S: Source> Scanner<S> {
                     self.padded_end = self.end;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
-                Err(Absent::Short(needed)) => {
-                    if !self.read(needed)? {
-                        return Ok(None);
-                    }
-                }
-                Err(Absent::Other) => {
+                Err(Absent::Short(needed)) if self.read(needed)? => {}
+                Err(_) => {
                     if !self.skip_zeros()? {
                         return Ok(None);
                     }

@@ -114,13 +114,17 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one.
+    /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one
+    /// unless the last one is open.
     pub fn new(config: Config, recovered: Recovered, prepared: Vec<SegmentNumber>, engine: &Engine) -> Self {
-        let Recovered { log_id, end, ledger, pauses, .. } = recovered;
+        let Recovered { log_id, end, open, ledger, pauses } = recovered;
         let mut prepared = VecDeque::from(prepared);
-        let last_number = *prepared.back().expect("a segment is prepared");
-        let number = prepared.pop_front().expect("a segment is prepared");
-        let active = Header { log_id, number, first: end, next_id: engine.upcoming_id() };
+        let last_number = prepared.back().copied().max(open.map(|header| header.number));
+        let last_number = last_number.expect("there is a segment to write to");
+        let active = open.unwrap_or_else(|| {
+            let number = prepared.pop_front().expect("a segment is prepared");
+            Header { log_id, number, first: end, next_id: engine.upcoming_id() }
+        });
         let mut log = Self {
             config,
             ledger,
@@ -151,7 +155,10 @@ impl Log {
             failure: None,
             totals: Totals::default(),
         };
-        log.begin_segment(Time::ZERO);
+        match open {
+            Some(header) => log.gathering_at = header.offset(end),
+            None => log.begin_segment(Time::ZERO),
+        }
         log
     }
 
@@ -173,7 +180,8 @@ impl Log {
             Change::Put(job) => self.append_job(job, engine, now),
             // It does not outlive the process; its counters go with the next change.
             Change::Reserved(_) => {}
-            Change::Released(job)
+            Change::TakenOut(job)
+            | Change::Released(job)
             | Change::TimedOut(job)
             | Change::Returned(job)
             | Change::Buried(job)

@@ -14,6 +14,8 @@ pub enum Change {
     Put(JobKey),
     /// A client got a job.
     Reserved(JobKey),
+    /// The job that a client got was delayed or buried before: without the client it is ready.
+    TakenOut(JobKey),
     /// A client gave a job back, ready or delayed, with its priority.
     Released(JobKey),
     /// A reservation timed out.

@@ -223,8 +223,12 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
         self.mark_worker(client);
+        let was_ready = self.jobs.get(job).state == State::Ready;
         self.leave(job);
         self.hold(job, client, now);
+        if !was_ready {
+            self.changes.push(Change::TakenOut(job));
+        }
         Some(job)
     }
 

@@ -64,6 +64,7 @@ impl Ledger {
             | Change::TimedOut(key)
             | Change::Returned(key)
             | Change::Buried(key)
+            | Change::TakenOut(key)
             | Change::Kicked(key) => key,
         };
         let job = engine.jobs().get(key);
@@ -109,7 +110,7 @@ impl Ledger {
                 entry.counts.kicks += 1;
                 entry.place = Lasting::Ready;
             }
-            Change::Returned(_) => {}
+            Change::Returned(_) | Change::TakenOut(_) => {}
             Change::Put(_) | Change::Deleted(..) | Change::Paused { .. } | Change::PausedGone(_) => {
                 unreachable!("seen above")
             }

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::Directory;
 use crate::bodies::OutOfMemory;
 use crate::io::host;
+use crate::log::batch::BLOCK_BYTES;
 use crate::log::record::Lsn;
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
@@ -51,17 +52,19 @@ pub fn recover(
     let found = reader.read_all(&files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
-    let (log_id, end) = match log {
-        Some(log) => (log.id, log.end),
+    let prepared = prepare(directory, &files, &found, log.as_ref(), config)?;
+    let (log_id, end, open) = match log {
+        Some(tail) if tail.can_go_on(config) => (tail.header.log_id, tail.padded_end, Some(tail.header)),
+        Some(tail) => (tail.header.log_id, tail.end, None),
         None => {
-            (host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?, Lsn::default())
+            let id = host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?;
+            (id, Lsn::default(), None)
         }
     };
-    let recovered = replay.finish(log_id, end, engine, now);
+    let recovered = replay.finish(log_id, end, open, engine, now);
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
-    let prepared = prepare(directory, &files, &found, config)?;
     Ok(Log::new(config, recovered, prepared, engine))
 }
 
@@ -85,15 +88,28 @@ struct Reader<'a> {
 }
 
 /// The log as far as it was read.
-#[derive(Clone)]
 struct Tail {
-    id: u64,
+    /// Of the last segment, and how long its file is.
+    header: Header,
+    bytes: u64,
     end: Lsn,
     /// The end again, with the zeros that may fill the last block.
     padded_end: Lsn,
-    file: String,
-    offset: u64,
+    /// There are records behind the end.
+    is_torn: bool,
 }
+
+impl Tail {
+    /// Whether records can follow in the same segment, without a change to a block that holds some.
+    fn can_go_on(&self, config: Config) -> bool {
+        let offset = self.header.offset(self.padded_end);
+        let is_whole = !self.is_torn && offset.is_multiple_of(BLOCK_BYTES as u64);
+        is_whole && self.bytes == config.segment_bytes && offset + GO_ON_BYTES_MIN <= self.bytes
+    }
+}
+
+/// A segment with less room is left as it is.
+const GO_ON_BYTES_MIN: u64 = BLOCK_BYTES as u64;
 
 /// What is at the beginning of a segment's file.
 enum Kind {
@@ -125,8 +141,9 @@ impl Reader<'_> {
             window = self.read(&name, file, bytes, header, is_lost, window)?;
         }
         match &self.log {
-            Some(tail) if self.proven > tail.end => {
-                Err(RecoveryError::Damaged { file: tail.file.clone(), offset: tail.offset })
+            Some(tail) if self.proven > tail.padded_end => {
+                let (file, offset) = (tail.header.number.to_string(), tail.header.offset(tail.end));
+                Err(RecoveryError::Damaged { file, offset })
             }
             _ => Ok(found),
         }
@@ -151,7 +168,9 @@ impl Reader<'_> {
             return Ok(Kind::Unused);
         }
         match &self.log {
-            Some(tail) if tail.id != header.log_id => Err(RecoveryError::Stranger(name.to_owned())),
+            Some(tail) if tail.header.log_id != header.log_id => {
+                Err(RecoveryError::Stranger(name.to_owned()))
+            }
             _ => Ok(Kind::Segment(header)),
         }
     }
@@ -169,6 +188,8 @@ impl Reader<'_> {
         let failed = |error| io_error(name, error);
         if !is_lost {
             self.replay.open(&header);
+            // What a killed process has left in the system's cache counts as durable from now on.
+            file.sync_data().map_err(failed)?;
         }
         let mut scanner = Scanner::new(file, bytes, header, window);
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
@@ -178,16 +199,15 @@ impl Reader<'_> {
                 applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
             }
         }
-        if !is_lost {
-            let (end, padded_end) = (scanner.end(), scanner.padded_end());
-            let offset = header.offset(end);
-            self.log = Some(Tail { id: header.log_id, end, padded_end, file: name.to_owned(), offset });
-        }
+        let (end, padded_end) = (scanner.end(), scanner.padded_end());
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
         while let Some((_, framed)) = scanner.next_beyond().map_err(failed)? {
             self.proven = self.proven.max(framed.durable);
             left += 1;
+        }
+        if !is_lost {
+            self.log = Some(Tail { header, bytes, end, padded_end, is_torn: left > 0 });
         }
         if left > 0 && !is_lost {
             warn!("{name}: {left} records beyond offset {} were never safe, and are lost", scanner.offset());
@@ -201,6 +221,7 @@ fn prepare(
     directory: &Directory,
     files: &BTreeMap<SegmentNumber, u64>,
     found: &Found,
+    log: Option<&Tail>,
     config: Config,
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
@@ -213,7 +234,7 @@ fn prepare(
             fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))?;
         }
     }
-    if prepared.is_empty() {
+    if prepared.is_empty() && !log.is_some_and(|tail| tail.can_go_on(config)) {
         let segment = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
         let created = directory.arrange(Arrangement::Create { segment, bytes: config.segment_bytes });
         created.map_err(|error| io_error(&segment.to_string(), error))?;

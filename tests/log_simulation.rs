@@ -1,0 +1,264 @@
+//! A server whose disk and power fail at any moment, in virtual time: what was acknowledged is there afterwards.
+
+#[path = "log_simulation/disk.rs"]
+mod disk;
+#[path = "log_simulation/expected.rs"]
+mod expected;
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+use beanring::ids::ConnId;
+use beanring::io::disk::{Directory, recover};
+use beanring::log::{Config, Durability};
+use beanring::queue::Engine;
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::{Span, Time};
+
+use self::disk::{Crash, Disk};
+use self::expected::{Command, Expected};
+use self::support::core::config;
+use self::support::random::{Random, seeds};
+
+const SEGMENT_BYTES: u64 = 64 * 1024;
+const CONNECTIONS: usize = 3;
+const INTERVAL: Span = Span::from_millis(50);
+/// The longest that an operation of the disk takes.
+const DISK_SPAN: Span = Span::from_millis(10);
+/// A sync may come after a write and a change of the directory.
+const SYNC_SPAN: Span = Span::from_millis(30);
+
+/// A server with its clients and its disk.
+struct Simulation {
+    server: Server,
+    disk: Disk,
+    disk_due: Time,
+    now: Time,
+    random: Random,
+    conns: Vec<ConnId>,
+    /// Commands without an answer, by connection.
+    asked: Vec<VecDeque<Command>>,
+    replies: Vec<Vec<u8>>,
+    expected: Expected,
+    durability: Durability,
+}
+
+impl Simulation {
+    /// Starts on what is in the directory.
+    fn start(
+        directory: &Path,
+        durability: Durability,
+        now: Time,
+        random: Random,
+        expected: Expected,
+        room: usize,
+    ) -> Self {
+        let mut engine = Engine::new(0);
+        let opened = Directory::open(directory, false).expect("it is a directory");
+        let log_config = Config { durability, segment_bytes: SEGMENT_BYTES };
+        let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
+        let disk = Disk::read(directory, room);
+        let mut server = Server::with_log(config(65_535), engine, Some(log));
+        let conns = (0..CONNECTIONS).map(|_| server.connect()).collect();
+        let asked = vec![VecDeque::new(); CONNECTIONS];
+        let replies = vec![Vec::new(); CONNECTIONS];
+        Self { server, disk, disk_due: now, now, random, conns, asked, replies, expected, durability }
+    }
+
+    /// Does one thing that may happen next.
+    fn step(&mut self) {
+        match self.random.below(10) {
+            0..5 => {
+                let client = self.random.below(CONNECTIONS);
+                if self.asked[client].len() < 20 {
+                    self.ask(client);
+                }
+            }
+            5..7 => self.disk_goes_on(),
+            7 => {
+                let ms = 1 + self.random.below(30) as u32;
+                self.advance(Span::from_millis(ms));
+            }
+            _ => self.turn(),
+        }
+    }
+
+    fn ask(&mut self, client: usize) {
+        let command = self.expected.next_command(client, &mut self.random);
+        let text = command.text();
+        self.expected.ask(&command);
+        self.asked[client].push_back(command);
+        self.server.handle(self.now, Event::Received { conn: self.conns[client], bytes: &text });
+        self.carry_out();
+    }
+
+    /// Time passes, and no operation of the disk takes too long.
+    fn advance(&mut self, span: Span) {
+        let until = self.now + span;
+        while self.disk.is_busy() && self.disk_due <= until {
+            self.now = self.now.max(self.disk_due);
+            self.disk_goes_on();
+            self.turn();
+        }
+        while let Some(at) = self.server.next_deadline().filter(|&at| at <= until && at > self.now) {
+            self.now = at;
+            self.turn();
+        }
+        self.now = until;
+        self.turn();
+    }
+
+    fn disk_goes_on(&mut self) {
+        if let Some(outcome) = self.disk.finish_one(&mut self.random) {
+            self.server.handle(self.now, Event::Disk(outcome));
+            self.disk_due = self.now + DISK_SPAN;
+            self.carry_out();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.server.turn(self.now);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) => self.send(conn),
+                Effect::Disk => {
+                    while let Some(operation) = self.server.disk(self.now) {
+                        if !self.disk.is_busy() {
+                            self.disk_due = self.now + DISK_SPAN;
+                        }
+                        self.disk.begin(operation);
+                    }
+                }
+                Effect::Pause(_) | Effect::Resume(_) => {}
+                Effect::Close(_) | Effect::Fail => panic!("nothing breaks"),
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnId) {
+        let client = self.conns.iter().position(|&known| known == conn).expect("it was connected");
+        loop {
+            let mut slices: Vec<IoSlice<'_>> = Vec::new();
+            self.server.outgoing(conn, &mut slices);
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            if bytes.is_empty() {
+                break;
+            }
+            self.replies[client].extend_from_slice(&bytes);
+            self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
+        }
+        while let Some(command) = self.asked[client].front() {
+            let Some(used) = command.reply_bytes(&self.replies[client]) else { break };
+            let reply: Vec<u8> = self.replies[client].drain(..used).collect();
+            let command = self.asked[client].pop_front().expect("it was there");
+            self.expected.answered(&command, &reply, client, self.now);
+        }
+    }
+
+    /// Ends everything at this moment, and compares what comes back.
+    fn crash(mut self, crash: Crash, directory: &Path) -> (Expected, Random, Time) {
+        clear(directory);
+        self.disk.crash(crash, directory, &mut self.random);
+        let safe_until = match (self.durability, crash) {
+            (Durability::Always, _) | (_, Crash::Killed) => self.now,
+            (Durability::Within(span), Crash::PowerLoss) => self.now.back(span).back(SYNC_SPAN),
+            (Durability::Never, Crash::PowerLoss) => Time::ZERO,
+        };
+        self.expected.forget_after(safe_until, self.asked.into_iter().flatten());
+        (self.expected, self.random, self.now)
+    }
+
+    fn compare(&mut self) {
+        let engine = self.server.engine();
+        engine.check();
+        let upcoming = engine.upcoming_id();
+        let found = engine.jobs().iter().map(|(key, job)| {
+            (job.id, (engine.body(key).to_vec(), engine.kept(key), engine.tube_of(key).as_str().to_owned()))
+        });
+        self.expected.compare(found.collect(), upcoming, self.now);
+    }
+}
+
+fn clear(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("it is there") {
+        fs::remove_file(entry.expect("an entry").path()).expect("it can be removed");
+    }
+}
+
+/// In memory where that is possible: nothing here depends on a real disk.
+fn scratch(name: &str) -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    let base = if shared.is_dir() { shared.to_owned() } else { env::temp_dir() };
+    let path = base.join(format!("beanring-{name}-{}", process::id()));
+    fs::create_dir_all(&path).expect("a directory can be made");
+    path
+}
+
+fn lives(name: &str, seed: u64, durability: Durability, crash: Crash, room: usize) {
+    let directory = scratch(name);
+    clear(&directory);
+    let mut random = Random::new(seed);
+    let mut expected = Expected::default();
+    let mut now = Time::from_nanos(1_000_000_000_000);
+    for _ in 0..3 {
+        let mut simulation = Simulation::start(&directory, durability, now, random, expected, room);
+        simulation.compare();
+        let steps = simulation.random.below(600);
+        for _ in 0..steps {
+            simulation.step();
+        }
+        let bytes = simulation.disk.bytes() as u64;
+        // Recovery may have made one.
+        assert!(bytes <= (room as u64 + 1) * SEGMENT_BYTES);
+        (expected, random, now) = simulation.crash(crash, &directory);
+    }
+    Simulation::start(&directory, durability, now, random, expected, room).compare();
+}
+
+/// Runs all seeds; says which one fails.
+fn all_lives(name: &str, durability: Durability, crash: Crash, room: usize) {
+    for seed in seeds(30) {
+        let run = std::panic::catch_unwind(|| lives(name, seed, durability, crash, room));
+        if let Err(panic) = run {
+            println!("BEANRING_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    let _ = fs::remove_dir_all(scratch(name));
+}
+
+#[test]
+fn power_fails_and_every_change_waits_for_the_disk() {
+    all_lives("always", Durability::Always, Crash::PowerLoss, 100);
+}
+
+#[test]
+fn power_fails_and_changes_are_synced_soon() {
+    all_lives("within", Durability::Within(INTERVAL), Crash::PowerLoss, 100);
+}
+
+#[test]
+fn power_fails_and_nothing_was_promised() {
+    all_lives("never", Durability::Never, Crash::PowerLoss, 100);
+}
+
+#[test]
+fn the_process_is_killed() {
+    all_lives("killed-always", Durability::Always, Crash::Killed, 100);
+    all_lives("killed-within", Durability::Within(INTERVAL), Crash::Killed, 100);
+    all_lives("killed-never", Durability::Never, Crash::Killed, 100);
+}
+
+#[test]
+fn the_disk_is_small() {
+    all_lives("small-always", Durability::Always, Crash::PowerLoss, 5);
+    all_lives("small-never", Durability::Never, Crash::Killed, 5);
+}

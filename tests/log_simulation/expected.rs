@@ -1,0 +1,241 @@
+//! What clients were told, and so what has to be there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use beanring::ids::JobId;
+use beanring::queue::{Kept, Standing};
+use beanring::time::Time;
+
+use super::support::random::Random;
+
+/// What a client may ask.
+#[derive(Clone, Debug)]
+pub enum Command {
+    Put { pri: u32, delay: u32, body: Vec<u8> },
+    ReserveJob(u64),
+    Release { id: u64, pri: u32, delay: u32 },
+    Bury { id: u64, pri: u32 },
+    KickJob(u64),
+    Delete(u64),
+}
+
+/// Where a job may be found after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Ready,
+    Delayed,
+    Buried,
+    Gone,
+}
+
+/// How a job may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shape {
+    place: Place,
+    pri: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    body: Vec<u8>,
+    /// What it was made to be, and when that was acknowledged; the last is how it is now.
+    told: Vec<(Time, Shape)>,
+    /// How it may be after the crash.
+    maybe: Vec<Shape>,
+    holder: Option<usize>,
+    /// A command on it has no answer yet. There is one at a time, so that their order is known.
+    is_asked: bool,
+}
+
+#[derive(Default)]
+pub struct Expected {
+    jobs: BTreeMap<u64, Job>,
+    /// Bodies of puts without an answer.
+    unanswered: BTreeSet<Vec<u8>>,
+    /// No id up to this may be given again: the largest that was safe when the server ended last.
+    last_id: u64,
+    bodies: u64,
+}
+
+impl Command {
+    pub fn text(&self) -> Vec<u8> {
+        match self {
+            Self::Put { pri, delay, body } => {
+                let line = format!("put {pri} {delay} 3600 {}\r\n", body.len());
+                [line.as_bytes(), body, b"\r\n"].concat()
+            }
+            Self::ReserveJob(id) => format!("reserve-job {id}\r\n").into_bytes(),
+            Self::Release { id, pri, delay } => format!("release {id} {pri} {delay}\r\n").into_bytes(),
+            Self::Bury { id, pri } => format!("bury {id} {pri}\r\n").into_bytes(),
+            Self::KickJob(id) => format!("kick-job {id}\r\n").into_bytes(),
+            Self::Delete(id) => format!("delete {id}\r\n").into_bytes(),
+        }
+    }
+
+    /// How long the answer at the beginning of `bytes` is, if it is all there.
+    pub fn reply_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        let line = bytes.iter().position(|&byte| byte == b'\n')? + 1;
+        let words: Vec<&str> = std::str::from_utf8(&bytes[..line]).ok()?.split_ascii_whitespace().collect();
+        let body = match words[..] {
+            ["RESERVED", _, body] => body.parse::<usize>().ok()? + 2,
+            _ => 0,
+        };
+        (bytes.len() >= line + body).then_some(line + body)
+    }
+
+    fn id(&self) -> Option<u64> {
+        match *self {
+            Self::Put { .. } => None,
+            Self::ReserveJob(id)
+            | Self::Release { id, .. }
+            | Self::Bury { id, .. }
+            | Self::KickJob(id)
+            | Self::Delete(id) => Some(id),
+        }
+    }
+
+    /// What a job is when it has happened.
+    fn shape(&self, before: Shape) -> Shape {
+        let place = |delay: u32| if delay > 0 { Place::Delayed } else { Place::Ready };
+        match *self {
+            Self::Put { pri, delay, .. } | Self::Release { pri, delay, .. } => {
+                Shape { place: place(delay), pri }
+            }
+            Self::Bury { pri, .. } => Shape { place: Place::Buried, pri },
+            Self::KickJob(_) | Self::ReserveJob(_) => Shape { place: Place::Ready, ..before },
+            Self::Delete(_) => Shape { place: Place::Gone, ..before },
+        }
+    }
+}
+
+impl Expected {
+    pub fn next_command(&mut self, client: usize, random: &mut Random) -> Command {
+        let pri = random.below(5) as u32;
+        let delay = [0, 0, 100_000][random.below(3)];
+        let count = self.jobs.len();
+        let at = random.below(count.max(1));
+        let other = self.jobs.iter().nth(at).filter(|(_, job)| !job.is_asked);
+        let Some((&id, job)) = other.filter(|_| count > 5 && random.below(100) < 60) else {
+            self.bodies += 1;
+            let length = [20, 200, 3_000, 15_000][random.below(4)];
+            let mut body = format!("body {} ", self.bodies).into_bytes();
+            let fill = random.next();
+            body.extend((0..length).map(|at| b'a' + ((fill >> (at % 50)) % 26) as u8));
+            return Command::Put { pri, delay, body };
+        };
+        match random.below(8) {
+            _ if job.holder.is_none() && random.below(3) > 0 => Command::ReserveJob(id),
+            0..2 if job.holder == Some(client) => Command::Release { id, pri, delay },
+            2..4 if job.holder == Some(client) => Command::Bury { id, pri },
+            4 => Command::KickJob(id),
+            _ => Command::Delete(id),
+        }
+    }
+
+    pub fn ask(&mut self, command: &Command) {
+        if let Command::Put { body, .. } = command {
+            self.unanswered.insert(body.clone());
+        }
+        if let Some(job) = command.id().and_then(|id| self.jobs.get_mut(&id)) {
+            job.is_asked = true;
+        }
+    }
+
+    pub fn answered(&mut self, command: &Command, reply: &[u8], client: usize, now: Time) {
+        let text = String::from_utf8_lossy(reply);
+        if let Some(job) = command.id().and_then(|id| self.jobs.get_mut(&id)) {
+            job.is_asked = false;
+        }
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        match (command, &words[..]) {
+            (Command::Put { body, .. }, ["INSERTED", id]) => {
+                let id: u64 = id.parse().expect("a number");
+                let is_new = id > self.last_id && !self.jobs.contains_key(&id);
+                assert!(is_new, "job {id} is not the first of this name");
+                self.unanswered.remove(body);
+                let shape = command.shape(Shape { place: Place::Ready, pri: 0 });
+                let told = vec![(now, shape)];
+                self.jobs.insert(
+                    id,
+                    Job { body: body.clone(), told, maybe: Vec::new(), holder: None, is_asked: false },
+                );
+            }
+            (Command::Put { body, .. }, ["OUT_OF_MEMORY"]) => {
+                self.unanswered.remove(body);
+            }
+            (Command::ReserveJob(id), ["RESERVED", ..]) => {
+                let job = self.jobs.get_mut(id).expect("it is known");
+                assert!(reply.ends_with(&[&job.body[..], b"\r\n"].concat()), "job {id} has its body");
+                job.holder = Some(client);
+                self.settle(*id, command, now);
+            }
+            (_, ["RELEASED" | "BURIED" | "KICKED"]) => {
+                let id = command.id().expect("it names a job");
+                self.jobs.get_mut(&id).expect("it is known").holder = None;
+                self.settle(id, command, now);
+            }
+            (Command::Delete(id), ["DELETED"]) => self.settle(*id, command, now),
+            (_, ["NOT_FOUND"]) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A change is acknowledged.
+    fn settle(&mut self, id: u64, command: &Command, now: Time) {
+        let job = self.jobs.get_mut(&id).expect("it is known");
+        let before = job.told.last().expect("it was put").1;
+        job.told.push((now, command.shape(before)));
+    }
+
+    /// The server has ended: what was told after this, and what was asked and not answered, may have happened
+    /// or not.
+    pub fn forget_after(&mut self, safe_until: Time, unanswered: impl Iterator<Item = Command>) {
+        for (&id, job) in &mut self.jobs {
+            let safe = job.told.iter().rposition(|&(at, _)| at <= safe_until);
+            job.maybe = job.told.split_off(safe.unwrap_or(0)).into_iter().map(|(_, shape)| shape).collect();
+            if safe.is_some() {
+                self.last_id = self.last_id.max(id);
+            } else {
+                job.maybe.push(Shape { place: Place::Gone, pri: 0 });
+            }
+            job.holder = None;
+        }
+        let unanswered: Vec<Command> = unanswered.collect();
+        for command in &unanswered {
+            let Some(job) = command.id().and_then(|id| self.jobs.get_mut(&id)) else { continue };
+            let more: Vec<Shape> = job.maybe.iter().map(|&before| command.shape(before)).collect();
+            job.maybe.extend(more);
+        }
+    }
+
+    /// Compares with what has come back, which is how it is from now on.
+    pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, Kept, String)>, upcoming: JobId, now: Time) {
+        assert!(upcoming.0 > self.last_id, "job {upcoming} would not be the first of this name");
+        let mut before = std::mem::take(&mut self.jobs);
+        for (id, (body, kept, tube)) in found {
+            assert_eq!(tube, "default");
+            let body = body.strip_suffix(b"\r\n").expect("a body has its end").to_vec();
+            let place = match kept.standing {
+                Standing::Ready => Place::Ready,
+                Standing::Delayed(_) => Place::Delayed,
+                Standing::Buried(_) => Place::Buried,
+            };
+            let shape = Shape { place, pri: kept.pri };
+            match before.remove(&id.0) {
+                Some(job) => {
+                    assert_eq!(job.body, body, "job {id} has its body");
+                    assert!(job.maybe.contains(&shape), "job {id} is {shape:?}, not one of {:?}", job.maybe);
+                }
+                None => assert!(self.unanswered.contains(&body), "job {id} was never put, or is deleted"),
+            }
+            self.last_id = self.last_id.max(id.0);
+            let told = vec![(now, shape)];
+            self.jobs.insert(id.0, Job { body, told, maybe: Vec::new(), holder: None, is_asked: false });
+        }
+        for (id, job) in before {
+            let may_be_gone = job.maybe.iter().any(|shape| shape.place == Place::Gone);
+            assert!(may_be_gone, "job {id} is lost: {:?}", job.maybe);
+        }
+        self.unanswered.clear();
+    }
+}
