@@ -434,14 +434,14 @@ fn without_descriptors_connections_wait_and_the_others_go_on() {
 #[test]
 fn what_was_sent_before_a_half_close_is_answered() {
     const BODY_BYTES: usize = 4000;
-    const PEEKS: usize = 12_000;
+    const PEEKS: usize = 6_000;
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.send(&format!("put 0 0 1 {BODY_BYTES}\r\n{}\r\n", "x".repeat(BODY_BYTES)));
     client.expect("INSERTED 1\r\n");
     // More output than the sockets hold, and more input than the server keeps: it stops reading with
     // commands and the end unread.
-    client.send(&"peek 1\r\n".repeat(PEEKS));
+    client.send(&format!("peek {:0200}\r\n", 1).repeat(PEEKS));
     client.stream.shutdown(Shutdown::Write).unwrap();
     thread::sleep(Duration::from_millis(200));
     let reply = format!("FOUND 1 {BODY_BYTES}\r\n{}\r\n", "x".repeat(BODY_BYTES));
@@ -449,6 +449,25 @@ fn what_was_sent_before_a_half_close_is_answered() {
         client.expect(&reply);
     }
     client.expect_end();
+}
+
+/// It stops reading in the middle of the second body, and the end is there already.
+#[test]
+fn large_bodies_before_a_half_close_are_taken_and_answered() {
+    const LARGE_BYTES: usize = 300_000;
+    let server = Server::start(&["-z", "10000000"]);
+    for pause in [0, 200] {
+        let mut client = server.connect();
+        let (large, body) = ("x".repeat(LARGE_BYTES), "y".repeat(100_000));
+        client.send(&format!("use t{pause}\r\nput 0 0 1 {LARGE_BYTES}\r\n{large}\r\n"));
+        client.expect(&format!("USING t{pause}\r\nINSERTED {}\r\n", 1 + pause / 100));
+        let last = format!("put 0 0 1 100000\r\n{body}\r\n");
+        client.send(&["peek-ready\r\n".repeat(5), last].concat());
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        thread::sleep(Duration::from_millis(pause));
+        let reply = format!("FOUND {} {LARGE_BYTES}\r\n{large}\r\n", 1 + pause / 100);
+        client.expect(&reply.repeat(5)).expect(&format!("INSERTED {}\r\n", 2 + pause / 100)).expect_end();
+    }
 }
 
 #[test]

@@ -71,6 +71,12 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, errno) = match self {
             Self::Setup(errno) => ("cannot set up the event loop", errno),
+            Self::Ring(Errno::ENOMEM) => {
+                return f.write_str(
+                    "there is too little memory for an io_uring: raise the limit of locked memory (ulimit -l), \
+                     or the memory of the container; --io epoll works without",
+                );
+            }
             Self::Ring(errno) => {
                 return write!(
                     f,

@@ -45,7 +45,7 @@ pub enum Phase {
     Reading,
     /// Left in the kernel; only its end is looked for.
     Paused,
-    /// Paused, and the peer is known to send no more: only looked at for a break.
+    /// Paused, and the peer is known to send no more. It has output to be sent, which finds a break.
     PausedEnding,
     /// All read.
     Ended,

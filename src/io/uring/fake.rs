@@ -80,9 +80,7 @@ pub enum Work {
     Notify {
         output: Output,
     },
-    Watch {
-        broken_only: bool,
-    },
+    Watch,
     Cancel(Token),
 }
 
@@ -163,8 +161,7 @@ impl FakeRing {
             Work::Cancel(_) | Work::Notify { .. } => true,
             Work::Send { waits: false, .. } => true,
             Work::Send { .. } => self.can_send(request.fd),
-            Work::Watch { broken_only: true } => self.sockets[&request.fd].is_broken,
-            Work::Watch { .. } => ends(&self.sockets[&request.fd]),
+            Work::Watch => ends(&self.sockets[&request.fd]),
             Work::Receive { .. } | Work::ReceiveInto { .. } => {
                 let socket = &self.sockets[&request.fd];
                 ends(socket) || socket.receives_fail.is_some() || !socket.input.is_empty()
@@ -222,7 +219,7 @@ impl FakeRing {
                 self.complete(request.token, Ok(was_copied), None, true);
                 true
             }
-            Work::Watch { .. } => {
+            Work::Watch => {
                 let fails = !self.is_steady && self.one_in(4);
                 let result = if fails { Err(Errno::ENOMEM) } else { Ok(1) };
                 self.complete(request.token, result, None, true);
@@ -440,8 +437,8 @@ impl Ring for FakeRing {
         self.sockets[&fd].is_remote
     }
 
-    fn watch(&mut self, slot: u32, fd: RawFd, broken_only: bool) {
-        self.ask(Token::Watch(slot), fd, Work::Watch { broken_only });
+    fn watch(&mut self, slot: u32, fd: RawFd) {
+        self.ask(Token::Watch(slot), fd, Work::Watch);
     }
 
     fn watch_signals(&mut self, fd: RawFd) {

@@ -242,10 +242,9 @@ impl Ring for KernelRing {
         }
     }
 
-    fn watch(&mut self, slot: u32, fd: RawFd, broken_only: bool) {
-        // POLLHUP and POLLERR are always told.
-        let events = if broken_only { 0 } else { libc::POLLRDHUP };
-        let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
+    fn watch(&mut self, slot: u32, fd: RawFd) {
+        // io_uring tells POLLRDHUP, POLLHUP and POLLERR always.
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(Token::Watch(slot), entry) };
     }

@@ -338,21 +338,18 @@ impl<S: Service, R: Ring> Driver<S, R> {
     /// Looks out for the end of a paused connection's input, unless that is done already.
     fn watch_if_paused(&mut self, conn: ConnId) {
         let connection = self.connection(conn);
-        let broken_only = connection.phase == Phase::PausedEnding;
-        if connection.watch == Watch::Idle && (connection.phase == Phase::Paused || broken_only) {
+        if connection.watch == Watch::Idle && connection.phase == Phase::Paused {
             connection.watch = Watch::Armed;
             let fd = connection.fd();
-            self.ring.watch(conn.slot, fd, broken_only);
+            self.ring.watch(conn.slot, fd);
         }
     }
 
     fn watched(&mut self, slot: u32, has_seen: bool) {
         let (conn, connection) = self.connections.at_slot(slot).expect("a watch keeps its connection");
         connection.watch = Watch::Idle;
-        match connection.phase {
-            Phase::Paused if has_seen => self.notice_end(conn),
-            Phase::PausedEnding if has_seen => self.hang_up(conn),
-            _ => {}
+        if connection.phase == Phase::Paused && has_seen {
+            self.notice_end(conn);
         }
         self.carry_out();
         if self.connections.get_mut(conn).is_some() {

@@ -152,9 +152,9 @@ pub trait Ring {
     /// Whether the peer is on another machine: what stays on this one is copied in any case.
     fn is_remote(&self, fd: RawFd) -> bool;
 
-    /// Completes when the peer has ended its input or the connection is broken; with `broken_only` only
-    /// for the latter.
-    fn watch(&mut self, slot: u32, fd: RawFd, broken_only: bool);
+    /// Completes when the peer has ended its input or the connection is broken. There is no way to wait for the
+    /// latter alone.
+    fn watch(&mut self, slot: u32, fd: RawFd);
 
     /// Completes when there are signals to read.
     fn watch_signals(&mut self, fd: RawFd);

@@ -297,6 +297,22 @@ fn the_end_of_a_paused_connection_is_noticed() {
     }
 }
 
+#[test]
+fn a_break_after_the_end_of_the_input_is_noticed() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(None, seed);
+        let conn = peer.open();
+        peer.socket(conn).window = 1_000;
+        peer.send(conn, &b"pick\r\n".repeat(100_000));
+        peer.half_close(conn);
+        assert!(!peer.is_closed(conn), "seed {seed}: there is much to answer");
+        peer.socket(conn).is_broken = true;
+        peer.settle();
+        assert!(peer.is_closed(conn), "seed {seed}");
+        peer.check();
+    }
+}
+
 /// With what is still being sent to a peer that does not read.
 #[test]
 fn a_receive_that_fails_ends_the_connection() {
