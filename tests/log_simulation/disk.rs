@@ -18,6 +18,8 @@ pub struct Disk {
     files: BTreeMap<SegmentNumber, File>,
     /// What was begun and is not done, in order.
     under_way: Vec<Operation>,
+    /// How many operations have ended.
+    ended: usize,
     /// Segments that there is space for.
     pub room: usize,
 }
@@ -54,7 +56,10 @@ impl Disk {
         if self.under_way.is_empty() {
             return None;
         }
-        let operation = self.under_way.remove(random.below(self.under_way.len()));
+        // No operation waits for more than two that began after it.
+        self.ended += 1;
+        let at = if self.ended.is_multiple_of(3) { 0 } else { random.below(self.under_way.len()) };
+        let operation = self.under_way.remove(at);
         Some(match operation {
             Operation::Write { segment, offset, batch, sync } => {
                 let file = self.files.get_mut(&segment).expect("a segment is prepared before it is written");
@@ -132,7 +137,7 @@ impl Disk {
                 files.insert(number, File { durable: cached.clone(), cached, pending: Vec::new() });
             }
         }
-        Self { files, under_way: Vec::new(), room }
+        Self { files, under_way: Vec::new(), ended: 0, room }
     }
 
     pub fn bytes(&self) -> usize {

@@ -55,7 +55,8 @@ pub fn recover(
     let prepared = prepare(directory, &files, &found, log.as_ref(), config)?;
     let (log_id, end, open) = match log {
         Some(tail) if tail.can_go_on(config) => (tail.header.log_id, tail.padded_end, Some(tail.header)),
-        Some(tail) => (tail.header.log_id, tail.end, None),
+        // With the zeros, which may be proven to be on disk as well.
+        Some(tail) => (tail.header.log_id, tail.padded_end, None),
         None => {
             let id = host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?;
             (id, Lsn::default(), None)
