@@ -308,6 +308,9 @@ impl Server {
             session.talk.phase = Phase::Closed;
             self.effects.push_back(Effect::Close(conn));
         }
+        // What is left may wait for a later batch of the log than what has been sent.
+        self.await_log(conn);
+        let session = &mut self.sessions[conn.slot as usize];
         if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
             session.talk.is_choked = false;
             self.queue_if_servable(conn);
@@ -427,20 +430,28 @@ impl Server {
     }
 
     fn ask_to_send(&mut self, conn: ConnId) {
-        let Self { core, sessions, held, effects, .. } = self;
+        let Self { core, sessions, effects, .. } = self;
         let session = &mut sessions[conn.slot as usize];
         let output = &mut session.talk.output;
-        let safe = core.safe_ticket();
         if let Some(log) = &core.log {
             output.stamp(log.ticket());
-            if let Some(ticket) = output.waits_for().filter(|&ticket| ticket > safe.max(session.awaited)) {
-                session.awaited = ticket;
-                held.push_back((ticket, conn));
-            }
         }
-        if !session.is_sending && output.can_send(safe) {
+        if !session.is_sending && output.can_send(core.safe_ticket()) {
             session.is_sending = true;
             effects.push_back(Effect::Send(conn));
+        }
+        self.await_log(conn);
+    }
+
+    /// Has the session told of the batch of the log that its next replies wait for.
+    fn await_log(&mut self, conn: ConnId) {
+        let Self { core, sessions, held, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
+        let known = core.safe_ticket().max(session.awaited);
+        if let Some(ticket) = session.talk.output.waits_for().filter(|&ticket| ticket > known) {
+            session.awaited = ticket;
+            let at = held.partition_point(|&(other, _)| other <= ticket);
+            held.insert(at, (ticket, conn));
         }
     }
 
