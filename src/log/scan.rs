@@ -52,8 +52,9 @@ impl<S: Source> Scanner<S> {
                     self.padded_end = self.end;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
+                // At the end of the file there may be fewer zeros than a frame takes.
                 Err(Absent::Short(needed)) => {
-                    if !self.read(needed)? {
+                    if !(self.read(needed)? || needed == FRAME_BYTES && self.skip_zeros()?) {
                         return Ok(None);
                     }
                 }

@@ -297,9 +297,12 @@ impl Log {
         self.safe
     }
 
-    /// More is to be written than should be: no command should be served before some of it is.
+    /// More is to be written than should be, or all of it for good: no command should be served before some
+    /// of it is.
     pub fn is_behind(&self) -> bool {
-        self.backlog() > LOG_BACKLOG_BYTES_MAX || self.short_until.is_some() && self.must_make_room()
+        self.stopping
+            || self.backlog() > LOG_BACKLOG_BYTES_MAX
+            || self.short_until.is_some() && self.must_make_room()
     }
 
     /// What is left has to do for moving jobs, so that old segments can go.
@@ -348,7 +351,7 @@ impl Log {
         let full = (self.ledger.segments() as u64 - 1) * self.config.segment_bytes;
         let used = full + self.active.offset(self.end);
         let is_worth_it = used.saturating_sub(self.ledger.live_bytes()) > self.config.segment_bytes / 2;
-        let is_free = self.retiring.is_none() && self.missing.is_empty();
+        let is_free = self.retiring.is_none() && self.missing.is_empty() && !self.stopping;
         is_wanted && is_worth_it && is_free && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2
     }
 
