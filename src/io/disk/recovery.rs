@@ -62,6 +62,7 @@ pub fn recover(
         info!("{jobs} jobs are back");
     }
     let prepared = prepare(directory, &files, &found, config)?;
+    secure(directory, &files)?;
     Ok(Log::new(config, recovered, prepared, engine))
 }
 
@@ -124,12 +125,13 @@ impl Reader<'_> {
             }
             window = self.read(&name, file, bytes, header, is_lost, window)?;
         }
-        match &self.log {
-            Some(tail) if self.proven > tail.end => {
-                Err(RecoveryError::Damaged { file: tail.file.clone(), offset: tail.offset })
-            }
-            _ => Ok(found),
-        }
+        let (end, file, offset) = match (&self.log, found.unused.first()) {
+            (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
+            // The beginning of the log is not where it was.
+            (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
+            (None, None) => return Ok(found),
+        };
+        if self.proven > end { Err(RecoveryError::Damaged { file, offset }) } else { Ok(found) }
     }
 
     fn kind(&self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
@@ -220,6 +222,20 @@ fn prepare(
         prepared.push(segment);
     }
     Ok(prepared)
+}
+
+/// Brings to disk what was read: the log will say that it is there, and a process that was killed may have left it
+/// in memory.
+fn secure(directory: &Directory, files: &BTreeMap<SegmentNumber, u64>) -> Result<(), RecoveryError> {
+    for number in files.keys() {
+        let name = number.to_string();
+        match File::open(directory.file(&name)).and_then(|file| file.sync_data()) {
+            // It was of no use.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => result.map_err(|error| io_error(&name, error))?,
+        }
+    }
+    directory.sync().map_err(|error| io_error("the directory", error))
 }
 
 fn io_error(file: &str, error: io::Error) -> RecoveryError {
