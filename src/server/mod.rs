@@ -26,7 +26,7 @@ use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
     TURN_STEPS,
 };
-use crate::log::{Log, Operation, Outcome};
+use crate::log::{Log, Operation, Outcome, Room};
 use crate::protocol::command::CommandKind;
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
@@ -410,7 +410,9 @@ impl Server {
             core.reply(&mut session.talk, Reply::TimedOut);
             session.talk.phase = Phase::Serving;
         }
-        let is_over = session.input_ended && session.inbox.is_empty() && session.talk.is_served();
+        let has_body = matches!(&session.talk.input, Input::Body(incoming) if incoming.is_whole());
+        let is_over =
+            session.input_ended && session.inbox.is_empty() && !has_body && session.talk.is_served();
         if is_over {
             session.talk.phase = Phase::Closing;
         }
@@ -491,7 +493,8 @@ impl Server {
 
     fn queue_if_servable(&mut self, conn: ConnId) {
         let session = self.session(conn);
-        let has_input = !session.inbox.is_empty() || session.input_ended;
+        let has_body = matches!(&session.talk.input, Input::Body(incoming) if incoming.is_whole());
+        let has_input = !session.inbox.is_empty() || session.input_ended || has_body;
         if has_input && session.talk.is_served() && !session.is_queued {
             session.is_queued = true;
             self.queue.push_back(conn);
@@ -585,7 +588,8 @@ impl Core {
                 place.copy_from_slice(body);
                 *rest = following;
                 *filled += count;
-                if *filled < slot.len() {
+                let bytes = incoming.args.bytes;
+                if !incoming.is_whole() || self.room_for(talk, bytes) == Room::Later {
                     return false;
                 }
                 if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {

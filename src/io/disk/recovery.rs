@@ -8,13 +8,14 @@ use std::{fmt, fs};
 
 use tracing::{info, warn};
 
-use super::Directory;
+use super::{Access, Directory};
 use crate::bodies::OutOfMemory;
 use crate::io::host;
+use crate::log::batch::BLOCK_BYTES;
 use crate::log::record::Lsn;
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber};
+use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber, is_full};
 use crate::queue::Engine;
 use crate::time::Time;
 
@@ -51,17 +52,29 @@ pub fn recover(
     let found = reader.read_all(&files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
-    let (log_id, end) = match log {
-        Some(log) => (log.id, log.end),
-        None => {
-            (host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?, Lsn::default())
-        }
-    };
-    let recovered = replay.finish(log_id, end, engine, now);
+    let mut recovered = replay.finish(engine, now);
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
-    let prepared = prepare(directory, &files, &found, config)?;
+    let is_odd = |&(number, bytes): &(&SegmentNumber, &u64)| {
+        *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
+    };
+    let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
+    recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
+    match log {
+        Some(tail) => {
+            (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);
+            if found.lost.is_empty() && tail.can_go_on(config) {
+                recovered.end = tail.fill_block(directory)?;
+                recovered.active = Some(tail.header);
+            }
+        }
+        None => {
+            let random = host::random_word();
+            recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
+        }
+    }
+    let prepared = prepare(directory, &files, &found, config, recovered.active.is_some())?;
     secure(directory, &files)?;
     Ok(Log::new(config, recovered, prepared, engine))
 }
@@ -88,12 +101,41 @@ struct Reader<'a> {
 /// The log as far as it was read.
 #[derive(Clone)]
 struct Tail {
-    id: u64,
+    header: Header,
     end: Lsn,
     /// The end again, with the zeros that may fill the last block.
     padded_end: Lsn,
     file: String,
     offset: u64,
+    /// Of the file.
+    bytes: u64,
+    /// There are valid records behind the end.
+    is_torn: bool,
+}
+
+impl Tail {
+    /// Whether records can go on behind those that are there. Valid ones behind a gap would come back when it is
+    /// filled.
+    fn can_go_on(&self, config: Config) -> bool {
+        self.bytes == config.segment_bytes && !self.is_torn && self.block_end() < self.bytes
+    }
+
+    fn block_end(&self) -> u64 {
+        self.offset.next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Fills the block of the last record with zeros. Where the records go on then.
+    fn fill_block(&self, directory: &Directory) -> Result<Lsn, RecoveryError> {
+        let end = self.header.lsn(self.block_end());
+        if self.padded_end < end {
+            let zeros = [0; BLOCK_BYTES];
+            let zeros = &zeros[..(self.block_end() - self.offset) as usize];
+            let file = directory.open_segment(self.header.number, Access::Cached);
+            let filled = file.and_then(|file| file.write_all_at(zeros, self.offset));
+            filled.map_err(|error| io_error(&self.file, error))?;
+        }
+        Ok(end)
+    }
 }
 
 /// What is at the beginning of a segment's file.
@@ -153,7 +195,9 @@ impl Reader<'_> {
             return Ok(Kind::Unused);
         }
         match &self.log {
-            Some(tail) if tail.id != header.log_id => Err(RecoveryError::Stranger(name.to_owned())),
+            Some(tail) if tail.header.log_id != header.log_id => {
+                Err(RecoveryError::Stranger(name.to_owned()))
+            }
             _ => Ok(Kind::Segment(header)),
         }
     }
@@ -181,9 +225,11 @@ impl Reader<'_> {
             }
         }
         if !is_lost {
+            self.replay.close(scanner.end().0 - header.first.0);
             let (end, padded_end) = (scanner.end(), scanner.padded_end());
             let offset = header.offset(end);
-            self.log = Some(Tail { id: header.log_id, end, padded_end, file: name.to_owned(), offset });
+            let file = name.to_owned();
+            self.log = Some(Tail { header, end, padded_end, file, offset, bytes, is_torn: false });
         }
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
@@ -192,6 +238,7 @@ impl Reader<'_> {
             left += 1;
         }
         if left > 0 && !is_lost {
+            self.log.iter_mut().for_each(|tail| tail.is_torn = true);
             warn!("{name}: {left} records beyond offset {} were never safe, and are lost", scanner.offset());
         }
         Ok(scanner.into_window())
@@ -204,6 +251,7 @@ fn prepare(
     files: &BTreeMap<SegmentNumber, u64>,
     found: &Found,
     config: Config,
+    goes_on: bool,
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
     for &number in found.lost.iter().rev().chain(&found.unused) {
@@ -218,8 +266,12 @@ fn prepare(
     if prepared.is_empty() {
         let segment = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
         let created = directory.arrange(Arrangement::Create { segment, bytes: config.segment_bytes });
-        created.map_err(|error| io_error(&segment.to_string(), error))?;
-        prepared.push(segment);
+        match created {
+            Ok(()) => prepared.push(segment),
+            // Jobs can be served and deleted, which will make room.
+            Err(error) if goes_on && is_full(&error) => {}
+            Err(error) => return Err(io_error(&segment.to_string(), error)),
+        }
     }
     Ok(prepared)
 }
