@@ -375,8 +375,18 @@ impl Log {
             None => (self.prepared.len().saturating_sub(1), fresh),
         };
         let is_ample = room >= self.config.segment_bytes / 4 * 3 - HEADER_BYTES;
-        prepared >= PREPARED
-            || prepared + 1 >= PREPARED && is_ample && (left.is_some() || !self.prepared.is_empty())
+        let has_segment = left.is_some() || !self.prepared.is_empty();
+        prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
+    }
+
+    /// How many segments should be ready: what moving all jobs may lose in zeros comes on top.
+    fn reserve(&self) -> usize {
+        let Config { durability, segment_bytes } = self.config;
+        if durability != Durability::Always {
+            return PREPARED;
+        }
+        let zeros = (segment_bytes / LOG_MOVE_BYTES + 1) * BLOCK_BYTES as u64;
+        PREPARED + (self.ledger.segments() as u64 * zeros / segment_bytes) as usize
     }
 
     /// Whether something that makes room should come first.
@@ -401,7 +411,7 @@ impl Log {
     /// Whether more segments should be ready. A job that takes much of one wants one more.
     pub(super) fn wants_prepared(&self) -> bool {
         let is_large = self.asked > self.config.segment_bytes / 8;
-        self.prepared.len() < PREPARED + usize::from(is_large)
+        self.prepared.len() < self.reserve() + usize::from(is_large)
     }
 
     // Old segments.
@@ -447,6 +457,7 @@ impl Log {
 
     pub(super) fn may_grow(&self) -> bool {
         let wanted = 2 * self.ledger.live_bytes() / self.config.segment_bytes + 2;
-        self.segments() < wanted.max(LOG_SEGMENTS_MIN) || !self.is_worth_it()
+        let reserved = (self.reserve() - PREPARED) as u64;
+        self.segments() < wanted.max(LOG_SEGMENTS_MIN) + reserved || !self.is_worth_it()
     }
 }

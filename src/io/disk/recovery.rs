@@ -52,6 +52,9 @@ pub fn recover(
     let found = reader.read_all(&files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
+    if let Some(Tail { file, offset, left: left @ 1.., .. }) = &log {
+        warn!("{file}: {left} records beyond offset {offset} were never safe, and are lost");
+    }
     let mut recovered = replay.finish(engine, now);
     if !files.is_empty() {
         info!("{jobs} jobs are back");
@@ -109,15 +112,15 @@ struct Tail {
     offset: u64,
     /// Of the file.
     bytes: u64,
-    /// There are valid records behind the end.
-    is_torn: bool,
+    /// Valid records behind the end.
+    left: u64,
 }
 
 impl Tail {
     /// Whether records can go on behind those that are there. Valid ones behind a gap would come back when it is
     /// filled.
     fn can_go_on(&self, config: Config) -> bool {
-        self.bytes == config.segment_bytes && !self.is_torn && self.block_end() < self.bytes
+        self.bytes == config.segment_bytes && self.left == 0 && self.block_end() < self.bytes
     }
 
     fn block_end(&self) -> u64 {
@@ -229,7 +232,7 @@ impl Reader<'_> {
             let (end, padded_end) = (scanner.end(), scanner.padded_end());
             let offset = header.offset(end);
             let file = name.to_owned();
-            self.log = Some(Tail { header, end, padded_end, file, offset, bytes, is_torn: false });
+            self.log = Some(Tail { header, end, padded_end, file, offset, bytes, left: 0 });
         }
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
@@ -238,8 +241,7 @@ impl Reader<'_> {
             left += 1;
         }
         if left > 0 && !is_lost {
-            self.log.iter_mut().for_each(|tail| tail.is_torn = true);
-            warn!("{name}: {left} records beyond offset {} were never safe, and are lost", scanner.offset());
+            self.log.iter_mut().for_each(|tail| tail.left = left);
         }
         Ok(scanner.into_window())
     }
