@@ -171,7 +171,7 @@ impl Reader<'_> {
             window = self.read(&name, file, bytes, header, is_lost, window)?;
         }
         let (end, file, offset) = match (&self.log, found.unused.first()) {
-            (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
+            (Some(tail), _) => (tail.padded_end, tail.file.clone(), tail.offset),
             // The beginning of the log is not where it was.
             (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
             (None, None) => return Ok(found),
