@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
-use super::writer::{Log, LogStats, PREPARED, Waiting, Writing};
+use super::writer::{Log, LogStats, Waiting, Writing};
 use super::{Arrangement, Durability, Operation, Outcome, SegmentNumber};
 use crate::limits::{LOG_BATCH_BYTES_KEPT, LOG_BATCHES_SPARE, LOG_SPACE_RETRY};
 use crate::time::Time;
@@ -57,23 +57,25 @@ impl Log {
         if self.is_arranging {
             return None;
         }
-        let arrangement = self.wanted_arrangement(now)?;
+        let rests = self.short_until.is_some_and(|until| now < until);
+        let is_create = |wanted: &Arrangement| matches!(wanted, Arrangement::Create { .. });
+        let arrangement = self.wanted_arrangement().filter(|wanted| !(rests && is_create(wanted)))?;
         self.is_arranging = true;
         Some(Operation::Arrange(arrangement))
     }
 
-    fn wanted_arrangement(&mut self, now: Time) -> Option<Arrangement> {
-        let is_wanted = !self.missing.is_empty() || self.prepared.len() < PREPARED;
+    fn wanted_arrangement(&self) -> Option<Arrangement> {
+        let is_wanted = !self.missing.is_empty() || self.wants_prepared() && !self.stopping;
         let to = self.missing.front().copied().unwrap_or_else(|| self.last_number.next());
         if self.retiring.is_some_and(|at| at <= self.durable) {
             let from = self.ledger.oldest().expect("it is the one that goes");
             let arrangement = Arrangement::Recycle { from, to };
-            return Some(if is_wanted { arrangement } else { Arrangement::Remove(from) });
+            let is_usable = is_wanted && from > self.odd_up_to;
+            return Some(if is_usable { arrangement } else { Arrangement::Remove(from) });
         }
-        let rests = self.short_until.is_some_and(|until| now < until);
         let may_grow = self.may_grow() || !self.missing.is_empty();
         let create = Arrangement::Create { segment: to, bytes: self.config.segment_bytes };
-        (is_wanted && may_grow && !rests).then_some(create)
+        (is_wanted && may_grow).then_some(create)
     }
 
     /// Something that was asked for is done.
@@ -168,7 +170,7 @@ impl Log {
             return None;
         }
         let sync = self.sync_due.filter(|_| self.syncing.is_none() && !self.unsynced.is_empty());
-        let space = self.short_until.filter(|_| !self.is_arranging);
+        let space = self.short_until.filter(|_| !self.is_arranging && self.wanted_arrangement().is_some());
         let moves = (self.may_compact() && self.writing.is_none()).then_some(Time::ZERO);
         [sync, space, moves].into_iter().flatten().min()
     }
@@ -229,6 +231,7 @@ impl Log {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether there is no space left, for now.
+pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

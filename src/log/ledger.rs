@@ -14,6 +14,8 @@ pub struct Ledger {
     /// The oldest first.
     holdings: VecDeque<Holding>,
     live_bytes: u64,
+    /// Of all segments.
+    garbage: u64,
 }
 
 /// Where the record of one job is: 16 bytes, and those only with a log.
@@ -32,6 +34,8 @@ struct Holding {
     head: u32,
     tail: u32,
     jobs: usize,
+    /// What it would not take if it were written again: records that mean nothing any more, and zeros.
+    garbage: u64,
 }
 
 const VACANT: Entry = Entry { segment: NIL, bytes: 0, next: NIL, prev: NIL };
@@ -41,12 +45,12 @@ impl Ledger {
     pub fn open(&mut self, number: SegmentNumber) {
         assert!(self.holdings.back().is_none_or(|newest| newest.number < number), "segments come in order");
         assert!((number.0 as u32) < NIL, "4 thousand million segments are enough");
-        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0 });
+        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0, garbage: 0 });
     }
 
     /// The record of a job is in this segment from now on, and takes so many bytes.
     pub fn enter(&mut self, job: JobKey, number: SegmentNumber, bytes: usize) {
-        self.leave(job);
+        self.take_out(job);
         let key = job.0 as usize;
         if key >= self.entries.len() {
             self.entries.resize(key + 1, VACANT);
@@ -66,9 +70,21 @@ impl Ledger {
 
     /// The job is gone, if it was there.
     pub fn leave(&mut self, job: JobKey) {
-        let Some(entry) = self.entries.get_mut(job.0 as usize).filter(|entry| entry.segment != NIL) else {
-            return;
-        };
+        if let Some((at, bytes)) = self.take_out(job) {
+            self.holdings[at].garbage += bytes;
+            self.garbage += bytes;
+        }
+    }
+
+    /// So many bytes of the newest segment are of no use.
+    pub fn waste(&mut self, bytes: u64) {
+        self.holdings.back_mut().expect("there is a newest segment").garbage += bytes;
+        self.garbage += bytes;
+    }
+
+    /// Which segment it was in, and what it took there.
+    fn take_out(&mut self, job: JobKey) -> Option<(usize, u64)> {
+        let entry = self.entries.get_mut(job.0 as usize).filter(|entry| entry.segment != NIL)?;
         let Entry { segment, bytes, next, prev } = std::mem::replace(entry, VACANT);
         let at = self.holding_at(segment);
         let holding = &mut self.holdings[at];
@@ -84,6 +100,7 @@ impl Ledger {
             self.entries[next as usize].prev = prev;
         }
         self.live_bytes -= u64::from(bytes);
+        Some((at, u64::from(bytes)))
     }
 
     /// The segment of a job's record.
@@ -115,11 +132,17 @@ impl Ledger {
     pub fn drop_oldest(&mut self) {
         let holding = self.holdings.pop_front().expect("there is an oldest segment");
         assert_eq!(holding.jobs, 0, "a segment that goes holds no job");
+        self.garbage -= holding.garbage;
     }
 
     /// What the records of all live jobs take.
     pub const fn live_bytes(&self) -> u64 {
         self.live_bytes
+    }
+
+    /// What writing all segments again would save.
+    pub const fn garbage(&self) -> u64 {
+        self.garbage
     }
 
     fn holding_at(&self, segment: u32) -> usize {
@@ -148,5 +171,6 @@ impl Ledger {
         let (jobs, bytes) =
             live.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + u64::from(entry.bytes)));
         assert_eq!((jobs, bytes), (listed, self.live_bytes));
+        assert_eq!(self.holdings.iter().map(|holding| holding.garbage).sum::<u64>(), self.garbage);
     }
 }

@@ -13,9 +13,10 @@ mod writer;
 use std::io;
 
 pub use self::batch::Batch;
+pub use self::disk::is_full;
 pub use self::replay::{Recovered, Replay};
 pub use self::segment::SegmentNumber;
-pub use self::writer::{Log, LogStats};
+pub use self::writer::{Log, LogStats, Room};
 use crate::time::Span;
 
 /// When a change is safe.

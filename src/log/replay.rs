@@ -22,7 +22,8 @@ pub struct Replay {
     last_tube: u32,
     pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
     next_id: JobId,
-    segments: Vec<SegmentNumber>,
+    /// With what their records take.
+    segments: Vec<(SegmentNumber, u64)>,
 }
 
 /// A job, as far as the log has told.
@@ -40,10 +41,12 @@ struct Found {
 pub struct Recovered {
     /// See [`Header::log_id`].
     pub log_id: u64,
-    /// Where its records end.
+    /// Where its records go on.
     pub end: Lsn,
-    /// The last segment, if it can be written to from there on.
-    pub open: Option<Header>,
+    /// The segment that they go on in, if not a new one.
+    pub active: Option<Header>,
+    /// Segments up to this one may be of another size than new ones.
+    pub odd_up_to: SegmentNumber,
     pub(super) ledger: Ledger,
     pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
 }
@@ -65,8 +68,13 @@ impl Default for Replay {
 impl Replay {
     /// The records that follow are in this segment.
     pub fn open(&mut self, header: &Header) {
-        self.segments.push(header.number);
+        self.segments.push((header.number, 0));
         self.next_id = self.next_id.max(header.next_id);
+    }
+
+    /// The records of the segment have gone in; they take so many bytes, with the zeros between them.
+    pub fn close(&mut self, bytes: u64) {
+        self.segments.last_mut().expect("a segment is open").1 = bytes;
     }
 
     /// Takes a record. The engine keeps the bodies.
@@ -106,7 +114,7 @@ impl Replay {
         record_bytes: usize,
         engine: &mut Engine,
     ) -> Result<(), OutOfMemory> {
-        let segment = *self.segments.last().expect("a record is in a segment");
+        let &(segment, _) = self.segments.last().expect("a record is in a segment");
         let JobRecord { id, created, ttr, tube, kept, body } = *job;
         self.next_id = self.next_id.max(JobId(id.0 + 1));
         if let Some(found) = self.jobs.get_mut(&id.0) {
@@ -144,18 +152,18 @@ impl Replay {
         self.jobs.len()
     }
 
-    /// Puts everything into the queue.
-    pub fn finish(
-        self,
-        log_id: u64,
-        end: Lsn,
-        open: Option<Header>,
-        engine: &mut Engine,
-        now: Time,
-    ) -> Recovered {
+    /// Puts everything into the queue. What it returns goes on in a new segment at position 0 of a new log.
+    pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
         let Self { jobs, tubes, pauses, next_id, segments, .. } = self;
         let mut ledger = Ledger::default();
-        segments.into_iter().for_each(|number| ledger.open(number));
+        let mut garbage: BTreeMap<SegmentNumber, u64> = segments.into_iter().collect();
+        for found in jobs.values() {
+            *garbage.get_mut(&found.segment).expect("it is in one of them") -= found.record_bytes as u64;
+        }
+        for (number, bytes) in garbage {
+            ledger.open(number);
+            ledger.waste(bytes);
+        }
         let mut jobs: Vec<(u64, Found)> = jobs.into_iter().collect();
         let burial = |found: &Found| match found.kept.standing {
             Standing::Buried(burial) => burial,
@@ -175,7 +183,8 @@ impl Replay {
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));
         }
-        Recovered { log_id, end, open, ledger, pauses }
+        let (end, odd_up_to) = (Lsn::default(), SegmentNumber(0));
+        Recovered { log_id: 0, end, active: None, odd_up_to, ledger, pauses }
     }
 }
 

@@ -52,8 +52,13 @@ impl<S: Source> Scanner<S> {
                     self.padded_end = self.end;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
-                Err(Absent::Short(needed)) if self.read(needed)? => {}
-                Err(_) => {
+                // At the end of the file there may be fewer zeros than a frame takes.
+                Err(Absent::Short(needed)) => {
+                    if !(self.read(needed)? || needed == FRAME_BYTES && self.skip_zeros()?) {
+                        return Ok(None);
+                    }
+                }
+                Err(Absent::Other) => {
                     if !self.skip_zeros()? {
                         return Ok(None);
                     }

@@ -10,14 +10,25 @@ use super::replay::Recovered;
 use super::segment::{HEADER_BYTES, Header, SegmentNumber};
 use super::{Config, Durability};
 use crate::ids::JobKey;
-use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES, LOG_SEGMENTS_MIN};
+use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN};
 use crate::queue::{Change, Engine};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
 /// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
 /// is full.
-pub(super) const PREPARED: usize = 2;
+const PREPARED: usize = 2;
+
+/// Whether a job can be logged now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// There is space for it.
+    Now,
+    /// Space for it is being made. Until then the log is [behind](Log::is_behind).
+    Later,
+    /// Not now, or not at all.
+    Never,
+}
 
 /// The log of one server.
 ///
@@ -33,10 +44,14 @@ pub struct Log {
     pub(super) prepared: VecDeque<SegmentNumber>,
     /// Segments that records gather for, or wait to be written to, and that are still to be made.
     pub(super) missing: VecDeque<SegmentNumber>,
+    /// Segments up to this one may be of another size than new ones.
+    pub(super) odd_up_to: SegmentNumber,
     /// The largest number given to a segment.
     pub(super) last_number: SegmentNumber,
     /// Records for the active segment, and where in its file they begin.
     pub(super) gathering: Batch,
+    /// How much of that was moved from older segments.
+    pub(super) gathering_moved: usize,
     pub(super) gathering_at: u64,
     /// Full batches for segments before it.
     pub(super) full: VecDeque<Waiting>,
@@ -59,6 +74,8 @@ pub struct Log {
     pub(super) retiring: Option<Lsn>,
     /// The disk is full; when to look again.
     pub(super) short_until: Option<Time>,
+    /// A job of this size waits for space, or did.
+    pub(super) asked: u64,
     pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
     /// Empty between calls; kept for its allocation.
     pub(super) changes: Vec<Change>,
@@ -114,14 +131,14 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one
-    /// unless the last one is open.
+    /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one unless the
+    /// log goes on in one that it has.
     pub fn new(config: Config, recovered: Recovered, prepared: Vec<SegmentNumber>, engine: &Engine) -> Self {
-        let Recovered { log_id, end, open, ledger, pauses } = recovered;
+        let Recovered { log_id, end, active: last, odd_up_to, ledger, pauses } = recovered;
         let mut prepared = VecDeque::from(prepared);
-        let last_number = prepared.back().copied().max(open.map(|header| header.number));
-        let last_number = last_number.expect("there is a segment to write to");
-        let active = open.unwrap_or_else(|| {
+        let last_number = prepared.back().copied().or(last.map(|header| header.number));
+        let last_number = last_number.expect("there is a segment to go on in");
+        let active = last.unwrap_or_else(|| {
             let number = prepared.pop_front().expect("a segment is prepared");
             Header { log_id, number, first: end, next_id: engine.upcoming_id() }
         });
@@ -132,9 +149,11 @@ impl Log {
             seed: active.seed(),
             prepared,
             missing: VecDeque::new(),
+            odd_up_to,
             last_number,
             gathering: Batch::default(),
-            gathering_at: 0,
+            gathering_moved: 0,
+            gathering_at: active.offset(end),
             full: VecDeque::new(),
             writing: None,
             spare: Vec::new(),
@@ -149,15 +168,15 @@ impl Log {
             is_arranging: false,
             retiring: None,
             short_until: None,
+            asked: 0,
             pauses,
             changes: Vec::new(),
             stopping: false,
             failure: None,
             totals: Totals::default(),
         };
-        match open {
-            Some(header) => log.gathering_at = header.offset(end),
-            None => log.begin_segment(Time::ZERO),
+        if last.is_none() {
+            log.begin_segment(Time::ZERO);
         }
         log
     }
@@ -177,7 +196,9 @@ impl Log {
 
     fn record_one(&mut self, change: Change, engine: &Engine, now: Time) {
         match change {
-            Change::Put(job) => self.append_job(job, engine, now),
+            Change::Put(job) => {
+                self.append_job(job, engine, now);
+            }
             // It does not outlive the process; its counters go with the next change.
             Change::Reserved(_) => {}
             Change::TakenOut(job)
@@ -187,11 +208,11 @@ impl Log {
             | Change::Buried(job)
             | Change::Kicked(job) => {
                 let record = Record::State { id: engine.jobs().get(job).id, kept: engine.kept(job) };
-                self.append(&record, engine, now);
+                self.append_change(&record, engine, now);
             }
             Change::Deleted(job, id) => {
                 self.ledger.leave(job);
-                self.append(&Record::Deleted(id), engine, now);
+                self.append_change(&Record::Deleted(id), engine, now);
             }
             Change::Paused { tube, until } => {
                 let tube = engine.tubes().get(tube);
@@ -211,11 +232,11 @@ impl Log {
         } else {
             self.pauses.remove(tube.as_bytes());
         }
-        self.append(&Record::Paused(PauseRecord { tube, until, length }), engine, now);
+        self.append_change(&Record::Paused(PauseRecord { tube, until, length }), engine, now);
     }
 
-    /// Logs all of a job, which is in the active segment from now on.
-    fn append_job(&mut self, job: JobKey, engine: &Engine, now: Time) {
+    /// Logs all of a job, which is in the active segment from now on. How many bytes its record takes.
+    fn append_job(&mut self, job: JobKey, engine: &Engine, now: Time) -> usize {
         let record = engine.jobs().get(job);
         let record = Record::Job(JobRecord {
             id: record.id,
@@ -228,6 +249,13 @@ impl Log {
         let bytes = record.bytes();
         self.append(&record, engine, now);
         self.ledger.enter(job, self.active.number, bytes);
+        bytes
+    }
+
+    /// Logs what need not be written again when the segment goes.
+    fn append_change(&mut self, record: &Record<'_>, engine: &Engine, now: Time) {
+        self.append(record, engine, now);
+        self.ledger.waste(record.bytes() as u64);
     }
 
     fn append(&mut self, record: &Record<'_>, engine: &Engine, now: Time) {
@@ -278,9 +306,14 @@ impl Log {
         if self.config.durability == Durability::Always {
             // So that no block that holds a record is written again.
             let padded = self.gathering.len().next_multiple_of(BLOCK_BYTES);
-            self.end.0 += (padded - self.gathering.len()) as u64;
+            let zeros = (padded - self.gathering.len()) as u64;
+            if 2 * self.gathering_moved < self.gathering.len() {
+                self.ledger.waste(zeros);
+            }
+            self.end.0 += zeros;
             self.gathering.pad_to(padded);
         }
+        self.gathering_moved = 0;
         let batch = std::mem::replace(&mut self.gathering, self.spare.pop().unwrap_or_default());
         let (segment, offset, end) = (self.active.number, self.gathering_at, self.end);
         self.gathering_at += batch.len() as u64;
@@ -305,16 +338,10 @@ impl Log {
         self.safe
     }
 
-    /// More is to be written than should be: no command should be served before some of it is.
+    /// More is to be written than should be, or all of it for good, or there must be space first: no command
+    /// should be served before.
     pub fn is_behind(&self) -> bool {
-        self.backlog() > LOG_BACKLOG_BYTES_MAX || self.short_until.is_some() && self.must_make_room()
-    }
-
-    /// What is left has to do for moving jobs, so that old segments can go.
-    fn must_make_room(&self) -> bool {
-        let reserve = LOG_MOVE_BYTES.min(self.config.segment_bytes / 4);
-        let room = self.config.segment_bytes.saturating_sub(self.active.offset(self.end));
-        !self.missing.is_empty() || self.prepared.len() < PREPARED && room < reserve
+        self.stopping || self.backlog() > LOG_BACKLOG_BYTES_MAX || self.is_short_of_room()
     }
 
     fn backlog(&self) -> usize {
@@ -322,10 +349,70 @@ impl Log {
         self.gathering.len() + full + self.writing.map_or(0, |writing| writing.bytes)
     }
 
-    /// Whether there is no room for a job of this size with its CR LF, now or at all.
-    pub fn refuses(&self, tube_bytes: usize, body_bytes: usize) -> bool {
-        let bytes = HEADER_BYTES + job_record_bytes(tube_bytes, body_bytes) as u64;
-        bytes > self.config.segment_bytes || self.short_until.is_some() && self.prepared.len() < PREPARED
+    // Space.
+
+    /// Whether there is room for a job of this size with its CR LF.
+    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
+        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
+        if HEADER_BYTES + bytes > self.config.segment_bytes {
+            Room::Never
+        } else if self.has_room_for_job(bytes) {
+            Room::Now
+        } else if self.is_full() {
+            Room::Never
+        } else {
+            self.asked = bytes;
+            Room::Later
+        }
+    }
+
+    /// Whether what is left behind a job of this size is enough for the changes and the moves that make a segment
+    /// free again: one segment to move the oldest into, and before that garbage for half of one.
+    fn has_room_for_job(&self, bytes: u64) -> bool {
+        let left = self.room().checked_sub(bytes);
+        let fresh = self.config.segment_bytes - HEADER_BYTES - bytes;
+        let (prepared, room) = match left {
+            Some(left) => (self.prepared.len(), left),
+            None => (self.prepared.len().saturating_sub(1), fresh),
+        };
+        let is_ample = room >= self.config.segment_bytes / 4 * 3 - HEADER_BYTES;
+        let has_segment = left.is_some() || !self.prepared.is_empty();
+        prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
+    }
+
+    /// How many segments should be ready: what moving all jobs may lose in zeros comes on top.
+    fn reserve(&self) -> usize {
+        let Config { durability, segment_bytes } = self.config;
+        if durability != Durability::Always {
+            return PREPARED;
+        }
+        let zeros = (segment_bytes / LOG_MOVE_BYTES + 1) * BLOCK_BYTES as u64;
+        PREPARED + (self.ledger.segments() as u64 * zeros / segment_bytes) as usize
+    }
+
+    /// Whether something that makes room should come first.
+    fn is_short_of_room(&self) -> bool {
+        let reserve = LOG_ROOM_BYTES.min(self.config.segment_bytes / 4);
+        let is_low = self.prepared.len() < PREPARED && (self.prepared.is_empty() || self.room() < reserve);
+        let is_awaited = self.asked > 0 && !self.has_room_for_job(self.asked);
+        let is_being_made = !self.is_full() || self.retiring.is_some() || self.is_worth_it();
+        !self.missing.is_empty() || is_low && is_being_made || is_awaited && !self.is_full()
+    }
+
+    /// What is left of the active segment.
+    fn room(&self) -> u64 {
+        self.config.segment_bytes.saturating_sub(self.active.offset(self.end))
+    }
+
+    /// Whether there was no space on the disk when it was last looked for.
+    const fn is_full(&self) -> bool {
+        self.short_until.is_some()
+    }
+
+    /// Whether more segments should be ready. A job that takes much of one wants one more.
+    pub(super) fn wants_prepared(&self) -> bool {
+        let is_large = self.asked > self.config.segment_bytes / 8;
+        self.prepared.len() < self.reserve() + usize::from(is_large)
     }
 
     // Old segments.
@@ -344,7 +431,8 @@ impl Log {
                 self.retiring = Some(self.end);
                 return;
             };
-            self.append_job(job, engine, now);
+            let moved = self.append_job(job, engine, now);
+            self.gathering_moved += moved;
             self.totals.moved += 1;
         }
     }
@@ -352,12 +440,16 @@ impl Log {
     /// Whether jobs should be moved now: one more segment is needed, there is no space for it or it would be
     /// more than the jobs are worth, and there is something to be gained.
     pub(super) fn may_compact(&self) -> bool {
-        let is_wanted = self.prepared.len() < PREPARED && (self.short_until.is_some() || !self.may_grow());
-        let full = (self.ledger.segments() as u64 - 1) * self.config.segment_bytes;
-        let used = full + self.active.offset(self.end);
-        let is_worth_it = used.saturating_sub(self.ledger.live_bytes()) > self.config.segment_bytes / 2;
-        let is_free = self.retiring.is_none() && self.missing.is_empty();
-        is_wanted && is_worth_it && is_free && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2
+        let is_wanted = self.wants_prepared() && (self.is_full() || !self.may_grow());
+        let is_free = self.retiring.is_none() && self.missing.is_empty() && !self.stopping;
+        let is_possible = self.ledger.segments() > 1 && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2;
+        is_wanted && is_free && is_possible && self.is_worth_it()
+    }
+
+    /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into
+    /// remain.
+    fn is_worth_it(&self) -> bool {
+        self.ledger.garbage() > self.config.segment_bytes / 2
     }
 
     pub(super) fn segments(&self) -> u64 {
@@ -366,6 +458,7 @@ impl Log {
 
     pub(super) fn may_grow(&self) -> bool {
         let wanted = 2 * self.ledger.live_bytes() / self.config.segment_bytes + 2;
-        self.segments() < wanted.max(LOG_SEGMENTS_MIN)
+        let reserved = (self.reserve() - PREPARED) as u64;
+        self.segments() < wanted.max(LOG_SEGMENTS_MIN) + reserved || !self.is_worth_it()
     }
 }

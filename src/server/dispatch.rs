@@ -5,6 +5,7 @@ use super::report;
 use super::session::{Incoming, Input, Phase, Talk};
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey};
+use crate::log::Room;
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
@@ -114,9 +115,13 @@ impl Core {
         let bytes = u64::from(args.bytes) + 2;
         if args.bytes > self.config.max_job_bytes {
             talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
-        } else if args.trailing {
-            self.reply(talk, Reply::BadFormat);
-        } else if self.is_without_space(talk, args.bytes) {
+            return;
+        }
+        if args.trailing {
+            return self.reply(talk, Reply::BadFormat);
+        }
+        let room = self.room_for(talk, args.bytes);
+        if room == Room::Never {
             talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
         } else {
             self.engine.mark_producer(talk.client);
@@ -124,24 +129,23 @@ impl Core {
             let bodies = self.engine.bodies_mut();
             match bodies.allocate(args.bytes + 2) {
                 Ok(mut slot) => match rest.split_at_checked(slot.len()) {
-                    Some((body, following)) => {
+                    Some((body, following)) if room == Room::Now => {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
                         self.put(talk, id, args, slot, now);
                     }
-                    None => talk.input = Input::Body(Incoming { id, args, slot, filled: 0 }),
+                    _ => talk.input = Input::Body(Incoming { id, args, slot, filled: 0 }),
                 },
                 Err(_) => talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory },
             }
         }
     }
 
-    /// Whether the log has no room for a job in the tube that the client uses.
-    fn is_without_space(&self, talk: &Talk, body_bytes: u32) -> bool {
-        self.log.as_ref().is_some_and(|log| {
-            let tube = self.engine.used(talk.client).name();
-            log.refuses(tube.as_bytes().len(), body_bytes as usize + 2)
-        })
+    /// Whether the log has room for a job in the tube that the client uses.
+    pub(super) fn room_for(&mut self, talk: &Talk, body_bytes: u32) -> Room {
+        let Some(log) = &mut self.log else { return Room::Now };
+        let tube = self.engine.used(talk.client).name();
+        log.room_for(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
     /// The body of a job has come in whole.
@@ -153,7 +157,7 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
-        } else if self.is_without_space(talk, args.bytes) {
+        } else if self.room_for(talk, args.bytes) == Room::Never {
             self.engine.bodies_mut().free(slot);
             Reply::OutOfMemory
         } else {

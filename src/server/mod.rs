@@ -26,7 +26,7 @@ use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
     TURN_STEPS,
 };
-use crate::log::{Log, Operation, Outcome};
+use crate::log::{Log, Operation, Outcome, Room};
 use crate::protocol::command::CommandKind;
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
@@ -308,6 +308,9 @@ impl Server {
             session.talk.phase = Phase::Closed;
             self.effects.push_back(Effect::Close(conn));
         }
+        // What is left may wait for a later batch of the log than what has been sent.
+        self.await_log(conn);
+        let session = &mut self.sessions[conn.slot as usize];
         if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
             session.talk.is_choked = false;
             self.queue_if_servable(conn);
@@ -407,7 +410,9 @@ impl Server {
             core.reply(&mut session.talk, Reply::TimedOut);
             session.talk.phase = Phase::Serving;
         }
-        let is_over = session.input_ended && session.inbox.is_empty() && session.talk.is_served();
+        let has_body = matches!(&session.talk.input, Input::Body(incoming) if incoming.is_whole());
+        let is_over =
+            session.input_ended && session.inbox.is_empty() && !has_body && session.talk.is_served();
         if is_over {
             session.talk.phase = Phase::Closing;
         }
@@ -427,20 +432,28 @@ impl Server {
     }
 
     fn ask_to_send(&mut self, conn: ConnId) {
-        let Self { core, sessions, held, effects, .. } = self;
+        let Self { core, sessions, effects, .. } = self;
         let session = &mut sessions[conn.slot as usize];
         let output = &mut session.talk.output;
-        let safe = core.safe_ticket();
         if let Some(log) = &core.log {
             output.stamp(log.ticket());
-            if let Some(ticket) = output.waits_for().filter(|&ticket| ticket > safe.max(session.awaited)) {
-                session.awaited = ticket;
-                held.push_back((ticket, conn));
-            }
         }
-        if !session.is_sending && output.can_send(safe) {
+        if !session.is_sending && output.can_send(core.safe_ticket()) {
             session.is_sending = true;
             effects.push_back(Effect::Send(conn));
+        }
+        self.await_log(conn);
+    }
+
+    /// Has the session told of the batch of the log that its next replies wait for.
+    fn await_log(&mut self, conn: ConnId) {
+        let Self { core, sessions, held, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
+        let known = core.safe_ticket().max(session.awaited);
+        if let Some(ticket) = session.talk.output.waits_for().filter(|&ticket| ticket > known) {
+            session.awaited = ticket;
+            let at = held.partition_point(|&(other, _)| other <= ticket);
+            held.insert(at, (ticket, conn));
         }
     }
 
@@ -480,7 +493,8 @@ impl Server {
 
     fn queue_if_servable(&mut self, conn: ConnId) {
         let session = self.session(conn);
-        let has_input = !session.inbox.is_empty() || session.input_ended;
+        let has_body = matches!(&session.talk.input, Input::Body(incoming) if incoming.is_whole());
+        let has_input = !session.inbox.is_empty() || session.input_ended || has_body;
         if has_input && session.talk.is_served() && !session.is_queued {
             session.is_queued = true;
             self.queue.push_back(conn);
@@ -574,7 +588,8 @@ impl Core {
                 place.copy_from_slice(body);
                 *rest = following;
                 *filled += count;
-                if *filled < slot.len() {
+                let bytes = incoming.args.bytes;
+                if !incoming.is_whole() || self.room_for(talk, bytes) == Room::Later {
                     return false;
                 }
                 if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {

@@ -79,6 +79,13 @@ pub(super) struct Incoming {
     pub filled: usize,
 }
 
+impl Incoming {
+    /// Whether the body has come in whole.
+    pub fn is_whole(&self) -> bool {
+        self.filled == self.slot.len()
+    }
+}
+
 impl Session {
     pub fn new(conn: ConnId, client: ClientKey) -> Self {
         let (phase, input, output) = (Phase::Serving, Input::Line, Output::default());

@@ -104,6 +104,29 @@ impl ServerProcess {
         kill(pid, signal).expect("the process is ours");
     }
 
+    /// Waits for the end of a process that was told to stop. Its exit code.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn wait(&mut self) -> Option<i32> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the child is ours") {
+                return status.code();
+            }
+            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Processor time that the process has used.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
+        let fields = stat.rsplit(") ").next().expect("fields follow the name");
+        let ticks = |at: usize| fields.split(' ').nth(at).and_then(|text| text.parse::<u64>().ok());
+        Duration::from_millis(10 * (ticks(11).expect("a number") + ticks(12).expect("a number")))
+    }
+
     /// Resident memory of the process, in bytes.
     pub fn resident_bytes(&self) -> usize {
         let statm = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("it runs");

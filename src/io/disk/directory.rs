@@ -54,7 +54,7 @@ impl Directory {
         let mut is_ours = false;
         for entry in fs::read_dir(path).map_err(unusable)? {
             let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
-            is_ours |= is_log_file(&name) || name == LOCK;
+            is_ours |= is_log_file(&name);
             if name != NOBODYS && !name.starts_with('.') && !is_log_file(&name) && name != LOCK {
                 foreign = foreign.filter(|known: &String| known.starts_with("binlog.")).or(Some(name));
             }
@@ -129,6 +129,11 @@ impl Directory {
             }
             Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
         }
+        self.sync()
+    }
+
+    /// Brings the names of the files to disk.
+    pub fn sync(&self) -> io::Result<()> {
         self.handle.sync_all()
     }
 

@@ -8,14 +8,14 @@ use std::{fmt, fs};
 
 use tracing::{info, warn};
 
-use super::Directory;
+use super::{Access, Directory};
 use crate::bodies::OutOfMemory;
 use crate::io::host;
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::record::Lsn;
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber};
+use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber, is_full};
 use crate::queue::Engine;
 use crate::time::Time;
 
@@ -52,20 +52,34 @@ pub fn recover(
     let found = reader.read_all(&files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
-    let prepared = prepare(directory, &files, &found, log.as_ref(), config)?;
-    let (log_id, end, open) = match log {
-        Some(tail) if tail.can_go_on(config) => (tail.header.log_id, tail.padded_end, Some(tail.header)),
-        // With the zeros, which may be proven to be on disk as well.
-        Some(tail) => (tail.header.log_id, tail.padded_end, None),
-        None => {
-            let id = host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?;
-            (id, Lsn::default(), None)
-        }
-    };
-    let recovered = replay.finish(log_id, end, open, engine, now);
+    if let Some(Tail { file, offset, left: left @ 1.., .. }) = &log {
+        warn!("{file}: {left} records beyond offset {offset} were never safe, and are lost");
+    }
+    let mut recovered = replay.finish(engine, now);
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
+    let is_odd = |&(number, bytes): &(&SegmentNumber, &u64)| {
+        *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
+    };
+    let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
+    recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
+    match log {
+        Some(tail) => {
+            // With the zeros behind the last record, which may be proven to be on disk as well.
+            (recovered.log_id, recovered.end) = (tail.header.log_id, tail.padded_end);
+            if found.lost.is_empty() && tail.can_go_on(config) {
+                recovered.end = tail.fill_block(directory)?;
+                recovered.active = Some(tail.header);
+            }
+        }
+        None => {
+            let random = host::random_word();
+            recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
+        }
+    }
+    let prepared = prepare(directory, &files, &found, config, recovered.active.is_some())?;
+    secure(directory, &files)?;
     Ok(Log::new(config, recovered, prepared, engine))
 }
 
@@ -89,28 +103,44 @@ struct Reader<'a> {
 }
 
 /// The log as far as it was read.
+#[derive(Clone)]
 struct Tail {
-    /// Of the last segment, and how long its file is.
     header: Header,
-    bytes: u64,
     end: Lsn,
     /// The end again, with the zeros that may fill the last block.
     padded_end: Lsn,
-    /// There are records behind the end.
-    is_torn: bool,
+    file: String,
+    offset: u64,
+    /// Of the file.
+    bytes: u64,
+    /// Valid records behind the end.
+    left: u64,
 }
 
 impl Tail {
-    /// Whether records can follow in the same segment, without a change to a block that holds some.
+    /// Whether records can go on behind those that are there. Valid ones behind a gap would come back when it is
+    /// filled.
     fn can_go_on(&self, config: Config) -> bool {
-        let offset = self.header.offset(self.padded_end);
-        let is_whole = !self.is_torn && offset.is_multiple_of(BLOCK_BYTES as u64);
-        is_whole && self.bytes == config.segment_bytes && offset + GO_ON_BYTES_MIN <= self.bytes
+        self.bytes == config.segment_bytes && self.left == 0 && self.block_end() < self.bytes
+    }
+
+    fn block_end(&self) -> u64 {
+        self.offset.next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Fills the block of the last record with zeros. Where the records go on then.
+    fn fill_block(&self, directory: &Directory) -> Result<Lsn, RecoveryError> {
+        let end = self.header.lsn(self.block_end());
+        if self.padded_end < end {
+            let zeros = [0; BLOCK_BYTES];
+            let zeros = &zeros[..(self.block_end() - self.offset) as usize];
+            let file = directory.open_segment(self.header.number, Access::Cached);
+            let filled = file.and_then(|file| file.write_all_at(zeros, self.offset));
+            filled.map_err(|error| io_error(&self.file, error))?;
+        }
+        Ok(end)
     }
 }
-
-/// A segment with less room is left as it is.
-const GO_ON_BYTES_MIN: u64 = BLOCK_BYTES as u64;
 
 /// What is at the beginning of a segment's file.
 enum Kind {
@@ -141,13 +171,13 @@ impl Reader<'_> {
             }
             window = self.read(&name, file, bytes, header, is_lost, window)?;
         }
-        match &self.log {
-            Some(tail) if self.proven > tail.padded_end => {
-                let (file, offset) = (tail.header.number.to_string(), tail.header.offset(tail.end));
-                Err(RecoveryError::Damaged { file, offset })
-            }
-            _ => Ok(found),
-        }
+        let (end, file, offset) = match (&self.log, found.unused.first()) {
+            (Some(tail), _) => (tail.padded_end, tail.file.clone(), tail.offset),
+            // The beginning of the log is not where it was.
+            (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
+            (None, None) => return Ok(found),
+        };
+        if self.proven > end { Err(RecoveryError::Damaged { file, offset }) } else { Ok(found) }
     }
 
     fn kind(&self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
@@ -189,8 +219,6 @@ impl Reader<'_> {
         let failed = |error| io_error(name, error);
         if !is_lost {
             self.replay.open(&header);
-            // What a killed process has left in the system's cache counts as durable from now on.
-            file.sync_data().map_err(failed)?;
         }
         let mut scanner = Scanner::new(file, bytes, header, window);
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
@@ -200,18 +228,21 @@ impl Reader<'_> {
                 applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
             }
         }
-        let (end, padded_end) = (scanner.end(), scanner.padded_end());
+        if !is_lost {
+            self.replay.close(scanner.end().0 - header.first.0);
+            let (end, padded_end) = (scanner.end(), scanner.padded_end());
+            let offset = header.offset(end);
+            let file = name.to_owned();
+            self.log = Some(Tail { header, end, padded_end, file, offset, bytes, left: 0 });
+        }
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
         while let Some((_, framed)) = scanner.next_beyond().map_err(failed)? {
             self.proven = self.proven.max(framed.durable);
             left += 1;
         }
-        if !is_lost {
-            self.log = Some(Tail { header, bytes, end, padded_end, is_torn: left > 0 });
-        }
         if left > 0 && !is_lost {
-            warn!("{name}: {left} records beyond offset {} were never safe, and are lost", scanner.offset());
+            self.log.iter_mut().for_each(|tail| tail.left = left);
         }
         Ok(scanner.into_window())
     }
@@ -222,8 +253,8 @@ fn prepare(
     directory: &Directory,
     files: &BTreeMap<SegmentNumber, u64>,
     found: &Found,
-    log: Option<&Tail>,
     config: Config,
+    goes_on: bool,
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
     for &number in found.lost.iter().rev().chain(&found.unused) {
@@ -235,13 +266,31 @@ fn prepare(
             fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))?;
         }
     }
-    if prepared.is_empty() && !log.is_some_and(|tail| tail.can_go_on(config)) {
+    if prepared.is_empty() {
         let segment = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
         let created = directory.arrange(Arrangement::Create { segment, bytes: config.segment_bytes });
-        created.map_err(|error| io_error(&segment.to_string(), error))?;
-        prepared.push(segment);
+        match created {
+            Ok(()) => prepared.push(segment),
+            // Jobs can be served and deleted, which will make room.
+            Err(error) if goes_on && is_full(&error) => {}
+            Err(error) => return Err(io_error(&segment.to_string(), error)),
+        }
     }
     Ok(prepared)
+}
+
+/// Brings to disk what was read: the log will say that it is there, and a process that was killed may have left it
+/// in memory.
+fn secure(directory: &Directory, files: &BTreeMap<SegmentNumber, u64>) -> Result<(), RecoveryError> {
+    for number in files.keys() {
+        let name = number.to_string();
+        match File::open(directory.file(&name)).and_then(|file| file.sync_data()) {
+            // It was of no use.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => result.map_err(|error| io_error(&name, error))?,
+        }
+    }
+    directory.sync().map_err(|error| io_error("the directory", error))
 }
 
 fn io_error(file: &str, error: io::Error) -> RecoveryError {
@@ -275,7 +324,7 @@ impl fmt::Display for RecoveryError {
             Self::Io(file, error) => write!(f, "the log cannot be read: {file}: {error}"),
             Self::Damaged { file, offset } => write!(
                 f,
-                "the log is damaged: {file}:{offset} is not what was written there; see `beanring log check`"
+                "the log is damaged: {file}:{offset} is not what was written there; start with a backup of the directory, or with an empty one"
             ),
             Self::Version(file, version) => write!(
                 f,

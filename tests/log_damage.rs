@@ -1,0 +1,190 @@
+//! A small log, cut at every byte and with every bit flipped: what comes back is what was there before the damage, or
+//! nothing comes back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+use beanring::bodies::Slot;
+use beanring::ids::{ConnId, JobId};
+use beanring::io::disk::{Directory, RecoveryError, recover};
+use beanring::log::batch::BLOCK_BYTES;
+use beanring::log::{Config, Durability, Log, Operation, Outcome};
+use beanring::queue::{Engine, NewJob};
+use beanring::time::Time;
+
+const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
+const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+const NOW: Time = Time::from_nanos(1_000_000_000);
+const FILE: &str = "log.0000000000000001";
+
+/// Bodies by id.
+type Jobs = BTreeMap<u64, Vec<u8>>;
+
+/// A record where it was found by the letter of docs/LOG.md.
+struct Frame {
+    at: usize,
+    /// Behind the payload, and behind the zeros that follow it.
+    end: usize,
+    padded_end: usize,
+    position: u64,
+    durable: u64,
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In memory, where there is such a place: thousands of logs are synced.
+    fn new(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
+        let path = place.join(format!("beanring-damage-{name}-{}", process::id()));
+        fs::create_dir(&path).expect("a new directory");
+        Self(path)
+    }
+
+    fn segment(&self) -> PathBuf {
+        self.0.join(FILE)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The jobs that a log brings back.
+fn jobs_of(dir: &Path) -> Result<Jobs, RecoveryError> {
+    let directory = Directory::open(dir, false).expect("nobody else uses it");
+    let mut engine = Engine::new(0);
+    recover(&directory, CONFIG, &mut engine, NOW)?;
+    engine.check();
+    let found = (1..100).filter_map(|id| Some((id, engine.jobs().find(JobId(id))?)));
+    Ok(found.map(|(id, job)| (id, engine.body(job).to_vec())).collect())
+}
+
+/// Writes a log of several batches, and tells its bytes and the jobs after each of its records.
+fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
+    let directory = Directory::open(&scratch.0, false).expect("an empty directory");
+    let mut engine = Engine::new(0);
+    let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("an empty log");
+    engine.record_changes(true);
+    let client = engine.connect(ConnId { slot: 0, generation: 1 });
+    let (mut jobs, mut after) = (Jobs::new(), vec![Jobs::new()]);
+    for step in 0..9_u8 {
+        if step % 4 == 3 {
+            let (id, _) = jobs.pop_first().expect("there are jobs");
+            assert!(engine.delete(client, JobId(id)));
+        } else {
+            let body = [vec![b'a' + step; 5 + 7 * usize::from(step)], b"\r\n".to_vec()].concat();
+            let id = engine.next_id();
+            let body_slot = store(&mut engine, &body);
+            engine.put(client, NewJob { id, pri: 1, delay: 0, ttr: 60, body: body_slot }, NOW);
+            jobs.insert(id.0, body);
+        }
+        after.push(jobs.clone());
+        log.record(&mut engine, NOW);
+        if step % 3 == 2 {
+            write(&mut log, scratch);
+        }
+    }
+    log.check();
+    (fs::read(scratch.segment()).expect("a segment"), after)
+}
+
+fn store(engine: &mut Engine, body: &[u8]) -> Slot {
+    let bodies = engine.bodies_mut();
+    let mut slot = bodies.allocate(body.len() as u32).expect("memory");
+    bodies.bytes_mut(&mut slot).copy_from_slice(body);
+    slot
+}
+
+/// Does the writes that the log asks for, and nothing else.
+fn write(log: &mut Log, scratch: &Scratch) {
+    while let Some(operation) = log.next_operation(NOW) {
+        if let Operation::Write { offset, batch, .. } = operation {
+            let mut bytes = fs::read(scratch.segment()).expect("a segment");
+            bytes[offset as usize..offset as usize + batch.len()].copy_from_slice(batch.bytes());
+            fs::write(scratch.segment(), bytes).expect("a segment");
+            log.complete(Outcome::Written(batch, Ok(())), NOW);
+        }
+    }
+}
+
+fn frames(bytes: &[u8]) -> Vec<Frame> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut at = BLOCK_BYTES;
+    while at < bytes.len() {
+        let payload = (word(at) >> 32) as usize;
+        if bytes[at + 24] == 0 {
+            at = (at + 1).next_multiple_of(BLOCK_BYTES);
+            continue;
+        }
+        let (end, padded_end) = (at + 32 + payload, (at + 32 + payload).next_multiple_of(8));
+        frames.push(Frame { at, end, padded_end, position: word(at + 8), durable: word(at + 16) });
+        at = padded_end;
+    }
+    frames
+}
+
+#[test]
+fn a_log_cut_anywhere_brings_back_what_is_before() {
+    let scratch = Scratch::new("cut");
+    let (bytes, after) = written(&scratch);
+    let frames = frames(&bytes);
+    assert_eq!(frames.len() + 1, after.len(), "a record for each step");
+    assert_eq!(jobs_of(&scratch.0).expect("nothing is wrong"), after[frames.len()]);
+    let end = frames.last().expect("there are some").padded_end;
+    for length in BLOCK_BYTES..=end {
+        fs::write(scratch.segment(), &bytes[..length]).expect("a segment");
+        let whole = frames.iter().filter(|frame| frame.padded_end <= length).count();
+        let found = jobs_of(&scratch.0).unwrap_or_else(|error| panic!("cut at {length}: {error}"));
+        assert_eq!(found, after[whole], "cut at {length}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_noticed() {
+    let scratch = Scratch::new("flip");
+    let (bytes, after) = written(&scratch);
+    let frames = frames(&bytes);
+    let (mut refused, mut shortened) = (0, 0);
+    let records = frames.iter().flat_map(|frame| frame.at..frame.padded_end);
+    for at in (0..68).chain(records) {
+        for bit in 0..8 {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            fs::write(scratch.segment(), damaged).expect("a segment");
+            let found = jobs_of(&scratch.0);
+            let Some(hit) = frames.iter().position(|frame| (frame.at..frame.padded_end).contains(&at)) else {
+                assert!(
+                    matches!(found, Err(RecoveryError::Damaged { offset: 0, .. })),
+                    "byte {at} of the header"
+                );
+                continue;
+            };
+            let proven = frames[hit + 1..].iter().any(|later| later.durable > frames[hit].position);
+            // Zeros may lie between it and the record before it.
+            let before = hit.checked_sub(1).map_or(BLOCK_BYTES, |before| frames[before].padded_end);
+            let expected = if at < frames[hit].end { hit } else { frames.len() };
+            match found {
+                Err(RecoveryError::Damaged { file, offset }) => {
+                    assert!(
+                        proven && file == FILE && (before..=frames[hit].at).contains(&(offset as usize)),
+                        "{at}: {file}:{offset}"
+                    );
+                    refused += 1;
+                }
+                Err(error) => panic!("byte {at}: {error}"),
+                Ok(found) => {
+                    assert!(!proven || at >= frames[hit].end, "byte {at} was on disk for good");
+                    assert_eq!(found, after[expected], "byte {at}, bit {bit}");
+                    shortened += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 1000 && shortened > 1000, "{refused} refused, {shortened} shortened");
+}

@@ -1,0 +1,573 @@
+//! The log with real server processes: killed, told to stop, on a full disk, and in directories that are no good.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use beanring::io::driver::Driver;
+use nix::sys::signal::Signal;
+use support::driver;
+use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use support::peer::Received;
+use support::random::{Random, seeds};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_beanring");
+
+/// Flags for each kind of durability.
+const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
+
+/// A directory of one test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("beanring-log-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("a new directory");
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Drivers that the kernel lets servers have.
+fn drivers(what: &str) -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
+}
+
+fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
+    let mut all = driver::flags(io);
+    all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
+    all.extend(flags.iter().map(|&flag| flag.to_owned()));
+    let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &all);
+    (server, Client { stream, received: Vec::new(), used: 0 })
+}
+
+/// A connection that is read line by line.
+struct Client {
+    stream: Stream,
+    received: Vec<u8>,
+    used: usize,
+}
+
+impl Client {
+    fn send(&mut self, text: &str) {
+        self.stream.send(text.as_bytes());
+    }
+
+    /// So many bytes, unless the server has gone before.
+    fn take(&mut self, bytes: usize) -> Option<String> {
+        while self.received.len() - self.used < bytes {
+            self.receive()?;
+        }
+        let taken = String::from_utf8_lossy(&self.received[self.used..self.used + bytes]).into_owned();
+        self.used += bytes;
+        Some(taken)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        loop {
+            let rest = &self.received[self.used..];
+            if let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+                self.used += end + 2;
+                return Some(line);
+            }
+            self.receive()?;
+        }
+    }
+
+    fn receive(&mut self) -> Option<()> {
+        self.received.drain(..std::mem::take(&mut self.used));
+        match self.stream.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
+            Received::Closed => return None,
+            Received::Silence => panic!("no reply"),
+        }
+        Some(())
+    }
+
+    /// The reply to one command, with its data if it has some.
+    fn reply(&mut self) -> Option<(String, String)> {
+        let line = self.line()?;
+        let has_data = ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word));
+        let bytes = line.rsplit(' ').next().and_then(|word| word.parse::<usize>().ok());
+        let data = if has_data { self.take(bytes.expect("a length") + 2)? } else { String::new() };
+        Some((line, data))
+    }
+
+    fn ask(&mut self, command: &str) -> (String, String) {
+        self.send(command);
+        self.reply().expect("the server runs")
+    }
+
+    fn expect(&mut self, command: &str, expected: &str) {
+        assert_eq!(self.ask(command).0, expected, "{command:?}");
+    }
+
+    fn stat(&mut self, key: &str) -> u64 {
+        let (_, stats) = self.ask("stats\r\n");
+        field(&stats, key).parse().expect("a number")
+    }
+}
+
+fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
+    let mut lines = yaml.lines();
+    lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).expect("the key is there")
+}
+
+fn put(pri: u32, delay: u32, body: &str) -> String {
+    format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
+}
+
+// Killed and told to stop.
+
+#[test]
+fn what_was_acknowledged_outlives_a_kill_and_a_stop() {
+    let cycles = env::var("BEANRING_CYCLES").map_or(4, |text| text.parse().expect("a number"));
+    for io in drivers("kill") {
+        for mode in MODES {
+            for seed in seeds(1) {
+                let scratch = Scratch::new("kill");
+                let mut crash = Crash::new(&scratch.0, io, mode, seed);
+                (0..cycles).for_each(|_| crash.cycle());
+                println!(
+                    "{} {mode:?}, seed {seed}: {cycles} cycles, {} jobs acknowledged, {} alive",
+                    io.name(),
+                    crash.ids.len(),
+                    crash.jobs.len()
+                );
+                assert!(crash.ids.len() > 100, "it has done something");
+            }
+        }
+    }
+}
+
+/// Where a job is, and with which priority.
+type Standing = (&'static str, u32);
+
+/// A job that was acknowledged.
+#[derive(Clone)]
+struct Known {
+    body: u64,
+    now: Standing,
+    /// What was asked for and not acknowledged; `None` in it is a deletion.
+    maybe: Option<Option<Standing>>,
+}
+
+#[derive(Clone, Copy)]
+enum Asked {
+    Put(u64, Standing),
+    Change(u64, Option<Standing>),
+}
+
+struct Crash<'a> {
+    dir: &'a Path,
+    io: Driver,
+    mode: &'static [&'static str],
+    random: Random,
+    jobs: BTreeMap<u64, Known>,
+    /// Deleted since the last look.
+    gone: Vec<u64>,
+    /// All that were ever given.
+    ids: BTreeSet<u64>,
+    /// Puts without an answer.
+    lost: Vec<(u64, Standing)>,
+}
+
+impl<'a> Crash<'a> {
+    fn new(dir: &'a Path, io: Driver, mode: &'static [&'static str], seed: u64) -> Self {
+        let (random, jobs, ids) = (Random::new(seed), BTreeMap::new(), BTreeSet::new());
+        Self { dir, io, mode, random, jobs, gone: Vec::new(), ids, lost: Vec::new() }
+    }
+
+    fn cycle(&mut self) {
+        let flags = [self.mode, &["-s", "65536"]].concat();
+        let (mut server, mut client) = start(self.dir, self.io, &flags);
+        self.check(&mut client);
+        let stops = self.random.below(4) == 0;
+        let span = Duration::from_micros(2_000 + self.random.below(40_000) as u64);
+        thread::scope(|scope| {
+            let server = &server;
+            scope.spawn(move || {
+                thread::sleep(span);
+                server.signal(if stops { Signal::SIGTERM } else { Signal::SIGKILL });
+            });
+            while self.load(&mut client) {}
+        });
+        assert_eq!(server.wait(), stops.then_some(0));
+    }
+
+    /// Sends many commands at once and notes what is answered. False when the server has gone.
+    fn load(&mut self, client: &mut Client) -> bool {
+        let mut asked = Vec::new();
+        let mut text = String::new();
+        for _ in 0..60 {
+            let body = self.random.next();
+            let pri = self.random.below(5000) as u32;
+            let (delay, state) = [(0, "ready"), (3000, "delayed")][self.random.below(2)];
+            text += &put(pri, delay, &body_of(body));
+            asked.push((1, Asked::Put(body, (state, pri))));
+        }
+        let mut touched: Vec<u64> = self.jobs.keys().copied().collect();
+        let surplus = touched.len().saturating_sub(400);
+        for index in 0..touched.len().min(60 + surplus) {
+            let other = index + self.random.below(touched.len() - index);
+            touched.swap(index, other);
+            let (id, pri) = (touched[index], self.random.below(5000) as u32);
+            let (commands, count, to) = match self.random.below(if surplus > 0 { 4 } else { 7 }) {
+                0 => (format!("reserve-job {id}\r\nbury {id} {pri}\r\n"), 2, Some(("buried", pri))),
+                1 => (format!("reserve-job {id}\r\nrelease {id} {pri} 0\r\n"), 2, Some(("ready", pri))),
+                2 => (format!("reserve-job {id}\r\nrelease {id} {pri} 900\r\n"), 2, Some(("delayed", pri))),
+                3 => (format!("delete {id}\r\n"), 1, None),
+                _ => {
+                    let pri = self.jobs[&id].now.1;
+                    (
+                        format!("reserve-job {id}\r\nbury {id} {pri}\r\nkick-job {id}\r\n"),
+                        3,
+                        Some(("ready", pri)),
+                    )
+                }
+            };
+            text += &commands;
+            // What is between the two standings is one too: only the last command of three counts as such.
+            asked.push((count, Asked::Change(id, to)));
+        }
+        client.send(&text);
+        let mut answers = asked.iter();
+        for &(count, asked) in answers.by_ref() {
+            let last = (0..count).map(|_| client.reply()).last().flatten();
+            let Some((line, _)) = last else {
+                self.note_unanswered(asked);
+                break;
+            };
+            self.note(asked, &line);
+        }
+        let rest: Vec<Asked> = answers.map(|&(_, asked)| asked).collect();
+        let is_over = !rest.is_empty();
+        rest.into_iter().for_each(|asked| self.note_unanswered(asked));
+        !is_over
+    }
+
+    fn note(&mut self, asked: Asked, line: &str) {
+        match asked {
+            Asked::Put(body, now) => {
+                let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
+                let id: u64 = id.unwrap_or_else(|| panic!("{line}"));
+                assert!(self.ids.insert(id), "job {id} is given twice");
+                self.jobs.insert(id, Known { body, now, maybe: None });
+            }
+            Asked::Change(id, Some(now)) => {
+                assert!(["BURIED", "RELEASED", "KICKED"].contains(&line), "{line}");
+                self.jobs.get_mut(&id).expect("it is known").now = now;
+            }
+            Asked::Change(id, None) => {
+                assert_eq!(line, "DELETED");
+                self.jobs.remove(&id);
+                self.gone.push(id);
+            }
+        }
+    }
+
+    fn note_unanswered(&mut self, asked: Asked) {
+        match asked {
+            Asked::Put(body, now) => self.lost.push((body, now)),
+            Asked::Change(id, to) => self.jobs.get_mut(&id).expect("it is known").maybe = Some(to),
+        }
+    }
+
+    /// Everything that was acknowledged is there, and nothing that cannot be.
+    fn check(&mut self, client: &mut Client) {
+        for id in self.gone.drain(..) {
+            client.expect(&format!("peek {id}\r\n"), "NOT_FOUND");
+        }
+        let known = std::mem::take(&mut self.jobs);
+        let asked: String = known.keys().map(|id| format!("stats-job {id}\r\npeek {id}\r\n")).collect();
+        client.send(&asked);
+        for (id, job) in known {
+            let (stats, found) = (client.reply().expect("it runs"), client.reply().expect("it runs"));
+            if stats.0 == "NOT_FOUND" {
+                assert_eq!(job.maybe, Some(None), "job {id} is lost");
+                continue;
+            }
+            let now = standing(&stats.1);
+            let is_buried_halfway = job.maybe.is_some() && now == ("buried", job.now.1);
+            // It was reserved by the one that has gone.
+            let is_returned = job.maybe.is_some() && now == ("ready", job.now.1);
+            let may_be = now == job.now || job.maybe == Some(Some(now)) || is_buried_halfway || is_returned;
+            assert!(may_be, "job {id} is {now:?}, not {:?} or {:?}", job.now, job.maybe);
+            assert_eq!(found.1, format!("{}\r\n", body_of(job.body)), "the body of job {id}");
+            self.jobs.insert(id, Known { now, maybe: None, ..job });
+        }
+        self.adopt(client);
+        let states = ["ready", "delayed", "buried", "reserved"];
+        let count: u64 = states.iter().map(|state| client.stat(&format!("current-jobs-{state}"))).sum();
+        assert_eq!(count, self.jobs.len() as u64, "nothing else is there");
+    }
+
+    /// Puts that were not answered may have happened, the first ones of them.
+    fn adopt(&mut self, client: &mut Client) {
+        let first = self.ids.last().map_or(1, |last| last + 1);
+        let mut is_end = false;
+        for (id, (body, standing)) in (first..).zip(std::mem::take(&mut self.lost)) {
+            let (line, found) = client.ask(&format!("peek {id}\r\n"));
+            is_end |= line == "NOT_FOUND";
+            if line == "NOT_FOUND" {
+                continue;
+            }
+            assert!(!is_end, "job {id} is there and one before it is not");
+            assert_eq!(found, format!("{}\r\n", body_of(body)), "the body of job {id}");
+            self.ids.insert(id);
+            self.jobs.insert(id, Known { body, now: standing, maybe: None });
+        }
+    }
+}
+
+fn standing(stats: &str) -> Standing {
+    let state = ["ready", "delayed", "buried"].into_iter().find(|state| *state == field(stats, "state"));
+    (state.expect("nobody holds it"), field(stats, "pri").parse().expect("a number"))
+}
+
+/// A body that can be told from every other, all over.
+fn body_of(seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let words = 2 + random.below(20) * random.below(6);
+    (0..words).map(|_| format!("{:016x}", random.next())).collect()
+}
+
+// On a full disk.
+
+/// A small file system of its own, which only root can make.
+struct SmallDisk(Scratch);
+
+impl SmallDisk {
+    fn new(name: &str) -> Option<Self> {
+        let disk = Self(Scratch::new(name));
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&disk.0.0);
+        let is_mounted = command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !is_mounted {
+            println!("skipped: no file system can be mounted here");
+        }
+        is_mounted.then_some(disk)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0.0).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn on_a_full_disk_everything_but_put_goes_on() {
+    for io in drivers("full disk") {
+        for mode in MODES {
+            let Some(disk) = SmallDisk::new("full") else { return };
+            println!("{} {mode:?}", io.name());
+            fill_and_go_on(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
+        }
+    }
+}
+
+fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
+    const PUTS: usize = 6000;
+    const ROUNDS: usize = 20;
+    const AT_ONCE: usize = 100;
+    let (server, mut client) = start(dir, io, flags);
+    let body = "y".repeat(400);
+    client.send(&put(10, 0, &body).repeat(PUTS));
+    let replies: Vec<String> = (0..PUTS).map(|_| client.line().expect("it runs")).collect();
+    let jobs = replies.iter().filter(|line| line.starts_with("INSERTED ")).count();
+    let refused = replies.iter().filter(|line| *line == "OUT_OF_MEMORY").count();
+    assert!(jobs > 2500 && refused > 0 && jobs + refused == PUTS, "{jobs} {refused}");
+    rests(&server);
+
+    for round in 0..ROUNDS {
+        let ids = (1..=AT_ONCE).map(|id| id + round * AT_ONCE % jobs.next_multiple_of(AT_ONCE) / 2);
+        let text: String = ids
+            .map(|id| {
+                format!(
+                    "reserve-job {id}\r\nrelease {id} 5 0\r\nreserve-job {id}\r\nbury {id} 6\r\nkick-job {id}\r\n"
+                )
+            })
+            .collect();
+        client.send(&text);
+        for _ in 0..AT_ONCE {
+            let words: Vec<String> = (0..5).map(|_| client.reply().expect("it runs").0).collect();
+            assert!(words[0].starts_with("RESERVED ") && words[2].starts_with("RESERVED "), "{words:?}");
+            assert_eq!((&*words[1], &*words[3], &*words[4]), ("RELEASED", "BURIED", "KICKED"));
+        }
+    }
+    rests(&server);
+    drop((client, server));
+
+    for _ in 0..3 {
+        let (_server, mut client) = start(dir, io, flags);
+        assert_eq!(client.stat("current-jobs-ready"), jobs as u64);
+    }
+    let (server, mut client) = start(dir, io, flags);
+    for id in 1..=jobs / 2 {
+        client.send(&format!("delete {id}\r\n"));
+    }
+    for _ in 1..=jobs / 2 {
+        assert_eq!(client.line().as_deref(), Some("DELETED"));
+    }
+    let started = Instant::now();
+    while client.ask(&put(0, 0, &body)).0 == "OUT_OF_MEMORY" {
+        assert!(started.elapsed() < Duration::from_secs(2), "there is space again");
+        thread::sleep(Duration::from_millis(20));
+    }
+    rests(&server);
+}
+
+/// An idle server does nothing.
+fn rests(server: &ServerProcess) {
+    thread::sleep(Duration::from_millis(100));
+    let before = server.cpu_time();
+    thread::sleep(Duration::from_millis(300));
+    let used = server.cpu_time() - before;
+    assert!(used <= Duration::from_millis(60), "it used {used:?} of 300 ms");
+}
+
+// Space.
+
+#[test]
+fn a_log_stays_small_beside_an_ancient_job() {
+    const SEGMENT_BYTES: u64 = 1 << 20;
+    const AT_ONCE: u64 = 500;
+    let rounds = env::var("BEANRING_ROUNDS").map_or(200, |text| text.parse().expect("a number"));
+    let flags = ["-s", "1048576", "-f", "50"];
+    for io in drivers("space") {
+        let scratch = Scratch::new("space");
+        let (server, mut client) = start(&scratch.0, io, &flags);
+        client.expect(&put(0, 0, "ancient"), "INSERTED 1");
+        let mut largest = (0, 0);
+        for round in 0..rounds {
+            let first = 2 + round * AT_ONCE;
+            let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
+            client.send(&(first..first + AT_ONCE).map(pair).collect::<String>());
+            for id in first..first + AT_ONCE {
+                assert_eq!(client.line(), Some(format!("INSERTED {id}")));
+                assert_eq!(client.line().as_deref(), Some("DELETED"));
+            }
+            let (apparent, allocated) = disk_use(&scratch.0);
+            largest = (apparent.max(largest.0), allocated.max(largest.1));
+        }
+        assert!(client.stat("binlog-oldest-index") > 5, "segments have gone");
+        println!("{}: at most {largest:?} bytes", io.name());
+        let limit = 4 * SEGMENT_BYTES;
+        assert!(largest.0 <= limit && largest.1 <= limit + 64 * 1024, "{largest:?}");
+        drop((client, server));
+        for _ in 0..50 / Driver::ALL.len() {
+            let (_server, mut client) = start(&scratch.0, io, &flags);
+            client.expect("peek 1\r\n", "FOUND 1 7");
+        }
+        assert!(disk_use(&scratch.0).0 <= limit, "restarts do not add up");
+    }
+}
+
+/// What the files take: by their lengths, and by their blocks.
+fn disk_use(dir: &Path) -> (u64, u64) {
+    let files = fs::read_dir(dir).expect("a directory").filter_map(|entry| entry.ok()?.metadata().ok());
+    files.fold((0, 0), |(bytes, blocks), file| (bytes + file.len(), blocks + 512 * file.blocks()))
+}
+
+// Directories that are no good.
+
+#[test]
+fn a_bad_directory_is_told_in_one_line_and_left_alone() {
+    let scratch = Scratch::new("bad");
+    let dir = |name: &str| {
+        let path = scratch.0.join(name);
+        fs::create_dir(&path).expect("a new directory");
+        path
+    };
+    let (server, mut client) = start(&dir("good"), Driver::Epoll, &["-s", "65536", "-f", "0"]);
+    let good = scratch.0.join("good");
+    (0..2).for_each(|_| {
+        let text = put(0, 0, &"g".repeat(500)).repeat(100);
+        client.send(&text);
+        (0..100).for_each(|_| assert!(client.line().is_some_and(|line| line.starts_with("INSERTED "))));
+    });
+    refuses(&good, &[], "another server uses this log");
+    drop((client, server));
+    let copy = |name: &str| {
+        let to = dir(name);
+        contents(&good)
+            .into_iter()
+            .for_each(|(file, bytes)| fs::write(to.join(file), bytes).expect("a copy"));
+        to
+    };
+    let change = |dir: &Path, file: &str, at: usize| {
+        let mut bytes = fs::read(dir.join(file)).expect("a segment");
+        bytes[at] ^= 1;
+        fs::write(dir.join(file), bytes).expect("a segment");
+    };
+    let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();
+    assert!(segments.len() >= 3, "{segments:?}");
+
+    refuses(&scratch.0.join("none"), &[], "there is no such directory; make it first");
+    let foreign = dir("foreign");
+    fs::write(foreign.join("photo.jpg"), b"precious").expect("a file");
+    refuses(&foreign, &[], "there is \"photo.jpg\" in it and no log");
+    fs::write(foreign.join("lock"), b"").expect("a file");
+    refuses(&foreign, &[], "there is \"photo.jpg\" in it and no log");
+    let damaged = copy("damaged");
+    change(&damaged, &segments[0], 4096 + 40);
+    refuses(&damaged, &[], &format!("{}:4096 is not what was written there", segments[0]));
+    let beheaded = copy("beheaded");
+    let mut bytes = fs::read(beheaded.join(&segments[0])).expect("a segment");
+    bytes[..4096].fill(0);
+    fs::write(beheaded.join(&segments[0]), bytes).expect("a segment");
+    refuses(&beheaded, &[], &format!("{}:0 is not what was written there", segments[0]));
+    let newer = copy("newer");
+    let mut bytes = fs::read(newer.join(&segments[0])).expect("a segment");
+    bytes[16] = 2;
+    let sum = crc32c::crc32c(&bytes[..64]).to_le_bytes();
+    bytes[64..68].copy_from_slice(&sum);
+    fs::write(newer.join(&segments[0]), bytes).expect("a segment");
+    refuses(&newer, &[], "is of format 2");
+    let mixed = copy("mixed");
+    let mut bytes = fs::read(mixed.join(&segments[1])).expect("a segment");
+    bytes[32] ^= 1;
+    let sum = crc32c::crc32c(&bytes[..64]).to_le_bytes();
+    bytes[64..68].copy_from_slice(&sum);
+    fs::write(mixed.join(&segments[1]), bytes).expect("a segment");
+    refuses(&mixed, &[], &format!("{} belongs to another log", segments[1]));
+    if nix::unistd::geteuid().is_root() {
+        refuses(&dir("roots"), &["-u", "nobody"], "it has to be a directory that this user may write to");
+    } else {
+        println!("skipped: only root can become another user");
+    }
+}
+
+/// A server does not start there, says why in one line, and changes nothing.
+fn refuses(dir: &Path, flags: &[&str], why: &str) {
+    let before = contents(dir);
+    let mut command = Command::new(PROGRAM);
+    command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).args(flags);
+    let output = command.stdin(Stdio::null()).output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().count() == 1 && said.contains(why), "{said:?}, not {why:?}");
+    assert!(contents(dir) == before, "nothing has changed in {}", dir.display());
+}
+
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let named = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    entries
+        .map(|entry| (entry.path(), named(entry)))
+        .map(|(path, name)| (name, fs::read(path).expect("a file")))
+        .collect()
+}
