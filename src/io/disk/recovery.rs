@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::{fmt, fs};
 
 use tracing::{info, warn};
@@ -14,7 +15,7 @@ use crate::io::host;
 use crate::log::record::Lsn;
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber};
+use crate::log::{Arrangement, Config, Log, Recovered, Replay, SegmentNumber};
 use crate::queue::Engine;
 use crate::time::Time;
 
@@ -45,10 +46,22 @@ pub fn recover(
     engine: &mut Engine,
     now: Time,
 ) -> Result<Log, RecoveryError> {
+    let files = directory.segments().map_err(|error| io_error("the directory", error))?;
+    let (recovered, found) = read(directory.path(), &files, engine, now)?;
+    let prepared = prepare(directory, &files, &found, config)?;
+    Ok(Log::new(config, recovered, prepared, engine))
+}
+
+/// Reads the log and puts the jobs into the queue. Changes nothing in the directory.
+pub(super) fn read(
+    directory: &Path,
+    files: &BTreeMap<SegmentNumber, u64>,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<(Recovered, Found), RecoveryError> {
     let mut reader =
         Reader { directory, replay: Replay::default(), engine, log: None, proven: Lsn::default() };
-    let files = directory.segments().map_err(|error| RecoveryError::Io("the directory".to_owned(), error))?;
-    let found = reader.read_all(&files)?;
+    let found = reader.read_all(files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
     let (log_id, end) = match log {
@@ -61,13 +74,12 @@ pub fn recover(
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
-    let prepared = prepare(directory, &files, &found, config)?;
-    Ok(Log::new(config, recovered, prepared, engine))
+    Ok((recovered, found))
 }
 
 /// What the segments turned out to be.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// They hold nothing, and have never held anything under their names.
     unused: Vec<SegmentNumber>,
     /// They come after the end.
@@ -76,7 +88,7 @@ struct Found {
 }
 
 struct Reader<'a> {
-    directory: &'a Directory,
+    directory: &'a Path,
     replay: Replay,
     engine: &'a mut Engine,
     log: Option<Tail>,
@@ -107,7 +119,7 @@ impl Reader<'_> {
         let mut window = Vec::new();
         for (&number, &bytes) in files {
             let name = number.to_string();
-            let file = File::open(self.directory.file(&name)).map_err(|error| io_error(&name, error))?;
+            let file = File::open(self.directory.join(&name)).map_err(|error| io_error(&name, error))?;
             let header = match self.kind(number, &name, &file)? {
                 Kind::Unused => {
                     found.unused.push(number);
@@ -226,7 +238,8 @@ fn io_error(file: &str, error: io::Error) -> RecoveryError {
     RecoveryError::Io(file.to_owned(), error)
 }
 
-fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+/// Reads until there is no more room, or no more of the file.
+pub(super) fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < into.len() {
         match file.read_at(&mut into[count..], offset + count as u64) {
