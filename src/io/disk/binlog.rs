@@ -67,7 +67,7 @@ pub fn read_all(directory: &Path, names: &[String]) -> Result<(History, Vec<Binl
     let last = files.iter().rposition(|file| file.end > VERSION_BYTES as u64);
     let mut history = History::default();
     for (number, file) in files.iter_mut().enumerate() {
-        file.read(number, Some(number) == last, &mut history)?;
+        file.read(number, last.is_none_or(|last| number >= last), &mut history)?;
         file.window = Vec::new();
     }
     Ok((history, files))
@@ -93,7 +93,10 @@ impl Binlog {
             // It was made with all its space, and was not used.
             return Ok(());
         }
-        let code = self.bytes(0, VERSION_BYTES)?.first_chunk().map_or(0, |code| u32::from_le_bytes(*code));
+        let code = self.bytes(0, VERSION_BYTES)?.first_chunk().copied();
+        let Some(code) = code.map(u32::from_le_bytes) else {
+            return if is_last { Ok(()) } else { Err(self.damaged(0)) };
+        };
         let Some(version) = Version::from_number(code) else {
             return Err(BinlogError::Version(self.name.clone(), code));
         };

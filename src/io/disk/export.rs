@@ -19,8 +19,8 @@ use crate::tube_name::TubeName;
 /// Why a log cannot be exported. It is as it was.
 #[derive(Debug)]
 pub enum ExportError {
-    /// The directory of the log, or what is in it, cannot be read.
-    Unreadable(PathBuf, io::Error),
+    /// A directory cannot be read or made.
+    Unusable(PathBuf, io::Error),
     /// A server is running on it.
     Locked(PathBuf),
     /// There is no log in it.
@@ -31,25 +31,26 @@ pub enum ExportError {
     Log(RecoveryError),
     /// The new directory has something in it.
     NotEmpty(PathBuf),
-    /// The new directory, or a file in it, cannot be written.
+    /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
 }
 
 /// Writes all jobs of the log in `from` as a binlog into `to`. Returns how many there are.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ExportError> {
-    let unreadable = |error| ExportError::Unreadable(from.to_owned(), error);
+    let unusable = |error| ExportError::Unusable(from.to_owned(), error);
     let _lock = directory::lock_to_read(from).map_err(|error| match error {
-        DirectoryError::Unusable(path, error) => ExportError::Unreadable(path, error),
-        DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ExportError::Locked(path),
+        DirectoryError::Unusable(path, error) => ExportError::Unusable(path, error),
+        DirectoryError::Locked(path) => ExportError::Locked(path),
+        DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
     })?;
-    let files = directory::segments_in(from).map_err(unreadable)?;
+    let files = directory::segments_in(from).map_err(unusable)?;
     if from.join(IMPORT_BEGUN).exists() {
         return Err(ExportError::Importing(from.to_owned()));
     }
     if files.is_empty() {
         return Err(ExportError::NoLog(from.to_owned()));
     }
-    let seed = host::random_word().map_err(|errno| unreadable(errno.into()))?;
+    let seed = host::random_word().map_err(|errno| unusable(errno.into()))?;
     let mut engine = Engine::new(seed);
     recovery::read(from, &files, &mut engine, now).map_err(ExportError::Log)?;
     make_empty(to)?;
@@ -58,12 +59,12 @@ pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ExportError> {
 }
 
 fn make_empty(to: &Path) -> Result<(), ExportError> {
-    let unwritable = |error| ExportError::Unwritable(to.to_owned(), error);
+    let unusable = |error| ExportError::Unusable(to.to_owned(), error);
     match fs::create_dir(to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        result => return result.map_err(unwritable),
+        result => return result.map_err(unusable),
     }
-    match fs::read_dir(to).map_err(unwritable)?.next() {
+    match fs::read_dir(to).map_err(unusable)?.next() {
         Some(_) => Err(ExportError::NotEmpty(to.to_owned())),
         None => Ok(()),
     }
@@ -115,7 +116,8 @@ struct Files<'a> {
 impl Files<'_> {
     fn append(&mut self, tube: TubeName<'_>, job: &Job, body: &[u8]) -> io::Result<()> {
         let bytes = binlog::HEAD_BYTES_MAX + body.len();
-        if (self.gathered.len() + bytes) as u64 > LOG_FILE_BYTES_DEFAULT {
+        let is_full = (self.gathered.len() + bytes) as u64 > LOG_FILE_BYTES_DEFAULT;
+        if is_full && self.gathered.len() > binlog::VERSION_BYTES {
             self.write()?;
             binlog::encode_version(&mut self.gathered);
         }
@@ -139,7 +141,7 @@ impl Files<'_> {
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Locked(path) => write!(f, "{}: a server uses this log; stop it first", path.display()),
             Self::NoLog(path) => write!(f, "{}: there is no log in it", path.display()),
             Self::Importing(path) => write!(

@@ -12,8 +12,8 @@ use crate::tube_name::TubeName;
 #[derive(Default)]
 pub struct History {
     jobs: HashMap<JobId, Known>,
-    /// For each job that has been buried: how often, and how many burials there had been before the last.
-    burials: HashMap<JobId, (u32, u64)>,
+    /// For each job that has been buried, how many burials there had been before the last.
+    burials: HashMap<JobId, u64>,
     burials_seen: u64,
     tubes: BTreeSet<Rc<[u8]>>,
     last_id: u64,
@@ -69,7 +69,11 @@ impl History {
             self.burials.remove(&job.id);
             return Ok(());
         }
-        self.note_burial(&job);
+        if job.state == State::Buried {
+            // Of jobs that are not known too: where all of one is moved to says nothing of the order.
+            self.burials.insert(job.id, self.burials_seen);
+            self.burials_seen += 1;
+        }
         // Of a job that is not known, the record was in a file that the reference has removed: it comes again
         // later, or the job is gone.
         if let Some(known) = self.jobs.get_mut(&job.id) {
@@ -91,15 +95,6 @@ impl History {
         self.jobs.get(&job.id).is_some_and(contradicts)
     }
 
-    /// Jobs that are not known count too: where the whole record is moved to, it says nothing of the order.
-    fn note_burial(&mut self, job: &Job) {
-        let is_new = self.burials.get(&job.id).is_none_or(|&(count, _)| count != job.counts.buries);
-        if job.state == State::Buried && is_new {
-            self.burials.insert(job.id, (job.counts.buries, self.burials_seen));
-            self.burials_seen += 1;
-        }
-    }
-
     fn tube(&mut self, name: TubeName<'_>) -> Rc<[u8]> {
         if let Some(known) = self.tubes.get(name.as_bytes()) {
             return known.clone();
@@ -118,12 +113,9 @@ impl History {
     pub fn finish(self) -> Vec<Imported> {
         let Self { jobs, burials, .. } = self;
         // Files go from the oldest on: a burial whose record is gone was before all others.
-        let burial = |known: &Known| {
-            let noted = burials.get(&known.job.id).filter(|(count, _)| *count == known.job.counts.buries);
-            noted.map(|&(_, before)| before)
-        };
         let buried = jobs.values().filter(|known| known.job.state == State::Buried);
-        let mut order: Vec<_> = buried.map(|known| (burial(known), known.body, known.job.id)).collect();
+        let mut order: Vec<_> =
+            buried.map(|known| (burials.get(&known.job.id), known.body, known.job.id)).collect();
         order.sort_unstable();
         let order: HashMap<JobId, u64> = order.into_iter().map(|(.., id)| id).zip(0..).collect();
         let mut jobs: Vec<Imported> = jobs

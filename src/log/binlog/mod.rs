@@ -31,9 +31,9 @@ const NANOS_A_SECOND: u64 = 1_000_000_000;
 /// Which format a file is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// Of beanstalkd 1.4.
+    /// Of older servers.
     V5,
-    /// Of beanstalkd 1.5 and later.
+    /// Of beanstalkd 1.12.
     V7,
 }
 
