@@ -145,6 +145,24 @@ fn what_has_changed_is_named() {
     assert!(import(&dir).unwrap_err().contains("binlog.2 is missing"));
 }
 
+/// What it does to the jobs depends on the byte; that the queue is sound does not.
+#[test]
+fn any_byte_can_be_another() {
+    let (bytes, _) = sample();
+    let scratch = Scratch::new();
+    for at in (0..bytes.len()).step_by(17) {
+        let dir = scratch.dir("log");
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        fs::write(dir.join("binlog.1"), changed).unwrap();
+        match import(&dir) {
+            Ok(jobs) => assert!(jobs.len() <= 9, "{at}"),
+            Err(error) => assert!(error.contains("binlog.1"), "{at}: {error}"),
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
+
 /// The reference writes a record in four pieces, and goes on in a new file after it was killed between two.
 #[test]
 fn a_record_that_was_broken_off_before_a_restart() {
