@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, Subcommand};
 
 use crate::io::driver::Choice;
 
@@ -15,6 +15,7 @@ use crate::io::driver::Choice;
     version,
     about,
     disable_version_flag = true,
+    disable_help_subcommand = true,
     args_override_self = true,
     after_help = "Every option can be set by an environment variable too; the command line wins."
 )]
@@ -83,6 +84,31 @@ pub struct Arguments {
     /// Print the name and the version
     #[arg(short = 'v', long, action = ArgAction::Version)]
     version: Option<bool>,
+
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub tool: Option<Tool>,
+}
+
+/// What to do instead of serving.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Tool {
+    /// Work on the log of a server that does not run
+    #[command(subcommand, disable_help_subcommand = true)]
+    Log(LogTool),
+}
+
+/// What to do with a log.
+#[derive(Subcommand, Clone, Debug)]
+pub enum LogTool {
+    /// Write the jobs as a binlog that beanstalkd starts from
+    Export {
+        /// The directory of the log, as in -b; it stays as it is
+        dir: PathBuf,
+        /// Where the binlog goes: a directory that is empty or to be made
+        #[arg(value_name = "NEWDIR")]
+        new_dir: PathBuf,
+    },
 }
 
 fn verbosity(given: &str) -> Result<u8, &'static str> {
@@ -123,12 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn tools() {
+        assert!(parse("-p 1").unwrap().tool.is_none());
+        let Some(Tool::Log(LogTool::Export { dir, new_dir })) = parse("log export a b").unwrap().tool else {
+            panic!("it is a tool")
+        };
+        assert_eq!((dir, new_dir), ("a".into(), "b".into()));
+    }
+
+    #[test]
     fn help_version_and_nonsense() {
         let kind = |line| parse(line).unwrap_err().kind();
         assert_eq!(kind("-h"), ErrorKind::DisplayHelp);
         assert_eq!(kind("-v"), ErrorKind::DisplayVersion);
         assert_eq!(kind("-q"), ErrorKind::UnknownArgument);
-        assert_eq!(kind("extra"), ErrorKind::UnknownArgument);
+        assert_eq!(kind("extra"), ErrorKind::InvalidSubcommand);
+        assert_eq!(kind("log"), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+        assert_eq!(kind("log export a"), ErrorKind::MissingRequiredArgument);
         assert_eq!(kind("-p"), ErrorKind::InvalidValue);
     }
 }

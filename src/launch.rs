@@ -44,6 +44,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::new(seed);
     let (log, disk) = match directory {
         Some(directory) => {
+            disk::import(&directory, config.log)?;
             let log = disk::recover(&directory, config.log, &mut engine, clock.now())?;
             (Some(log), Some(Disk::new(directory)?))
         }
@@ -77,7 +78,8 @@ fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Lis
     Ok(listeners)
 }
 
-fn log_to_stderr(verbosity: Verbosity) {
+/// Where warnings go.
+pub fn log_to_stderr(verbosity: Verbosity) {
     tracing_subscriber::fmt()
         .with_max_level(match verbosity {
             Verbosity::Warnings => LevelFilter::WARN,

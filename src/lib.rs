@@ -17,6 +17,7 @@ pub mod io;
 pub mod launch;
 pub mod limits;
 pub mod log;
+pub mod log_tool;
 pub mod protocol;
 pub mod queue;
 pub mod server;

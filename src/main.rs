@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use beanring::cli::Arguments;
+use beanring::cli::{Arguments, Tool};
 use beanring::config::Config;
-use beanring::launch;
+use beanring::{launch, log_tool};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -20,6 +20,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    launch::run(Config::check(arguments)?)
+fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    match arguments.tool.take() {
+        Some(Tool::Log(tool)) => log_tool::run(tool),
+        None => launch::run(Config::check(arguments)?),
+    }
 }

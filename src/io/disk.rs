@@ -1,7 +1,11 @@
 //! The files of the log: writes that wait for nothing are done at once, everything else by a thread that owns
 //! no state, so that the loop never waits for a disk.
 
+mod binlog;
 mod directory;
+mod export;
+mod fresh;
+mod import;
 mod recovery;
 
 use std::collections::HashMap;
@@ -14,7 +18,10 @@ use std::{io, thread};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+pub use self::binlog::BinlogError;
 pub use self::directory::{Directory, DirectoryError};
+pub use self::export::{ExportError, export};
+pub use self::import::{ImportError, import};
 pub use self::recovery::{RecoveryError, recover};
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 

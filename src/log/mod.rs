@@ -2,6 +2,7 @@
 //! wait for that; a driver does the writing (docs/LOG.md).
 
 pub mod batch;
+pub mod binlog;
 mod disk;
 mod ledger;
 pub mod record;

@@ -41,6 +41,10 @@ pub enum DirectoryError {
 
 const LOCK: &str = "lock";
 
+/// Are there while the reference's files are imported: see `import.rs`.
+pub(super) const IMPORT_BEGUN: &str = "import.begun";
+pub(super) const IMPORT_DONE: &str = "import.done";
+
 /// What an empty file system may have.
 const NOBODYS: &str = "lost+found";
 
@@ -55,20 +59,16 @@ impl Directory {
         for entry in fs::read_dir(path).map_err(unusable)? {
             let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
             is_ours |= is_log_file(&name);
-            if name != NOBODYS && !name.starts_with('.') && !is_log_file(&name) && name != LOCK {
-                foreign = foreign.filter(|known: &String| known.starts_with("binlog.")).or(Some(name));
+            if name != NOBODYS && !name.starts_with('.') && name != LOCK {
+                foreign = Some(name);
             }
         }
-        let is_alien = |name: &String| !is_ours || name.starts_with("binlog.");
-        if let Some(name) = foreign.filter(is_alien) {
+        if let Some(name) = foreign.filter(|_| !is_ours) {
             return Err(DirectoryError::Foreign(path.to_owned(), name));
         }
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
         let lock = lock.map_err(unusable)?;
-        lock_whole(&lock).map_err(|errno| match errno {
-            Errno::EAGAIN | Errno::EACCES => DirectoryError::Locked(path.to_owned()),
-            errno => unusable(errno.into()),
-        })?;
+        lock_whole(&lock, libc::F_WRLCK, path)?;
         Ok(Self { path: path.to_owned(), handle, prewrites, _lock: lock })
     }
 
@@ -84,14 +84,12 @@ impl Directory {
 
     /// All segments by number, with the bytes of their files.
     pub fn segments(&self) -> io::Result<BTreeMap<SegmentNumber, u64>> {
-        let mut found = BTreeMap::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
-                found.insert(number, entry.metadata()?.len());
-            }
-        }
-        Ok(found)
+        segments_in(&self.path)
+    }
+
+    /// Brings to disk which files there are.
+    pub fn sync(&self) -> io::Result<()> {
+        self.handle.sync_all()
     }
 
     /// Opens a segment to write to it.
@@ -132,11 +130,6 @@ impl Directory {
         self.sync()
     }
 
-    /// Brings the names of the files to disk.
-    pub fn sync(&self) -> io::Result<()> {
-        self.handle.sync_all()
-    }
-
     fn create(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
@@ -160,19 +153,49 @@ fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn is_log_file(name: &str) -> bool {
-    SegmentNumber::from_file_name(name).is_some()
+/// Keeps servers from writing to a directory, for as long as the value lives. The directory stays as it is: where
+/// no server ever was, there is nothing to be locked.
+pub fn lock_to_read(path: &Path) -> Result<Option<File>, DirectoryError> {
+    let lock = match File::open(path.join(LOCK)) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DirectoryError::Unusable(path.to_owned(), error)),
+    };
+    lock_whole(&lock, libc::F_RDLCK, path)?;
+    Ok(Some(lock))
 }
 
-fn lock_whole(file: &File) -> nix::Result<()> {
+/// All segments in a directory by number, with the bytes of their files.
+pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
+            found.insert(number, entry.metadata()?.len());
+        }
+    }
+    Ok(found)
+}
+
+/// The reference's files are imported, and stay under other names.
+fn is_log_file(name: &str) -> bool {
+    let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
+    is_of_import || SegmentNumber::from_file_name(name).is_some()
+}
+
+fn lock_whole(file: &File, kind: libc::c_int, directory: &Path) -> Result<(), DirectoryError> {
     let whole = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
     };
-    fcntl(file, FcntlArg::F_SETLK(&whole)).map(drop)
+    match fcntl(file, FcntlArg::F_SETLK(&whole)) {
+        Ok(_) => Ok(()),
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(DirectoryError::Locked(directory.to_owned())),
+        Err(errno) => Err(DirectoryError::Unusable(directory.to_owned(), errno.into())),
+    }
 }
 
 impl fmt::Display for DirectoryError {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::{fmt, fs};
 
 use tracing::{info, warn};
@@ -15,7 +16,7 @@ use crate::log::batch::BLOCK_BYTES;
 use crate::log::record::Lsn;
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::log::{Arrangement, Config, Log, Replay, SegmentNumber, is_full};
+use crate::log::{Arrangement, Config, Log, Recovered, Replay, SegmentNumber, is_full};
 use crate::queue::Engine;
 use crate::time::Time;
 
@@ -46,10 +47,32 @@ pub fn recover(
     engine: &mut Engine,
     now: Time,
 ) -> Result<Log, RecoveryError> {
+    let files = directory.segments().map_err(|error| io_error("the directory", error))?;
+    let (mut recovered, found, tail) = read(directory.path(), &files, engine, now)?;
+    let is_odd = |&(number, bytes): &(&SegmentNumber, &u64)| {
+        *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
+    };
+    let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
+    recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
+    if let Some(tail) = tail.filter(|tail| found.lost.is_empty() && tail.can_go_on(config)) {
+        recovered.end = tail.fill_block(directory)?;
+        recovered.active = Some(tail.header);
+    }
+    let prepared = prepare(directory, &files, &found, config, recovered.active.is_some())?;
+    secure(directory, &files)?;
+    Ok(Log::new(config, recovered, prepared, engine))
+}
+
+/// Reads the log and puts the jobs into the queue. Changes nothing in the directory.
+pub(super) fn read(
+    directory: &Path,
+    files: &BTreeMap<SegmentNumber, u64>,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<(Recovered, Found, Option<Tail>), RecoveryError> {
     let mut reader =
         Reader { directory, replay: Replay::default(), engine, log: None, proven: Lsn::default() };
-    let files = directory.segments().map_err(|error| RecoveryError::Io("the directory".to_owned(), error))?;
-    let found = reader.read_all(&files)?;
+    let found = reader.read_all(files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
     if let Some(Tail { file, offset, left: left @ 1.., .. }) = &log {
@@ -59,33 +82,20 @@ pub fn recover(
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
-    let is_odd = |&(number, bytes): &(&SegmentNumber, &u64)| {
-        *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
-    };
-    let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
-    recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
-    match log {
-        Some(tail) => {
-            // With the zeros behind the last record, which may be proven to be on disk as well.
-            (recovered.log_id, recovered.end) = (tail.header.log_id, tail.padded_end);
-            if found.lost.is_empty() && tail.can_go_on(config) {
-                recovered.end = tail.fill_block(directory)?;
-                recovered.active = Some(tail.header);
-            }
-        }
+    match &log {
+        // With the zeros behind the last record, which may be proven to be on disk as well.
+        Some(tail) => (recovered.log_id, recovered.end) = (tail.header.log_id, tail.padded_end),
         None => {
             let random = host::random_word();
             recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
         }
     }
-    let prepared = prepare(directory, &files, &found, config, recovered.active.is_some())?;
-    secure(directory, &files)?;
-    Ok(Log::new(config, recovered, prepared, engine))
+    Ok((recovered, found, log))
 }
 
 /// What the segments turned out to be.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// They hold nothing, and have never held anything under their names.
     unused: Vec<SegmentNumber>,
     /// They come after the end.
@@ -94,7 +104,7 @@ struct Found {
 }
 
 struct Reader<'a> {
-    directory: &'a Directory,
+    directory: &'a Path,
     replay: Replay,
     engine: &'a mut Engine,
     log: Option<Tail>,
@@ -104,7 +114,7 @@ struct Reader<'a> {
 
 /// The log as far as it was read.
 #[derive(Clone)]
-struct Tail {
+pub(super) struct Tail {
     header: Header,
     end: Lsn,
     /// The end again, with the zeros that may fill the last block.
@@ -154,7 +164,7 @@ impl Reader<'_> {
         let mut window = Vec::new();
         for (&number, &bytes) in files {
             let name = number.to_string();
-            let file = File::open(self.directory.file(&name)).map_err(|error| io_error(&name, error))?;
+            let file = File::open(self.directory.join(&name)).map_err(|error| io_error(&name, error))?;
             let header = match self.kind(number, &name, &file)? {
                 Kind::Unused => {
                     found.unused.push(number);
@@ -297,7 +307,8 @@ fn io_error(file: &str, error: io::Error) -> RecoveryError {
     RecoveryError::Io(file.to_owned(), error)
 }
 
-fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+/// Reads until there is no more room, or no more of the file.
+pub(super) fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < into.len() {
         match file.read_at(&mut into[count..], offset + count as u64) {

@@ -1,0 +1,258 @@
+//! Reading the files of the reference's binlog.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::{fmt, io};
+
+use tracing::warn;
+
+use super::recovery::read_up_to;
+use crate::log::binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
+
+/// What is read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// Why a binlog cannot be read to its end.
+#[derive(Debug)]
+pub enum BinlogError {
+    /// A file cannot be read.
+    Io(String, io::Error),
+    /// This is not what the reference has written there.
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+    },
+    /// The format is not known.
+    Version(String, u32),
+    /// A file is missing, and there are older and newer ones.
+    Missing(String),
+}
+
+/// One file.
+pub struct Binlog {
+    name: String,
+    file: File,
+    /// Behind the last byte that is not zero.
+    end: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+/// The names of all files in a directory, in their order.
+pub fn names(directory: &Path) -> Result<Vec<String>, BinlogError> {
+    let failed = |error| BinlogError::Io("the directory".to_owned(), error);
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        numbers.extend(name.to_str().and_then(number_of));
+    }
+    numbers.sort_unstable();
+    match numbers.windows(2).find(|pair| pair[0] + 1 < pair[1]) {
+        Some(pair) => Err(BinlogError::Missing(format!("binlog.{}", pair[0] + 1))),
+        None => Ok(numbers.into_iter().map(|number| format!("binlog.{number}")).collect()),
+    }
+}
+
+fn number_of(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("binlog.")?.parse().ok()?;
+    (name == format!("binlog.{number}")).then_some(number)
+}
+
+/// Reads all records. Returns the files, for the bodies.
+pub fn read_all(directory: &Path, names: &[String]) -> Result<(History, Vec<Binlog>), BinlogError> {
+    let opened: Result<Vec<_>, _> = names.iter().map(|name| Binlog::open(directory, name)).collect();
+    let mut files = opened?;
+    let last = files.iter().rposition(|file| file.end > VERSION_BYTES as u64);
+    let mut history = History::default();
+    for (number, file) in files.iter_mut().enumerate() {
+        file.read(number, last.is_none_or(|last| number >= last), &mut history)?;
+        file.window = Vec::new();
+    }
+    Ok((history, files))
+}
+
+impl Binlog {
+    fn open(directory: &Path, name: &str) -> Result<Self, BinlogError> {
+        let failed = |error| BinlogError::Io(name.to_owned(), error);
+        let file = File::open(directory.join(name)).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        let end = content_end(&file, bytes).map_err(failed)?;
+        Ok(Self { name: name.to_owned(), file, end, window: Vec::new(), window_at: 0 })
+    }
+
+    /// Reads a body that a record has named.
+    pub fn body(&self, offset: u64, into: &mut [u8]) -> Result<(), BinlogError> {
+        let count = read_up_to(&self.file, offset, into).map_err(|error| self.failed(error))?;
+        if count < into.len() { Err(self.damaged(offset)) } else { Ok(()) }
+    }
+
+    fn read(&mut self, number: usize, is_last: bool, history: &mut History) -> Result<(), BinlogError> {
+        if self.end == 0 {
+            // It was made with all its space, and was not used.
+            return Ok(());
+        }
+        let code = self.bytes(0, VERSION_BYTES)?.first_chunk().copied();
+        let Some(code) = code.map(u32::from_le_bytes) else {
+            return if is_last { Ok(()) } else { Err(self.damaged(0)) };
+        };
+        let Some(version) = Version::from_number(code) else {
+            return Err(BinlogError::Version(self.name.clone(), code));
+        };
+        let mut offset = VERSION_BYTES as u64;
+        while offset < self.end {
+            let tear = match self.take(version, number, offset, history)? {
+                Ok(bytes) => {
+                    offset += bytes;
+                    continue;
+                }
+                Err(tear) => tear,
+            };
+            let is_torn =
+                tear.explains(self.end - offset, is_last) && !self.goes_on(version, offset, history)?;
+            if !is_torn {
+                return Err(self.damaged(offset));
+            }
+            warn!("{}: the record at offset {offset} was never completed, and is left out", self.name);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Takes the record at this offset. Returns what it takes, or how it could have come to be half there.
+    fn take(
+        &mut self,
+        version: Version,
+        number: usize,
+        offset: u64,
+        history: &mut History,
+    ) -> Result<Result<u64, Tear>, BinlogError> {
+        let end = self.end;
+        let length_bytes = version.length_bytes() as u64;
+        let head = self.bytes(offset, HEAD_BYTES_MAX)?;
+        let entry = match version.parse(head) {
+            Ok(entry) => entry,
+            Err(NoEntry { extent }) => {
+                let name_end = length_bytes + u64::from(*head.first().unwrap_or(&0));
+                return Ok(Err(Tear { extent: extent as u64, length_bytes, seams: [name_end; 2] }));
+            }
+        };
+        let head_bytes = entry.head_bytes as u64;
+        let place = Place { file: number, offset: offset + head_bytes };
+        let Some(tube) = entry.tube else {
+            let tear = Tear { extent: head_bytes, length_bytes, seams: [head_bytes; 2] };
+            return Ok(history.apply(&entry, place).map(|()| head_bytes).map_err(|_| tear));
+        };
+        let name_end = length_bytes + tube.as_bytes().len() as u64;
+        let fields_end = head_bytes - version.padding_bytes() as u64;
+        let extent = head_bytes + u64::from(entry.job.body_bytes);
+        let tear = Tear { extent, length_bytes, seams: [name_end, fields_end] };
+        // A body ends with CR LF, which is never zero.
+        if offset + extent > end {
+            return Ok(Err(tear));
+        }
+        history.apply(&entry, place).expect("it is all of a job");
+        let is_body = self.bytes(offset + extent - 2, 2)? == b"\r\n";
+        Ok(if is_body { Ok(extent) } else { Err(Tear { extent: 0, ..tear }) })
+    }
+
+    /// Whether a record begins behind this place: what is here was whole once.
+    fn goes_on(&mut self, version: Version, offset: u64, history: &History) -> Result<bool, BinlogError> {
+        let end = self.end;
+        for at in offset + 1..end {
+            let Ok(Entry { tube, job, head_bytes }) = version.parse(self.bytes(at, HEAD_BYTES_MAX)?) else {
+                continue;
+            };
+            let body_end = at + head_bytes as u64 + u64::from(job.body_bytes);
+            let is_record = match tube {
+                None => history.is_about_known(&job),
+                Some(_) => body_end <= end && self.bytes(body_end - 2, 2)? == b"\r\n",
+            };
+            if is_record {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The bytes at this offset: fewer at the end of the file.
+    fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], BinlogError> {
+        let is_there =
+            offset >= self.window_at && offset + count as u64 <= self.window_at + self.window.len() as u64;
+        if !is_there {
+            self.window.resize(WINDOW_BYTES, 0);
+            let read = read_up_to(&self.file, offset, &mut self.window);
+            let read = read.map_err(|error| BinlogError::Io(self.name.clone(), error))?;
+            self.window.truncate(read);
+            self.window_at = offset;
+        }
+        let begin = (offset - self.window_at) as usize;
+        let end = (begin + count).min(self.window.len());
+        Ok(&self.window[begin..end])
+    }
+
+    fn damaged(&self, offset: u64) -> BinlogError {
+        BinlogError::Damaged { file: self.name.clone(), offset }
+    }
+
+    fn failed(&self, error: io::Error) -> BinlogError {
+        BinlogError::Io(self.name.clone(), error)
+    }
+}
+
+/// What could have become of a record whose writing was broken off.
+struct Tear {
+    /// What it takes, as far as can be known; 0 if it cannot have been one.
+    extent: u64,
+    /// It is written in pieces, which end here and at the seams.
+    length_bytes: u64,
+    seams: [u64; 2],
+}
+
+impl Tear {
+    /// Whether it is why there are only zeros after so many bytes. In a file that others follow, only a process
+    /// that was killed between two pieces has left such a thing: the reference goes on in a new file.
+    fn explains(&self, bytes: u64, is_last: bool) -> bool {
+        let is_seam = bytes <= self.length_bytes || self.seams.contains(&bytes);
+        bytes < self.extent && (is_last || is_seam)
+    }
+}
+
+/// Behind the last byte that is not zero.
+fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
+    let mut window = vec![0; WINDOW_BYTES];
+    let mut end = bytes;
+    while end > 0 {
+        let begin = end.saturating_sub(WINDOW_BYTES as u64);
+        let count = read_up_to(file, begin, &mut window[..(end - begin) as usize])?;
+        if let Some(at) = window[..count].iter().rposition(|&byte| byte != 0) {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+impl fmt::Display for BinlogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(file, error) => write!(f, "{file}: {error}; this user has to be able to read it"),
+            Self::Damaged { file, offset } => write!(
+                f,
+                "{file}:{offset} is not what beanstalkd has written there; bring back a copy of the file, or start \
+                 beanstalkd on it, which skips what it cannot read"
+            ),
+            Self::Version(file, version) => write!(
+                f,
+                "{file} is of version {version}, and 5 and 7 are known; start the beanstalkd that has written it, \
+                 and let it work off its jobs"
+            ),
+            Self::Missing(file) => {
+                write!(f, "{file} is missing, and there are older and newer files; bring it back")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BinlogError {}

@@ -1,0 +1,165 @@
+//! From a log to a binlog that the reference starts from.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::{fmt, mem};
+
+use super::directory::{self, DirectoryError, IMPORT_BEGUN};
+use super::recovery::{self, RecoveryError};
+use crate::ids::{JobId, JobKey};
+use crate::io::host;
+use crate::limits::LOG_FILE_BYTES_DEFAULT;
+use crate::log::binlog::{self, Job, State};
+use crate::queue::{Engine, Kept, Standing};
+use crate::time::Time;
+use crate::tube_name::TubeName;
+
+/// Why a log cannot be exported. It is as it was.
+#[derive(Debug)]
+pub enum ExportError {
+    /// A directory cannot be read or made.
+    Unusable(PathBuf, io::Error),
+    /// A server is running on it.
+    Locked(PathBuf),
+    /// There is no log in it.
+    NoLog(PathBuf),
+    /// An import into it is not over.
+    Importing(PathBuf),
+    /// The log itself is not as it should be.
+    Log(RecoveryError),
+    /// The new directory has something in it.
+    NotEmpty(PathBuf),
+    /// A file cannot be written into the new directory.
+    Unwritable(PathBuf, io::Error),
+}
+
+/// Writes all jobs of the log in `from` as a binlog into `to`. Returns how many there are.
+pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ExportError> {
+    let unusable = |error| ExportError::Unusable(from.to_owned(), error);
+    let _lock = directory::lock_to_read(from).map_err(|error| match error {
+        DirectoryError::Unusable(path, error) => ExportError::Unusable(path, error),
+        DirectoryError::Locked(path) => ExportError::Locked(path),
+        DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
+    })?;
+    let files = directory::segments_in(from).map_err(unusable)?;
+    if from.join(IMPORT_BEGUN).exists() {
+        return Err(ExportError::Importing(from.to_owned()));
+    }
+    if files.is_empty() {
+        return Err(ExportError::NoLog(from.to_owned()));
+    }
+    let seed = host::random_word().map_err(|errno| unusable(errno.into()))?;
+    let mut engine = Engine::new(seed);
+    recovery::read(from, &files, &mut engine, now).map_err(ExportError::Log)?;
+    make_empty(to)?;
+    write(&engine, to, now).map_err(|error| ExportError::Unwritable(to.to_owned(), error))?;
+    Ok(engine.jobs().len())
+}
+
+fn make_empty(to: &Path) -> Result<(), ExportError> {
+    let unusable = |error| ExportError::Unusable(to.to_owned(), error);
+    match fs::create_dir(to) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        result => return result.map_err(unusable),
+    }
+    match fs::read_dir(to).map_err(unusable)?.next() {
+        Some(_) => Err(ExportError::NotEmpty(to.to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
+    let mut files = Files { directory: to, number: 1, gathered: Vec::new() };
+    binlog::encode_version(&mut files.gathered);
+    let mut jobs: Vec<(u64, JobId, JobKey)> =
+        engine.jobs().iter().map(|(key, job)| (burial(&engine.kept(key)), job.id, key)).collect();
+    // Buried jobs are taken over in the order in which they come.
+    jobs.sort_unstable();
+    let last = jobs.iter().map(|&(_, id, _)| id.0).max().unwrap_or(0);
+    keep_ids(last, engine.upcoming_id(), now, &mut files.gathered);
+    for (_, id, key) in jobs {
+        let (record, body) = (engine.jobs().get(key), engine.body(key));
+        let job = Job::new(id, record.created, record.ttr, &engine.kept(key), body.len() as u32);
+        files.append(engine.tube_of(key), &job, body)?;
+    }
+    files.finish()?;
+    File::open(to)?.sync_all()
+}
+
+const fn burial(kept: &Kept) -> u64 {
+    match kept.standing {
+        Standing::Buried(before) => before,
+        Standing::Ready | Standing::Delayed(_) => 0,
+    }
+}
+
+/// Makes the reference know of ids whose jobs are gone: it counts on from the largest that it reads.
+fn keep_ids(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
+    if last + 1 >= next.0 {
+        return;
+    }
+    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
+    let job = Job::new(JobId(next.0 - 1), now, 1, &kept, 2);
+    binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
+    binlog::encode_change(&Job { state: State::Gone, ..job }, out);
+}
+
+/// The files as they are written, one after the other.
+struct Files<'a> {
+    directory: &'a Path,
+    number: u32,
+    gathered: Vec<u8>,
+}
+
+impl Files<'_> {
+    fn append(&mut self, tube: TubeName<'_>, job: &Job, body: &[u8]) -> io::Result<()> {
+        let bytes = binlog::HEAD_BYTES_MAX + body.len();
+        let is_full = (self.gathered.len() + bytes) as u64 > LOG_FILE_BYTES_DEFAULT;
+        if is_full && self.gathered.len() > binlog::VERSION_BYTES {
+            self.write()?;
+            binlog::encode_version(&mut self.gathered);
+        }
+        binlog::encode_job(tube, job, body, &mut self.gathered);
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let path = self.directory.join(format!("binlog.{}", self.number));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(&mem::take(&mut self.gathered))?;
+        self.number += 1;
+        file.sync_all()
+    }
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Locked(path) => write!(f, "{}: a server uses this log; stop it first", path.display()),
+            Self::NoLog(path) => write!(f, "{}: there is no log in it", path.display()),
+            Self::Importing(path) => write!(
+                f,
+                "{}: a binlog is being imported into it; start beanring -b on it to finish that",
+                path.display()
+            ),
+            Self::Log(error) => error.fmt(f),
+            Self::NotEmpty(path) => {
+                write!(f, "{}: it is not empty; name a directory that is, or a new one", path.display())
+            }
+            Self::Unwritable(path, error) => write!(
+                f,
+                "{}: {error}; what is there is not complete, remove it and try again",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ExportError {}

@@ -1,0 +1,84 @@
+//! A log that is written in one go, with nobody waiting for its parts.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Access, Directory};
+use crate::ids::JobId;
+use crate::log::batch::Batch;
+use crate::log::record::{Lsn, Record, Stamp};
+use crate::log::segment::{HEADER_BYTES, Header};
+use crate::log::{Arrangement, SegmentNumber};
+
+/// What is gathered before it is written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Writes segments, from the first on. A segment is on disk before the next is begun.
+pub struct Fresh<'a> {
+    directory: &'a Directory,
+    segment_bytes: u64,
+    header: Header,
+    file: File,
+    batch: Batch,
+    batch_at: u64,
+    end: Lsn,
+}
+
+impl<'a> Fresh<'a> {
+    /// For a directory without segments. No job has the id `next_id` or a larger one.
+    pub fn begin(
+        directory: &'a Directory,
+        segment_bytes: u64,
+        log_id: u64,
+        next_id: JobId,
+    ) -> io::Result<Self> {
+        let header = Header { log_id, number: SegmentNumber(1), first: Lsn::default(), next_id };
+        let file = create(directory, header.number, segment_bytes)?;
+        let mut batch = Batch::default();
+        header.encode(&mut batch);
+        Ok(Self { directory, segment_bytes, header, file, batch, batch_at: 0, end: header.first })
+    }
+
+    /// Appends a record. It must fit into a segment.
+    pub fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let bytes = record.bytes() as u64;
+        assert!(HEADER_BYTES + bytes <= self.segment_bytes, "a record fits into a segment");
+        if self.header.offset(self.end) + bytes > self.segment_bytes {
+            self.go_on()?;
+        }
+        let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.header.first };
+        record.encode(&stamp, &mut self.batch);
+        self.end.0 += bytes;
+        if self.batch.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Brings everything to disk.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.write()?;
+        self.file.sync_all()?;
+        self.directory.sync()
+    }
+
+    fn go_on(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.file.sync_all()?;
+        self.header = Header { number: self.header.number.next(), first: self.end, ..self.header };
+        self.file = create(self.directory, self.header.number, self.segment_bytes)?;
+        self.header.encode(&mut self.batch);
+        self.batch_at = 0;
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.file.write_all_at(self.batch.bytes(), self.batch_at)?;
+        self.batch_at += self.batch.len() as u64;
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+fn create(directory: &Directory, segment: SegmentNumber, bytes: u64) -> io::Result<File> {
+    directory.arrange(Arrangement::Create { segment, bytes })?;
+    directory.open_segment(segment, Access::Cached)
+}

@@ -1,0 +1,184 @@
+//! From the reference's binlog to a log of our own, so that a crash at any moment loses nothing and doubles
+//! nothing.
+//!
+//! | in the directory  | what is true                                          | what a start does               |
+//! |-------------------|-------------------------------------------------------|---------------------------------|
+//! | `binlog.N` only   | nothing is imported                                   | makes `import.begun`            |
+//! | `import.begun`    | segments may be half there, and nobody was served     | removes them and writes them    |
+//! | `import.done`     | the segments have everything, and are on disk         | renames the files that it lists |
+//! | segments only     | it is over                                            | nothing                         |
+//!
+//! Each step is on disk before the next.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+
+use tracing::{info, warn};
+
+use super::Directory;
+use super::binlog::{self, Binlog, BinlogError};
+use super::directory::{IMPORT_BEGUN, IMPORT_DONE};
+use super::fresh::Fresh;
+use crate::io::host;
+use crate::log::Config;
+use crate::log::binlog::Imported;
+use crate::log::record::{JobRecord, Record};
+use crate::log::segment::HEADER_BYTES;
+use crate::tube_name::TubeName;
+
+/// Why a binlog cannot be imported. Its files are as they were.
+#[derive(Debug)]
+pub enum ImportError {
+    /// It cannot be read.
+    Binlog(BinlogError),
+    /// A file cannot be made, removed or renamed.
+    Io(String, io::Error),
+    /// There is a log too, which is not the beginning of an import.
+    TwoLogs(String),
+    /// There is a file of the name that another is to get.
+    Taken(String),
+    /// A job does not fit into a segment.
+    JobTooLarge {
+        /// What it needs.
+        bytes: u64,
+    },
+}
+
+/// Imports what there is of a binlog, or finishes an import that was broken off.
+pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> {
+    if directory.file(IMPORT_DONE).exists() {
+        finish(directory)?;
+    }
+    let names = binlog::names(directory.path()).map_err(ImportError::Binlog)?;
+    let has_begun = directory.file(IMPORT_BEGUN).exists();
+    if names.is_empty() && !has_begun {
+        return Ok(());
+    }
+    if has_begun {
+        warn!("an import of a binlog was broken off, and begins anew");
+        remove_segments(directory)?;
+    } else if !directory.segments().map_err(|error| io_error("the directory", error))?.is_empty() {
+        return Err(ImportError::TwoLogs(names[0].clone()));
+    }
+    if let Some(taken) =
+        names.iter().map(|name| imported_name(name)).find(|name| directory.file(name).exists())
+    {
+        return Err(ImportError::Taken(taken));
+    }
+    let (history, files) = binlog::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
+    let next_id = history.next_id();
+    let jobs = history.finish();
+    let too_large = jobs.iter().map(needed_bytes).find(|&bytes| bytes > config.segment_bytes);
+    if let Some(bytes) = too_large {
+        return Err(ImportError::JobTooLarge { bytes });
+    }
+    begin(directory, &names)?;
+    let log_id = host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?;
+    let failed = |error| io_error("a new segment", error);
+    let mut fresh = Fresh::begin(directory, config.segment_bytes, log_id, next_id).map_err(failed)?;
+    write(&jobs, &files, &mut fresh)?;
+    fresh.finish().map_err(failed)?;
+    rename(directory, IMPORT_BEGUN, IMPORT_DONE)?;
+    sync(directory)?;
+    finish(directory)?;
+    info!("{} jobs of beanstalkd's were imported; its files end in .imported now", jobs.len());
+    Ok(())
+}
+
+fn needed_bytes(job: &Imported) -> u64 {
+    let record = crate::log::record::job_record_bytes(job.tube.len(), job.job.body_bytes as usize);
+    HEADER_BYTES + record as u64
+}
+
+/// Says which files are to be imported.
+fn begin(directory: &Directory, names: &[String]) -> Result<(), ImportError> {
+    let failed = |error| io_error(IMPORT_BEGUN, error);
+    let mut file = File::create(directory.file(IMPORT_BEGUN)).map_err(failed)?;
+    let list: String = names.iter().flat_map(|name| [name, "\n"]).collect();
+    file.write_all(list.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    sync(directory)
+}
+
+fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(), ImportError> {
+    let mut body = Vec::new();
+    for Imported { job, tube, kept, body: place } in jobs {
+        body.resize(job.body_bytes as usize, 0);
+        files[place.file].body(place.offset, &mut body).map_err(ImportError::Binlog)?;
+        let record = Record::Job(JobRecord {
+            id: job.id,
+            created: job.created,
+            // The reference takes nothing below.
+            ttr: job.ttr.max(1),
+            tube: TubeName::new(tube).expect("it was one when it was read"),
+            kept: *kept,
+            body: &body,
+        });
+        fresh.append(&record).map_err(|error| io_error("a new segment", error))?;
+    }
+    Ok(())
+}
+
+/// Gives the files that were imported their new names.
+fn finish(directory: &Directory) -> Result<(), ImportError> {
+    let list =
+        fs::read_to_string(directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
+    for name in list.lines() {
+        match rename(directory, name, &imported_name(name)) {
+            // It was renamed before.
+            Err(ImportError::Io(_, error)) if error.kind() == ErrorKind::NotFound => {}
+            result => result?,
+        }
+    }
+    sync(directory)?;
+    fs::remove_file(directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
+    sync(directory)
+}
+
+fn imported_name(name: &str) -> String {
+    format!("{name}.imported")
+}
+
+fn remove_segments(directory: &Directory) -> Result<(), ImportError> {
+    let segments = directory.segments().map_err(|error| io_error("the directory", error))?;
+    for number in segments.into_keys() {
+        let name = number.to_string();
+        fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))?;
+    }
+    sync(directory)
+}
+
+fn rename(directory: &Directory, from: &str, to: &str) -> Result<(), ImportError> {
+    fs::rename(directory.file(from), directory.file(to)).map_err(|error| io_error(from, error))
+}
+
+fn sync(directory: &Directory) -> Result<(), ImportError> {
+    directory.sync().map_err(|error| io_error("the directory", error))
+}
+
+fn io_error(file: &str, error: io::Error) -> ImportError {
+    ImportError::Io(file.to_owned(), error)
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the binlog cannot be imported: ")?;
+        match self {
+            Self::Binlog(error) => error.fmt(f),
+            Self::Io(file, error) => write!(f, "{file}: {error}"),
+            Self::TwoLogs(file) => write!(
+                f,
+                "{file} and a log of beanring are in one directory, and their jobs may be the same; move one of \
+                 them out"
+            ),
+            Self::Taken(file) => {
+                write!(f, "{file} is there from an earlier import; move it out of the directory")
+            }
+            Self::JobTooLarge { bytes } => {
+                write!(f, "a job needs a file of {bytes} bytes; start with -s {bytes} or more")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ImportError {}

@@ -1,0 +1,137 @@
+//! A client that asks and waits, and what it can see of a queue.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+
+/// A server and one connection to it. It is killed at the end.
+pub struct Served {
+    _server: ServerProcess,
+    /// It buries anew, and counts that, what was buried when it starts.
+    is_reference: bool,
+    stream: BufReader<TcpStream>,
+}
+
+/// A job as clients see it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Without the age and what is left of the time.
+    pub stats: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+    born: Instant,
+    due: Option<Instant>,
+}
+
+impl Served {
+    /// Starts a server on a log.
+    pub fn start(program: &Path, log: &Path, flags: &[&str]) -> Self {
+        let mut all = vec!["-b".to_owned(), log.to_str().unwrap().to_owned()];
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let (server, stream) = ServerProcess::start(program, Transport::Tcp, &all);
+        let Stream::Tcp(stream) = stream else { unreachable!("it is one") };
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).unwrap();
+        let is_reference = program.ends_with("beanstalkd");
+        Self { _server: server, is_reference, stream: BufReader::new(stream) }
+    }
+
+    /// The first line of the answer to a command.
+    pub fn ask(&mut self, command: &str) -> String {
+        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn expect(&mut self, command: &str, answer: &str) {
+        assert_eq!(self.ask(command), answer, "{command}");
+    }
+
+    /// The line and the body that it announces, if there is one.
+    pub fn ask_for_body(&mut self, command: &str) -> (String, Vec<u8>) {
+        let line = self.ask(command);
+        let is_followed = ["OK ", "FOUND ", "RESERVED "].iter().any(|start| line.starts_with(start));
+        if !is_followed {
+            return (line, Vec::new());
+        }
+        let bytes: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+        let mut body = vec![0; bytes + 2];
+        self.stream.read_exact(&mut body).unwrap();
+        body.truncate(bytes);
+        (line, body)
+    }
+
+    pub fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> u64 {
+        let mut command = format!("put {pri} {delay} {ttr} {}\r\n", body.len()).into_bytes();
+        command.extend_from_slice(body);
+        let inserted = self.ask(std::str::from_utf8(&command).unwrap());
+        inserted.strip_prefix("INSERTED ").unwrap().parse().unwrap()
+    }
+
+    /// The job that a `reserve` or a `peek` gives.
+    pub fn job(&mut self, command: &str) -> Option<u64> {
+        let (line, _) = self.ask_for_body(command);
+        line.split(' ').nth(1).map(|id| id.parse().unwrap())
+    }
+
+    /// All jobs up to this id, some time after a start.
+    pub fn look(&mut self, last_id: u64) -> BTreeMap<u64, Seen> {
+        (1..=last_id).filter_map(|id| Some((id, self.look_at(id)?))).collect()
+    }
+
+    fn look_at(&mut self, id: u64) -> Option<Seen> {
+        let (line, text) = self.ask_for_body(&format!("stats-job {id}"));
+        if line == "NOT_FOUND" {
+            return None;
+        }
+        let text = String::from_utf8(text).unwrap().replace('"', "");
+        let pairs = text.lines().filter_map(|line| line.split_once(": "));
+        let mut stats: BTreeMap<String, String> =
+            pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let mut seconds = |key| Duration::from_secs(stats.remove(key).unwrap().parse().unwrap());
+        let (age, left) = (seconds("age"), seconds("time-left"));
+        stats.remove("file");
+        if self.is_reference && stats["state"] == "buried" {
+            let buries: u32 = stats["buries"].parse().unwrap();
+            stats.insert("buries".to_owned(), (buries - 1).to_string());
+        }
+        let (_, body) = self.ask_for_body(&format!("peek {id}"));
+        let now = Instant::now();
+        // A machine may not have been up for so long.
+        let born = now.checked_sub(age)?;
+        Some(Seen { due: (stats["state"] == "delayed").then_some(now + left), stats, body, born })
+    }
+
+    /// All buried jobs of a tube in their order; they are kicked.
+    pub fn dig_up(&mut self, tube: &str) -> Vec<u64> {
+        self.expect(&format!("use {tube}"), &format!("USING {tube}"));
+        let mut found = Vec::new();
+        while let Some(id) = self.job("peek-buried") {
+            found.push(id);
+            self.expect("kick 1", "KICKED 1");
+        }
+        found
+    }
+}
+
+/// Fails where two servers show different jobs.
+pub fn compare(left: &BTreeMap<u64, Seen>, right: &BTreeMap<u64, Seen>) {
+    assert!(left.keys().eq(right.keys()), "{:?}\n{:?}", left.keys(), right.keys());
+    for (id, one) in left {
+        let other = &right[id];
+        assert_eq!(one.stats, other.stats, "job {id}");
+        assert!(one.body == other.body, "the body of job {id}");
+        assert!(is_near(one.born, other.born), "the age of job {id}");
+        assert_eq!(one.due.is_some(), other.due.is_some(), "job {id}");
+        let both = one.due.zip(other.due);
+        assert!(both.is_none_or(|(one, other)| is_near(one, other)), "the delay of job {id}");
+    }
+}
+
+/// Both are known in whole seconds.
+fn is_near(one: Instant, other: Instant) -> bool {
+    one.max(other) - one.min(other) < Duration::from_secs(2)
+}

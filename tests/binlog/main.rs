@@ -1,0 +1,257 @@
+//! Binlogs that Debian's beanstalkd has written, in ours; and back.
+
+mod client;
+#[allow(dead_code)] // Each test program uses a part of it.
+#[path = "../support/mod.rs"]
+mod support;
+mod torn;
+mod workload;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Served, compare};
+use support::live::reference;
+use support::random::Random;
+use workload::{TUBES, Workload};
+
+const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+
+/// A directory of one test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("beanring-binlog-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// A new directory in it.
+    fn dir(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    fn copy(&self, from: &Path, name: &str) -> PathBuf {
+        let to = self.dir(name);
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+        to
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Debian's beanstalkd, or a word about what is not tested.
+fn reference_for(what: &str) -> Option<PathBuf> {
+    let program = reference();
+    if program.is_none() {
+        println!("skipped: {what}, because beanstalkd is not installed");
+    }
+    program
+}
+
+fn beanring() -> &'static Path {
+    Path::new(BEANRING)
+}
+
+fn export(from: &Path, to: &Path) -> Output {
+    Command::new(BEANRING).args(["log", "export"]).args([from, to]).output().unwrap()
+}
+
+/// What the server says when it does not start.
+fn refusal(log: &Path) -> String {
+    let mut command = Command::new(BEANRING);
+    command.args(["-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn binlogs(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.starts_with("binlog."));
+    names.sort();
+    names
+}
+
+/// There and back: what the reference makes of its binlog, what we make of it, and what the reference makes of ours.
+/// Returns the names of the files that there were.
+fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workload)) -> Vec<String> {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("log");
+    let mut workload = Workload::begin(Served::start(program, &dir, flags));
+    work(&mut workload);
+    let (buried, last_id) = workload.kill();
+    // Some delays end while nobody runs.
+    thread::sleep(Duration::from_millis(1100));
+
+    let copy = scratch.copy(&dir, "copy");
+    let expected = Served::start(program, &copy, &[]).look(last_id);
+    for state in ["ready", "delayed", "buried"] {
+        let count = expected.values().filter(|seen| seen.stats["state"] == state).count();
+        assert!(count >= 20, "{count} {state} jobs");
+    }
+    assert!((expected.len() as u64) < last_id, "some were deleted");
+    let files = binlogs(&dir);
+    let imported: Vec<String> = files.iter().map(|name| format!("{name}.imported")).collect();
+
+    let mut ours = Served::start(beanring(), &dir, &[]);
+    compare(&expected, &ours.look(last_id));
+    assert_eq!(binlogs(&dir), imported);
+    drop(ours);
+    let back = scratch.0.join("back");
+    let output = export(&dir, &back);
+    assert!(output.status.success(), "{output:?}");
+
+    let mut theirs = Served::start(program, &back, &[]);
+    compare(&expected, &theirs.look(last_id));
+    let mut ours = Served::start(beanring(), &dir, &[]);
+    compare(&expected, &ours.look(last_id));
+    for (tube, buried) in TUBES.iter().zip(buried) {
+        assert_eq!(theirs.dig_up(tube), buried, "{tube}");
+        assert_eq!(ours.dig_up(tube), buried, "{tube}");
+    }
+    let next = ours.put(0, 0, 1, b"");
+    assert_eq!(theirs.put(0, 0, 1, b""), next);
+    assert!(next > last_id);
+    files
+}
+
+#[test]
+fn two_thousand_jobs_in_every_state() {
+    let Some(program) = reference_for("import of a binlog") else { return };
+    there_and_back(&program, &[], |workload| workload.run(2000, 4000, 0));
+}
+
+#[test]
+fn a_binlog_that_is_being_compacted() {
+    let Some(program) = reference_for("import of a compacted binlog") else { return };
+    let files = there_and_back(&program, &["-s", "131072"], |workload| workload.run(3000, 5000, 40));
+    assert!(files.len() > 3 && !files.contains(&"binlog.1".to_owned()), "{files:?}");
+}
+
+#[test]
+fn a_binlog_that_was_gone_on_with_after_a_kill() {
+    let Some(program) = reference_for("import after a restart") else { return };
+    let scratch = Scratch::new();
+    let dir = scratch.dir("log");
+    let flags = ["-s", "65536"];
+    let mut workload = Workload::begin(Served::start(&program, &dir, &flags));
+    workload.run(300, 300, 10);
+    workload.kill();
+    let mut again = Served::start(&program, &dir, &flags);
+    for number in 0..200 {
+        again.put(number, 0, 10, b"later");
+    }
+    drop(again);
+    let copy = scratch.copy(&dir, "copy");
+    let expected = Served::start(&program, &copy, &[]).look(600);
+    compare(&expected, &Served::start(beanring(), &dir, &[]).look(600));
+}
+
+#[test]
+fn a_server_that_still_runs_keeps_its_binlog() {
+    let Some(program) = reference_for("the lock of a binlog") else { return };
+    let scratch = Scratch::new();
+    let dir = scratch.dir("log");
+    let mut theirs = Served::start(&program, &dir, &[]);
+    theirs.put(0, 0, 1, b"mine");
+    let refusal = refusal(&dir);
+    assert!(refusal.contains("another server uses this log"), "{refusal}");
+    assert_eq!(binlogs(&dir), ["binlog.1"]);
+    drop(theirs);
+    let mut ours = Served::start(beanring(), &dir, &[]);
+    assert_eq!(ours.ask_for_body("peek 1").1, b"mine");
+
+    let output = export(&dir, &scratch.0.join("back"));
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr, format!("beanring: {}: a server uses this log; stop it first\n", dir.display()));
+    assert!(!scratch.0.join("back").exists());
+}
+
+#[test]
+fn an_export_leaves_the_log_as_it_is() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("log");
+    let mut ours = Served::start(beanring(), &dir, &["-f", "0"]);
+    ours.put(0, 0, 1, b"a job");
+    drop(ours);
+    let contents = || -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap());
+        let mut found: Vec<_> = entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+            .collect();
+        found.sort();
+        found
+    };
+    let before = contents();
+    let full = scratch.dir("full");
+    fs::write(full.join("file"), "precious").unwrap();
+    let output = export(&dir, &full);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("it is not empty"));
+    let empty = scratch.dir("empty");
+    assert!(export(&dir, &empty).status.success());
+    assert_eq!(binlogs(&empty), ["binlog.1"]);
+    assert!(contents() == before);
+    let output = export(&empty, &scratch.0.join("more"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("there is no log in it"));
+}
+
+/// Killed anywhere in an import, it is done once and whole by the next start.
+#[test]
+fn an_import_that_is_killed() {
+    const JOBS: u32 = 3000;
+    let Some(program) = reference_for("an import that is killed") else { return };
+    let scratch = Scratch::new();
+    let dir = scratch.dir("log");
+    let mut theirs = Served::start(&program, &dir, &["-s", "131072"]);
+    for number in 0..JOBS {
+        theirs.put(number, 0, 1, &vec![b'x'; (number % 500) as usize]);
+    }
+    let expected = theirs.look(u64::from(JOBS));
+    drop(theirs);
+    let started = Instant::now();
+    let whole = scratch.copy(&dir, "whole");
+    drop(Served::start(beanring(), &whole, &["-s", "65536"]));
+    let span = started.elapsed();
+
+    let mut random = Random::new(1);
+    for round in 0..12 {
+        let copy = scratch.copy(&dir, &round.to_string());
+        for _ in 0..3 {
+            let mut command = Command::new(BEANRING);
+            command.args(["-l", "127.0.0.1", "-p", "0", "-s", "65536", "-b"]).arg(&copy);
+            let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+            thread::sleep(span * random.below(100) as u32 / 100);
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let mut ours = Served::start(beanring(), &copy, &["-s", "65536"]);
+        compare(&expected, &ours.look(u64::from(JOBS)));
+        let (_, stats) = ours.ask_for_body("stats");
+        let stats = String::from_utf8(stats).unwrap();
+        assert!(stats.contains(&format!("current-jobs-ready: {JOBS}\n")), "{stats}");
+        assert!(binlogs(&copy).iter().all(|name| name.ends_with(".imported")));
+        drop(ours);
+        fs::remove_dir_all(copy).unwrap();
+    }
+}
