@@ -24,6 +24,8 @@ pub use self::export::{ExportError, export};
 pub use self::import::{ImportError, import};
 pub use self::recovery::{RecoveryError, recover};
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
+use crate::server::{Event, Service};
+use crate::time::Time;
 
 /// The disk as the loop sees it.
 #[derive(Debug)]
@@ -70,6 +72,15 @@ impl Disk {
             }
         })?;
         Ok(Self { directory, files: HashMap::new(), to_do, done, bell })
+    }
+
+    /// Begins what the server has for the disk. What is done at once is told at once.
+    pub fn serve(&mut self, server: &mut impl Service, now: Time) {
+        while let Some(operation) = server.disk(now) {
+            if let Some(outcome) = self.begin(operation) {
+                server.handle(now, Event::Disk(outcome));
+            }
+        }
     }
 
     /// Begins an operation. Returns its outcome if it is over already.

@@ -158,14 +158,8 @@ impl<S: Service> Driver<S> {
         Ok(())
     }
 
-    /// Begins what the server has for the disk. What is done at once is told at once.
     fn use_disk(&mut self) {
-        let disk = self.disk.as_mut().expect("a server with a log has a disk");
-        while let Some(operation) = self.server.disk(self.now) {
-            if let Some(outcome) = disk.begin(operation) {
-                self.server.handle(self.now, Event::Disk(outcome));
-            }
-        }
+        self.disk.as_mut().expect("a server with a log has a disk").serve(&mut self.server, self.now);
     }
 
     /// The disk has done something.

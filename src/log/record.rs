@@ -28,9 +28,6 @@ const JOB_BYTES: usize = 60;
 
 const STATE_BYTES: usize = 48;
 
-/// The longest record without a body.
-pub const SMALL_RECORD_BYTES_MAX: usize = FRAME_BYTES + JOB_BYTES + 256;
-
 /// What a record says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::job::{Counts, State};
 use super::tube::Pause;
 use crate::bodies::Slot;
-use crate::ids::{JobId, JobKey, TubeKey};
+use crate::ids::{JobId, JobKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -112,10 +112,5 @@ impl Engine {
     /// No job to come has this id or a smaller one.
     pub fn keep_ids_above(&mut self, id: JobId) {
         self.next_id = self.next_id.max(id.0 + 1);
-    }
-
-    /// All pauses under way.
-    pub fn pauses(&self) -> impl Iterator<Item = (TubeKey, Pause)> {
-        self.tubes.iter().filter_map(|(key, tube)| Some((key, tube.pause?)))
     }
 }
