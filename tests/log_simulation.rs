@@ -28,9 +28,9 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 const CONNECTIONS: usize = 3;
 const INTERVAL: Span = Span::from_millis(50);
 /// The longest that an operation of the disk takes.
-const DISK_SPAN: Span = Span::from_millis(10);
-/// A sync may come after a write and a change of the directory.
-const SYNC_SPAN: Span = Span::from_millis(30);
+const DISK_SPAN: Span = Span::from_millis(8);
+/// A sync may wait for other operations, five at most with itself.
+const SYNC_SPAN: Span = Span::from_millis(40);
 
 /// A server with its clients and its disk.
 struct Simulation {

@@ -16,8 +16,8 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Default)]
 pub struct Disk {
     files: BTreeMap<SegmentNumber, File>,
-    /// What was begun and is not done, in order.
-    under_way: Vec<Operation>,
+    /// What was begun and is not done, in order, and how many operations had ended before.
+    under_way: Vec<(usize, Operation)>,
     /// How many operations have ended.
     ended: usize,
     /// Segments that there is space for.
@@ -44,7 +44,7 @@ pub enum Crash {
 
 impl Disk {
     pub fn begin(&mut self, operation: Operation) {
-        self.under_way.push(operation);
+        self.under_way.push((self.ended, operation));
     }
 
     pub fn is_busy(&self) -> bool {
@@ -56,10 +56,11 @@ impl Disk {
         if self.under_way.is_empty() {
             return None;
         }
-        // No operation waits for more than two that began after it.
+        // One that two others have overtaken is next, so that none takes more than five ends.
+        let late = self.under_way.iter().position(|&(before, _)| self.ended >= before + 2);
+        let at = late.unwrap_or_else(|| random.below(self.under_way.len()));
         self.ended += 1;
-        let at = if self.ended.is_multiple_of(3) { 0 } else { random.below(self.under_way.len()) };
-        let operation = self.under_way.remove(at);
+        let (_, operation) = self.under_way.remove(at);
         Some(match operation {
             Operation::Write { segment, offset, batch, sync } => {
                 let file = self.files.get_mut(&segment).expect("a segment is prepared before it is written");
@@ -106,7 +107,7 @@ impl Disk {
 
     /// What is left of it, in a directory.
     pub fn crash(&mut self, crash: Crash, directory: &Path, random: &mut Random) {
-        for operation in std::mem::take(&mut self.under_way) {
+        for (_, operation) in std::mem::take(&mut self.under_way) {
             match operation {
                 Operation::Write { segment, offset, batch, .. } => {
                     let file = self.files.get_mut(&segment).expect("it was prepared");
