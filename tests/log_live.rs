@@ -476,6 +476,41 @@ fn a_log_stays_small_beside_an_ancient_job() {
     }
 }
 
+#[test]
+fn pauses_of_many_tubes_outlive_their_segments() {
+    const TUBES: usize = 600;
+    let scratch = Scratch::new("pauses");
+    let flags = ["-s", "65536", "-F"];
+    let tube = |number: usize| format!("{number:0>200}");
+    let (server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+    let paused: String = (0..TUBES)
+        .map(|number| format!("use {0}\r\n{1}pause-tube {0} 3600\r\n", tube(number), put(0, 0, "p")))
+        .collect();
+    client.send(&paused);
+    (0..TUBES).for_each(|_| {
+        assert!(client.line().is_some_and(|line| line.starts_with("USING ")));
+        assert!(client.line().is_some_and(|line| line.starts_with("INSERTED ")));
+        assert_eq!(client.line().as_deref(), Some("PAUSED"));
+    });
+    client.expect(&format!("pause-tube {} 0\r\n", tube(7)), "PAUSED");
+    let before = client.stat("binlog-oldest-index");
+    // Enough for every segment to go more than once.
+    for round in 0..40 {
+        let first = TUBES + 1 + round * 500;
+        let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
+        client.send(&(first..first + 500).map(pair).collect::<String>());
+        (0..1000).for_each(|_| assert!(client.line().is_some()));
+    }
+    assert!(client.stat("binlog-oldest-index") > before + 20, "segments have gone");
+    drop((client, server));
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+    for number in 0..TUBES {
+        let (_, stats) = client.ask(&format!("stats-tube {}\r\n", tube(number)));
+        let pause: u64 = field(&stats, "pause").parse().expect("a number");
+        assert_eq!(pause, if number == 7 { 0 } else { 3600 }, "tube {number}");
+    }
+}
+
 /// What the files take: by their lengths, and by their blocks.
 fn disk_use(dir: &Path) -> (u64, u64) {
     let files = fs::read_dir(dir).expect("a directory").filter_map(|entry| entry.ok()?.metadata().ok());
@@ -544,6 +579,9 @@ fn a_bad_directory_is_told_in_one_line_and_left_alone() {
     bytes[64..68].copy_from_slice(&sum);
     fs::write(mixed.join(&segments[1]), bytes).expect("a segment");
     refuses(&mixed, &[], &format!("{} belongs to another log", segments[1]));
+    let incomplete = copy("incomplete");
+    fs::remove_file(incomplete.join(&segments[0])).expect("a segment");
+    refuses(&incomplete, &[], &format!("{} is missing", segments[0]));
     if nix::unistd::geteuid().is_root() {
         refuses(&dir("roots"), &["-u", "nobody"], "it has to be a directory that this user may write to");
     } else {

@@ -45,6 +45,8 @@ struct Simulation {
     replies: Vec<Vec<u8>>,
     expected: Expected,
     durability: Durability,
+    /// The disk has failed, and the server with it.
+    has_failed: bool,
 }
 
 impl Simulation {
@@ -66,7 +68,19 @@ impl Simulation {
         let conns = (0..CONNECTIONS).map(|_| server.connect()).collect();
         let asked = vec![VecDeque::new(); CONNECTIONS];
         let replies = vec![Vec::new(); CONNECTIONS];
-        Self { server, disk, disk_due: now, now, random, conns, asked, replies, expected, durability }
+        Self {
+            server,
+            disk,
+            disk_due: now,
+            now,
+            random,
+            conns,
+            asked,
+            replies,
+            expected,
+            durability,
+            has_failed: false,
+        }
     }
 
     /// Does one thing that may happen next.
@@ -142,6 +156,8 @@ impl Simulation {
                     }
                 }
                 Effect::Pause(_) | Effect::Resume(_) => {}
+                Effect::Close(_) if self.has_failed => {}
+                Effect::Fail if self.disk.fails_at.is_some() => self.has_failed = true,
                 Effect::Close(_) | Effect::Fail => panic!("nothing breaks"),
             }
         }
@@ -160,6 +176,9 @@ impl Simulation {
             self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
         }
         while let Some(command) = self.asked[client].front() {
+            if self.disk.fails_at.is_some() && self.replies[client].starts_with(b"INTERNAL_ERROR\r\n") {
+                break;
+            }
             let Some(used) = command.reply_bytes(&self.replies[client]) else { break };
             let reply: Vec<u8> = self.replies[client].drain(..used).collect();
             let command = self.asked[client].pop_front().expect("it was there");
@@ -172,9 +191,11 @@ impl Simulation {
         clear(directory);
         self.disk.crash(crash, directory, &mut self.random);
         let safe_until = match (self.durability, crash) {
-            (Durability::Always, _) | (_, Crash::Killed) => self.now,
-            (Durability::Within(span), Crash::PowerLoss) => self.now.back(span).back(SYNC_SPAN),
-            (Durability::Never, Crash::PowerLoss) => Time::ZERO,
+            (Durability::Always, _) => self.now,
+            // A sync that fails may take back what was written.
+            (_, Crash::Killed) if !self.has_failed => self.now,
+            (Durability::Within(span), _) => self.now.back(span).back(SYNC_SPAN),
+            (Durability::Never, _) => Time::ZERO,
         };
         self.expected.forget_after(safe_until, self.asked.into_iter().flatten());
         (self.expected, self.random, self.now)
@@ -206,31 +227,73 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-fn lives(name: &str, seed: u64, durability: Durability, crash: Crash, room: usize) {
-    let directory = scratch(name);
-    clear(&directory);
-    let mut random = Random::new(seed);
-    let mut expected = Expected::default();
-    let mut now = Time::from_nanos(1_000_000_000_000);
-    for _ in 0..3 {
-        let mut simulation = Simulation::start(&directory, durability, now, random, expected, room);
-        simulation.compare();
-        let steps = simulation.random.below(600);
-        for _ in 0..steps {
-            simulation.step();
+/// A run of a few lives, each of which ends by a crash.
+struct Run {
+    name: &'static str,
+    durability: Durability,
+    crash: Crash,
+    /// Segments that there is space for.
+    room: usize,
+    /// What happens to the disk in the second life.
+    trouble: Trouble,
+}
+
+/// When something goes wrong: after so many operations of the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// Not at all; the crash comes at any time.
+    None,
+    /// The crash comes then.
+    CrashAt(usize),
+    /// The next one fails.
+    FailAt(usize),
+}
+
+impl Run {
+    /// Whether the trouble came, and how many old segments had gone by then.
+    fn live(&self, seed: u64) -> (bool, usize) {
+        let &Self { name, durability, crash, room, trouble } = self;
+        let directory = scratch(name);
+        clear(&directory);
+        let mut random = Random::new(seed);
+        let mut expected = Expected::default();
+        let mut now = Time::from_nanos(1_000_000_000_000);
+        let (mut has_come, mut retired) = (false, 0);
+        for life in 0..3 {
+            let trouble = if life == 1 { trouble } else { Trouble::None };
+            let mut simulation = Simulation::start(&directory, durability, now, random, expected, room);
+            simulation.compare();
+            match trouble {
+                Trouble::None => {}
+                Trouble::CrashAt(at) => simulation.disk.stalls_at = Some(at),
+                Trouble::FailAt(at) => simulation.disk.fails_at = Some(at),
+            }
+            let steps = if trouble == Trouble::None { simulation.random.below(600) } else { 600 };
+            for _ in 0..steps {
+                simulation.step();
+                if simulation.has_failed || simulation.disk.is_stalled() {
+                    has_come = true;
+                    break;
+                }
+            }
+            if life == 1 {
+                retired = simulation.disk.retired;
+            }
+            let bytes = simulation.disk.bytes() as u64;
+            // Each recovery may have made one.
+            assert!(bytes <= (room as u64 + 3) * SEGMENT_BYTES);
+            (expected, random, now) = simulation.crash(crash, &directory);
         }
-        let bytes = simulation.disk.bytes() as u64;
-        // Each recovery may have made one.
-        assert!(bytes <= (room as u64 + 3) * SEGMENT_BYTES);
-        (expected, random, now) = simulation.crash(crash, &directory);
+        Simulation::start(&directory, durability, now, random, expected, room).compare();
+        (has_come, retired)
     }
-    Simulation::start(&directory, durability, now, random, expected, room).compare();
 }
 
 /// Runs all seeds; says which one fails.
-fn all_lives(name: &str, durability: Durability, crash: Crash, room: usize) {
+fn all_lives(name: &'static str, durability: Durability, crash: Crash, room: usize) {
+    let run = Run { name, durability, crash, room, trouble: Trouble::None };
     for seed in seeds(30) {
-        let run = std::panic::catch_unwind(|| lives(name, seed, durability, crash, room));
+        let run = std::panic::catch_unwind(|| run.live(seed));
         if let Err(panic) = run {
             println!("BEANRING_SEED={seed}");
             std::panic::resume_unwind(panic);
@@ -265,4 +328,39 @@ fn the_process_is_killed() {
 fn the_disk_is_small() {
     all_lives("small-always", Durability::Always, Crash::PowerLoss, 5);
     all_lives("small-never", Durability::Never, Crash::Killed, 5);
+}
+
+/// Runs until the trouble comes too late to come at all; how many old segments have gone at most.
+fn at_every_operation(name: &'static str, crash: Crash, trouble: fn(usize) -> Trouble) {
+    for durability in [Durability::Always, Durability::Within(INTERVAL), Durability::Never] {
+        for seed in seeds(2) {
+            let mut most = 0;
+            let runs = (0..).take_while(|&at| {
+                let run = Run { name, durability, crash, room: 5, trouble: trouble(at) };
+                let (has_come, retired) =
+                    std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
+                        println!("BEANRING_SEED={seed}, operation {at}, {durability:?}");
+                        std::panic::resume_unwind(panic)
+                    });
+                most = most.max(retired);
+                has_come
+            });
+            let runs = runs.count();
+            println!("{durability:?}, seed {seed}: {runs} operations, {most} old segments went");
+            assert!(runs > 30 && most > 0, "jobs were moved");
+        }
+    }
+    let _ = fs::remove_dir_all(scratch(name));
+}
+
+#[test]
+fn the_end_comes_at_every_operation() {
+    at_every_operation("at-every-power", Crash::PowerLoss, Trouble::CrashAt);
+    at_every_operation("at-every-kill", Crash::Killed, Trouble::CrashAt);
+}
+
+#[test]
+fn every_operation_fails() {
+    at_every_operation("fails-power", Crash::PowerLoss, Trouble::FailAt);
+    at_every_operation("fails-kill", Crash::Killed, Trouble::FailAt);
 }

@@ -10,11 +10,12 @@ mod recovery;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::{io, thread};
+use std::thread;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -23,6 +24,7 @@ pub use self::directory::{Directory, DirectoryError};
 pub use self::export::{ExportError, export};
 pub use self::import::{ImportError, import};
 pub use self::recovery::{RecoveryError, recover};
+use crate::log::batch::BLOCK_BYTES;
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 use crate::server::{Event, Service};
 use crate::time::Time;
@@ -153,7 +155,7 @@ impl Task {
     fn carry_out(self, directory: &Directory) -> Outcome {
         match self {
             Self::Write { file, offset, batch } => {
-                let written = file.write_all_at(batch.bytes(), offset);
+                let written = write_blocks(&file, batch.bytes(), offset);
                 Outcome::Written(batch, written)
             }
             Self::Sync(files) => Outcome::Synced(files.iter().try_for_each(|file| file.sync_data())),
@@ -163,4 +165,19 @@ impl Task {
             }
         }
     }
+}
+
+/// Writes all of it, in whole blocks as long as it can: what is left of a short write begins with one too.
+fn write_blocks(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        let begin = written - written % BLOCK_BYTES;
+        match file.write_at(&bytes[begin..], offset + begin as u64) {
+            Ok(count) if begin + count > written => written = begin + count,
+            Ok(_) => return Err(ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

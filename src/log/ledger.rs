@@ -34,6 +34,8 @@ struct Holding {
     head: u32,
     tail: u32,
     jobs: usize,
+    /// What other records take that mean something.
+    kept_bytes: u64,
     /// What it would not take if it were written again: records that mean nothing any more, and zeros.
     garbage: u64,
 }
@@ -45,7 +47,7 @@ impl Ledger {
     pub fn open(&mut self, number: SegmentNumber) {
         assert!(self.holdings.back().is_none_or(|newest| newest.number < number), "segments come in order");
         assert!((number.0 as u32) < NIL, "4 thousand million segments are enough");
-        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0, garbage: 0 });
+        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0, kept_bytes: 0, garbage: 0 });
     }
 
     /// The record of a job is in this segment from now on, and takes so many bytes.
@@ -74,6 +76,23 @@ impl Ledger {
             self.holdings[at].garbage += bytes;
             self.garbage += bytes;
         }
+    }
+
+    /// A record of so many bytes in this segment, which is not one of a job, means something.
+    pub fn keep(&mut self, number: SegmentNumber, bytes: usize) {
+        let at = self.holding_at(number.0 as u32);
+        self.holdings[at].kept_bytes += bytes as u64;
+        self.live_bytes += bytes as u64;
+    }
+
+    /// Such a record means nothing any more.
+    pub fn let_go(&mut self, number: SegmentNumber, bytes: usize) {
+        let at = self.holding_at(number.0 as u32);
+        let holding = &mut self.holdings[at];
+        holding.kept_bytes -= bytes as u64;
+        holding.garbage += bytes as u64;
+        self.live_bytes -= bytes as u64;
+        self.garbage += bytes as u64;
     }
 
     /// So many bytes of the newest segment are of no use.
@@ -119,6 +138,11 @@ impl Ledger {
         self.holdings.front().map(|holding| holding.number)
     }
 
+    /// The one after the oldest.
+    pub fn second_oldest(&self) -> Option<SegmentNumber> {
+        self.holdings.get(1).map(|holding| holding.number)
+    }
+
     /// A job whose record is in the oldest segment.
     pub fn first_of_oldest(&self) -> Option<JobKey> {
         let head = self.holdings.front()?.head;
@@ -128,14 +152,14 @@ impl Ledger {
     /// The oldest segment is gone.
     ///
     /// # Panics
-    /// If a job's record is still in it.
+    /// If a record is still in it that means something.
     pub fn drop_oldest(&mut self) {
         let holding = self.holdings.pop_front().expect("there is an oldest segment");
-        assert_eq!(holding.jobs, 0, "a segment that goes holds no job");
+        assert_eq!((holding.jobs, holding.kept_bytes), (0, 0), "a segment that goes holds nothing");
         self.garbage -= holding.garbage;
     }
 
-    /// What the records of all live jobs take.
+    /// What all records take that mean something.
     pub const fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -170,7 +194,8 @@ impl Ledger {
         let live = self.entries.iter().filter(|entry| entry.segment != NIL);
         let (jobs, bytes) =
             live.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + u64::from(entry.bytes)));
-        assert_eq!((jobs, bytes), (listed, self.live_bytes));
+        let kept: u64 = self.holdings.iter().map(|holding| holding.kept_bytes).sum();
+        assert_eq!((jobs, bytes + kept), (listed, self.live_bytes));
         assert_eq!(self.holdings.iter().map(|holding| holding.garbage).sum::<u64>(), self.garbage);
     }
 }

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod binlog;
 mod disk;
 mod ledger;
+mod pauses;
 pub mod record;
 pub mod replay;
 pub mod scan;

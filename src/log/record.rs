@@ -7,7 +7,8 @@
 //! The checksum covers everything behind it but the last zeros, and begins with the segment's own seed: what a
 //! file held in an earlier life never passes as a record.
 
-use super::batch::Batch;
+use super::batch::{BLOCK_BYTES, Batch};
+use super::segment::SegmentNumber;
 use crate::ids::JobId;
 use crate::queue::{Counts, Kept, Standing};
 use crate::time::{Span, Time};
@@ -28,6 +29,9 @@ const JOB_BYTES: usize = 60;
 
 const STATE_BYTES: usize = 48;
 
+/// Of a pause, before the name of its tube.
+const PAUSE_BYTES: usize = 24;
+
 /// What a record says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
@@ -44,6 +48,10 @@ pub enum Record<'a> {
     Deleted(JobId),
     /// No job is reserved from the tube until then.
     Paused(PauseRecord<'a>),
+    /// Segments before this one are of no use any more.
+    Oldest(SegmentNumber),
+    /// Nothing, for so many bytes with the frame: the next record begins a block.
+    Padding(usize),
 }
 
 /// All of a job.
@@ -104,6 +112,19 @@ pub const fn framed_bytes(payload: usize) -> usize {
     (FRAME_BYTES + payload).next_multiple_of(ALIGN_BYTES)
 }
 
+/// How many bytes of padding a batch that ends at this offset needs, so that the next one begins a block. None where
+/// it does already, and at the end of a segment, where no record follows.
+pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
+    let rest = (offset.next_multiple_of(BLOCK_BYTES as u64) - offset) as usize;
+    if rest == 0 || rest >= FRAME_BYTES {
+        rest
+    } else if offset + rest as u64 >= segment_bytes {
+        0
+    } else {
+        rest + BLOCK_BYTES
+    }
+}
+
 /// What the record of a job takes.
 pub const fn job_record_bytes(tube_bytes: usize, body_bytes: usize) -> usize {
     framed_bytes(JOB_BYTES + tube_bytes + body_bytes)
@@ -112,30 +133,41 @@ pub const fn job_record_bytes(tube_bytes: usize, body_bytes: usize) -> usize {
 impl Record<'_> {
     /// What it takes, with its frame and the zeros behind it.
     pub fn bytes(&self) -> usize {
-        framed_bytes(match self {
+        framed_bytes(self.payload_bytes())
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match self {
             Self::Job(job) => JOB_BYTES + job.tube.as_bytes().len() + job.body.len(),
             Self::State { .. } => STATE_BYTES,
-            Self::Deleted(_) => 8,
-            Self::Paused(pause) => 24 + pause.tube.as_bytes().len(),
-        })
+            Self::Deleted(_) | Self::Oldest(_) => 8,
+            Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
+            Self::Padding(bytes) => bytes - FRAME_BYTES,
+        }
+    }
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Job(_) => 1,
+            Self::State { .. } => 2,
+            Self::Deleted(_) => 3,
+            Self::Paused(_) => 4,
+            Self::Oldest(_) => 5,
+            Self::Padding(_) => 6,
+        }
     }
 
     /// Appends it.
     pub fn encode(&self, stamp: &Stamp, out: &mut Batch) {
-        let bytes = self.bytes();
+        let payload = self.payload_bytes();
+        let bytes = framed_bytes(payload);
         out.reserve(bytes);
         let begin = out.len();
-        let (kind, payload) = match self {
-            Self::Job(job) => (1, JOB_BYTES + job.tube.as_bytes().len() + job.body.len()),
-            Self::State { .. } => (2, STATE_BYTES),
-            Self::Deleted(_) => (3, 8),
-            Self::Paused(pause) => (4, 24 + pause.tube.as_bytes().len()),
-        };
         let mut frame = [0; FRAME_BYTES];
         frame[4..8].copy_from_slice(&(payload as u32).to_le_bytes());
         frame[8..16].copy_from_slice(&stamp.at.0.to_le_bytes());
         frame[16..24].copy_from_slice(&stamp.durable.0.to_le_bytes());
-        frame[24] = kind;
+        frame[24] = self.kind();
         out.push(&frame);
         match self {
             Self::Job(job) => {
@@ -154,12 +186,14 @@ impl Record<'_> {
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
             Self::Paused(pause) => {
-                let mut fixed = Fields::<24>::default();
+                let mut fixed = Fields::<PAUSE_BYTES>::default();
                 let tube = pause.tube.as_bytes();
                 fixed.u64(pause.until.as_nanos()).u64(pause.length.as_nanos()).u32(tube.len() as u32);
                 out.push(&fixed.bytes);
                 out.push(tube);
             }
+            Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
+            Self::Padding(bytes) => out.pad_to(begin + bytes),
         }
         let crc = crc32c::crc32c_append(stamp.seed, &out.bytes()[begin + 4..]);
         out.bytes_mut()[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
@@ -198,7 +232,7 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, 24].get(kind as usize).copied()?;
+        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0].get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
@@ -220,6 +254,8 @@ impl Record<'_> {
                 let (until, length) = (Time::from_nanos(fields.u64()), Span::from_nanos(fields.u64()));
                 Record::Paused(PauseRecord { tube: TubeName::new(rest)?, until, length })
             }
+            5 => Record::Oldest(SegmentNumber(fields.u64())),
+            6 => Record::Padding(FRAME_BYTES + payload.len()),
             _ => return None,
         })
     }

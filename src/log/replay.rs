@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::ledger::Ledger;
-use super::record::{JobRecord, Lsn, Record};
+use super::pauses::{KeptPause, Pauses};
+use super::record::{JobRecord, Lsn, PauseRecord, Record};
 use super::segment::{Header, SegmentNumber};
 use crate::bodies::{OutOfMemory, Slot};
 use crate::ids::JobId;
@@ -20,7 +21,7 @@ pub struct Replay {
     tubes: Vec<Box<[u8]>>,
     tube_numbers: HashMap<Box<[u8]>, u32>,
     last_tube: u32,
-    pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
+    pauses: Pauses,
     next_id: JobId,
     /// With what their records take.
     segments: Vec<(SegmentNumber, u64)>,
@@ -48,7 +49,7 @@ pub struct Recovered {
     /// Segments up to this one may be of another size than new ones.
     pub odd_up_to: SegmentNumber,
     pub(super) ledger: Ledger,
-    pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
+    pub(super) pauses: Pauses,
 }
 
 impl Default for Replay {
@@ -58,7 +59,7 @@ impl Default for Replay {
             tubes: Vec::new(),
             tube_numbers: HashMap::new(),
             last_tube: 0,
-            pauses: BTreeMap::new(),
+            pauses: Pauses::default(),
             next_id: JobId(1),
             segments: Vec::new(),
         }
@@ -96,14 +97,8 @@ impl Replay {
                     engine.bodies_mut().free(found.body);
                 }
             }
-            Record::Paused(pause) => {
-                let name = pause.tube.as_bytes();
-                if pause.length > Span::ZERO {
-                    self.pauses.insert(name.into(), (pause.until, pause.length));
-                } else {
-                    self.pauses.remove(name);
-                }
-            }
+            Record::Paused(pause) => self.pause(pause, bytes),
+            Record::Oldest(_) | Record::Padding(_) => {}
         }
         Ok(())
     }
@@ -128,6 +123,16 @@ impl Replay {
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
         self.jobs.insert(id.0, Found { created, ttr, tube, kept, body: slot, segment, record_bytes });
         Ok(())
+    }
+
+    fn pause(&mut self, pause: &PauseRecord<'_>, bytes: usize) {
+        let &PauseRecord { tube, until, length } = pause;
+        if length > Span::ZERO {
+            let &(segment, _) = self.segments.last().expect("a record is in a segment");
+            self.pauses.insert(tube.as_bytes(), KeptPause { until, length, segment, bytes });
+        } else {
+            self.pauses.remove(tube.as_bytes());
+        }
     }
 
     fn tube(&mut self, name: TubeName<'_>) -> u32 {
@@ -160,6 +165,9 @@ impl Replay {
         for found in jobs.values() {
             *garbage.get_mut(&found.segment).expect("it is in one of them") -= found.record_bytes as u64;
         }
+        for (_, pause) in pauses.iter() {
+            *garbage.get_mut(&pause.segment).expect("it is in one of them") -= pause.bytes as u64;
+        }
         for (number, bytes) in garbage {
             ledger.open(number);
             ledger.waste(bytes);
@@ -176,9 +184,10 @@ impl Replay {
             let job = engine.restore(Restored { id: JobId(id), created, ttr, tube, kept, body }, now);
             ledger.enter(job, segment, record_bytes);
         }
-        for (name, &(until, length)) in &pauses {
+        for (name, pause) in pauses.iter() {
+            ledger.keep(pause.segment, pause.bytes);
             let name = TubeName::new(name).expect("a tube had it");
-            engine.restore_pause(name, until, length, now);
+            engine.restore_pause(name, pause.until, pause.length, now);
         }
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));

@@ -1,6 +1,5 @@
 //! Reading a segment: its records in order, up to where they end.
 
-use super::batch::BLOCK_BYTES;
 use super::record::{ALIGN_BYTES, Absent, FRAME_BYTES, Framed, Lsn, Record};
 use super::segment::{HEADER_BYTES, Header};
 
@@ -26,17 +25,15 @@ pub struct Scanner<S> {
     /// What of the window is used up, and where in the file its end is.
     used: usize,
     read_to: u64,
-    /// Behind the last record, and behind the zeros that fill its block.
+    /// Behind the last record.
     end: Lsn,
-    padded_end: Lsn,
 }
 
 impl<S: Source> Scanner<S> {
     /// For the segment with this header and a file of so many bytes. `window` is what an earlier one gave back.
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
-        let (end, padded_end) = (header.first, header.first);
-        Self { source, bytes, header, window, used: 0, read_to: HEADER_BYTES, end, padded_end }
+        Self { source, bytes, header, window, used: 0, read_to: HEADER_BYTES, end: header.first }
     }
 
     /// The next record and its offset in the file; none at the end of the valid ones.
@@ -49,20 +46,10 @@ impl<S: Source> Scanner<S> {
                     let begin = self.used;
                     self.used += bytes;
                     self.end = Lsn(at.0 + bytes as u64);
-                    self.padded_end = self.end;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
-                // At the end of the file there may be fewer zeros than a frame takes.
-                Err(Absent::Short(needed)) => {
-                    if !(self.read(needed)? || needed == FRAME_BYTES && self.skip_zeros()?) {
-                        return Ok(None);
-                    }
-                }
-                Err(Absent::Other) => {
-                    if !self.skip_zeros()? {
-                        return Ok(None);
-                    }
-                }
+                Err(Absent::Short(needed)) if self.read(needed)? => {}
+                Err(_) => return Ok(None),
             }
         }
     }
@@ -70,11 +57,6 @@ impl<S: Source> Scanner<S> {
     /// Where the valid records end.
     pub const fn end(&self) -> Lsn {
         self.end
-    }
-
-    /// The same, with the zeros that fill the last block.
-    pub const fn padded_end(&self) -> Lsn {
-        self.padded_end
     }
 
     /// After the end: the next record that is valid by itself, and its offset in the file.
@@ -118,19 +100,5 @@ impl<S: Source> Scanner<S> {
         self.window.truncate(before + count);
         self.read_to += count as u64;
         Ok(self.window.len() >= needed)
-    }
-
-    /// A batch that was made durable by itself ends with zeros up to the next block. False if there are none.
-    fn skip_zeros(&mut self) -> Result<bool, S::Error> {
-        let rest = (BLOCK_BYTES as u64 - self.offset() % BLOCK_BYTES as u64) as usize % BLOCK_BYTES;
-        if rest == 0 || self.window.len() - self.used < rest && !self.read(rest)? {
-            return Ok(false);
-        }
-        let is_zero = self.window[self.used..self.used + rest].iter().all(|&byte| byte == 0);
-        if is_zero {
-            self.used += rest;
-            self.padded_end = self.header.lsn(self.offset());
-        }
-        Ok(is_zero)
     }
 }

@@ -54,6 +54,8 @@ pub struct Header {
     pub first: Lsn,
     /// No job had this id or a larger one when it was begun.
     pub next_id: JobId,
+    /// The oldest segment when it was begun, itself or one before it.
+    pub oldest: SegmentNumber,
 }
 
 /// Why a header is none.
@@ -88,7 +90,7 @@ impl Header {
         out.push(&MAGIC);
         out.push(&VERSION.to_le_bytes());
         out.push(&[0; 4]);
-        for word in [self.number.0, self.log_id, self.first.0, self.next_id.0] {
+        for word in [self.number.0, self.log_id, self.first.0, self.next_id.0, self.oldest.0] {
             out.push(&word.to_le_bytes());
         }
         out.pad_to(begin + CHECKED_BYTES);
@@ -114,6 +116,7 @@ impl Header {
             log_id: word(32),
             first: Lsn(word(40)),
             next_id: JobId(word(48)),
+            oldest: SegmentNumber(word(56)),
         })
     }
 }

@@ -1,11 +1,14 @@
 //! The log at work: records gather in a batch while the one before it is written.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use super::batch::{BLOCK_BYTES, Batch};
 use super::ledger::Ledger;
-use super::record::{JobRecord, Lsn, PauseRecord, Record, Stamp, job_record_bytes};
+use super::pauses::{KeptPause, Pauses};
+use super::record::{
+    FRAME_BYTES, JobRecord, Lsn, PauseRecord, Record, Stamp, job_record_bytes, padding_bytes,
+};
 use super::replay::Recovered;
 use super::segment::{HEADER_BYTES, Header, SegmentNumber};
 use super::{Config, Durability};
@@ -76,7 +79,7 @@ pub struct Log {
     pub(super) short_until: Option<Time>,
     /// A job of this size waits for space, or did.
     pub(super) asked: u64,
-    pub(super) pauses: BTreeMap<Box<[u8]>, (Time, Span)>,
+    pub(super) pauses: Pauses,
     /// Empty between calls; kept for its allocation.
     pub(super) changes: Vec<Change>,
     pub(super) stopping: bool,
@@ -140,7 +143,8 @@ impl Log {
         let last_number = last_number.expect("there is a segment to go on in");
         let active = last.unwrap_or_else(|| {
             let number = prepared.pop_front().expect("a segment is prepared");
-            Header { log_id, number, first: end, next_id: engine.upcoming_id() }
+            let oldest = ledger.oldest().unwrap_or(number);
+            Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest }
         });
         let mut log = Self {
             config,
@@ -176,7 +180,7 @@ impl Log {
             totals: Totals::default(),
         };
         if last.is_none() {
-            log.begin_segment(Time::ZERO);
+            log.begin_segment();
         }
         log
     }
@@ -197,7 +201,7 @@ impl Log {
     fn record_one(&mut self, change: Change, engine: &Engine, now: Time) {
         match change {
             Change::Put(job) => {
-                self.append_job(job, engine, now);
+                self.append_job(job, engine);
             }
             // It does not outlive the process; its counters go with the next change.
             Change::Reserved(_) => {}
@@ -208,35 +212,53 @@ impl Log {
             | Change::Buried(job)
             | Change::Kicked(job) => {
                 let record = Record::State { id: engine.jobs().get(job).id, kept: engine.kept(job) };
-                self.append_change(&record, engine, now);
+                self.append_change(&record, engine);
             }
             Change::Deleted(job, id) => {
                 self.ledger.leave(job);
-                self.append_change(&Record::Deleted(id), engine, now);
+                self.append_change(&Record::Deleted(id), engine);
             }
             Change::Paused { tube, until } => {
                 let tube = engine.tubes().get(tube);
                 let length = tube.pause.map_or(Span::ZERO, |pause| pause.length);
-                self.pause(tube.name(), until, length, engine, now);
+                self.pause(tube.name(), until, length, engine);
             }
             Change::PausedGone(name) => {
                 let name = TubeName::new(&name).expect("a tube had it");
-                self.pause(name, now, Span::ZERO, engine, now);
+                self.pause(name, now, Span::ZERO, engine);
             }
         }
     }
 
-    fn pause(&mut self, tube: TubeName<'_>, until: Time, length: Span, engine: &Engine, now: Time) {
-        if length > Span::ZERO {
-            self.pauses.insert(tube.as_bytes().into(), (until, length));
+    fn pause(&mut self, tube: TubeName<'_>, until: Time, length: Span, engine: &Engine) {
+        let record = Record::Paused(PauseRecord { tube, until, length });
+        self.append(&record, engine);
+        let (name, segment, bytes) = (tube.as_bytes(), self.active.number, record.bytes());
+        let before = if length > Span::ZERO {
+            self.ledger.keep(segment, bytes);
+            self.pauses.insert(name, KeptPause { until, length, segment, bytes })
         } else {
-            self.pauses.remove(tube.as_bytes());
+            self.ledger.waste(bytes as u64);
+            self.pauses.remove(name)
+        };
+        if let Some(before) = before {
+            self.ledger.let_go(before.segment, before.bytes);
         }
-        self.append_change(&Record::Paused(PauseRecord { tube, until, length }), engine, now);
+    }
+
+    /// Writes a pause again, unless it is over.
+    fn move_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
+        let pause = self.pauses.remove(tube).expect("it is there");
+        self.ledger.let_go(pause.segment, pause.bytes);
+        if pause.until > now {
+            let tube = TubeName::new(tube).expect("a tube has it");
+            self.pause(tube, pause.until, pause.length, engine);
+            self.gathering_moved += pause.bytes;
+        }
     }
 
     /// Logs all of a job, which is in the active segment from now on. How many bytes its record takes.
-    fn append_job(&mut self, job: JobKey, engine: &Engine, now: Time) -> usize {
+    fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
         let record = engine.jobs().get(job);
         let record = Record::Job(JobRecord {
             id: record.id,
@@ -247,33 +269,33 @@ impl Log {
             body: engine.body(job),
         });
         let bytes = record.bytes();
-        self.append(&record, engine, now);
+        self.append(&record, engine);
         self.ledger.enter(job, self.active.number, bytes);
         bytes
     }
 
     /// Logs what need not be written again when the segment goes.
-    fn append_change(&mut self, record: &Record<'_>, engine: &Engine, now: Time) {
-        self.append(record, engine, now);
+    fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
+        self.append(record, engine);
         self.ledger.waste(record.bytes() as u64);
     }
 
-    fn append(&mut self, record: &Record<'_>, engine: &Engine, now: Time) {
+    fn append(&mut self, record: &Record<'_>, engine: &Engine) {
         if self.active.offset(self.end) + record.bytes() as u64 > self.config.segment_bytes {
-            self.go_on_in_next_segment(engine, now);
+            self.go_on_in_next_segment(engine);
         }
         self.append_here(record);
+        self.totals.records += 1;
     }
 
     fn append_here(&mut self, record: &Record<'_>) {
         let stamp = Stamp { seed: self.seed, at: self.end, durable: self.durable };
         record.encode(&stamp, &mut self.gathering);
         self.end.0 += record.bytes() as u64;
-        self.totals.records += 1;
     }
 
     /// Closes the active segment. Where none is prepared, records gather for one that is still to be made.
-    fn go_on_in_next_segment(&mut self, engine: &Engine, now: Time) {
+    fn go_on_in_next_segment(&mut self, engine: &Engine) {
         self.close_batch();
         let number = self.prepared.pop_front().unwrap_or_else(|| {
             self.last_number = self.last_number.next();
@@ -281,21 +303,16 @@ impl Log {
             self.last_number
         });
         let Header { log_id, .. } = self.active;
-        self.active = Header { log_id, number, first: self.end, next_id: engine.upcoming_id() };
+        let oldest = self.ledger.oldest().expect("the active one is there");
+        self.active = Header { log_id, number, first: self.end, next_id: engine.upcoming_id(), oldest };
         self.seed = self.active.seed();
-        self.begin_segment(now);
+        self.begin_segment();
     }
 
-    fn begin_segment(&mut self, now: Time) {
+    fn begin_segment(&mut self) {
         self.ledger.open(self.active.number);
         self.gathering_at = 0;
         self.active.encode(&mut self.gathering);
-        self.pauses.retain(|_, &mut (until, _)| until > now);
-        for (name, (until, length)) in std::mem::take(&mut self.pauses) {
-            let tube = TubeName::new(&name).expect("a tube has it");
-            self.append_here(&Record::Paused(PauseRecord { tube, until, length }));
-            self.pauses.insert(name, (until, length));
-        }
     }
 
     /// Moves what has gathered to where it waits to be written.
@@ -304,14 +321,7 @@ impl Log {
             return;
         }
         if self.config.durability == Durability::Always {
-            // So that no block that holds a record is written again.
-            let padded = self.gathering.len().next_multiple_of(BLOCK_BYTES);
-            let zeros = (padded - self.gathering.len()) as u64;
-            if 2 * self.gathering_moved < self.gathering.len() {
-                self.ledger.waste(zeros);
-            }
-            self.end.0 += zeros;
-            self.gathering.pad_to(padded);
+            self.fill_block();
         }
         self.gathering_moved = 0;
         let batch = std::mem::replace(&mut self.gathering, self.spare.pop().unwrap_or_default());
@@ -319,6 +329,20 @@ impl Log {
         self.gathering_at += batch.len() as u64;
         self.closed += 1;
         self.full.push_back(Waiting { segment, offset, batch, end });
+    }
+
+    /// Ends the batch with a block, so that none that holds a record is written again.
+    fn fill_block(&mut self) {
+        let gathered = self.gathering.len();
+        let at = self.gathering_at + gathered as u64;
+        let padding = padding_bytes(at, self.config.segment_bytes);
+        if 2 * self.gathering_moved < gathered {
+            self.ledger.waste(padding as u64);
+        }
+        if padding > 0 {
+            self.append_here(&Record::Padding(padding));
+        }
+        self.gathering.pad_to(self.gathering.len().next_multiple_of(BLOCK_BYTES));
     }
 
     // What waits for it.
@@ -380,14 +404,14 @@ impl Log {
         prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
     }
 
-    /// How many segments should be ready: what moving all jobs may lose in zeros comes on top.
+    /// How many segments should be ready: what moving all jobs may lose in padding comes on top.
     fn reserve(&self) -> usize {
         let Config { durability, segment_bytes } = self.config;
         if durability != Durability::Always {
             return PREPARED;
         }
-        let zeros = (segment_bytes / LOG_MOVE_BYTES + 1) * BLOCK_BYTES as u64;
-        PREPARED + (self.ledger.segments() as u64 * zeros / segment_bytes) as usize
+        let padding = (segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64;
+        PREPARED + (self.ledger.segments() as u64 * padding / segment_bytes) as usize
     }
 
     /// Whether something that makes room should come first.
@@ -427,14 +451,29 @@ impl Log {
             if self.ledger.oldest() == Some(self.active.number) {
                 return;
             }
+            let oldest = self.ledger.oldest().expect("there is one");
+            if let Some(tube) = self.pauses.first_in(oldest) {
+                self.move_pause(&tube, engine, now);
+                continue;
+            }
             let Some(job) = self.ledger.first_of_oldest() else {
-                self.retiring = Some(self.end);
-                return;
+                return self.retire_oldest(engine);
             };
-            let moved = self.append_job(job, engine, now);
+            let moved = self.append_job(job, engine);
             self.gathering_moved += moved;
             self.totals.moved += 1;
         }
+    }
+
+    /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
+    fn retire_oldest(&mut self, engine: &Engine) {
+        let next = self.ledger.second_oldest().expect("the active one is not empty");
+        let record = Record::Oldest(next);
+        // Where there is no space for it, the file itself tells: it gets the name of a later one.
+        if record.bytes() as u64 <= self.room() || !self.prepared.is_empty() {
+            self.append_change(&record, engine);
+        }
+        self.retiring = Some(self.end);
     }
 
     /// Whether jobs should be moved now: one more segment is needed, there is no space for it or it would be

@@ -19,7 +19,13 @@ pub struct Disk {
     /// What was begun and is not done, in order, and how many operations had ended before.
     under_way: Vec<(usize, Operation)>,
     /// How many operations have ended.
-    ended: usize,
+    pub ended: usize,
+    /// How many files of old segments have gone.
+    pub retired: usize,
+    /// The operation that fails, by how many have ended before.
+    pub fails_at: Option<usize>,
+    /// None ends any more when so many have.
+    pub stalls_at: Option<usize>,
     /// Segments that there is space for.
     pub room: usize,
 }
@@ -48,12 +54,16 @@ impl Disk {
     }
 
     pub fn is_busy(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.under_way.is_empty() && !self.is_stalled()
+    }
+
+    pub fn is_stalled(&self) -> bool {
+        self.stalls_at == Some(self.ended)
     }
 
     /// Ends one of the operations under way.
     pub fn finish_one(&mut self, random: &mut Random) -> Option<Outcome> {
-        if self.under_way.is_empty() {
+        if !self.is_busy() {
             return None;
         }
         // One that two others have overtaken is next, so that none takes more than five ends.
@@ -61,6 +71,9 @@ impl Disk {
         let at = late.unwrap_or_else(|| random.below(self.under_way.len()));
         self.ended += 1;
         let (_, operation) = self.under_way.remove(at);
+        if self.fails_at == Some(self.ended - 1) {
+            return Some(self.fail(operation, random));
+        }
         Some(match operation {
             Operation::Write { segment, offset, batch, sync } => {
                 let file = self.files.get_mut(&segment).expect("a segment is prepared before it is written");
@@ -84,7 +97,34 @@ impl Disk {
         })
     }
 
+    /// Reports an error, and does a part of it or nothing.
+    fn fail(&mut self, operation: Operation, random: &mut Random) -> Outcome {
+        let error = || io::Error::from_raw_os_error(5);
+        match operation {
+            Operation::Write { segment, offset, batch, .. } => {
+                let file = self.files.get_mut(&segment).expect("it was prepared");
+                let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
+                file.write(offset as usize, &batch.bytes()[..written]);
+                Outcome::Written(batch, Err(error()))
+            }
+            Operation::Sync(segments) => {
+                // What could not be written is forgotten, and the next sync says nothing of it.
+                for segment in segments {
+                    self.files.get_mut(&segment).expect("it is there").lose_power(random);
+                }
+                Outcome::Synced(Err(error()))
+            }
+            Operation::Arrange(arrangement) => {
+                if random.below(2) == 0 {
+                    let _ = self.arrange(arrangement);
+                }
+                Outcome::Arranged(arrangement, Err(error()))
+            }
+        }
+    }
+
     fn arrange(&mut self, arrangement: Arrangement) -> io::Result<()> {
+        self.retired += usize::from(!matches!(arrangement, Arrangement::Create { .. }));
         match arrangement {
             Arrangement::Create { segment, bytes } => {
                 if self.files.len() >= self.room {
@@ -138,7 +178,7 @@ impl Disk {
                 files.insert(number, File { durable: cached.clone(), cached, pending: Vec::new() });
             }
         }
-        Self { files, under_way: Vec::new(), ended: 0, room }
+        Self { files, room, ..Self::default() }
     }
 
     pub fn bytes(&self) -> usize {

@@ -230,9 +230,16 @@ impl Stream {
     pub fn receive(&mut self, patience: Duration) -> Received {
         let mut buffer = vec![0; 64 * 1024];
         let timeout = Some(patience.max(Duration::from_micros(1)));
-        let result = match self {
+        let mut read = || match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
             Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+        };
+        let result = loop {
+            match read() {
+                // A signal ends a wait that has a limit, whoever it is for.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result,
+            }
         };
         Self::received(result, buffer)
     }
@@ -275,9 +282,7 @@ impl Stream {
                 buffer.truncate(length);
                 Received::Bytes(buffer)
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Received::Silence
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Silence,
             Err(error) if is_hang_up(&error) => Received::Closed,
             Err(error) => panic!("cannot receive: {error}"),
         }

@@ -33,7 +33,8 @@ impl<'a> Fresh<'a> {
         log_id: u64,
         next_id: JobId,
     ) -> io::Result<Self> {
-        let header = Header { log_id, number: SegmentNumber(1), first: Lsn::default(), next_id };
+        let number = SegmentNumber(1);
+        let header = Header { log_id, number, first: Lsn::default(), next_id, oldest: number };
         let file = create(directory, header.number, segment_bytes)?;
         let mut batch = Batch::default();
         header.encode(&mut batch);

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 use super::{Access, Directory};
 use crate::bodies::OutOfMemory;
 use crate::io::host;
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::record::Lsn;
+use crate::log::batch::{BLOCK_BYTES, Batch};
+use crate::log::record::{Lsn, Record, Stamp, padding_bytes};
 use crate::log::scan::{Scanner, Source};
 use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
 use crate::log::{Arrangement, Config, Log, Recovered, Replay, SegmentNumber, is_full};
@@ -32,6 +32,8 @@ pub enum RecoveryError {
         /// Where in it.
         offset: u64,
     },
+    /// The log begins with this file, which is not there.
+    Missing(String),
     /// A newer version has written it.
     Version(String, u32),
     /// It belongs to another log.
@@ -70,8 +72,15 @@ pub(super) fn read(
     engine: &mut Engine,
     now: Time,
 ) -> Result<(Recovered, Found, Option<Tail>), RecoveryError> {
-    let mut reader =
-        Reader { directory, replay: Replay::default(), engine, log: None, proven: Lsn::default() };
+    let mut reader = Reader {
+        directory,
+        replay: Replay::default(),
+        engine,
+        log: None,
+        first: None,
+        oldest: SegmentNumber(0),
+        proven: Lsn::default(),
+    };
     let found = reader.read_all(files)?;
     let Reader { replay, log, engine, .. } = reader;
     let jobs = replay.jobs();
@@ -83,8 +92,7 @@ pub(super) fn read(
         info!("{jobs} jobs are back");
     }
     match &log {
-        // With the zeros behind the last record, which may be proven to be on disk as well.
-        Some(tail) => (recovered.log_id, recovered.end) = (tail.header.log_id, tail.padded_end),
+        Some(tail) => (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end),
         None => {
             let random = host::random_word();
             recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
@@ -108,6 +116,9 @@ struct Reader<'a> {
     replay: Replay,
     engine: &'a mut Engine,
     log: Option<Tail>,
+    first: Option<SegmentNumber>,
+    /// Segments before this one were of no use any more.
+    oldest: SegmentNumber,
     /// Everything before this was on disk.
     proven: Lsn,
 }
@@ -117,8 +128,6 @@ struct Reader<'a> {
 pub(super) struct Tail {
     header: Header,
     end: Lsn,
-    /// The end again, with the zeros that may fill the last block.
-    padded_end: Lsn,
     file: String,
     offset: u64,
     /// Of the file.
@@ -134,21 +143,24 @@ impl Tail {
         self.bytes == config.segment_bytes && self.left == 0 && self.block_end() < self.bytes
     }
 
+    /// Where the last block ends that a record is in, or will be with the padding behind it.
     fn block_end(&self) -> u64 {
-        self.offset.next_multiple_of(BLOCK_BYTES as u64)
+        let padded = self.offset + padding_bytes(self.offset, self.bytes) as u64;
+        padded.next_multiple_of(BLOCK_BYTES as u64)
     }
 
-    /// Fills the block of the last record with zeros. Where the records go on then.
+    /// Fills the block of the last record. Where the records go on then.
     fn fill_block(&self, directory: &Directory) -> Result<Lsn, RecoveryError> {
-        let end = self.header.lsn(self.block_end());
-        if self.padded_end < end {
-            let zeros = [0; BLOCK_BYTES];
-            let zeros = &zeros[..(self.block_end() - self.offset) as usize];
+        let padding = padding_bytes(self.offset, self.bytes);
+        if padding > 0 {
+            let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: Lsn::default() };
+            let mut batch = Batch::default();
+            Record::Padding(padding).encode(&stamp, &mut batch);
             let file = directory.open_segment(self.header.number, Access::Cached);
-            let filled = file.and_then(|file| file.write_all_at(zeros, self.offset));
+            let filled = file.and_then(|file| file.write_all_at(batch.bytes(), self.offset));
             filled.map_err(|error| io_error(&self.file, error))?;
         }
-        Ok(end)
+        Ok(Lsn(self.end.0 + padding as u64))
     }
 }
 
@@ -172,25 +184,34 @@ impl Reader<'_> {
                 }
                 Kind::Segment(header) => header,
             };
-            let follows = |tail: &Tail| header.first == tail.end || header.first == tail.padded_end;
+            let follows = |tail: &Tail| header.first == tail.end;
             let is_lost = !found.unused.is_empty()
                 || !found.lost.is_empty()
                 || self.log.as_ref().is_some_and(|tail| !follows(tail));
             if is_lost {
                 found.lost.push(number);
+            } else {
+                self.first.get_or_insert(number);
             }
+            self.oldest = self.oldest.max(header.oldest);
             window = self.read(&name, file, bytes, header, is_lost, window)?;
         }
         let (end, file, offset) = match (&self.log, found.unused.first()) {
-            (Some(tail), _) => (tail.padded_end, tail.file.clone(), tail.offset),
+            (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
             // The beginning of the log is not where it was.
             (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
             (None, None) => return Ok(found),
         };
-        if self.proven > end { Err(RecoveryError::Damaged { file, offset }) } else { Ok(found) }
+        if self.proven > end {
+            return Err(RecoveryError::Damaged { file, offset });
+        }
+        match self.first {
+            Some(first) if first > self.oldest => Err(RecoveryError::Missing(self.oldest.to_string())),
+            _ => Ok(found),
+        }
     }
 
-    fn kind(&self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
+    fn kind(&mut self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
         let mut block = vec![0; HEADER_BYTES as usize];
         let count = read_up_to(file, 0, &mut block).map_err(|error| io_error(name, error))?;
         block.truncate(count);
@@ -205,7 +226,10 @@ impl Reader<'_> {
             }
         };
         if header.number != number {
-            // It had another name, and has not been used under this one.
+            // It had another name, which was of no use any more, and has not been used under this one.
+            if self.log.as_ref().is_some_and(|tail| tail.header.log_id == header.log_id) {
+                self.oldest = self.oldest.max(header.number.next());
+            }
             return Ok(Kind::Unused);
         }
         match &self.log {
@@ -233,6 +257,9 @@ impl Reader<'_> {
         let mut scanner = Scanner::new(file, bytes, header, window);
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
             self.proven = self.proven.max(framed.durable);
+            if let Record::Oldest(segment) = framed.record {
+                self.oldest = self.oldest.max(segment);
+            }
             if !is_lost {
                 let applied = self.replay.apply(&framed.record, framed.bytes, self.engine);
                 applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
@@ -240,10 +267,9 @@ impl Reader<'_> {
         }
         if !is_lost {
             self.replay.close(scanner.end().0 - header.first.0);
-            let (end, padded_end) = (scanner.end(), scanner.padded_end());
-            let offset = header.offset(end);
-            let file = name.to_owned();
-            self.log = Some(Tail { header, end, padded_end, file, offset, bytes, left: 0 });
+            let end = scanner.end();
+            let (file, offset) = (name.to_owned(), header.offset(end));
+            self.log = Some(Tail { header, end, file, offset, bytes, left: 0 });
         }
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
@@ -335,7 +361,11 @@ impl fmt::Display for RecoveryError {
             Self::Io(file, error) => write!(f, "the log cannot be read: {file}: {error}"),
             Self::Damaged { file, offset } => write!(
                 f,
-                "the log is damaged: {file}:{offset} is not what was written there; start with a backup of the directory, or with an empty one"
+                "the log is damaged: {file}:{offset} is not what was written there; bring back a backup of the directory, or see what `beanring log salvage` can save"
+            ),
+            Self::Missing(file) => write!(
+                f,
+                "the log is damaged: {file} is missing; bring it back, or see what `beanring log salvage` can save"
             ),
             Self::Version(file, version) => write!(
                 f,

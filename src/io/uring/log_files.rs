@@ -59,13 +59,13 @@ impl LogFiles {
     fn has_written(&mut self, result: Result<u32, Errno>) -> Option<Outcome> {
         let write = self.write.as_mut().expect("a write was under way");
         let outcome = match result {
-            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             Ok(bytes) => {
-                write.written += bytes as usize - write.written % BLOCK_BYTES;
-                if write.written < write.batch.len() {
-                    return None;
+                let end = write.written - write.written % BLOCK_BYTES + bytes as usize;
+                match std::mem::replace(&mut write.written, end) {
+                    before if end <= before => Err(io::ErrorKind::WriteZero.into()),
+                    _ if end < write.batch.len() => return None,
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             Err(Errno::EINTR | Errno::EAGAIN) => return None,
             Err(errno) => Err(errno.into()),
@@ -114,6 +114,37 @@ impl<S: Service, R: Ring> Driver<S, R> {
         self.log.watch(&mut self.ring);
         for outcome in outcomes {
             self.tell(Event::Disk(outcome));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three_blocks() -> LogFiles {
+        let mut batch = Batch::default();
+        batch.pad_to(3 * BLOCK_BYTES);
+        let file = Arc::new(File::open("/dev/null").expect("it is everywhere"));
+        LogFiles { disk: None, write: Some(Write { file, offset: 0, batch, written: 0 }) }
+    }
+
+    #[test]
+    fn a_short_write_goes_on_with_a_whole_block() {
+        let mut files = three_blocks();
+        assert!(files.has_written(Ok(5000)).is_none());
+        assert!(files.has_written(Err(Errno::EINTR)).is_none());
+        // From 4096 on.
+        assert!(files.has_written(Ok(4096)).is_none());
+        assert!(matches!(files.has_written(Ok(4096)), Some(Outcome::Written(_, Ok(())))));
+    }
+
+    #[test]
+    fn a_write_that_gets_nowhere_fails() {
+        for count in [0, 904] {
+            let mut files = three_blocks();
+            assert!(files.has_written(Ok(5000)).is_none());
+            assert!(matches!(files.has_written(Ok(count)), Some(Outcome::Written(_, Err(_)))), "{count}");
         }
     }
 }
