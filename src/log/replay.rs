@@ -1,41 +1,24 @@
 //! From the segments of a log to the queue as it was.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
-
 use super::ledger::Ledger;
 use super::pauses::{KeptPause, Pauses};
 use super::record::{JobRecord, Lsn, PauseRecord, Record};
 use super::segment::{Header, SegmentNumber};
-use crate::bodies::{OutOfMemory, Slot};
-use crate::ids::JobId;
-use crate::intrusive::mix;
-use crate::queue::{Engine, Kept, Restored, Standing};
+use crate::bodies::OutOfMemory;
+use crate::ids::{JobId, TubeKey};
+use crate::queue::{Engine, Restored};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
 /// What a log has said so far. Records go in in their order.
 pub struct Replay {
-    jobs: HashMap<u64, Found, BuildHasherDefault<Mixing>>,
-    /// Names of tubes, which many jobs share.
-    tubes: Vec<Box<[u8]>>,
-    tube_numbers: HashMap<Box<[u8]>, u32>,
-    last_tube: u32,
+    ledger: Ledger,
+    /// The segment that records come from.
+    segment: SegmentNumber,
     pauses: Pauses,
     next_id: JobId,
-    /// With what their records take.
-    segments: Vec<(SegmentNumber, u64)>,
-}
-
-/// A job, as far as the log has told.
-struct Found {
-    created: Time,
-    ttr: u32,
-    tube: u32,
-    kept: Kept,
-    body: Slot,
-    segment: SegmentNumber,
-    record_bytes: usize,
+    /// Of the last job: often that of the next, too.
+    tube: Option<(Box<[u8]>, TubeKey)>,
 }
 
 /// Where a log was left.
@@ -55,13 +38,11 @@ pub struct Recovered {
 impl Default for Replay {
     fn default() -> Self {
         Self {
-            jobs: HashMap::default(),
-            tubes: Vec::new(),
-            tube_numbers: HashMap::new(),
-            last_tube: 0,
+            ledger: Ledger::default(),
+            segment: SegmentNumber(0),
             pauses: Pauses::default(),
             next_id: JobId(1),
-            segments: Vec::new(),
+            tube: None,
         }
     }
 }
@@ -69,16 +50,12 @@ impl Default for Replay {
 impl Replay {
     /// The records that follow are in this segment.
     pub fn open(&mut self, header: &Header) {
-        self.segments.push((header.number, 0));
+        self.ledger.open(header.number);
+        self.segment = header.number;
         self.next_id = self.next_id.max(header.next_id);
     }
 
-    /// The records of the segment have gone in; they take so many bytes, with the zeros between them.
-    pub fn close(&mut self, bytes: u64) {
-        self.segments.last_mut().expect("a segment is open").1 = bytes;
-    }
-
-    /// Takes a record. The engine keeps the bodies.
+    /// Takes a record, which takes so many bytes. The engine keeps the jobs, unseen.
     pub fn apply(
         &mut self,
         record: &Record<'_>,
@@ -87,105 +64,72 @@ impl Replay {
     ) -> Result<(), OutOfMemory> {
         match record {
             Record::Job(job) => self.job(job, bytes, engine)?,
+            Record::Paused(pause) => self.pause(pause, bytes),
             Record::State { id, kept } => {
-                if let Some(found) = self.jobs.get_mut(&id.0) {
-                    found.kept = *kept;
+                self.ledger.waste(bytes as u64);
+                if let Some(job) = engine.jobs().find(*id) {
+                    engine.restore_kept(job, kept);
                 }
             }
             Record::Deleted(id) => {
-                if let Some(found) = self.jobs.remove(&id.0) {
-                    engine.bodies_mut().free(found.body);
+                self.ledger.waste(bytes as u64);
+                if let Some(job) = engine.jobs().find(*id) {
+                    self.ledger.leave(job);
+                    engine.drop_restored(job);
                 }
             }
-            Record::Paused(pause) => self.pause(pause, bytes),
-            Record::Oldest(_) | Record::Padding(_) => {}
+            Record::Oldest(_) | Record::Padding(_) => self.ledger.waste(bytes as u64),
         }
         Ok(())
     }
 
-    fn job(
-        &mut self,
-        job: &JobRecord<'_>,
-        record_bytes: usize,
-        engine: &mut Engine,
-    ) -> Result<(), OutOfMemory> {
-        let &(segment, _) = self.segments.last().expect("a record is in a segment");
+    fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, kept, body } = *job;
-        self.next_id = self.next_id.max(JobId(id.0 + 1));
-        if let Some(found) = self.jobs.get_mut(&id.0) {
+        if let Some(job) = engine.jobs().find(id) {
             // It was moved: its body is the same.
-            (found.kept, found.segment) = (kept, segment);
+            engine.restore_kept(job, &kept);
+            self.ledger.leave(job);
+            self.ledger.enter(job, self.segment, bytes);
             return Ok(());
         }
-        let tube = self.tube(tube);
+        let tube = self.tube(tube, engine);
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        self.jobs.insert(id.0, Found { created, ttr, tube, kept, body: slot, segment, record_bytes });
+        let job = engine.restore(Restored { id, created, ttr, tube, kept, body: slot });
+        self.ledger.enter(job, self.segment, bytes);
         Ok(())
+    }
+
+    fn tube(&mut self, name: TubeName<'_>, engine: &mut Engine) -> TubeKey {
+        if let Some((_, tube)) = self.tube.as_ref().filter(|(last, _)| **last == *name.as_bytes()) {
+            return *tube;
+        }
+        let tube = engine.restore_tube(name);
+        self.tube = Some((name.as_bytes().into(), tube));
+        tube
     }
 
     fn pause(&mut self, pause: &PauseRecord<'_>, bytes: usize) {
         let &PauseRecord { tube, until, length } = pause;
-        if length > Span::ZERO {
-            let &(segment, _) = self.segments.last().expect("a record is in a segment");
-            self.pauses.insert(tube.as_bytes(), KeptPause { until, length, segment, bytes });
+        let segment = self.segment;
+        let before = if length > Span::ZERO {
+            self.ledger.keep(segment, bytes);
+            self.pauses.insert(tube.as_bytes(), KeptPause { until, length, segment, bytes })
         } else {
-            self.pauses.remove(tube.as_bytes());
-        }
-    }
-
-    fn tube(&mut self, name: TubeName<'_>) -> u32 {
-        let name = name.as_bytes();
-        if self.tubes.get(self.last_tube as usize).is_some_and(|last| **last == *name) {
-            return self.last_tube;
-        }
-        self.last_tube = match self.tube_numbers.get(name) {
-            Some(&number) => number,
-            None => {
-                let number = self.tubes.len() as u32;
-                self.tubes.push(name.into());
-                self.tube_numbers.insert(name.into(), number);
-                number
-            }
+            self.ledger.waste(bytes as u64);
+            self.pauses.remove(tube.as_bytes())
         };
-        self.last_tube
+        if let Some(before) = before {
+            self.ledger.let_go(before.segment, before.bytes);
+        }
     }
 
-    /// How many jobs there are.
-    pub fn jobs(&self) -> usize {
-        self.jobs.len()
-    }
-
-    /// Puts everything into the queue. What it returns goes on in a new segment at position 0 of a new log.
+    /// Shows the queue as it was. What it returns goes on in a new segment at position 0 of a new log.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { jobs, tubes, pauses, next_id, segments, .. } = self;
-        let mut ledger = Ledger::default();
-        let mut garbage: BTreeMap<SegmentNumber, u64> = segments.into_iter().collect();
-        for found in jobs.values() {
-            *garbage.get_mut(&found.segment).expect("it is in one of them") -= found.record_bytes as u64;
-        }
-        for (_, pause) in pauses.iter() {
-            *garbage.get_mut(&pause.segment).expect("it is in one of them") -= pause.bytes as u64;
-        }
-        for (number, bytes) in garbage {
-            ledger.open(number);
-            ledger.waste(bytes);
-        }
-        let mut jobs: Vec<(u64, Found)> = jobs.into_iter().collect();
-        let burial = |found: &Found| match found.kept.standing {
-            Standing::Buried(burial) => burial,
-            _ => 0,
-        };
-        jobs.sort_unstable_by_key(|(id, found)| (burial(found), *id));
-        for (id, found) in jobs {
-            let Found { created, ttr, tube, kept, body, segment, record_bytes } = found;
-            let tube = TubeName::new(&tubes[tube as usize]).expect("a tube had it");
-            let job = engine.restore(Restored { id: JobId(id), created, ttr, tube, kept, body }, now);
-            ledger.enter(job, segment, record_bytes);
-        }
+        let Self { ledger, pauses, next_id, .. } = self;
+        engine.settle_restored(now);
         for (name, pause) in pauses.iter() {
-            ledger.keep(pause.segment, pause.bytes);
             let name = TubeName::new(name).expect("a tube had it");
             engine.restore_pause(name, pause.until, pause.length, now);
         }
@@ -194,23 +138,5 @@ impl Replay {
         }
         let (end, odd_up_to) = (Lsn::default(), SegmentNumber(0));
         Recovered { log_id: 0, end, active: None, odd_up_to, ledger, pauses }
-    }
-}
-
-/// Spreads ids, which are numbers that follow one another.
-#[derive(Default)]
-struct Mixing(u64);
-
-impl Hasher for Mixing {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("ids are words")
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = mix(word);
     }
 }

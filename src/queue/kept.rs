@@ -1,10 +1,10 @@
 //! What outlives the process: reading it off the queue for a log, and putting it back.
 
 use super::engine::Engine;
-use super::job::{Counts, State};
+use super::job::{Counts, Job, State};
 use super::tube::Pause;
 use crate::bodies::Slot;
-use crate::ids::{JobId, JobKey};
+use crate::ids::{JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -33,11 +33,11 @@ pub enum Standing {
 /// A job that is put back.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub struct Restored<'a> {
+pub struct Restored {
     pub id: JobId,
     pub created: Time,
     pub ttr: u32,
-    pub tube: TubeName<'a>,
+    pub tube: TubeKey,
     pub kept: Kept,
     /// With its CR LF.
     pub body: Slot,
@@ -66,32 +66,75 @@ impl Engine {
         self.tubes.get(self.jobs.get(job).tube).name()
     }
 
-    /// Puts a job back. Buried ones have to come in the order of their numbers. Not for use while there are
-    /// clients.
+    /// The tube of this name, to put jobs back into.
+    pub fn restore_tube(&mut self, name: TubeName<'_>) -> TubeKey {
+        self.find_or_make(name)
+    }
+
+    /// Puts a job back, which nobody sees before [`settle_restored`](Self::settle_restored). Not for use while there
+    /// are clients.
     ///
     /// # Panics
     /// If there is a job with this id.
-    pub fn restore(&mut self, restored: Restored<'_>, now: Time) -> JobKey {
+    pub fn restore(&mut self, restored: Restored) -> JobKey {
         let Restored { id, created, ttr, tube, kept, body } = restored;
-        let Kept { pri, delay, standing, counts } = kept;
-        assert!(self.jobs.find(id).is_none(), "job {id} is put back once");
-        let tube = self.find_or_make(tube);
-        let job = self.jobs.insert(id, pri, ttr, body, tube, created);
+        let job = self.jobs.insert(id, kept.pri, ttr, body, tube, created);
         self.keep_ids_above(id);
-        if delay != 0 || counts != Counts::default() || standing != Standing::Ready {
-            let activity = self.jobs.activity_mut(job);
-            (activity.delay, activity.counts) = (delay, counts);
-        }
-        match standing {
-            Standing::Delayed(until) if until > now => self.enter_delayed(job, until),
-            Standing::Buried(burial) => {
-                self.enter_buried(job);
-                self.jobs.activity_mut(job).burial = burial;
-                self.burials = self.burials.max(burial + 1);
-            }
-            _ => self.enter_ready(job),
-        }
+        self.restore_kept(job, &kept);
         job
+    }
+
+    /// What of the job changes is like this now. For jobs that nobody sees yet.
+    pub fn restore_kept(&mut self, job: JobKey, kept: &Kept) {
+        let &Kept { pri, delay, standing, counts } = kept;
+        let record = self.jobs.get_mut(job);
+        record.pri = pri;
+        record.state = match standing {
+            Standing::Ready => State::Ready,
+            Standing::Delayed(_) => State::Delayed,
+            Standing::Buried(_) => State::Buried,
+        };
+        let is_plain = delay == 0 && standing == Standing::Ready && counts == Counts::default();
+        if is_plain && self.jobs.activity(job).is_none() {
+            return;
+        }
+        let activity = self.jobs.activity_mut(job);
+        (activity.delay, activity.counts) = (delay, counts);
+        match standing {
+            Standing::Ready => {}
+            Standing::Delayed(until) => activity.deadline = until,
+            Standing::Buried(burial) => activity.burial = burial,
+        }
+    }
+
+    /// The job is gone. For jobs that nobody sees yet.
+    pub fn drop_restored(&mut self, job: JobKey) {
+        let body = self.jobs.remove(job);
+        self.bodies_mut().free(body);
+    }
+
+    /// Jobs that were put back take their places in their tubes.
+    pub fn settle_restored(&mut self, now: Time) {
+        let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
+        let mut buried = Vec::new();
+        for job in jobs {
+            let Job { id, state, .. } = *self.jobs.get(job);
+            match (state, self.jobs.activity(job)) {
+                (State::Delayed, Some(activity)) if activity.deadline > now => {
+                    self.enter_delayed(job, activity.deadline);
+                }
+                (State::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
+                _ => self.enter_ready(job),
+            }
+        }
+        buried.sort_unstable();
+        for (burial, _, job) in buried {
+            self.enter_buried(job);
+            self.jobs.activity_mut(job).burial = burial;
+            self.burials = self.burials.max(burial + 1);
+        }
+        let tubes: Vec<TubeKey> = self.tubes.iter().map(|(tube, _)| tube).collect();
+        tubes.into_iter().for_each(|tube| self.drop_if_unwanted(tube));
     }
 
     /// Pauses a tube again, if there is one of this name.

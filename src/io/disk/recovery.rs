@@ -83,7 +83,7 @@ pub(super) fn read(
     };
     let found = reader.read_all(files)?;
     let Reader { replay, log, engine, .. } = reader;
-    let jobs = replay.jobs();
+    let jobs = engine.jobs().len();
     if let Some(Tail { file, offset, left: left @ 1.., .. }) = &log {
         warn!("{file}: {left} records beyond offset {offset} were never safe, and are lost");
     }
@@ -266,7 +266,6 @@ impl Reader<'_> {
             }
         }
         if !is_lost {
-            self.replay.close(scanner.end().0 - header.first.0);
             let end = scanner.end();
             let (file, offset) = (name.to_owned(), header.offset(end));
             self.log = Some(Tail { header, end, file, offset, bytes, left: 0 });
