@@ -125,6 +125,9 @@ impl Simulation {
                 _ => break,
             }
             self.turn();
+            if self.has_failed {
+                return;
+            }
         }
         self.now = until;
         self.turn();

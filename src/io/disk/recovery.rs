@@ -292,23 +292,28 @@ fn prepare(
     goes_on: bool,
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
+    let mut next = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
     for &number in found.lost.iter().rev().chain(&found.unused) {
+        let name = number.to_string();
         let is_usable = found.lost.is_empty() && files[&number] == config.segment_bytes;
-        if is_usable {
-            prepared.push(number);
+        let changed = if is_usable {
+            // Where the power failed, there may be records in it without the header: under another number they mean
+            // nothing.
+            prepared.push(next);
+            fs::rename(directory.file(&name), directory.file(&next.to_string()))
         } else {
-            let name = number.to_string();
-            fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))?;
-        }
+            fs::remove_file(directory.file(&name))
+        };
+        changed.map_err(|error| io_error(&name, error))?;
+        next = if is_usable { next.next() } else { next };
     }
     if prepared.is_empty() {
-        let segment = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
-        let created = directory.arrange(Arrangement::Create { segment, bytes: config.segment_bytes });
+        let created = directory.arrange(Arrangement::Create { segment: next, bytes: config.segment_bytes });
         match created {
-            Ok(()) => prepared.push(segment),
+            Ok(()) => prepared.push(next),
             // Jobs can be served and deleted, which will make room.
             Err(error) if goes_on && is_full(&error) => {}
-            Err(error) => return Err(io_error(&segment.to_string(), error)),
+            Err(error) => return Err(io_error(&next.to_string(), error)),
         }
     }
     Ok(prepared)
