@@ -1,5 +1,5 @@
 //! The files of the log: writes that wait for nothing are done at once, everything else by a thread that owns
-//! no state, so that the loop never waits for a disk.
+//! no state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
 
 mod binlog;
 mod directory;

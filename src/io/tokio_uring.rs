@@ -12,6 +12,7 @@
 
 mod buffers;
 mod connection;
+mod log_files;
 mod readiness;
 mod state;
 
@@ -100,9 +101,11 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         }
         let signals = Watched::new(state.signals.as_fd().as_raw_fd()).map_err(DriverError::Setup)?;
         spawn(signals_come(shared.clone(), signals));
-        if let Some(disk) = &state.disk {
-            let bell = Watched::new(disk.bell().as_raw_fd()).map_err(DriverError::Setup)?;
+        if let Some(log) = &state.log {
+            let bell = Watched::new(log.disk.bell().as_raw_fd()).map_err(DriverError::Setup)?;
             spawn(disk_rings(shared.clone(), bell));
+            spawn(log_files::writes(shared.clone()));
+            spawn(log_files::syncs(shared.clone()));
         }
         spawn(turns(shared.clone()));
     }
@@ -166,7 +169,7 @@ async fn accepts<S: Service + 'static>(shared: Shared<S>, index: usize, listener
     }
 }
 
-/// Hears what the disk has done.
+/// Hears what the disk's thread has done.
 async fn disk_rings<S: Service>(shared: Shared<S>, bell: Watched) {
     loop {
         match bell.readable().await {

@@ -10,12 +10,12 @@ use tokio_uring::spawn;
 use tracing::debug;
 
 use super::buffers::{Buffer, FixedBuffers, Outgoing, Place};
+use super::log_files::LogFiles;
 use super::readiness::End;
 use super::{Shared, connection};
 use crate::ids::ConnId;
 use crate::io::clock::Clock;
 use crate::io::descriptors::{Admission, Reserve};
-use crate::io::disk::Disk;
 use crate::io::signal::{Signal, Signals};
 use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
@@ -46,7 +46,7 @@ pub struct State<S> {
     pub fixed: FixedBuffers,
     pub listeners: Vec<Listener>,
     pub signals: Signals,
-    pub disk: Option<Disk>,
+    pub log: Option<LogFiles>,
     stopping: bool,
     /// Something has happened: the server's turn comes.
     pub batch: Awaited<()>,
@@ -120,7 +120,7 @@ impl<S: Service> State<S> {
             fixed: FixedBuffers::default(),
             listeners,
             signals,
-            disk,
+            log: disk.map(LogFiles::new),
             stopping: false,
             batch: Awaited::default(),
             end: Awaited::default(),
@@ -163,16 +163,30 @@ impl<S: Service> State<S> {
         Ok(())
     }
 
-    fn use_disk(&mut self) {
-        self.disk.as_mut().expect("a server with a log has a disk").serve(&mut self.server, self.now);
+    /// What there is in a server with a log.
+    pub fn log(&mut self) -> &mut LogFiles {
+        self.log.as_mut().expect("a server with a log has a disk")
     }
 
-    /// The disk has done something.
+    /// Begins what the server has for the disk. What is done at once is told at once.
+    fn use_disk(&mut self) {
+        while let Some(operation) = self.server.disk(self.now) {
+            if let Some(outcome) = self.log().begin(operation) {
+                self.server.handle(self.now, Event::Disk(outcome));
+            }
+        }
+    }
+
+    /// The thread of the disk has done something.
     pub fn hear_disk(&mut self) {
-        let disk = self.disk.as_mut().expect("it has rung");
+        let disk = &mut self.log().disk;
         disk.answer_bell();
         let outcomes: Vec<Outcome> = std::iter::from_fn(|| disk.finished()).collect();
-        outcomes.into_iter().for_each(|outcome| self.tell(Event::Disk(outcome)));
+        outcomes.into_iter().for_each(|outcome| self.disk_has_done(outcome));
+    }
+
+    pub fn disk_has_done(&mut self, outcome: Outcome) {
+        self.tell(Event::Disk(outcome));
     }
 
     /// Ready unless connections have to wait for descriptors.
