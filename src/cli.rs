@@ -101,6 +101,24 @@ pub enum Tool {
 /// What to do with a log.
 #[derive(Subcommand, Clone, Debug)]
 pub enum LogTool {
+    /// Say whether the log is as it was written, and count the jobs
+    Check {
+        /// The directory of the log, as in -b; it stays as it is
+        dir: PathBuf,
+    },
+    /// Save what is left of a damaged log as a new one, and list the jobs that are lost
+    Salvage {
+        /// The directory of the log, as in -b; it stays as it is
+        dir: PathBuf,
+        /// Where the new log goes: a directory that is empty or to be made
+        #[arg(value_name = "NEWDIR")]
+        new_dir: PathBuf,
+    },
+    /// Print every record as a line of JSON
+    Dump {
+        /// The directory of the log, as in -b; it stays as it is
+        dir: PathBuf,
+    },
     /// Write the jobs as a binlog that beanstalkd starts from
     Export {
         /// The directory of the log, as in -b; it stays as it is
@@ -155,6 +173,10 @@ mod tests {
             panic!("it is a tool")
         };
         assert_eq!((dir, new_dir), ("a".into(), "b".into()));
+        let parsed = |line| parse(line).unwrap().tool.expect("it is a tool");
+        assert!(matches!(parsed("log check a"), Tool::Log(LogTool::Check { .. })));
+        assert!(matches!(parsed("log salvage a b"), Tool::Log(LogTool::Salvage { .. })));
+        assert!(matches!(parsed("log dump a"), Tool::Log(LogTool::Dump { .. })));
     }
 
     #[test]

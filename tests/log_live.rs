@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -13,120 +13,16 @@ use std::{env, fs, thread};
 use beanring::io::driver::Driver;
 use nix::sys::signal::Signal;
 use support::driver;
-use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::peer::Received;
+use support::lines::{Client, PROGRAM, Scratch, field, put, start};
+use support::live::ServerProcess;
 use support::random::{Random, seeds};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_beanring");
 
 /// Flags for each kind of durability.
 const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
 
-/// A directory of one test's own, gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("beanring-log-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Drivers that the kernel lets servers have.
 fn drivers(what: &str) -> impl Iterator<Item = Driver> {
     Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
-}
-
-fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    let mut all = driver::flags(io);
-    all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
-    all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &all);
-    (server, Client { stream, received: Vec::new(), used: 0 })
-}
-
-/// A connection that is read line by line.
-struct Client {
-    stream: Stream,
-    received: Vec<u8>,
-    used: usize,
-}
-
-impl Client {
-    fn send(&mut self, text: &str) {
-        self.stream.send(text.as_bytes());
-    }
-
-    /// So many bytes, unless the server has gone before.
-    fn take(&mut self, bytes: usize) -> Option<String> {
-        while self.received.len() - self.used < bytes {
-            self.receive()?;
-        }
-        let taken = String::from_utf8_lossy(&self.received[self.used..self.used + bytes]).into_owned();
-        self.used += bytes;
-        Some(taken)
-    }
-
-    fn line(&mut self) -> Option<String> {
-        loop {
-            let rest = &self.received[self.used..];
-            if let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
-                let line = String::from_utf8_lossy(&rest[..end]).into_owned();
-                self.used += end + 2;
-                return Some(line);
-            }
-            self.receive()?;
-        }
-    }
-
-    fn receive(&mut self) -> Option<()> {
-        self.received.drain(..std::mem::take(&mut self.used));
-        match self.stream.receive(REPLY_PATIENCE) {
-            Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
-            Received::Closed => return None,
-            Received::Silence => panic!("no reply"),
-        }
-        Some(())
-    }
-
-    /// The reply to one command, with its data if it has some.
-    fn reply(&mut self) -> Option<(String, String)> {
-        let line = self.line()?;
-        let has_data = ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word));
-        let bytes = line.rsplit(' ').next().and_then(|word| word.parse::<usize>().ok());
-        let data = if has_data { self.take(bytes.expect("a length") + 2)? } else { String::new() };
-        Some((line, data))
-    }
-
-    fn ask(&mut self, command: &str) -> (String, String) {
-        self.send(command);
-        self.reply().expect("the server runs")
-    }
-
-    fn expect(&mut self, command: &str, expected: &str) {
-        assert_eq!(self.ask(command).0, expected, "{command:?}");
-    }
-
-    fn stat(&mut self, key: &str) -> u64 {
-        let (_, stats) = self.ask("stats\r\n");
-        field(&stats, key).parse().expect("a number")
-    }
-}
-
-fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
-    let mut lines = yaml.lines();
-    lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).expect("the key is there")
-}
-
-fn put(pri: u32, delay: u32, body: &str) -> String {
-    format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
 }
 
 // Killed and told to stop.

@@ -2,11 +2,15 @@
 //! no state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
 
 mod binlog;
+mod check;
 mod directory;
 mod export;
 mod fresh;
 mod import;
 mod recovery;
+mod salvage;
+mod survey;
+mod tool;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,10 +24,14 @@ use std::thread;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub use self::binlog::BinlogError;
+pub use self::check::{Verdict, check};
 pub use self::directory::{Directory, DirectoryError};
-pub use self::export::{ExportError, export};
+pub use self::export::export;
 pub use self::import::{ImportError, import};
 pub use self::recovery::{RecoveryError, recover};
+pub use self::salvage::{Damage, Salvaged, salvage};
+pub use self::survey::Finding;
+pub use self::tool::{ToolError, dump};
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 use crate::server::{Event, Service};

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod binlog;
 mod disk;
 mod ledger;
+pub mod losses;
 mod pauses;
 pub mod record;
 pub mod replay;

@@ -35,6 +35,17 @@ pub struct Recovered {
     pub(super) pauses: Pauses,
 }
 
+impl Recovered {
+    /// Pauses of tubes, also those that are over.
+    pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
+        self.pauses.iter().map(|(name, pause)| PauseRecord {
+            tube: TubeName::new(name).expect("a tube had it"),
+            until: pause.until,
+            length: pause.length,
+        })
+    }
+}
+
 impl Default for Replay {
     fn default() -> Self {
         Self {

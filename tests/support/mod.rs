@@ -4,6 +4,7 @@ pub mod conversation;
 pub mod core;
 pub mod driver;
 pub mod hold;
+pub mod lines;
 pub mod live;
 pub mod pattern;
 pub mod peer;

@@ -1,73 +1,26 @@
 //! From a log to a binlog that the reference starts from.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::{fmt, mem};
+use std::path::Path;
 
-use super::directory::{self, DirectoryError, IMPORT_BEGUN};
-use super::recovery::{self, RecoveryError};
+use super::tool::{Offline, ToolError, make_empty};
 use crate::ids::{JobId, JobKey};
-use crate::io::host;
 use crate::limits::LOG_FILE_BYTES_DEFAULT;
 use crate::log::binlog::{self, Job, State};
 use crate::queue::{Engine, Kept, Standing};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
-/// Why a log cannot be exported. It is as it was.
-#[derive(Debug)]
-pub enum ExportError {
-    /// A directory cannot be read or made.
-    Unusable(PathBuf, io::Error),
-    /// A server is running on it.
-    Locked(PathBuf),
-    /// There is no log in it.
-    NoLog(PathBuf),
-    /// An import into it is not over.
-    Importing(PathBuf),
-    /// The log itself is not as it should be.
-    Log(RecoveryError),
-    /// The new directory has something in it.
-    NotEmpty(PathBuf),
-    /// A file cannot be written into the new directory.
-    Unwritable(PathBuf, io::Error),
-}
-
 /// Writes all jobs of the log in `from` as a binlog into `to`. Returns how many there are.
-pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ExportError> {
-    let unusable = |error| ExportError::Unusable(from.to_owned(), error);
-    let _lock = directory::lock_to_read(from).map_err(|error| match error {
-        DirectoryError::Unusable(path, error) => ExportError::Unusable(path, error),
-        DirectoryError::Locked(path) => ExportError::Locked(path),
-        DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
-    })?;
-    let files = directory::segments_in(from).map_err(unusable)?;
-    if from.join(IMPORT_BEGUN).exists() {
-        return Err(ExportError::Importing(from.to_owned()));
-    }
-    if files.is_empty() {
-        return Err(ExportError::NoLog(from.to_owned()));
-    }
-    let seed = host::random_word().map_err(|errno| unusable(errno.into()))?;
-    let mut engine = Engine::new(seed);
-    recovery::read(from, &files, &mut engine, now).map_err(ExportError::Log)?;
+pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
+    let log = Offline::open(from)?;
+    let (engine, _) = log.recover(now)?;
     make_empty(to)?;
-    write(&engine, to, now).map_err(|error| ExportError::Unwritable(to.to_owned(), error))?;
+    write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     Ok(engine.jobs().len())
-}
-
-fn make_empty(to: &Path) -> Result<(), ExportError> {
-    let unusable = |error| ExportError::Unusable(to.to_owned(), error);
-    match fs::create_dir(to) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        result => return result.map_err(unusable),
-    }
-    match fs::read_dir(to).map_err(unusable)?.next() {
-        Some(_) => Err(ExportError::NotEmpty(to.to_owned())),
-        None => Ok(()),
-    }
 }
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
@@ -137,29 +90,3 @@ impl Files<'_> {
         file.sync_all()
     }
 }
-
-impl fmt::Display for ExportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Locked(path) => write!(f, "{}: a server uses this log; stop it first", path.display()),
-            Self::NoLog(path) => write!(f, "{}: there is no log in it", path.display()),
-            Self::Importing(path) => write!(
-                f,
-                "{}: a binlog is being imported into it; start beanring -b on it to finish that",
-                path.display()
-            ),
-            Self::Log(error) => error.fmt(f),
-            Self::NotEmpty(path) => {
-                write!(f, "{}: it is not empty; name a directory that is, or a new one", path.display())
-            }
-            Self::Unwritable(path, error) => write!(
-                f,
-                "{}: {error}; what is there is not complete, remove it and try again",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ExportError {}

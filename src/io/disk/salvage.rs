@@ -1,0 +1,171 @@
+//! What is left of a damaged log, as a new one.
+
+use std::path::Path;
+
+use super::Directory;
+use super::directory::DirectoryError;
+use super::fresh::Fresh;
+use super::recovery::RecoveryError;
+use super::survey::{Finding, survey};
+use super::tool::{Offline, ToolError, make_empty};
+use crate::bodies::OutOfMemory;
+use crate::ids::{JobId, JobKey};
+use crate::io::host;
+use crate::limits::LOG_SEGMENT_BYTES_MIN;
+use crate::log::batch::BLOCK_BYTES;
+use crate::log::losses::Losses;
+use crate::log::record::{JobRecord, Lsn, Record};
+use crate::log::{Recovered, Replay, SegmentNumber};
+use crate::queue::Engine;
+use crate::time::Time;
+
+/// What is not as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// The beginning of a file.
+    Header {
+        /// Which.
+        file: String,
+    },
+    /// Records.
+    Records {
+        /// The file that they were in, or the one before theirs.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// How much of the log.
+        bytes: u64,
+        /// They had been brought to disk; others may be the end that a power failure has torn off.
+        were_safe: bool,
+    },
+    /// A file.
+    Missing {
+        /// Which.
+        file: String,
+    },
+}
+
+/// What was saved.
+#[derive(Debug)]
+pub struct Salvaged {
+    /// How many jobs.
+    pub jobs: usize,
+    /// First and last ids of those that were not: see [`Losses`].
+    pub lost: Vec<(u64, u64)>,
+    /// Where something is missing.
+    pub damage: Vec<Damage>,
+}
+
+/// What is left.
+pub(super) struct Rest {
+    pub engine: Engine,
+    pub recovered: Recovered,
+    pub lost: Vec<(u64, u64)>,
+    pub damage: Vec<Damage>,
+    pub segments: usize,
+    pub records: u64,
+}
+
+/// Writes what is left of the log in `from` as a new log into `to`.
+pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
+    let log = Offline::open(from)?;
+    let rest = gather(&log, now)?;
+    make_empty(to)?;
+    let largest = log.files.values().copied().max().unwrap_or(0);
+    let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(LOG_SEGMENT_BYTES_MIN);
+    write(&rest, to, segment_bytes, now)?;
+    let Rest { engine, lost, damage, .. } = rest;
+    Ok(Salvaged { jobs: engine.jobs().len(), lost, damage })
+}
+
+/// Reads what is left.
+pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
+    let mut engine = log.new_engine()?;
+    let (mut replay, mut losses) = (Replay::default(), Losses::default());
+    let mut gaps: Vec<(Lsn, Damage)> = Vec::new();
+    let (mut segments, mut records) = (0, 0);
+    let (mut first, mut oldest) = (None, SegmentNumber(0));
+    let (mut end, mut proven) = ((Lsn(0), String::new(), 0), Lsn(0));
+    survey(log.path, &log.files, |finding| {
+        match finding {
+            Finding::Segment { file, header, is_headless } => {
+                replay.open(header);
+                segments += 1;
+                first.get_or_insert(header.number);
+                if is_headless {
+                    gaps.push((Lsn(0), Damage::Header { file: file.to_owned() }));
+                    oldest = oldest.max(SegmentNumber(1));
+                } else {
+                    losses.segment(header);
+                    oldest = oldest.max(header.oldest);
+                }
+            }
+            Finding::Gap { file, offset, at, bytes } => {
+                losses.gap();
+                let file = file.to_owned();
+                gaps.push((at, Damage::Records { file, offset, bytes, were_safe: false }));
+            }
+            Finding::Record { file, offset, at, framed } => {
+                records += 1;
+                losses.record(&framed.record);
+                proven = proven.max(framed.durable);
+                if let Record::Oldest(segment) = framed.record {
+                    oldest = oldest.max(segment);
+                }
+                let bytes = framed.bytes as u64;
+                end = (Lsn(at.0 + bytes), file.to_owned(), offset + bytes);
+                let applied = replay.apply(&framed.record, framed.bytes, &mut engine);
+                applied.map_err(|OutOfMemory| ToolError::Log(RecoveryError::Memory))?;
+            }
+        }
+        Ok::<(), ToolError>(())
+    })?;
+    let (end, file, offset) = end;
+    if end < proven {
+        losses.gap();
+        gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_safe: true }));
+    }
+    if first.is_some_and(|first| first > oldest) {
+        gaps.insert(0, (Lsn(0), Damage::Missing { file: oldest.to_string() }));
+    }
+    let damage = gaps.into_iter().map(|(at, damage)| at_least(at, damage, proven)).collect();
+    let recovered = replay.finish(&mut engine, now);
+    Ok(Rest { engine, recovered, lost: losses.finish(), damage, segments, records })
+}
+
+fn at_least(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
+    if let Damage::Records { were_safe, .. } = &mut damage {
+        *were_safe |= at < proven;
+    }
+    damage
+}
+
+fn write(rest: &Rest, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
+    let failed = |error| ToolError::Unwritable(to.to_owned(), error);
+    let directory = Directory::open(to, false).map_err(|error| match error {
+        DirectoryError::Unusable(_, error) => failed(error),
+        DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ToolError::NotEmpty(path),
+    })?;
+    let Rest { engine, recovered, .. } = rest;
+    let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
+    let fresh = Fresh::begin(&directory, segment_bytes, log_id, engine.upcoming_id());
+    let mut fresh = fresh.map_err(failed)?;
+    let mut jobs: Vec<(JobId, JobKey)> = engine.jobs().iter().map(|(key, job)| (job.id, key)).collect();
+    jobs.sort_unstable();
+    for (id, key) in jobs {
+        let job = engine.jobs().get(key);
+        let record = Record::Job(JobRecord {
+            id,
+            created: job.created,
+            ttr: job.ttr,
+            tube: engine.tube_of(key),
+            kept: engine.kept(key),
+            body: engine.body(key),
+        });
+        fresh.append(&record).map_err(failed)?;
+    }
+    for pause in recovered.pauses().filter(|pause| pause.until > now) {
+        fresh.append(&Record::Paused(pause)).map_err(failed)?;
+    }
+    fresh.finish().map_err(failed)
+}

@@ -1,0 +1,132 @@
+//! What the tools of `beanring log` have in common: a log that no server uses, and why it cannot be worked on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::directory::{self, DirectoryError, IMPORT_BEGUN};
+use super::recovery::{self, RecoveryError};
+use super::survey::{Finding, SurveyError, survey};
+use crate::io::host;
+use crate::log::{Recovered, SegmentNumber};
+use crate::queue::Engine;
+use crate::time::Time;
+
+/// Why a tool cannot do its work. The log is as it was.
+#[derive(Debug)]
+pub enum ToolError {
+    /// A directory cannot be read or made.
+    Unusable(PathBuf, io::Error),
+    /// A server is running on it.
+    Locked(PathBuf),
+    /// There is no log in it.
+    NoLog(PathBuf),
+    /// An import into it is not over.
+    Importing(PathBuf),
+    /// The log itself is not as it should be.
+    Log(RecoveryError),
+    /// Nothing of the log can be read.
+    Unreadable(SurveyError),
+    /// The new directory has something in it.
+    NotEmpty(PathBuf),
+    /// A file cannot be written into the new directory.
+    Unwritable(PathBuf, io::Error),
+    /// What was read cannot be shown.
+    Output(io::Error),
+}
+
+/// A log that no server uses, for as long as the value lives.
+pub struct Offline<'a> {
+    pub path: &'a Path,
+    pub files: BTreeMap<SegmentNumber, u64>,
+    _lock: Option<File>,
+}
+
+impl<'a> Offline<'a> {
+    /// The log in this directory, which stays as it is.
+    pub fn open(path: &'a Path) -> Result<Self, ToolError> {
+        let unusable = |error| ToolError::Unusable(path.to_owned(), error);
+        let lock = directory::lock_to_read(path).map_err(|error| match error {
+            DirectoryError::Unusable(path, error) => ToolError::Unusable(path, error),
+            DirectoryError::Locked(path) => ToolError::Locked(path),
+            DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
+        })?;
+        let files = directory::segments_in(path).map_err(unusable)?;
+        if path.join(IMPORT_BEGUN).exists() {
+            return Err(ToolError::Importing(path.to_owned()));
+        }
+        if files.is_empty() {
+            return Err(ToolError::NoLog(path.to_owned()));
+        }
+        Ok(Self { path, files, _lock: lock })
+    }
+
+    /// The queue as a server would have it, and where the log ends.
+    pub fn recover(&self, now: Time) -> Result<(Engine, Recovered), ToolError> {
+        let mut engine = self.new_engine()?;
+        let (recovered, ..) =
+            recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
+        Ok((engine, recovered))
+    }
+
+    /// A queue without jobs.
+    pub fn new_engine(&self) -> Result<Engine, ToolError> {
+        let seed = host::random_word();
+        Ok(Engine::new(seed.map_err(|errno| ToolError::Unusable(self.path.to_owned(), errno.into()))?))
+    }
+}
+
+/// Shows all that can be read of the log in this directory, in its order.
+pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>) -> Result<(), ToolError> {
+    let log = Offline::open(path)?;
+    survey(log.path, &log.files, show)
+}
+
+/// A new directory, or one that is empty.
+pub fn make_empty(path: &Path) -> Result<(), ToolError> {
+    let unusable = |error| ToolError::Unusable(path.to_owned(), error);
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        result => return result.map_err(unusable),
+    }
+    match fs::read_dir(path).map_err(unusable)?.next() {
+        Some(_) => Err(ToolError::NotEmpty(path.to_owned())),
+        None => Ok(()),
+    }
+}
+
+impl From<SurveyError> for ToolError {
+    fn from(error: SurveyError) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Locked(path) => write!(f, "{}: a server uses this log; stop it first", path.display()),
+            Self::NoLog(path) => write!(f, "{}: there is no log in it", path.display()),
+            Self::Importing(path) => write!(
+                f,
+                "{}: a binlog is being imported into it; start beanring -b on it to finish that",
+                path.display()
+            ),
+            Self::Log(error) => error.fmt(f),
+            Self::Unreadable(error) => write!(f, "the log cannot be read: {error}"),
+            Self::NotEmpty(path) => {
+                write!(f, "{}: it is not empty; name a directory that is, or a new one", path.display())
+            }
+            Self::Unwritable(path, error) => write!(
+                f,
+                "{}: {error}; what is there is not complete, remove it and try again",
+                path.display()
+            ),
+            Self::Output(error) => write!(f, "cannot write what was found: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ToolError {}

@@ -1,0 +1,165 @@
+//! Records as lines of JSON.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::io::disk::{self, Finding, ToolError};
+use crate::log::record::Record;
+use crate::queue::{Counts, Kept, Standing};
+
+/// One line. What a record does not say is left out; times are nanoseconds since 1970.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a str,
+    offset: u64,
+    position: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durable: Option<u64>,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tube: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttr: Option<u32>,
+    #[serde(flatten)]
+    state: Option<State>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a str>,
+    /// Where the body is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_hex: Option<String>,
+}
+
+#[derive(Serialize)]
+struct State {
+    state: &'static str,
+    pri: u32,
+    delay: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delayed_until: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buried_after: Option<u64>,
+    reserves: u32,
+    timeouts: u32,
+    releases: u32,
+    buries: u32,
+    kicks: u32,
+}
+
+/// Prints all that can be read of the log in this directory.
+pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
+    let mut out = BufWriter::new(out);
+    disk::dump(dir, |finding| {
+        serde_json::to_writer(&mut out, &Line::of(&finding))
+            .map_err(Into::into)
+            .and_then(|()| out.write_all(b"\n"))
+            .map_err(ToolError::Output)
+    })?;
+    out.flush().map_err(ToolError::Output)
+}
+
+impl<'a> Line<'a> {
+    fn of(finding: &'a Finding<'a>) -> Self {
+        match *finding {
+            Finding::Segment { file, header, is_headless } => Self {
+                kind: if is_headless { "segment without a header" } else { "segment" },
+                next_id: Some(header.next_id.0).filter(|_| !is_headless),
+                oldest: Some(header.oldest.to_string()).filter(|_| !is_headless),
+                ..Self::at(file, 0, header.first.0)
+            },
+            Finding::Gap { file, offset, at, bytes } => {
+                Self { kind: "gap", bytes: Some(bytes), ..Self::at(file, offset, at.0) }
+            }
+            Finding::Record { file, offset, at, framed } => {
+                Self { durable: Some(framed.durable.0), ..Self::at(file, offset, at.0).with(&framed.record) }
+            }
+        }
+    }
+
+    fn at(file: &'a str, offset: u64, position: u64) -> Self {
+        Self {
+            file,
+            offset,
+            position,
+            durable: None,
+            kind: "",
+            bytes: None,
+            id: None,
+            next_id: None,
+            oldest: None,
+            tube: None,
+            created: None,
+            ttr: None,
+            state: None,
+            until: None,
+            pause: None,
+            body: None,
+            body_hex: None,
+        }
+    }
+
+    fn with(self, record: &'a Record<'a>) -> Self {
+        match record {
+            Record::Job(job) => {
+                let body = job.body.strip_suffix(b"\r\n").unwrap_or(job.body);
+                let text = str::from_utf8(body).ok();
+                Self {
+                    kind: "job",
+                    id: Some(job.id.0),
+                    tube: Some(job.tube.as_str()),
+                    created: Some(job.created.as_nanos()),
+                    ttr: Some(job.ttr),
+                    state: Some(State::of(&job.kept)),
+                    body: text,
+                    body_hex: text.is_none().then(|| hex(body)),
+                    ..self
+                }
+            }
+            Record::State { id, kept } => {
+                Self { kind: "change", id: Some(id.0), state: Some(State::of(kept)), ..self }
+            }
+            Record::Deleted(id) => Self { kind: "deletion", id: Some(id.0), ..self },
+            Record::Paused(pause) => Self {
+                kind: "pause",
+                tube: Some(pause.tube.as_str()),
+                until: Some(pause.until.as_nanos()),
+                pause: Some(pause.length.as_nanos()),
+                ..self
+            },
+            Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },
+            Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
+        }
+    }
+}
+
+impl State {
+    fn of(kept: &Kept) -> Self {
+        let Kept { pri, delay, standing, counts } = *kept;
+        let (state, delayed_until, buried_after) = match standing {
+            Standing::Ready => ("ready", None, None),
+            Standing::Delayed(until) => ("delayed", Some(until.as_nanos()), None),
+            Standing::Buried(before) => ("buried", None, Some(before)),
+        };
+        let Counts { reserves, timeouts, releases, buries, kicks } = counts;
+        Self { state, pri, delay, delayed_until, buried_after, reserves, timeouts, releases, buries, kicks }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,279 @@
+//! `beanring log check`, `salvage` and `dump`, on logs that are sound and on logs that are not.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use beanring::io::driver::Driver;
+use support::lines::{PROGRAM, Scratch, put, start};
+use support::random::{Random, seeds};
+
+const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
+const JOBS: u64 = 400;
+
+/// What a tool says, and with which code it ends.
+struct Said {
+    code: i32,
+    out: String,
+    error: String,
+}
+
+fn tool(name: &str, dirs: &[&Path]) -> Said {
+    let output = Command::new(PROGRAM).args(["log", name]).args(dirs).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    Said {
+        code: output.status.code().expect("it ends by itself"),
+        out: text(output.stdout),
+        error: text(output.stderr),
+    }
+}
+
+fn body(id: u64) -> String {
+    format!("body {id} {}", "x".repeat((id * 37 % 900) as usize))
+}
+
+/// A log of many jobs in several files, none of which was moved: some delayed, some buried, every tenth deleted.
+fn written(name: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    let (server, mut client) = start(&scratch.0, Driver::Epoll, &FLAGS);
+    for id in 1..=JOBS {
+        let delay = if id % 4 == 1 { 3000 } else { 0 };
+        client.expect(&put(5, delay, &body(id)), &format!("INSERTED {id}"));
+        if id % 4 == 2 {
+            client.send(&format!("reserve-job {id}\r\n"));
+            client.reply().expect("it runs");
+            client.expect(&format!("bury {id} 7\r\n"), "BURIED");
+        }
+        if id % 10 == 0 {
+            client.expect(&format!("delete {id}\r\n"), "DELETED");
+        }
+    }
+    drop((client, server));
+    // What is written after a start says that everything before it is on disk.
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &FLAGS);
+    client.expect("pause-tube default 1000\r\n", "PAUSED");
+    scratch
+}
+
+fn alive() -> BTreeSet<u64> {
+    (1..=JOBS).filter(|id| id % 10 != 0).collect()
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let is_used = |path: &PathBuf| {
+        let is_segment = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log."));
+        is_segment && fs::read(path).expect("a file")[..4] == *b"bean"
+    };
+    let mut segments: Vec<PathBuf> = entries.filter(is_used).collect();
+    segments.sort();
+    segments
+}
+
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    entries.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().expect("a file").to_string_lossy().into_owned()
+}
+
+/// The ids that a line of `salvage` lists.
+fn lost(said: &str) -> BTreeSet<u64> {
+    let Some(list) = said.lines().find_map(|line| line.strip_prefix("lost, or deleted before: ")) else {
+        return BTreeSet::new();
+    };
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        first.parse::<u64>().expect("a number")..=last.parse().expect("a number")
+    };
+    list.split(' ').flat_map(range).collect()
+}
+
+/// Saves what is left. The ids of the jobs that a server then has, whose bodies are right, and those that are lost.
+fn saved(dir: &Path) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let before = contents(dir);
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let to = Scratch::new(&format!("saved-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+    let said = tool("salvage", &[dir, &to.0]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(contents(dir) == before, "the log is as it was");
+    assert_eq!(tool("check", &[&to.0]).code, 0, "the new log is sound");
+    let (_server, mut client) = start(&to.0, Driver::Epoll, &FLAGS);
+    let mut found = BTreeSet::new();
+    for id in 1..=JOBS {
+        let (line, data) = client.ask(&format!("peek {id}\r\n"));
+        if line != "NOT_FOUND" {
+            assert_eq!(data, format!("{}\r\n", body(id)), "the body of job {id}");
+            found.insert(id);
+        }
+    }
+    let count: usize =
+        said.out.lines().last().and_then(|line| line.split(' ').next()?.parse().ok()).expect("a count");
+    assert_eq!(count, found.len());
+    (found, lost(&said.out))
+}
+
+#[test]
+fn a_sound_log() {
+    let log = written("sound");
+    let before = contents(&log.0);
+    let said = tool("check", &[&log.0]);
+    assert_eq!((said.code, &*said.error), (0, ""));
+    assert!(said.out.contains(&format!("{} jobs are there\n", alive().len())), "{}", said.out);
+    let count = |rest| alive().iter().filter(|&&id| rest == id % 4).count();
+    let states =
+        format!("default: {} ready, {} delayed, {} buried\n", count(0) + count(3), count(1), count(2));
+    assert!(said.out.contains(&states), "{}", said.out);
+    assert!(said.out.ends_with("a server starts from it\n"), "{}", said.out);
+
+    let said = tool("dump", &[&log.0]);
+    assert_eq!((said.code, &*said.error), (0, ""));
+    let lines: Vec<serde_json::Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of_kind = |kind: &'static str| lines.iter().filter(move |line| line["kind"] == kind);
+    let puts: Vec<_> = of_kind("job").collect();
+    assert_eq!(puts.len(), JOBS as usize);
+    for (id, line) in (1..).zip(puts) {
+        assert_eq!((line["id"].as_u64(), line["body"].as_str()), (Some(id), Some(&*body(id))));
+        assert_eq!(line["state"], if id % 4 == 1 { "delayed" } else { "ready" });
+    }
+    assert_eq!(of_kind("deletion").count(), JOBS as usize / 10);
+    assert_eq!(of_kind("pause").count(), 1);
+    assert!(of_kind("change").all(|line| line["state"] == "buried" && line["pri"] == 7));
+    assert_eq!(of_kind("segment").count(), segments(&log.0).len());
+    assert_eq!(of_kind("gap").count(), 0);
+    assert!(contents(&log.0) == before, "nothing has changed");
+
+    assert_eq!(saved(&log.0), (alive(), BTreeSet::new()));
+}
+
+#[test]
+fn bodies_that_are_no_text_are_shown_as_hex() {
+    let log = Scratch::new("hex");
+    let (server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+    client.stream.send(b"put 0 0 1 3\r\n\xff\x00a\r\n");
+    assert_eq!(client.line().as_deref(), Some("INSERTED 1"));
+    drop((client, server));
+    assert!(tool("dump", &[&log.0]).out.contains("\"body_hex\":\"ff0061\""));
+}
+
+#[test]
+fn a_record_that_has_changed() {
+    let log = written("changed");
+    let file = &segments(&log.0)[1];
+    let mut bytes = fs::read(file).expect("a segment");
+    let put_53 = "body 53 ".as_bytes();
+    let segment_of_53 = segments(&log.0).into_iter().find_map(|file| {
+        let bytes = fs::read(&file).expect("a segment");
+        let at = bytes.windows(put_53.len()).position(|window| window == put_53)?;
+        Some((file, at))
+    });
+    let (file_of_53, at) = segment_of_53.expect("job 53 is somewhere");
+    if file_of_53 != *file {
+        bytes = fs::read(&file_of_53).expect("a segment");
+    }
+    bytes[at] ^= 1;
+    fs::write(&file_of_53, bytes).expect("a segment");
+    // 32 bytes of frame and 60 of the job before the name of the tube.
+    let place = format!("{}:{}", name(&file_of_53), at - 32 - 60 - "default".len());
+
+    let said = tool("check", &[&log.0]);
+    assert_eq!(said.code, 1, "{}", said.out);
+    assert!(said.out.contains(&format!("{place}: ")), "{place}: {}", said.out);
+    assert!(said.out.contains("bytes of records are not what was written there"), "{}", said.out);
+    assert!(said.out.contains(&format!("{} jobs can be saved", alive().len() - 1)), "{}", said.out);
+    assert!(said.error.contains(&place) && said.error.contains("beanring log salvage"), "{}", said.error);
+    assert!(tool("dump", &[&log.0]).out.contains("\"kind\":\"gap\""));
+    let (found, lost) = saved(&log.0);
+    assert_eq!(lost, BTreeSet::from([53]));
+    assert_eq!(found, alive().into_iter().filter(|&id| id != 53).collect());
+}
+
+#[test]
+fn files_that_are_missing_or_have_no_header() {
+    let log = written("files");
+    let files = segments(&log.0);
+    assert!(files.len() >= 4, "{files:?}");
+    for (at, file) in files.iter().enumerate() {
+        let bytes = fs::read(file).expect("a segment");
+        let mut headless = bytes.clone();
+        headless[..100].fill(0xee);
+        fs::write(file, headless).expect("a segment");
+        assert_eq!(saved(&log.0), (alive(), BTreeSet::new()), "{} without its header", name(file));
+        let said = tool("check", &[&log.0]);
+        assert!(
+            said.code == 1 && said.out.contains(&format!("{}:0: the header", name(file))),
+            "{}",
+            said.out
+        );
+
+        fs::remove_file(file).expect("a segment");
+        let (found, lost) = saved(&log.0);
+        assert!(found.len() < alive().len(), "it had jobs");
+        let is_last = at + 1 == files.len();
+        let said = tool("check", &[&log.0]);
+        if at == 0 {
+            assert!(said.error.contains(&format!("{} is missing", name(file))), "{}", said.error);
+        } else if !is_last {
+            let told: BTreeSet<u64> = found.union(&lost).copied().collect();
+            assert!(told.is_superset(&alive()), "every job is there or told of");
+            assert!(said.error.contains("the log is damaged"), "{}", said.error);
+        }
+        assert_eq!(said.code, i32::from(!is_last), "nothing tells of the end: {}", said.out);
+        fs::write(file, bytes).expect("a segment");
+    }
+}
+
+#[test]
+fn bytes_that_have_changed_anywhere() {
+    let log = written("anywhere");
+    let files = segments(&log.0);
+    for seed in seeds(20) {
+        let mut random = Random::new(seed);
+        let before: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).expect("a segment")).collect();
+        for _ in 0..1 + random.below(6) {
+            let file = &files[random.below(files.len())];
+            let mut bytes = fs::read(file).expect("a segment");
+            let at = random.below(bytes.len());
+            let end = (at + [1, 100, 5000][random.below(3)]).min(bytes.len());
+            bytes[at..end].iter_mut().for_each(|byte| *byte ^= 1 + random.below(255) as u8);
+            fs::write(file, bytes).expect("a segment");
+        }
+        let (found, lost) = saved(&log.0);
+        let told: BTreeSet<u64> = found.union(&lost).copied().collect();
+        let untold: Vec<u64> = alive().difference(&told).copied().collect();
+        // Behind the last record that is left, nothing tells what was there.
+        let last = found.iter().chain(&lost).max().copied().unwrap_or(0);
+        assert!(untold.iter().all(|&id| id > last), "BEANRING_SEED={seed}: not told of {untold:?}");
+        let verdict = tool("check", &[&log.0]);
+        assert!([0, 1].contains(&verdict.code) && verdict.error.lines().count() <= 2, "{}", verdict.error);
+        files.iter().zip(before).for_each(|(file, bytes)| fs::write(file, bytes).expect("a segment"));
+    }
+}
+
+#[test]
+fn what_cannot_be_worked_on() {
+    let log = written("refused");
+    let empty = Scratch::new("refused-empty");
+    let none = empty.0.join("none");
+    for name in ["check", "dump"] {
+        let said = tool(name, &[&empty.0]);
+        assert!(said.code == 1 && said.error.contains("there is no log in it"), "{}", said.error);
+        assert_eq!(tool(name, &[&none]).code, 1);
+    }
+    assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "nothing was made");
+    let said = tool("salvage", &[&log.0, &log.0]);
+    assert!(said.code == 1 && said.error.contains("it is not empty"), "{}", said.error);
+    let (_server, _client) = start(&log.0, Driver::Epoll, &FLAGS);
+    for name in ["check", "dump"] {
+        let said = tool(name, &[&log.0]);
+        assert!(said.code == 1 && said.error.contains("a server uses this log"), "{}", said.error);
+    }
+}
