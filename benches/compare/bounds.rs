@@ -1,10 +1,12 @@
 //! The project's targets, and how they were met. A target that is missed is a line of a table, no failure:
 //! machines differ.
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::measure::{Metric, Outcome};
+use crate::measure::{Metric, Outcome, cpu, rate, restart_ms};
 use crate::servers::{Driver, Kind, Peers};
+use crate::table::{figure, ratio};
 
 /// One side of a ratio.
 #[derive(Clone, Copy)]
@@ -15,14 +17,61 @@ enum Side {
     Redis,
 }
 
-/// A target: the ratio of two figures, and what it may be at most.
+/// What two figures are to be to each other.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Their ratio, at most.
+    AtMost(f64),
+    /// Their ratio, at least.
+    AtLeast(f64),
+    /// Their difference, at most.
+    MoreUs(f64),
+}
+
+impl Limit {
+    /// Puts a figure in relation to another.
+    fn measure(self, figure: f64, base: f64) -> f64 {
+        match self {
+            Limit::AtMost(_) | Limit::AtLeast(_) => figure / base,
+            Limit::MoreUs(_) => figure - base,
+        }
+    }
+
+    /// Whether what came of it will do.
+    pub fn is_met(self, measured: f64) -> bool {
+        match self {
+            Limit::AtMost(most) | Limit::MoreUs(most) => measured <= most,
+            Limit::AtLeast(least) => measured >= least,
+        }
+    }
+
+    /// What came of it, for people.
+    pub fn show(self, measured: f64) -> String {
+        match self {
+            Limit::AtMost(_) | Limit::AtLeast(_) => ratio(measured),
+            Limit::MoreUs(_) => format!("{measured:+.0} µs"),
+        }
+    }
+
+    /// The limit, for people.
+    pub fn title(self) -> String {
+        match self {
+            Limit::AtMost(most) => format!("≤ {}", ratio(most)),
+            Limit::AtLeast(least) => format!("≥ {}x", figure(least)),
+            Limit::MoreUs(most) => format!("≤ {most:+.0} µs"),
+        }
+    }
+}
+
+/// A target: two figures, and what they are to be to each other.
 struct Bound {
     driver: Driver,
     row: &'static str,
     metric: Metric,
     to: (Side, &'static str, Metric),
     of: &'static str,
-    at_most: f64,
+    limit: Limit,
 }
 
 /// A target with what was measured.
@@ -31,13 +80,10 @@ pub struct Verdict {
     pub driver: &'static str,
     pub row: String,
     pub of: &'static str,
-    pub at_most: f64,
+    #[serde(flatten)]
+    pub limit: Limit,
     /// None where a side was not measured.
     pub measured: Option<f64>,
-}
-
-fn cpu(figures: &crate::measure::Figures) -> f64 {
-    figures.server.cpu_us_per_operation
 }
 
 /// Ours to the same row of another.
@@ -48,7 +94,13 @@ const fn other(driver: Driver, row: &'static str, side: Side, at_most: f64) -> B
         Side::Beanstalkd => "CPU to beanstalkd",
         Side::Redis => "CPU to redis",
     };
-    Bound { driver, row, metric: cpu, to: (side, row, cpu), of, at_most }
+    Bound { driver, row, metric: cpu, to: (side, row, cpu), of, limit: Limit::AtMost(at_most) }
+}
+
+/// Our operations in a second to beanstalkd's.
+const fn faster(driver: Driver, row: &'static str, at_least: f64) -> Bound {
+    let to = (Side::Beanstalkd, row, rate as Metric);
+    Bound { driver, row, metric: rate, to, of: "puts/s to beanstalkd", limit: Limit::AtLeast(at_least) }
 }
 
 /// Many connections on as many tubes, to a few on one: for every driver that is meant for them.
@@ -63,7 +115,7 @@ const fn many(driver: Driver) -> [Bound; 2] {
             metric: cpu,
             to: few,
             of: "CPU to 64 connections on one tube",
-            at_most: 1.5,
+            limit: Limit::AtMost(1.5),
         },
         Bound {
             driver,
@@ -71,7 +123,46 @@ const fn many(driver: Driver) -> [Bound; 2] {
             metric: |figures| figures.latency_us.max,
             to: median,
             of: "slowest reply to the median",
-            at_most: 50.0,
+            limit: Limit::AtMost(50.0),
+        },
+    ]
+}
+
+/// What a log may cost.
+const fn logged(driver: Driver) -> [Bound; 9] {
+    const RESTART: &str = "log-restart";
+    // Rows that did not come out as meant have nothing to be compared.
+    let moving: Metric = |figures| match figures.moved_records {
+        Some(1.0..) => figures.latency_us.p999,
+        _ => f64::NAN,
+    };
+    let still: Metric = |figures| match figures.moved_records {
+        Some(0.0) => figures.latency_us.p999,
+        _ => f64::NAN,
+    };
+    [
+        faster(driver, "log-f0-64x1", 15.0),
+        faster(driver, "log-f0-16x32", 100.0),
+        faster(driver, "log-f0-1x1", 1.0),
+        other(driver, "log-f50-64x1", Side::Beanstalkd, 0.6),
+        other(driver, "log-f50-16x32", Side::Beanstalkd, 1.0 / 12.0),
+        other(driver, "log-nosync-64x1", Side::Beanstalkd, 0.6),
+        other(driver, "log-nosync-16x32", Side::Beanstalkd, 1.0 / 12.0),
+        Bound {
+            driver,
+            row: RESTART,
+            metric: restart_ms,
+            to: (Side::Beanstalkd, RESTART, restart_ms),
+            of: "time to the first answer, to beanstalkd",
+            limit: Limit::AtMost(0.25),
+        },
+        Bound {
+            driver,
+            row: "log-moving",
+            metric: moving,
+            to: (Side::Ours, "log-still", still),
+            of: "p99.9 beside that without moving",
+            limit: Limit::MoreUs(1000.0),
         },
     ]
 }
@@ -100,6 +191,7 @@ fn all() -> Vec<Bound> {
         other(Uring, "cycle-60000", Side::Beanstalkd, 0.2),
     ]);
     bounds.extend(many(Uring));
+    bounds.extend(Driver::value_variants().iter().flat_map(|&driver| logged(driver)));
     bounds
 }
 
@@ -122,8 +214,8 @@ pub fn verdicts(peers: &Peers, outcomes: &[Outcome]) -> Vec<Verdict> {
             driver: bound.driver.name(),
             row: bound.row.to_owned(),
             of: bound.of,
-            at_most: bound.at_most,
-            measured: figure.zip(base).map(|(figure, base)| figure / base),
+            limit: bound.limit,
+            measured: figure.zip(base).map(|(figure, base)| bound.limit.measure(figure, base)),
         })
     };
     all().into_iter().filter_map(judge).collect()

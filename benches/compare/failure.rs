@@ -34,6 +34,12 @@ pub enum Failure {
     Draw(PathBuf, String),
     /// The page for the tables lacks the place for them.
     NoPlace(PathBuf),
+    /// A server does not say how it is.
+    Stats(String, io::Error),
+    /// A server does not end when it is asked to.
+    Unstopped(String),
+    /// Jobs that it should have, and that it has after a restart.
+    Lost(u64, u64),
     /// Too few descriptors.
     Descriptors(nix::Error),
 }
@@ -73,6 +79,9 @@ impl fmt::Display for Failure {
                     crate::report::END
                 )
             }
+            Failure::Stats(name, error) => write!(f, "{name}: {error}"),
+            Failure::Unstopped(name) => write!(f, "{name} does not end when it is asked to"),
+            Failure::Lost(put, found) => write!(f, "{put} jobs were put, {found} are back after a restart"),
             Failure::Descriptors(error) => {
                 write!(f, "the limit of open files cannot be raised ({error}): raise `ulimit -n`")
             }

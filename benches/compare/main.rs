@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use failure::Failure;
+use logs::Place;
 use machine::Machine;
 use measure::Bench;
 use options::Options;
@@ -18,6 +19,7 @@ use signals::Signals;
 
 mod bounds;
 mod failure;
+mod logs;
 mod machine;
 mod matrix;
 mod measure;
@@ -26,6 +28,7 @@ mod plots;
 mod report;
 mod servers;
 mod signals;
+mod stats;
 mod table;
 
 fn main() -> ExitCode {
@@ -55,10 +58,11 @@ fn run(options: &Options) -> Result<(), Failure> {
     written(&directory, std::fs::create_dir_all(&directory))?;
     machine::allow_descriptors()?;
     let signals = Signals::block()?;
-    let mut bench = Bench::new(&machine, &signals, &directory);
+    let logs = Place::find(&directory);
+    let mut bench = Bench::new(&machine, &signals, &directory, &logs);
     let peers = Peers::find(options, &mut bench)?;
     let results = bench.run(&rows, &peers, options)?;
-    let report = Report { machine: &machine, peers: &peers, options, results: &results };
+    let report = Report { machine: &machine, logs: &logs, peers: &peers, options, results: &results };
     let markdown = report.markdown();
     for (name, text) in [("report.json", report.json()), ("report.md", report.page())] {
         let path = directory.join(name);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::logs::{Log, Sync};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::servers::Kind;
@@ -16,12 +17,29 @@ pub enum Group {
     LargeBodies,
     HandOver,
     Idle,
+    /// With a log that is synced before every answer.
+    Durable,
+    /// With a log that is not.
+    Logged,
+    Restart,
+    /// While old jobs are moved in the log.
+    Moving,
 }
 
 impl Group {
     /// In the order of the report.
-    pub const ALL: [Group; 6] =
-        [Group::Puts, Group::Cycles, Group::Tubes, Group::LargeBodies, Group::HandOver, Group::Idle];
+    pub const ALL: [Group; 10] = [
+        Group::Puts,
+        Group::Cycles,
+        Group::Tubes,
+        Group::LargeBodies,
+        Group::HandOver,
+        Group::Idle,
+        Group::Durable,
+        Group::Logged,
+        Group::Restart,
+        Group::Moving,
+    ];
 
     /// Its heading.
     pub fn title(self) -> &'static str {
@@ -32,6 +50,10 @@ impl Group {
             Group::LargeBodies => "Bodies of 60,000 bytes",
             Group::HandOver => "Hand-over at a fixed rate",
             Group::Idle => "Idle connections",
+            Group::Durable => "Put with a log, on disk before the answer",
+            Group::Logged => "Put with a log, on disk later",
+            Group::Restart => "Start from a log",
+            Group::Moving => "Old jobs that are moved in the log",
         }
     }
 }
@@ -42,11 +64,15 @@ pub enum Work {
     Put,
     Cycle,
     HandOver,
+    /// Puts into a server that is then stopped and started again.
+    Restart,
 }
 
 /// When a measurement ends.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
+    /// So many operations.
+    Count(u64),
     /// So many operations for each second of `--seconds`: every server has the same to store.
     CountPerSecond(f64),
     /// After `--seconds`.
@@ -69,6 +95,9 @@ pub struct Row {
     /// Operations a second, begun by schedule.
     pub rate: Option<u32>,
     pub idle: u32,
+    pub log: Option<Log>,
+    /// Jobs that are there before.
+    pub old_jobs: u32,
     /// beanstalkd takes so long over it that it meets it only once.
     pub long: bool,
     amount: Amount,
@@ -85,6 +114,15 @@ const LARGE_PUTS_PER_S: f64 = 5_000.0;
 const LONG_OPERATIONS: u64 = 2;
 /// Slow enough for every server to keep up by far.
 const HAND_OVERS_PER_S: u32 = 10_000;
+/// Puts with a log that is synced later: beanstalkd does some 30,000 a second.
+const LOGGED_PUTS_PER_S: f64 = 75_000.0;
+/// Jobs in the log that a server is started from.
+const RESTART_JOBS: u64 = 1_000_000;
+/// A modest load: about 1.3 MB of records a second.
+const MOVING_CYCLES_PER_S: u32 = 5000;
+/// One and a half files of the size below: they are moved whenever the load has written about as much.
+const MOVING_JOBS: u32 = 2000;
+const MOVING_FILE_BYTES: u32 = 256 * 1024;
 
 impl Row {
     fn new(id: impl Into<String>, group: Group, work: Work, connections: u32, depth: u32) -> Row {
@@ -104,6 +142,8 @@ impl Row {
             tube_by_job: false,
             rate: None,
             idle: 0,
+            log: None,
+            old_jobs: 0,
             long: false,
             amount,
             short: false,
@@ -118,6 +158,7 @@ impl Row {
     pub fn title(&self) -> String {
         let Row { connections, depth, .. } = self;
         let what = match self.work {
+            Work::Restart => return format!("{RESTART_JOBS} jobs{}", self.log_title()),
             Work::Put => "put",
             Work::Cycle => "cycle",
             Work::HandOver => "hand-over",
@@ -135,17 +176,29 @@ impl Row {
         if self.idle > 0 {
             title += &format!(", {} idle", self.idle);
         }
-        title
+        title + &self.log_title()
+    }
+
+    fn log_title(&self) -> String {
+        self.log.map_or(String::new(), |log| format!(", {}", log.flags().join(" ")))
     }
 
     /// Whether `kind` can do the work. Redis has no tubes to speak of; the bare loop takes any name for one, as
-    /// long as no connection watches all of them, and hands nothing over.
+    /// long as no connection watches all of them, and hands nothing over. Neither keeps a log here. What moving jobs
+    /// costs is asked of ours alone.
     pub fn suits(&self, kind: Kind) -> bool {
         match kind {
+            Kind::Beanstalkd if self.group == Group::Moving => false,
+            Kind::Bare(_) | Kind::Redis if self.log.is_some() => false,
             Kind::Ours(_) | Kind::Beanstalkd => true,
             Kind::Bare(_) => self.work != Work::HandOver && !self.tube_by_job,
             Kind::Redis => self.work != Work::HandOver && self.group != Group::Tubes,
         }
+    }
+
+    /// Whether this row and the next are compared with each other, and so are measured in turn.
+    pub fn is_beside(&self, next: &Row) -> bool {
+        self.group == Group::Moving && next.group == Group::Moving
     }
 
     /// For `beanring-bench`.
@@ -153,7 +206,7 @@ impl Row {
         let workload = match (self.work, kind) {
             (Work::Put, Kind::Redis) => "redis-push",
             (Work::Cycle, Kind::Redis) => "redis-cycle",
-            (Work::Put, _) => "put",
+            (Work::Put | Work::Restart, _) => "put",
             (Work::Cycle, _) => "cycle",
             (Work::HandOver, _) => "handover",
         };
@@ -175,6 +228,7 @@ impl Row {
             Amount::Time if self.connections > 1000 && kind == Kind::Beanstalkd => {
                 push("-n", (LONG_OPERATIONS * u64::from(self.connections)).to_string());
             }
+            Amount::Count(count) => push("-n", count.to_string()),
             Amount::CountPerSecond(rate) => push("-n", ((rate * seconds) as u64).to_string()),
             Amount::Time => {
                 push("-t", seconds.to_string());
@@ -184,6 +238,13 @@ impl Row {
         // The server is stopped afterwards, with all that is in it.
         arguments.push("--no-cleanup".to_owned());
         arguments
+    }
+
+    /// For `beanring-bench`: puts what is to be there before, if anything is.
+    pub fn preparing(&self) -> Option<Vec<String>> {
+        let (jobs, body_bytes) = (self.old_jobs.to_string(), self.body_bytes.to_string());
+        let arguments = ["put", "-c", "16", "-d", "32", "-n", &jobs, "-b", &body_bytes, "--no-cleanup"];
+        (self.old_jobs > 0).then(|| arguments.map(str::to_owned).to_vec())
     }
 }
 
@@ -250,5 +311,45 @@ fn all() -> Vec<Row> {
         idle: 10_000,
         ..Row::new("idle-10000", Group::Idle, Work::Cycle, 16, 1)
     });
+    rows.extend(with_a_log());
+    rows
+}
+
+fn with_a_log() -> Vec<Row> {
+    let log = |sync| Some(Log { sync, file_bytes: None });
+    let mut rows = Vec::new();
+    rows.extend([(64, 1), (16, 32), (1, 1)].map(|(connections, depth)| Row {
+        log: log(Sync::Always),
+        // beanstalkd waits for the disk so often that no count suits both.
+        amount: Amount::Time,
+        short: depth > 1,
+        ..Row::new(format!("log-f0-{connections}x{depth}"), Group::Durable, Work::Put, connections, depth)
+    }));
+    for (name, sync) in [("f50", Sync::Often), ("nosync", Sync::Never)] {
+        rows.extend([(64, 1), (16, 32)].map(|(connections, depth)| Row {
+            log: log(sync),
+            amount: Amount::CountPerSecond(LOGGED_PUTS_PER_S),
+            short: depth > 1 && sync == Sync::Often,
+            ..Row::new(
+                format!("log-{name}-{connections}x{depth}"),
+                Group::Logged,
+                Work::Put,
+                connections,
+                depth,
+            )
+        }));
+    }
+    rows.push(Row {
+        log: log(Sync::Never),
+        amount: Amount::Count(RESTART_JOBS),
+        ..Row::new("log-restart", Group::Restart, Work::Restart, 16, 32)
+    });
+    // The first never comes to move anything.
+    rows.extend([("still", None), ("moving", Some(MOVING_FILE_BYTES))].map(|(name, file_bytes)| Row {
+        log: Some(Log { sync: Sync::Often, file_bytes }),
+        old_jobs: MOVING_JOBS,
+        rate: Some(MOVING_CYCLES_PER_S),
+        ..Row::new(format!("log-{name}"), Group::Moving, Work::Cycle, 8, 1)
+    }));
     rows
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::logs::{Directory, Place};
 use crate::machine::Machine;
-use crate::matrix::Row;
+use crate::matrix::{Row, Work};
 use crate::options::Options;
 use crate::servers::{Guarded, Kind, Peers, Server, first_words};
 use crate::signals::Signals;
@@ -38,6 +39,9 @@ pub struct Figures {
     pub idle: Option<IdleFigures>,
     /// How late the load itself was to begin operations that have a schedule, 99 of 100.
     pub begun_late_us_p99: Option<f64>,
+    restart_ms: Option<f64>,
+    /// Records of old jobs that were written again while the load went on.
+    pub moved_records: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +84,21 @@ pub struct IdleFigures {
 
 /// A figure of a measurement.
 pub type Metric = fn(&Figures) -> f64;
+
+/// Processor time of an operation, in microseconds.
+pub fn cpu(figures: &Figures) -> f64 {
+    figures.server.cpu_us_per_operation
+}
+
+/// Operations a second.
+pub fn rate(figures: &Figures) -> f64 {
+    figures.operations_per_s
+}
+
+/// From the start of a server on a full log to its first answer.
+pub fn restart_ms(figures: &Figures) -> f64 {
+    figures.restart_ms.unwrap_or(f64::NAN)
+}
 
 /// What the rounds of one server in one row came to.
 pub struct Cell {
@@ -128,6 +147,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    fn empty(row: &Row, peers: &Peers) -> Outcome {
+        let suited = peers.kinds.iter().copied().filter(|&kind| row.suits(kind));
+        let cell = |kind| Cell { kind, samples: Vec::new(), raw: Vec::new(), failure: None };
+        Outcome { row: row.clone(), cells: suited.map(cell).collect() }
+    }
+
     /// What `kind` did in it.
     pub fn cell(&self, kind: Kind) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.kind == kind)
@@ -145,40 +170,49 @@ pub struct Bench<'a> {
     signals: &'a Signals,
     /// For files that come and go.
     directory: &'a Path,
+    logs: &'a Place,
     started: u32,
 }
 
 impl<'a> Bench<'a> {
     /// Nothing is started yet.
-    pub fn new(machine: &'a Machine, signals: &'a Signals, directory: &'a Path) -> Bench<'a> {
-        Bench { machine, signals, directory, started: 0 }
+    pub fn new(
+        machine: &'a Machine,
+        signals: &'a Signals,
+        directory: &'a Path,
+        logs: &'a Place,
+    ) -> Bench<'a> {
+        Bench { machine, signals, directory, logs, started: 0 }
     }
 
-    /// A fresh server.
-    pub fn start(&mut self, kind: Kind) -> Result<Server, Failure> {
+    /// A server that accepts connections.
+    pub fn start(&mut self, kind: Kind, log: Option<&Directory>) -> Result<Server, Failure> {
+        self.spawn(kind, log)?.accept()
+    }
+
+    fn spawn(&mut self, kind: Kind, log: Option<&Directory>) -> Result<Server, Failure> {
         self.signals.check()?;
         self.started += 1;
-        Server::start(kind, self.machine, self.started, self.directory)
+        Server::spawn(kind, self.machine, self.started, self.directory, log)
     }
 
     /// Measures every row: its servers in turn, then all again, so that a noisy minute meets each of them.
     pub fn run(&mut self, rows: &[Row], peers: &Peers, options: &Options) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::new();
-        for row in rows {
-            let suited = peers.kinds.iter().copied().filter(|&kind| row.suits(kind));
-            let cell = |kind| Cell { kind, samples: Vec::new(), raw: Vec::new(), failure: None };
-            let mut cells: Vec<Cell> = suited.map(cell).collect();
+        for rows in rows.chunk_by(Row::is_beside) {
+            let mut filled: Vec<Outcome> = rows.iter().map(|row| Outcome::empty(row, peers)).collect();
             for round in 0..options.rounds() {
-                for cell in &mut cells {
-                    let spared = row.long && round > 0 && cell.kind == Kind::Beanstalkd;
-                    if cell.failure.is_none() && !spared {
-                        self.fill(cell, row, options.seconds())?;
+                for Outcome { row, cells } in &mut filled {
+                    for cell in cells {
+                        let spared = row.long && round > 0 && cell.kind == Kind::Beanstalkd;
+                        if cell.failure.is_none() && !spared {
+                            self.fill(cell, row, options.seconds())?;
+                        }
                     }
                 }
             }
-            let outcome = Outcome { row: row.clone(), cells };
-            eprintln!("{}", progress(&outcome));
-            outcomes.push(outcome);
+            filled.iter().for_each(|outcome| eprintln!("{}", progress(outcome)));
+            outcomes.extend(filled);
         }
         Ok(outcomes)
     }
@@ -205,13 +239,47 @@ impl<'a> Bench<'a> {
         kind: Kind,
         seconds: f64,
     ) -> Result<(Figures, serde_json::Value), Failure> {
-        let server = self.start(kind)?;
+        // Named first, so that it goes after the server.
+        let directory = row.log.map(|log| self.logs.fresh(log)).transpose()?;
+        let log = directory.as_ref();
+        let server = self.start(kind, log)?;
+        if let Some(arguments) = row.preparing() {
+            self.conduct(self.load(arguments, &server))?;
+        }
+        let moved = |server: &Server| server.number("binlog-records-migrated");
+        let before = log.map(|_| moved(&server)).transpose()?;
         let json = self.directory.join("load.json");
-        let mut load = self.machine.command(env!("CARGO_BIN_EXE_beanring-bench"), |(_, load)| load);
-        load.args(row.arguments(kind, seconds)).args(["--addr", &server.addr.to_string()]);
+        let mut load = self.load(row.arguments(kind, seconds), &server);
         load.args(["--pid", &server.process.0.id().to_string()]).arg("--json").arg(&json);
         self.conduct(load)?;
-        read(&json)
+        let (mut figures, mut raw) = read(&json)?;
+        if let Some(before) = before {
+            figures.moved_records = Some((moved(&server)? - before) as f64);
+            raw["moved_records"] = figures.moved_records.into();
+        }
+        if row.work == Work::Restart {
+            server.stop()?;
+            figures.restart_ms = Some(self.restart(kind, log, figures.operations)?);
+            raw["restart_ms"] = figures.restart_ms.into();
+        }
+        Ok((figures, raw))
+    }
+
+    /// How long a server takes to be back with all jobs, in milliseconds.
+    fn restart(&mut self, kind: Kind, log: Option<&Directory>, jobs: u64) -> Result<f64, Failure> {
+        let mut server = self.spawn(kind, log)?;
+        let (stats, time) = server.first_stats()?;
+        let ready = stats.number("current-jobs-ready");
+        match ready.map_err(|error| Failure::Stats(kind.name(), error))? {
+            ready if ready == jobs => Ok(time.as_secs_f64() * 1000.0),
+            ready => Err(Failure::Lost(jobs, ready)),
+        }
+    }
+
+    fn load(&self, arguments: Vec<String>, server: &Server) -> Command {
+        let mut load = self.machine.command(env!("CARGO_BIN_EXE_beanring-bench"), |(_, load)| load);
+        load.args(arguments).args(["--addr", &server.addr.to_string()]);
+        load
     }
 
     /// Runs the load to its end.
@@ -255,10 +323,14 @@ fn read(path: &Path) -> Result<(Figures, serde_json::Value), Failure> {
 
 /// A line that tells how far the run is.
 fn progress(outcome: &Outcome) -> String {
+    let (metric, unit): (Metric, _) = match outcome.row.work {
+        Work::Restart => (restart_ms, "ms"),
+        _ => (cpu, "us"),
+    };
     let cell = |cell: &Cell| {
-        let us = cell.spread(|figures| figures.server.cpu_us_per_operation);
-        let us = us.map_or("failed".to_owned(), |us| format!("{:.2} us", us.median));
-        format!("{} {us}", cell.kind.name())
+        let middle = cell.spread(metric).map(|spread| spread.median);
+        let middle = middle.map_or("failed".to_owned(), |middle| format!("{middle:.2} {unit}"));
+        format!("{} {middle}", cell.kind.name())
     };
     let cells: Vec<String> = outcome.cells.iter().map(cell).collect();
     format!("{}: {}", outcome.row.id, cells.join(", "))

@@ -7,9 +7,10 @@ use serde_json::json;
 
 use crate::bounds::verdicts;
 use crate::failure::Failure;
+use crate::logs::Place;
 use crate::machine::Machine;
 use crate::matrix::{Group, RowFacts};
-use crate::measure::{Cell, Figures, Metric, Outcome, Spread};
+use crate::measure::{Cell, Figures, Metric, Outcome, Spread, cpu, rate, restart_ms};
 use crate::options::Options;
 use crate::servers::{Kind, Peers};
 use crate::table::{Table, figure, ratio};
@@ -22,9 +23,13 @@ pub const END: &str = "<!-- ci/bench: end -->";
 const PAGE: &str = "docs/BENCHMARKS.md";
 const PICTURE: &str = "benchmarks.svg";
 
+/// How a cell of a table is filled.
+type Shown = fn(&Cell) -> String;
+
 /// Everything that is to be told.
 pub struct Report<'a> {
     pub machine: &'a Machine,
+    pub logs: &'a Place,
     pub peers: &'a Peers,
     pub options: &'a Options,
     pub results: &'a [Outcome],
@@ -46,6 +51,7 @@ impl Report<'_> {
             "rounds": self.options.rounds(),
             "seconds": self.options.seconds(),
             "versions": self.peers.versions,
+            "logs_on": self.logs.file_system,
             "left_out": self.peers.left_out.iter().map(left_out).collect::<Vec<_>>(),
             "rows": self.results.iter().map(row).collect::<Vec<_>>(),
             "bounds": verdicts(self.peers, self.results),
@@ -90,6 +96,11 @@ impl Report<'_> {
         let (rounds, seconds) = (self.options.rounds(), self.options.seconds());
         out += &format!("`{}`: {rounds} × {seconds} s, {pins}.\n", command_line());
         out += &format!("Peers: {}.\n", or_none(&self.peers.versions));
+        if self.results.iter().any(|outcome| outcome.row.log.is_some()) {
+            let what =
+                if self.logs.is_memory() { ", which is no disk: a sync costs nothing there" } else { "" };
+            out += &format!("Logs on {}{what}.\n", self.logs.file_system);
+        }
         for (kind, why) in &self.peers.left_out {
             out += &format!("Left out: {}, because {why}.\n", kind.name());
         }
@@ -104,53 +115,35 @@ impl Report<'_> {
             .copied()
             .filter(|&kind| rows.iter().any(|row| row.cell(kind).is_some()))
             .collect();
-        let mut out = String::new();
-        let mut table = |title: &str, cell: &dyn Fn(&Cell) -> String| {
-            let names = kinds.iter().map(|kind| kind.name());
-            let mut table = Table::new([title.to_owned()].into_iter().chain(names).collect());
-            for outcome in rows {
-                let of = |kind: &Kind| outcome.cell(*kind).map_or(String::new(), cell);
-                table.push([outcome.row.title()].into_iter().chain(kinds.iter().map(of)).collect());
-            }
-            out += &format!("\n{}", table.markdown());
-        };
-        table("CPU, µs an operation", &cpu_cell);
-        table("of it in the kernel", &|cell| {
+        let table = |title: &str, cell: &dyn Fn(&Cell) -> String| table(title, rows, &kinds, cell);
+        if group == Group::Restart {
+            let times =
+                table("from the start to the first answer, ms", &|cell| with_spread(cell, restart_ms));
+            return times + &self.ratios("time, ratio", rows, restart_ms);
+        }
+        let mut out = table("CPU, µs an operation", &|cell| with_spread(cell, cpu));
+        out += &table("of it in the kernel", &|cell| {
             let share = cell.spread(|figures| figures.server.system_share());
             share.map_or(missing(cell), |share| format!("{:.0} %", share.median * 100.0))
         });
-        table("operations/s", &|cell| of(cell, |figures| figures.operations_per_s));
-        table("latency, µs: p50 / p99 / p99.9 / max", &latency_cell);
-        if matches!(group, Group::HandOver | Group::Idle) {
-            table("load itself late, µs: p99", &|cell| {
+        out += &table("operations/s", &|cell| of(cell, rate));
+        out += &table("latency, µs: p50 / p99 / p99.9 / max", &latency_cell);
+        if matches!(group, Group::HandOver | Group::Idle | Group::Moving) {
+            out += &table("load itself late, µs: p99", &|cell| {
                 of(cell, |figures| figures.begun_late_us_p99.unwrap_or(f64::NAN))
             });
         }
-        match group {
-            Group::Puts | Group::LargeBodies => table("bytes resident a job put", &|cell| {
-                // A cycle leaves nothing behind, nor does the bare loop.
-                let grown = |figures: &Figures| {
-                    let bytes = figures.server.grown_bytes() / figures.operations as f64;
-                    if figures.workload.ends_with("cycle") { f64::NAN } else { bytes }
-                };
-                if matches!(cell.kind, Kind::Bare(_)) { String::new() } else { of(cell, grown) }
-            }),
-            Group::Idle => table("bytes resident an idle connection", &|cell| {
-                of(cell, |figures| {
-                    figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection)
-                })
-            }),
-            Group::Cycles | Group::Tubes | Group::HandOver => {
-                table("resident at most, MiB", &|cell| {
-                    of(cell, |figures| figures.server.peak_rss_kib / 1024.0)
-                });
-            }
+        if let Some((title, cell)) = particular(group) {
+            out += &table(title, &cell);
         }
-        out + &self.ratios(rows)
+        match group {
+            Group::Durable => out + &self.ratios("operations/s, ratio", rows, rate),
+            _ => out + &self.ratios("CPU, ratio", rows, cpu),
+        }
     }
 
-    /// Ours to each peer, by processor time.
-    fn ratios(&self, rows: &[&Outcome]) -> String {
+    /// Ours to each peer.
+    fn ratios(&self, title: &str, rows: &[&Outcome], metric: Metric) -> String {
         let ours = self.peers.kinds.iter().copied().filter(|kind| matches!(kind, Kind::Ours(_)));
         let to = |kind| {
             let bare = if let Kind::Ours(driver) = kind { Some(Kind::Bare(driver)) } else { None };
@@ -169,10 +162,10 @@ impl Report<'_> {
             let peer = if matches!(peer, Kind::Bare(_)) { "bare".to_owned() } else { peer.name() };
             format!("{driver} : {peer}")
         });
-        let mut table = Table::new(["CPU, ratio".to_owned()].into_iter().chain(names).collect());
+        let mut table = Table::new([title.to_owned()].into_iter().chain(names).collect());
         for outcome in rows {
             let cell = |&(own, peer): &(Kind, Kind)| {
-                let pair = outcome.median(own, cpu).zip(outcome.median(peer, cpu));
+                let pair = outcome.median(own, metric).zip(outcome.median(peer, metric));
                 pair.map_or(String::new(), |(own, peer)| ratio(own / peer))
             };
             table.push([outcome.row.title()].into_iter().chain(pairs.iter().map(cell)).collect());
@@ -185,18 +178,19 @@ impl Report<'_> {
         if verdicts.is_empty() {
             return String::new();
         }
-        let mut table = Table::new(["target", "at most", "measured", ""].map(str::to_owned).to_vec());
+        let mut table = Table::new(["target", "limit", "measured", ""].map(str::to_owned).to_vec());
         for verdict in verdicts {
             let title = self.results.iter().find(|outcome| outcome.row.id == verdict.row);
             let title = title.map_or(verdict.row, |outcome| outcome.row.title());
             let (measured, word) = match verdict.measured {
                 Some(measured) => {
-                    (ratio(measured), if measured <= verdict.at_most { "met" } else { "missed" })
+                    let word = if verdict.limit.is_met(measured) { "met" } else { "missed" };
+                    (verdict.limit.show(measured), word)
                 }
                 None => (String::new(), "not measured"),
             };
             let name = format!("{}, {title}: {}", verdict.driver, verdict.of);
-            table.push(vec![name, ratio(verdict.at_most), measured, word.to_owned()]);
+            table.push(vec![name, verdict.limit.title(), measured, word.to_owned()]);
         }
         format!("\n### Targets\n\n{}", table.markdown())
     }
@@ -232,13 +226,44 @@ fn command_line() -> String {
     ["ci/bench".to_owned()].into_iter().chain(typed).collect::<Vec<_>>().join(" ")
 }
 
-fn cpu(figures: &Figures) -> f64 {
-    figures.server.cpu_us_per_operation
+fn table(title: &str, rows: &[&Outcome], kinds: &[Kind], cell: &dyn Fn(&Cell) -> String) -> String {
+    let names = kinds.iter().map(|kind| kind.name());
+    let mut table = Table::new([title.to_owned()].into_iter().chain(names).collect());
+    for outcome in rows {
+        let of = |kind: &Kind| outcome.cell(*kind).map_or(String::new(), cell);
+        table.push([outcome.row.title()].into_iter().chain(kinds.iter().map(of)).collect());
+    }
+    format!("\n{}", table.markdown())
+}
+
+/// The table that only this group has, if it has one.
+fn particular(group: Group) -> Option<(&'static str, Shown)> {
+    Some(match group {
+        Group::Puts | Group::LargeBodies => ("bytes resident a job put", |cell| {
+            // A cycle leaves nothing behind, nor does the bare loop.
+            let grown = |figures: &Figures| {
+                let bytes = figures.server.grown_bytes() / figures.operations as f64;
+                if figures.workload.ends_with("cycle") { f64::NAN } else { bytes }
+            };
+            if matches!(cell.kind, Kind::Bare(_)) { String::new() } else { of(cell, grown) }
+        }),
+        Group::Idle => ("bytes resident an idle connection", |cell| {
+            of(cell, |figures| figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection))
+        }),
+        Group::Cycles | Group::Tubes | Group::HandOver => {
+            ("resident at most, MiB", |cell| of(cell, |figures| figures.server.peak_rss_kib / 1024.0))
+        }
+        Group::Moving => ("old records moved", |cell| {
+            let moved = cell.spread(|figures| figures.moved_records.unwrap_or(f64::NAN));
+            moved.map_or(missing(cell), |moved| format!("{:.0}", moved.median))
+        }),
+        Group::Durable | Group::Logged | Group::Restart => return None,
+    })
 }
 
 /// The median, and the spread where there is one.
-fn cpu_cell(cell: &Cell) -> String {
-    let Some(Spread { median, least, most }) = cell.spread(cpu) else { return missing(cell) };
+fn with_spread(cell: &Cell, metric: Metric) -> String {
+    let Some(Spread { median, least, most }) = cell.spread(metric) else { return missing(cell) };
     if cell.samples.len() == 1 {
         return figure(median);
     }

@@ -1,23 +1,32 @@
 //! The servers that are compared, and one of them running.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::failure::Failure;
+use crate::logs::Directory;
 use crate::machine::{Machine, first_line};
 use crate::measure::Bench;
 use crate::options::Options;
+use crate::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 /// What cannot take its address ends within this time of its start.
 const SETTLE: Duration = Duration::from_millis(30);
+/// beanstalkd needs seconds for a large log.
+const RESTART_MAX: Duration = Duration::from_secs(60);
+/// Between attempts at a first answer, whose time is no more exact.
+const RESTART_PAUSE: Duration = Duration::from_millis(1);
 
 /// How beanring does its I/O; named as its `--io` names it.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,10 +77,10 @@ impl Kind {
         }
     }
 
-    fn command(self, machine: &Machine, addr: SocketAddr) -> Command {
+    fn command(self, machine: &Machine, addr: SocketAddr, log: Option<&Directory>) -> Command {
         let on = |program: &str| machine.command(program, |(servers, _)| servers);
         let (host, port) = (addr.ip().to_string(), addr.port().to_string());
-        match self {
+        let mut command = match self {
             Kind::Ours(driver) => {
                 let mut command = on(env!("CARGO_BIN_EXE_beanring"));
                 command.args(["-l", &host, "-p", &port, "--io", driver.name()]);
@@ -94,7 +103,9 @@ impl Kind {
                 command.args(["--loglevel", "warning"]);
                 command
             }
-        }
+        };
+        command.args(log.map_or(Vec::new(), Directory::flags));
+        command
     }
 }
 
@@ -117,7 +128,7 @@ impl Peers {
         let bare = drivers.iter().map(|&driver| Kind::Bare(driver));
         let mut peers = Peers { kinds: Vec::new(), versions: Vec::new(), left_out: Vec::new() };
         for kind in ours.chain([Kind::Beanstalkd, Kind::Redis]).chain(bare) {
-            match bench.start(kind) {
+            match bench.start(kind, None) {
                 Ok(_) => peers.kinds.push(kind),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
                 Err(failure) => {
@@ -141,8 +152,12 @@ impl Peers {
 
 /// A server that runs; dropping it ends it.
 pub struct Server {
+    kind: Kind,
     pub process: Guarded,
     pub addr: SocketAddr,
+    begin: Instant,
+    /// What it says.
+    said: PathBuf,
 }
 
 /// A child that does not outlive its guard.
@@ -157,29 +172,85 @@ impl Drop for Guarded {
 }
 
 impl Server {
-    /// Starts one on the `nth` address and waits until it accepts connections.
-    pub fn start(kind: Kind, machine: &Machine, nth: u32, directory: &Path) -> Result<Server, Failure> {
+    /// Starts one on the `nth` address, with a log where it is to have one.
+    pub fn spawn(
+        kind: Kind,
+        machine: &Machine,
+        nth: u32,
+        directory: &Path,
+        log: Option<&Directory>,
+    ) -> Result<Server, Failure> {
         let addr = address(nth);
         let said = directory.join("server.stderr");
         let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
-        let mut command = kind.command(machine, addr);
+        let mut command = kind.command(machine, addr, log);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // redis looks for its files in the working directory.
         command.current_dir(directory);
-        let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;
-        let mut server = Server { process: Guarded(child), addr };
         let begin = Instant::now();
-        while begin.elapsed() < START_MAX {
-            let accepts = TcpStream::connect_timeout(&addr, PAUSE).is_ok();
+        let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;
+        Ok(Server { kind, process: Guarded(child), addr, begin, said })
+    }
+
+    /// Waits until it accepts connections.
+    pub fn accept(mut self) -> Result<Server, Failure> {
+        while self.begin.elapsed() < START_MAX {
+            let accepts = TcpStream::connect_timeout(&self.addr, PAUSE).is_ok();
             sleep(if accepts { SETTLE } else { PAUSE });
-            if matches!(server.process.0.try_wait(), Ok(Some(_))) {
-                return Err(Failure::Ended(first_words(&said)));
-            }
+            self.check()?;
             if accepts {
-                return Ok(server);
+                return Ok(self);
             }
         }
-        Err(Failure::Unreachable(kind.name()))
+        Err(Failure::Unreachable(self.kind.name()))
+    }
+
+    /// Waits for its first answer: that, and how long after its start it came. beanstalkd takes connections
+    /// before it has read its log.
+    pub fn first_stats(&mut self) -> Result<(Stats, Duration), Failure> {
+        while self.begin.elapsed() < RESTART_MAX {
+            match Stats::ask(self.addr) {
+                Ok(stats) => return Ok((stats, self.begin.elapsed())),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(RESTART_PAUSE),
+                Err(error) => return Err(Failure::Stats(self.kind.name(), error)),
+            }
+            self.check()?;
+        }
+        Err(Failure::Unreachable(self.kind.name()))
+    }
+
+    /// A number out of what it says of itself.
+    pub fn number(&self, key: &str) -> Result<u64, Failure> {
+        let number = Stats::ask(self.addr).and_then(|stats| stats.number(key));
+        number.map_err(|error| Failure::Stats(self.kind.name(), error))
+    }
+
+    /// Ends it as an operator would.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        let pid = Pid::from_raw(self.process.0.id().cast_signed());
+        let signal = match self.kind {
+            // It has no handler and ends on the spot by either; it inherits the other blocked.
+            Kind::Beanstalkd => Signal::SIGKILL,
+            _ => Signal::SIGTERM,
+        };
+        // Fails only where it has ended already.
+        let _ = kill(pid, signal);
+        let begin = Instant::now();
+        while begin.elapsed() < START_MAX {
+            if matches!(self.process.0.try_wait(), Ok(Some(_))) {
+                return Ok(());
+            }
+            sleep(PAUSE);
+        }
+        Err(Failure::Unstopped(self.kind.name()))
+    }
+
+    /// Whether it still runs.
+    fn check(&mut self) -> Result<(), Failure> {
+        match self.process.0.try_wait() {
+            Ok(Some(_)) => Err(Failure::Ended(first_words(&self.said))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Keeps them from now on. Children start with none blocked.
+    /// Keeps them from now on. Children inherit that: what has no use for a signal of its own is killed.
     pub fn block() -> Result<Signals, Failure> {
         let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         set.thread_block().map_err(Failure::Signals)?;
