@@ -145,6 +145,9 @@ pub const LOG_BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Records that are moved out of the oldest segment in one turn, or one record if that is larger: some 30 us.
 pub const LOG_MOVE_BYTES: u64 = 64 * 1024;
 
+/// Between two such turns, where that is to make the log smaller and nobody waits for it.
+pub const LOG_MOVE_PAUSE: Span = Span::from_millis(1);
+
 /// With less room in the last segment that is ready, space is made before another command is served: more than
 /// the changes of one turn take.
 pub const LOG_ROOM_BYTES: u64 = 256 * 1024;

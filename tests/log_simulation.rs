@@ -113,6 +113,7 @@ impl Simulation {
     /// Time passes, and no operation of the disk takes too long.
     fn advance(&mut self, span: Span) {
         let until = self.now + span;
+        let mut spins = 0;
         loop {
             let disk = self.disk.is_busy().then_some(self.disk_due);
             let deadline = self.server.next_deadline().map(|at| at.max(self.now));
@@ -121,7 +122,11 @@ impl Simulation {
                     self.now = self.now.max(at);
                     self.disk_goes_on();
                 }
-                (_, Some(at)) if at <= until && at > self.now => self.now = at,
+                (_, Some(at)) if at <= until => {
+                    spins = if at > self.now { 0 } else { spins + 1 };
+                    assert!(spins < 100, "there is always something to do, and nothing is done");
+                    self.now = at;
+                }
                 _ => break,
             }
             self.turn();
@@ -336,6 +341,7 @@ fn the_disk_is_small() {
 /// Runs until the trouble comes too late to come at all; how many old segments have gone at most.
 fn at_every_operation(name: &'static str, crash: Crash, trouble: fn(usize) -> Trouble) {
     for durability in [Durability::Always, Durability::Within(INTERVAL), Durability::Never] {
+        let mut have_moved = false;
         for seed in seeds(2) {
             let mut most = 0;
             let runs = (0..).take_while(|&at| {
@@ -350,8 +356,9 @@ fn at_every_operation(name: &'static str, crash: Crash, trouble: fn(usize) -> Tr
             });
             let runs = runs.count();
             println!("{durability:?}, seed {seed}: {runs} operations, {most} old segments went");
-            assert!(runs > 30 && most > 0, "jobs were moved");
+            have_moved |= runs > 30 && most > 1;
         }
+        assert!(have_moved, "jobs were moved");
     }
     let _ = fs::remove_dir_all(scratch(name));
 }

@@ -15,10 +15,10 @@ impl Log {
         if self.failure.is_some() {
             return None;
         }
-        self.next_write().or_else(|| self.next_sync(now)).or_else(|| self.next_arrangement(now))
+        self.next_write(now).or_else(|| self.next_sync(now)).or_else(|| self.next_arrangement(now))
     }
 
-    fn next_write(&mut self) -> Option<Operation> {
+    fn next_write(&mut self, now: Time) -> Option<Operation> {
         if self.writing.is_some() {
             return None;
         }
@@ -32,6 +32,9 @@ impl Log {
         let Waiting { offset, batch, end, .. } = self.full.pop_front()?;
         self.writing = Some(Writing { segment, bytes: batch.len(), end });
         let sync = self.config.durability == Durability::Always;
+        if sync {
+            self.totals.sync_began = now;
+        }
         Some(Operation::Write { segment, offset, batch, sync })
     }
 
@@ -50,7 +53,8 @@ impl Log {
     fn must_sync(&self) -> bool {
         let is_wanted = |at: Lsn| self.durable < at && at <= self.written;
         let ends = self.stopping && self.config.durability != Durability::Never && is_wanted(self.end);
-        self.retiring.is_some_and(is_wanted) || ends
+        let is_never = self.config.durability == Durability::Never;
+        self.retiring.is_some_and(is_wanted) && (is_never || self.is_in_haste()) || ends
     }
 
     fn next_arrangement(&mut self, now: Time) -> Option<Operation> {
@@ -60,6 +64,10 @@ impl Log {
         let rests = self.short_until.is_some_and(|until| now < until);
         let is_create = |wanted: &Arrangement| matches!(wanted, Arrangement::Create { .. });
         let arrangement = self.wanted_arrangement().filter(|wanted| !(rests && is_create(wanted)))?;
+        if let Arrangement::Remove(segment) = arrangement {
+            // It must not be gone on in.
+            self.prepared.retain(|&prepared| prepared != segment);
+        }
         self.is_arranging = true;
         Some(Operation::Arrange(arrangement))
     }
@@ -70,8 +78,12 @@ impl Log {
         if self.retiring.is_some_and(|at| at <= self.durable) {
             let from = self.ledger.oldest().expect("it is the one that goes");
             let arrangement = Arrangement::Recycle { from, to };
-            let is_usable = is_wanted && from > self.odd_up_to;
+            let is_usable = (is_wanted || self.segments() <= self.segments_max()) && from > self.odd_up_to;
             return Some(if is_usable { arrangement } else { Arrangement::Remove(from) });
+        }
+        let surplus = self.prepared.back().filter(|_| self.prepared.len() > self.reserve() + 1);
+        if let Some(&surplus) = surplus.filter(|_| self.segments() > self.segments_max() && !self.stopping) {
+            return Some(Arrangement::Remove(surplus));
         }
         let may_grow = self.may_grow() || !self.missing.is_empty();
         let create = Arrangement::Create { segment: to, bytes: self.config.segment_bytes };
@@ -103,8 +115,7 @@ impl Log {
         match self.config.durability {
             Durability::Always => {
                 self.durable = end;
-                self.totals.syncs += 1;
-                self.totals.synced_records = self.totals.records;
+                self.count_sync(now);
             }
             Durability::Within(span) => {
                 self.sync_due.get_or_insert(now + span);
@@ -122,6 +133,10 @@ impl Log {
 
     fn has_synced(&mut self, now: Time) {
         self.durable = self.syncing.take().expect("a sync was under way");
+        self.count_sync(now);
+    }
+
+    fn count_sync(&mut self, now: Time) {
         self.totals.syncs += 1;
         self.totals.synced_records = self.totals.records;
         self.totals.last_sync = now.since(self.totals.sync_began);
@@ -143,7 +158,10 @@ impl Log {
                 self.has_retired(from);
                 self.has_prepared(to);
             }
-            (Arrangement::Remove(from), Ok(())) => self.has_retired(from),
+            (Arrangement::Remove(segment), Ok(())) if self.ledger.oldest() == Some(segment) => {
+                self.has_retired(segment);
+            }
+            (Arrangement::Remove(_), Ok(())) => {}
         }
         Ok(())
     }
@@ -171,8 +189,7 @@ impl Log {
         }
         let sync = self.sync_due.filter(|_| self.syncing.is_none() && !self.unsynced.is_empty());
         let space = self.short_until.filter(|_| !self.is_arranging && self.wanted_arrangement().is_some());
-        let moves = (self.may_compact() && self.writing.is_none()).then_some(Time::ZERO);
-        [sync, space, moves].into_iter().flatten().min()
+        [sync, space, self.next_move()].into_iter().flatten().min()
     }
 
     /// From now on everything goes to disk as soon as it can.

@@ -6,11 +6,13 @@ pub mod binlog;
 mod disk;
 mod ledger;
 pub mod losses;
+mod moving;
 mod pauses;
 pub mod record;
 pub mod replay;
 pub mod scan;
 pub mod segment;
+mod space;
 mod writer;
 
 use std::io;
@@ -19,7 +21,8 @@ pub use self::batch::Batch;
 pub use self::disk::is_full;
 pub use self::replay::{Recovered, Replay};
 pub use self::segment::SegmentNumber;
-pub use self::writer::{Log, LogStats, Room};
+pub use self::space::Room;
+pub use self::writer::{Log, LogStats};
 use crate::time::Span;
 
 /// When a change is safe.

@@ -5,33 +5,17 @@ use std::io;
 
 use super::batch::{BLOCK_BYTES, Batch};
 use super::ledger::Ledger;
+use super::moving::Pace;
 use super::pauses::{KeptPause, Pauses};
-use super::record::{
-    FRAME_BYTES, JobRecord, Lsn, PauseRecord, Record, Stamp, job_record_bytes, padding_bytes,
-};
+use super::record::{JobRecord, Lsn, PauseRecord, Record, Stamp, padding_bytes};
 use super::replay::Recovered;
-use super::segment::{HEADER_BYTES, Header, SegmentNumber};
+use super::segment::{Header, SegmentNumber};
 use super::{Config, Durability};
 use crate::ids::JobKey;
-use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN};
+use crate::limits::LOG_BACKLOG_BYTES_MAX;
 use crate::queue::{Change, Engine};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
-
-/// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
-/// is full.
-const PREPARED: usize = 2;
-
-/// Whether a job can be logged now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// There is space for it.
-    Now,
-    /// Space for it is being made. Until then the log is [behind](Log::is_behind).
-    Later,
-    /// Not now, or not at all.
-    Never,
-}
 
 /// The log of one server.
 ///
@@ -79,6 +63,7 @@ pub struct Log {
     pub(super) short_until: Option<Time>,
     /// A job of this size waits for space, or did.
     pub(super) asked: u64,
+    pub(super) pace: Pace,
     pub(super) pauses: Pauses,
     /// Empty between calls; kept for its allocation.
     pub(super) changes: Vec<Change>,
@@ -173,6 +158,7 @@ impl Log {
             retiring: None,
             short_until: None,
             asked: 0,
+            pace: Pace::new(end),
             pauses,
             changes: Vec::new(),
             stopping: false,
@@ -247,7 +233,7 @@ impl Log {
     }
 
     /// Writes a pause again, unless it is over.
-    fn move_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
+    pub(super) fn move_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
         let pause = self.pauses.remove(tube).expect("it is there");
         self.ledger.let_go(pause.segment, pause.bytes);
         if pause.until > now {
@@ -258,7 +244,7 @@ impl Log {
     }
 
     /// Logs all of a job, which is in the active segment from now on. How many bytes its record takes.
-    fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
+    pub(super) fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
         let record = engine.jobs().get(job);
         let record = Record::Job(JobRecord {
             id: record.id,
@@ -275,7 +261,7 @@ impl Log {
     }
 
     /// Logs what need not be written again when the segment goes.
-    fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
+    pub(super) fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
         self.append(record, engine);
         self.ledger.waste(record.bytes() as u64);
     }
@@ -368,136 +354,8 @@ impl Log {
         self.stopping || self.backlog() > LOG_BACKLOG_BYTES_MAX || self.is_short_of_room()
     }
 
-    fn backlog(&self) -> usize {
+    pub(super) fn backlog(&self) -> usize {
         let full: usize = self.full.iter().map(|waiting| waiting.batch.len()).sum();
         self.gathering.len() + full + self.writing.map_or(0, |writing| writing.bytes)
-    }
-
-    // Space.
-
-    /// Whether there is room for a job of this size with its CR LF.
-    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
-        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
-        if HEADER_BYTES + bytes > self.config.segment_bytes {
-            Room::Never
-        } else if self.has_room_for_job(bytes) {
-            Room::Now
-        } else if self.is_full() {
-            Room::Never
-        } else {
-            self.asked = bytes;
-            Room::Later
-        }
-    }
-
-    /// Whether what is left behind a job of this size is enough for the changes and the moves that make a segment
-    /// free again: one segment to move the oldest into, and before that garbage for half of one.
-    fn has_room_for_job(&self, bytes: u64) -> bool {
-        let left = self.room().checked_sub(bytes);
-        let fresh = self.config.segment_bytes - HEADER_BYTES - bytes;
-        let (prepared, room) = match left {
-            Some(left) => (self.prepared.len(), left),
-            None => (self.prepared.len().saturating_sub(1), fresh),
-        };
-        let is_ample = room >= self.config.segment_bytes / 4 * 3 - HEADER_BYTES;
-        let has_segment = left.is_some() || !self.prepared.is_empty();
-        prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
-    }
-
-    /// How many segments should be ready: what moving all jobs may lose in padding comes on top.
-    fn reserve(&self) -> usize {
-        let Config { durability, segment_bytes } = self.config;
-        if durability != Durability::Always {
-            return PREPARED;
-        }
-        let padding = (segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64;
-        PREPARED + (self.ledger.segments() as u64 * padding / segment_bytes) as usize
-    }
-
-    /// Whether something that makes room should come first.
-    fn is_short_of_room(&self) -> bool {
-        let reserve = LOG_ROOM_BYTES.min(self.config.segment_bytes / 4);
-        let is_low = self.prepared.len() < PREPARED && (self.prepared.is_empty() || self.room() < reserve);
-        let is_awaited = self.asked > 0 && !self.has_room_for_job(self.asked);
-        let is_being_made = !self.is_full() || self.retiring.is_some() || self.is_worth_it();
-        !self.missing.is_empty() || is_low && is_being_made || is_awaited && !self.is_full()
-    }
-
-    /// What is left of the active segment.
-    fn room(&self) -> u64 {
-        self.config.segment_bytes.saturating_sub(self.active.offset(self.end))
-    }
-
-    /// Whether there was no space on the disk when it was last looked for.
-    const fn is_full(&self) -> bool {
-        self.short_until.is_some()
-    }
-
-    /// Whether more segments should be ready. A job that takes much of one wants one more.
-    pub(super) fn wants_prepared(&self) -> bool {
-        let is_large = self.asked > self.config.segment_bytes / 8;
-        self.prepared.len() < self.reserve() + usize::from(is_large)
-    }
-
-    // Old segments.
-
-    /// Moves some jobs out of the oldest segment, if its space is wanted.
-    pub fn compact(&mut self, engine: &Engine, now: Time) {
-        if !self.may_compact() {
-            return;
-        }
-        let before = self.end.0;
-        while self.end.0 - before < LOG_MOVE_BYTES {
-            if self.ledger.oldest() == Some(self.active.number) {
-                return;
-            }
-            let oldest = self.ledger.oldest().expect("there is one");
-            if let Some(tube) = self.pauses.first_in(oldest) {
-                self.move_pause(&tube, engine, now);
-                continue;
-            }
-            let Some(job) = self.ledger.first_of_oldest() else {
-                return self.retire_oldest(engine);
-            };
-            let moved = self.append_job(job, engine);
-            self.gathering_moved += moved;
-            self.totals.moved += 1;
-        }
-    }
-
-    /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
-    fn retire_oldest(&mut self, engine: &Engine) {
-        let next = self.ledger.second_oldest().expect("the active one is not empty");
-        let record = Record::Oldest(next);
-        // Where there is no space for it, the file itself tells: it gets the name of a later one.
-        if record.bytes() as u64 <= self.room() || !self.prepared.is_empty() {
-            self.append_change(&record, engine);
-        }
-        self.retiring = Some(self.end);
-    }
-
-    /// Whether jobs should be moved now: one more segment is needed, there is no space for it or it would be
-    /// more than the jobs are worth, and there is something to be gained.
-    pub(super) fn may_compact(&self) -> bool {
-        let is_wanted = self.wants_prepared() && (self.is_full() || !self.may_grow());
-        let is_free = self.retiring.is_none() && self.missing.is_empty() && !self.stopping;
-        let is_possible = self.ledger.segments() > 1 && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2;
-        is_wanted && is_free && is_possible && self.is_worth_it()
-    }
-
-    /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into
-    /// remain.
-    fn is_worth_it(&self) -> bool {
-        self.ledger.garbage() > self.config.segment_bytes / 2
-    }
-
-    pub(super) fn segments(&self) -> u64 {
-        (self.ledger.segments() + self.prepared.len()) as u64
-    }
-
-    pub(super) fn may_grow(&self) -> bool {
-        let wanted = 2 * self.ledger.live_bytes() / self.config.segment_bytes + 2;
-        let reserved = (self.reserve() - PREPARED) as u64;
-        self.segments() < wanted.max(LOG_SEGMENTS_MIN) + reserved || !self.is_worth_it()
     }
 }

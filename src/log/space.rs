@@ -1,0 +1,118 @@
+//! Whether there is space for what comes, and how much of the disk a log may take.
+
+use super::batch::BLOCK_BYTES;
+use super::record::{FRAME_BYTES, job_record_bytes};
+use super::segment::HEADER_BYTES;
+use super::writer::Log;
+use super::{Config, Durability};
+use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN};
+
+/// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
+/// is full.
+const PREPARED: usize = 2;
+
+/// Whether a job can be logged now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// There is space for it.
+    Now,
+    /// Space for it is being made. Until then the log is [behind](Log::is_behind).
+    Later,
+    /// Not now, or not at all.
+    Never,
+}
+
+impl Log {
+    /// Whether there is room for a job of this size with its CR LF.
+    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
+        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
+        if HEADER_BYTES + bytes > self.config.segment_bytes {
+            Room::Never
+        } else if self.has_room_for_job(bytes) {
+            Room::Now
+        } else if self.is_full() {
+            Room::Never
+        } else {
+            self.asked = bytes;
+            Room::Later
+        }
+    }
+
+    /// Whether what is left behind a job of this size is enough for the changes and the moves that make a segment
+    /// free again: one segment to move the oldest into, and before that garbage for half of one.
+    fn has_room_for_job(&self, bytes: u64) -> bool {
+        let left = self.room().checked_sub(bytes);
+        let fresh = self.config.segment_bytes - HEADER_BYTES - bytes;
+        let (prepared, room) = match left {
+            Some(left) => (self.prepared.len(), left),
+            None => (self.prepared.len().saturating_sub(1), fresh),
+        };
+        let is_ample = room >= self.config.segment_bytes / 4 * 3 - HEADER_BYTES;
+        let has_segment = left.is_some() || !self.prepared.is_empty();
+        prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
+    }
+
+    /// How many segments should be ready: what moving all jobs may lose in padding comes on top.
+    pub(super) fn reserve(&self) -> usize {
+        let Config { durability, segment_bytes } = self.config;
+        if durability != Durability::Always {
+            return PREPARED;
+        }
+        let padding = (segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64;
+        PREPARED + (self.ledger.segments() as u64 * padding / segment_bytes) as usize
+    }
+
+    /// Whether something that makes room should come first.
+    pub(super) fn is_short_of_room(&self) -> bool {
+        let reserve = LOG_ROOM_BYTES.min(self.config.segment_bytes / 4);
+        let is_low = self.prepared.len() < PREPARED && (self.prepared.is_empty() || self.room() < reserve);
+        let is_awaited = self.asked > 0 && !self.has_room_for_job(self.asked);
+        let is_being_made = !self.is_full() || self.retiring.is_some() || self.is_worth_it();
+        !self.missing.is_empty() || is_low && is_being_made || is_awaited && !self.is_full()
+    }
+
+    /// What is left of the active segment.
+    pub(super) fn room(&self) -> u64 {
+        self.config.segment_bytes.saturating_sub(self.active.offset(self.end))
+    }
+
+    /// Whether there was no space on the disk when it was last looked for.
+    pub(super) const fn is_full(&self) -> bool {
+        self.short_until.is_some()
+    }
+
+    /// Whether more segments should be ready. A job that takes much of one wants one more.
+    pub(super) fn wants_prepared(&self) -> bool {
+        let is_large = self.asked > self.config.segment_bytes / 8;
+        self.prepared.len() < self.reserve() + usize::from(is_large)
+    }
+
+    /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into
+    /// remain.
+    pub(super) fn is_worth_it(&self) -> bool {
+        self.ledger.garbage() > self.config.segment_bytes / 2
+    }
+
+    /// How many segments there are, with those that are only prepared.
+    pub(super) fn segments(&self) -> u64 {
+        (self.ledger.segments() + self.prepared.len()) as u64
+    }
+
+    /// How many there may be, as long as there is something to be gained.
+    pub(super) fn segments_max(&self) -> u64 {
+        let wanted = 2 * self.ledger.live_bytes() / self.config.segment_bytes + 2;
+        wanted.max(LOG_SEGMENTS_MIN) + (self.reserve() - PREPARED) as u64
+    }
+
+    pub(super) fn may_grow(&self) -> bool {
+        self.segments() < self.segments_max() || !self.is_worth_it()
+    }
+
+    /// What can be written before commands have to wait for space, if the log does not become larger than it may.
+    pub(super) fn room_to_limit(&self) -> u64 {
+        let segments =
+            (self.segments_max() + 1).saturating_sub((self.ledger.segments() + self.reserve()) as u64);
+        let bytes = self.config.segment_bytes;
+        (segments * bytes + self.room()).saturating_sub(LOG_ROOM_BYTES.min(bytes / 4))
+    }
+}
