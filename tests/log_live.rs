@@ -339,36 +339,75 @@ fn rests(server: &ServerProcess) {
 
 #[test]
 fn a_log_stays_small_beside_an_ancient_job() {
+    let rounds = env::var("BEANRING_ROUNDS").map_or(100, |text| text.parse().expect("a number"));
+    for io in drivers("space") {
+        for mode in MODES {
+            let scratch = Scratch::new("space");
+            let largest = put_and_delete(&scratch.0, io, mode, rounds);
+            println!("{} {mode:?}: at most {largest:?} bytes", io.name());
+        }
+    }
+}
+
+/// The largest that the log was: by the lengths of files, and by their blocks.
+fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u64) {
     const SEGMENT_BYTES: u64 = 1 << 20;
     const AT_ONCE: u64 = 500;
-    let rounds = env::var("BEANRING_ROUNDS").map_or(200, |text| text.parse().expect("a number"));
-    let flags = ["-s", "1048576", "-f", "50"];
-    for io in drivers("space") {
-        let scratch = Scratch::new("space");
-        let (server, mut client) = start(&scratch.0, io, &flags);
-        client.expect(&put(0, 0, "ancient"), "INSERTED 1");
-        let mut largest = (0, 0);
-        for round in 0..rounds {
-            let first = 2 + round * AT_ONCE;
-            let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
-            client.send(&(first..first + AT_ONCE).map(pair).collect::<String>());
-            for id in first..first + AT_ONCE {
-                assert_eq!(client.line(), Some(format!("INSERTED {id}")));
-                assert_eq!(client.line().as_deref(), Some("DELETED"));
-            }
-            let (apparent, allocated) = disk_use(&scratch.0);
-            largest = (apparent.max(largest.0), allocated.max(largest.1));
+    let flags = [mode, &["-s", "1048576"]].concat();
+    let (server, mut client) = start(dir, io, &flags);
+    client.expect(&put(0, 0, "ancient"), "INSERTED 1");
+    let mut largest = (0, 0);
+    for round in 0..rounds {
+        let first = 2 + round * AT_ONCE;
+        let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
+        client.send(&(first..first + AT_ONCE).map(pair).collect::<String>());
+        for id in first..first + AT_ONCE {
+            assert_eq!(client.line(), Some(format!("INSERTED {id}")));
+            assert_eq!(client.line().as_deref(), Some("DELETED"));
         }
-        assert!(client.stat("binlog-oldest-index") > 5, "segments have gone");
-        println!("{}: at most {largest:?} bytes", io.name());
-        let limit = 4 * SEGMENT_BYTES;
-        assert!(largest.0 <= limit && largest.1 <= limit + 64 * 1024, "{largest:?}");
+        let (apparent, allocated) = disk_use(dir);
+        largest = (apparent.max(largest.0), allocated.max(largest.1));
+    }
+    assert!(client.stat("binlog-oldest-index") > 5, "segments have gone");
+    let limit = 4 * SEGMENT_BYTES;
+    assert!(largest.0 <= limit && largest.1 <= limit + 64 * 1024, "{largest:?}");
+    drop((client, server));
+    for _ in 0..5 {
+        let (_server, mut client) = start(dir, io, &flags);
+        client.expect("peek 1\r\n", "FOUND 1 7");
+    }
+    assert!(disk_use(dir).0 <= limit, "restarts do not add up");
+    largest
+}
+
+#[test]
+fn a_log_shrinks_with_its_jobs() {
+    const JOBS: u64 = 20_000;
+    const SEGMENT_BYTES: u64 = 65_536;
+    for mode in MODES {
+        let scratch = Scratch::new("shrink");
+        let flags = [mode, &["-s", "65536"]].concat();
+        let (server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+        client.send(&put(0, 0, &"j".repeat(100)).repeat(JOBS as usize));
+        (0..JOBS).for_each(|_| assert!(client.line().is_some()));
+        let full = disk_use(&scratch.0).0;
+        assert!(full > 50 * SEGMENT_BYTES, "{full}");
+        // One in a hundred stays.
+        let gone = (1..=JOBS).filter(|id| id % 100 != 0);
+        client.send(&gone.map(|id| format!("delete {id}\r\n")).collect::<String>());
+        (0..JOBS / 100 * 99).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
+        let live = client.stat("log-live-bytes");
+        let limit = (2 * live + 2 * SEGMENT_BYTES).max(4 * SEGMENT_BYTES);
+        let started = Instant::now();
+        while disk_use(&scratch.0).0 > limit {
+            assert!(started.elapsed() < Duration::from_secs(20), "{} of {limit}", disk_use(&scratch.0).0);
+            thread::sleep(Duration::from_millis(10));
+        }
+        println!("{mode:?}: {full} bytes, then {limit} within {:?}", started.elapsed());
+        rests(&server);
         drop((client, server));
-        for _ in 0..50 / Driver::ALL.len() {
-            let (_server, mut client) = start(&scratch.0, io, &flags);
-            client.expect("peek 1\r\n", "FOUND 1 7");
-        }
-        assert!(disk_use(&scratch.0).0 <= limit, "restarts do not add up");
+        let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+        assert_eq!(client.stat("current-jobs-ready"), JOBS / 100);
     }
 }
 

@@ -81,8 +81,7 @@ impl Log {
             let is_usable = (is_wanted || self.segments() <= self.segments_max()) && from > self.odd_up_to;
             return Some(if is_usable { arrangement } else { Arrangement::Remove(from) });
         }
-        let surplus = self.prepared.back().filter(|_| self.prepared.len() > self.reserve() + 1);
-        if let Some(&surplus) = surplus.filter(|_| self.segments() > self.segments_max() && !self.stopping) {
+        if let Some(&surplus) = self.prepared.back().filter(|_| self.has_surplus() && !self.stopping) {
             return Some(Arrangement::Remove(surplus));
         }
         let may_grow = self.may_grow() || !self.missing.is_empty();

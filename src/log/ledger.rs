@@ -143,6 +143,12 @@ impl Ledger {
         self.holdings.get(1).map(|holding| holding.number)
     }
 
+    /// The first segment with a record that means something, or the newest.
+    pub fn first_of_use(&self) -> Option<SegmentNumber> {
+        let is_of_use = |holding: &&Holding| holding.jobs > 0 || holding.kept_bytes > 0;
+        self.holdings.iter().find(is_of_use).or(self.holdings.back()).map(|holding| holding.number)
+    }
+
     /// A job whose record is in the oldest segment.
     pub fn first_of_oldest(&self) -> Option<JobKey> {
         let head = self.holdings.front()?.head;

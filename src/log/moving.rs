@@ -2,6 +2,7 @@
 //! that nobody has to wait for it.
 
 use super::record::{Lsn, Record};
+use super::segment::SegmentNumber;
 use super::writer::Log;
 use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES, LOG_MOVE_PAUSE};
 use crate::queue::Engine;
@@ -15,6 +16,9 @@ pub(super) struct Pace {
     due: u64,
     /// When to move more of a log that is larger than it may be.
     next: Time,
+    /// The last segment that the log calls the oldest one of use, and the end of where it does.
+    told: SegmentNumber,
+    told_by: Lsn,
 }
 
 /// Why jobs should be moved.
@@ -33,7 +37,7 @@ enum Demand {
 impl Pace {
     /// For a log that goes on here.
     pub const fn new(end: Lsn) -> Self {
-        Self { seen: end, due: 0, next: Time::ZERO }
+        Self { seen: end, due: 0, next: Time::ZERO, told: SegmentNumber(0), told_by: end }
     }
 }
 
@@ -132,17 +136,20 @@ impl Log {
 
     /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
     fn retire_oldest(&mut self, engine: &Engine) {
-        let next = self.ledger.second_oldest().expect("the active one is not empty");
-        let record = Record::Oldest(next);
+        let first = self.ledger.first_of_use().expect("the active one is there");
+        let is_told = self.ledger.second_oldest().is_none_or(|next| next <= self.pace.told);
+        let record = Record::Oldest(first);
         // Where there is no space for it, the file itself tells: it gets the name of a later one.
-        if record.bytes() as u64 <= self.room() || !self.prepared.is_empty() {
+        if !is_told && (record.bytes() as u64 <= self.room() || !self.prepared.is_empty()) {
             self.append_change(&record, engine);
+            (self.pace.told, self.pace.told_by) = (first, self.end);
         }
-        self.retiring = Some(self.end);
+        self.retiring = Some(if is_told { self.pace.told_by } else { self.end });
     }
 
     /// Whether the segment that is empty should go before the next sync is due.
     pub(super) fn is_in_haste(&self) -> bool {
-        self.wants_prepared() && !self.may_grow() || self.is_full()
+        let is_wanted = self.wants_prepared() && !self.may_grow();
+        is_wanted || self.is_full() || self.segments() > self.segments_max()
     }
 }

@@ -81,10 +81,20 @@ impl Log {
         self.short_until.is_some()
     }
 
-    /// Whether more segments should be ready. A job that takes much of one wants one more.
+    /// Whether more segments should be ready.
     pub(super) fn wants_prepared(&self) -> bool {
+        self.prepared.len() < self.prepared_wanted()
+    }
+
+    /// Whether one that is ready is too many.
+    pub(super) fn has_surplus(&self) -> bool {
+        self.prepared.len() > self.prepared_wanted() && self.segments() > self.segments_max()
+    }
+
+    /// A job that takes much of a segment wants one more.
+    fn prepared_wanted(&self) -> usize {
         let is_large = self.asked > self.config.segment_bytes / 8;
-        self.prepared.len() < self.reserve() + usize::from(is_large)
+        self.reserve() + usize::from(is_large)
     }
 
     /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into

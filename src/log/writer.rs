@@ -12,7 +12,7 @@ use super::replay::Recovered;
 use super::segment::{Header, SegmentNumber};
 use super::{Config, Durability};
 use crate::ids::JobKey;
-use crate::limits::LOG_BACKLOG_BYTES_MAX;
+use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES};
 use crate::queue::{Change, Engine};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -322,9 +322,9 @@ impl Log {
         let gathered = self.gathering.len();
         let at = self.gathering_at + gathered as u64;
         let padding = padding_bytes(at, self.config.segment_bytes);
-        if 2 * self.gathering_moved < gathered {
-            self.ledger.waste(padding as u64);
-        }
+        // As much as behind a whole step of moving would be there again if these jobs were moved again.
+        let inherent = self.gathering_moved as u64 * BLOCK_BYTES as u64 / LOG_MOVE_BYTES;
+        self.ledger.waste((padding as u64).saturating_sub(inherent));
         if padding > 0 {
             self.append_here(&Record::Padding(padding));
         }
