@@ -10,8 +10,8 @@ use crate::time::Time;
 
 /// How far the moving is behind what it should have done.
 pub(super) struct Pace {
-    /// The end of the log when it was last looked at.
-    seen: Lsn,
+    /// What has become of the queue since jobs were last moved, in bytes of records.
+    pub(super) written: u64,
     /// Bytes to move.
     due: u64,
     /// When to move more of a log that is larger than it may be.
@@ -19,6 +19,8 @@ pub(super) struct Pace {
     /// The last segment that the log calls the oldest one of use, and the end of where it does.
     told: SegmentNumber,
     told_by: Lsn,
+    /// Padding that jobs which were moved may still have behind them.
+    pub(super) padding: u64,
 }
 
 /// Why jobs should be moved.
@@ -37,21 +39,20 @@ enum Demand {
 impl Pace {
     /// For a log that goes on here.
     pub const fn new(end: Lsn) -> Self {
-        Self { seen: end, due: 0, next: Time::ZERO, told: SegmentNumber(0), told_by: end }
+        Self { written: 0, due: 0, next: Time::ZERO, told: SegmentNumber(0), told_by: end, padding: 0 }
     }
 }
 
 impl Log {
     /// Moves some jobs out of the oldest segment, if its space is wanted.
     pub fn compact(&mut self, engine: &Engine, now: Time) {
-        let written = self.end.0 - self.pace.seen.0;
+        let written = std::mem::take(&mut self.pace.written);
         let bytes = self.bytes_to_move(written, now);
         if let Some(bytes) = bytes.filter(|_| self.can_move()) {
             let before = self.end.0;
             self.move_bytes(bytes, engine, now);
             self.pace.due = self.pace.due.saturating_sub(self.end.0 - before);
         }
-        self.pace.seen = self.end;
     }
 
     /// How much is to be moved now, after so much else was written; none if nothing is.

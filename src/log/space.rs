@@ -58,8 +58,12 @@ impl Log {
         if durability != Durability::Always {
             return PREPARED;
         }
-        let padding = (segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64;
-        PREPARED + (self.ledger.segments() as u64 * padding / segment_bytes) as usize
+        PREPARED + (self.ledger.segments() as u64 * self.padding_of_moves() / segment_bytes) as usize
+    }
+
+    /// How much padding there may be behind the jobs of a full segment that are moved.
+    pub(super) fn padding_of_moves(&self) -> u64 {
+        (self.config.segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64
     }
 
     /// Whether something that makes room should come first.

@@ -12,7 +12,7 @@ use super::replay::Recovered;
 use super::segment::{Header, SegmentNumber};
 use super::{Config, Durability};
 use crate::ids::JobKey;
-use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES};
+use crate::limits::LOG_BACKLOG_BYTES_MAX;
 use crate::queue::{Change, Engine};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -39,6 +39,8 @@ pub struct Log {
     pub(super) gathering: Batch,
     /// How much of that was moved from older segments.
     pub(super) gathering_moved: usize,
+    /// Whether anything else is in it.
+    pub(super) gathering_changed: bool,
     pub(super) gathering_at: u64,
     /// Full batches for segments before it.
     pub(super) full: VecDeque<Waiting>,
@@ -142,6 +144,7 @@ impl Log {
             last_number,
             gathering: Batch::default(),
             gathering_moved: 0,
+            gathering_changed: false,
             gathering_at: active.offset(end),
             full: VecDeque::new(),
             writing: None,
@@ -176,12 +179,16 @@ impl Log {
     /// Logs what has changed in the queue since the last call.
     #[inline]
     pub fn record(&mut self, engine: &mut Engine, now: Time) {
+        let before = self.end.0;
         let mut changes = std::mem::take(&mut self.changes);
         engine.take_changes(&mut changes);
         for change in changes.drain(..) {
             self.record_one(change, engine, now);
         }
         self.changes = changes;
+        let written = self.end.0 - before;
+        self.pace.written += written;
+        self.gathering_changed |= written > 0;
     }
 
     fn record_one(&mut self, change: Change, engine: &Engine, now: Time) {
@@ -309,7 +316,7 @@ impl Log {
         if self.config.durability == Durability::Always {
             self.fill_block();
         }
-        self.gathering_moved = 0;
+        (self.gathering_moved, self.gathering_changed) = (0, false);
         let batch = std::mem::replace(&mut self.gathering, self.spare.pop().unwrap_or_default());
         let (segment, offset, end) = (self.active.number, self.gathering_at, self.end);
         self.gathering_at += batch.len() as u64;
@@ -322,11 +329,17 @@ impl Log {
         let gathered = self.gathering.len();
         let at = self.gathering_at + gathered as u64;
         let padding = padding_bytes(at, self.config.segment_bytes);
-        // As much as behind a whole step of moving would be there again if these jobs were moved again.
-        let inherent = self.gathering_moved as u64 * BLOCK_BYTES as u64 / LOG_MOVE_BYTES;
-        self.ledger.waste((padding as u64).saturating_sub(inherent));
+        // What is there again when these jobs are moved again is not gained by that.
+        self.pace.padding +=
+            self.gathering_moved as u64 * self.padding_of_moves() / self.config.segment_bytes;
+        let inherent = self.pace.padding.min(padding as u64);
+        self.pace.padding = (self.pace.padding - inherent).min(self.padding_of_moves());
+        self.ledger.waste(padding as u64 - inherent);
         if padding > 0 {
             self.append_here(&Record::Padding(padding));
+        }
+        if self.gathering_changed {
+            self.pace.written += padding as u64;
         }
         self.gathering.pad_to(self.gathering.len().next_multiple_of(BLOCK_BYTES));
     }

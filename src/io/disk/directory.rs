@@ -148,6 +148,8 @@ fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
     while left > 0 {
         let count = left.min(zeros.len() as u64);
         file.write_all(&zeros[..count as usize])?;
+        // All at once would keep the disk from what somebody waits for.
+        file.sync_data()?;
         left -= count;
     }
     Ok(())
