@@ -1,5 +1,5 @@
-//! The files of the log: writes that wait for nothing are done at once, everything else by a thread that owns
-//! no state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
+//! The files of the log: writes that wait for nothing are done at once, everything else by threads that own no
+//! state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
 
 mod binlog;
 mod check;
@@ -43,9 +43,17 @@ pub struct Disk {
     directory: Arc<Directory>,
     /// Open segments, and whether through the page cache.
     files: HashMap<(SegmentNumber, Access), Arc<File>>,
-    to_do: Sender<Task>,
+    /// What somebody may wait for does not wait for new files.
+    writer: Worker,
+    arranger: Worker,
     done: Receiver<Outcome>,
     bell: Arc<EventFd>,
+}
+
+/// A thread that does one thing after the other.
+#[derive(Debug)]
+struct Worker {
+    to_do: Sender<Task>,
 }
 
 /// How a segment is opened.
@@ -57,7 +65,7 @@ pub enum Access {
     Durable,
 }
 
-/// What the thread is told to do.
+/// What a thread is told to do.
 #[derive(Debug)]
 enum Task {
     Write { file: Arc<File>, offset: u64, batch: Batch },
@@ -66,22 +74,15 @@ enum Task {
 }
 
 impl Disk {
-    /// For the log in this directory. Starts the thread.
+    /// For the log in this directory. Starts the threads.
     pub fn new(directory: Directory) -> io::Result<Self> {
         let directory = Arc::new(directory);
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
-        let (to_do, tasks) = mpsc::channel::<Task>();
         let (outcomes, done) = mpsc::channel();
-        let (for_thread, rung) = (directory.clone(), bell.clone());
-        thread::Builder::new().name("log".to_owned()).spawn(move || {
-            for task in tasks {
-                if outcomes.send(task.carry_out(&for_thread)).is_err() || rung.write(1).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { directory, files: HashMap::new(), to_do, done, bell })
+        let worker = |name| Worker::start(name, directory.clone(), outcomes.clone(), bell.clone());
+        let (writer, arranger) = (worker("log")?, worker("log files")?);
+        Ok(Self { directory, files: HashMap::new(), writer, arranger, done, bell })
     }
 
     /// Begins what the server has for the disk. What is done at once is told at once.
@@ -104,7 +105,7 @@ impl Disk {
             }
             Operation::Write { segment, offset, batch, sync: true } => {
                 match self.file(segment, Access::Durable) {
-                    Ok(file) => self.hand_over(Task::Write { file, offset, batch }),
+                    Ok(file) => self.writer.hand_over(Task::Write { file, offset, batch }),
                     Err(error) => Some(Outcome::Written(batch, Err(error))),
                 }
             }
@@ -112,7 +113,7 @@ impl Disk {
                 let files: io::Result<Vec<_>> =
                     segments.into_iter().map(|segment| self.file(segment, Access::Cached)).collect();
                 match files {
-                    Ok(files) => self.hand_over(Task::Sync(files)),
+                    Ok(files) => self.writer.hand_over(Task::Sync(files)),
                     Err(error) => Some(Outcome::Synced(Err(error))),
                 }
             }
@@ -120,17 +121,17 @@ impl Disk {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);
                 }
-                self.hand_over(Task::Arrange(arrangement))
+                self.arranger.hand_over(Task::Arrange(arrangement))
             }
         }
     }
 
-    /// Readable when the thread has finished something.
+    /// Readable when a thread has finished something.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// What the thread has finished, if anything.
+    /// What the threads have finished, if anything.
     pub fn finished(&mut self) -> Option<Outcome> {
         self.done.try_recv().ok()
     }
@@ -151,6 +152,25 @@ impl Disk {
         let file = Arc::new(self.directory.open_segment(segment, access)?);
         self.files.insert((segment, access), file.clone());
         Ok(file)
+    }
+}
+
+impl Worker {
+    fn start(
+        name: &str,
+        directory: Arc<Directory>,
+        outcomes: Sender<Outcome>,
+        bell: Arc<EventFd>,
+    ) -> io::Result<Self> {
+        let (to_do, tasks) = mpsc::channel::<Task>();
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            for task in tasks {
+                if outcomes.send(task.carry_out(&directory)).is_err() || bell.write(1).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { to_do })
     }
 
     fn hand_over(&self, task: Task) -> Option<Outcome> {
