@@ -326,6 +326,40 @@ fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
     rests(&server);
 }
 
+#[test]
+fn on_a_full_disk_large_jobs_wait_for_nobody() {
+    // Nearly half of a segment.
+    let large = put(0, 0, &"l".repeat(30_000));
+    for io in drivers("full disk") {
+        for mode in MODES {
+            let Some(disk) = SmallDisk::new("large") else { return };
+            let other = disk.0.0.join(".other");
+            fs::write(&other, vec![1; 700 << 10]).expect("there is space");
+            let (server, mut client) = start(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
+            client.send(&large.repeat(100));
+            let replies: Vec<String> = (0..100).map(|_| client.line().expect("it runs")).collect();
+            let jobs = replies.iter().filter(|line| line.starts_with("INSERTED ")).count();
+            assert!(jobs >= 5 && jobs < 50 && replies[99] == "OUT_OF_MEMORY", "{jobs}: {replies:?}");
+            for round in 0..30 {
+                let id = 1 + round % jobs;
+                assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "));
+                client.expect(&format!("bury {id} 3\r\n"), "BURIED");
+                client.expect(&format!("kick-job {id}\r\n"), "KICKED");
+            }
+            assert_eq!(client.ask(&large).0, "OUT_OF_MEMORY");
+            rests(&server);
+            // Somebody else makes space.
+            fs::remove_file(&other).expect("it is there");
+            let started = Instant::now();
+            while client.ask(&large).0 == "OUT_OF_MEMORY" {
+                assert!(started.elapsed() < Duration::from_secs(2), "{} {mode:?}: there is space", io.name());
+                thread::sleep(Duration::from_millis(20));
+            }
+            rests(&server);
+        }
+    }
+}
+
 /// An idle server does nothing.
 fn rests(server: &ServerProcess) {
     thread::sleep(Duration::from_millis(100));

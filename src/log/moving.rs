@@ -140,8 +140,9 @@ impl Log {
         let first = self.ledger.first_of_use().expect("the active one is there");
         let is_told = self.ledger.second_oldest().is_none_or(|next| next <= self.pace.told);
         let record = Record::Oldest(first);
-        // Where there is no space for it, the file itself tells: it gets the name of a later one.
-        if !is_told && (record.bytes() as u64 <= self.room() || !self.prepared.is_empty()) {
+        // Where it would need a file that there is no space for, the file that goes tells by itself: it gets the
+        // name of a later one.
+        if !is_told && (record.bytes() as u64 <= self.room() || !self.is_full()) {
             self.append_change(&record, engine);
             (self.pace.told, self.pace.told_by) = (first, self.end);
         }

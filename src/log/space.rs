@@ -1,10 +1,10 @@
 //! Whether there is space for what comes, and how much of the disk a log may take.
 
+use super::Durability;
 use super::batch::BLOCK_BYTES;
 use super::record::{FRAME_BYTES, job_record_bytes};
 use super::segment::HEADER_BYTES;
 use super::writer::Log;
-use super::{Config, Durability};
 use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN};
 
 /// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
@@ -52,18 +52,23 @@ impl Log {
         prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
     }
 
-    /// How many segments should be ready: what moving all jobs may lose in padding comes on top.
+    /// How many segments should be ready: what moving all jobs may lose comes on top.
     pub(super) fn reserve(&self) -> usize {
-        let Config { durability, segment_bytes } = self.config;
-        if durability != Durability::Always {
-            return PREPARED;
-        }
-        PREPARED + (self.ledger.segments() as u64 * self.padding_of_moves() / segment_bytes) as usize
+        let space = self.config.segment_bytes - HEADER_BYTES;
+        // What the largest record does not fit into, and padding. Two records of half a segment may come to be in
+        // one each, but no more than that.
+        let lost = (self.largest + self.padding_of_moves()).min(space / 2);
+        PREPARED + (self.ledger.segments() as u64 * lost / (space - lost)) as usize
     }
 
     /// How much padding there may be behind the jobs of a full segment that are moved.
     pub(super) fn padding_of_moves(&self) -> u64 {
-        (self.config.segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64
+        match self.config.durability {
+            Durability::Always => {
+                (self.config.segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64
+            }
+            Durability::Within(_) | Durability::Never => 0,
+        }
     }
 
     /// Whether something that makes room should come first.

@@ -33,6 +33,8 @@ pub struct Log {
     pub(super) missing: VecDeque<SegmentNumber>,
     /// Segments up to this one may be of another size than new ones.
     pub(super) odd_up_to: SegmentNumber,
+    /// The largest record of a job so far.
+    pub(super) largest: u64,
     /// The largest number given to a segment.
     pub(super) last_number: SegmentNumber,
     /// Records for the active segment, and where in its file they begin.
@@ -124,7 +126,7 @@ impl Log {
     /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one unless the
     /// log goes on in one that it has.
     pub fn new(config: Config, recovered: Recovered, prepared: Vec<SegmentNumber>, engine: &Engine) -> Self {
-        let Recovered { log_id, end, active: last, odd_up_to, ledger, pauses } = recovered;
+        let Recovered { log_id, end, active: last, odd_up_to, largest, ledger, pauses } = recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to go on in");
@@ -141,6 +143,7 @@ impl Log {
             prepared,
             missing: VecDeque::new(),
             odd_up_to,
+            largest,
             last_number,
             gathering: Batch::default(),
             gathering_moved: 0,
@@ -263,6 +266,7 @@ impl Log {
         });
         let bytes = record.bytes();
         self.append(&record, engine);
+        self.largest = self.largest.max(bytes as u64);
         self.ledger.enter(job, self.active.number, bytes);
         bytes
     }
