@@ -161,7 +161,7 @@ fn a_flipped_bit_is_noticed() {
     let frames = frames(&bytes);
     let (mut refused, mut shortened) = (0, 0);
     let records = frames.iter().flat_map(|frame| frame.at..frame.padded_end);
-    for at in (0..68).chain(records) {
+    for at in (0..76).chain(records) {
         for bit in 0..8 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << bit;

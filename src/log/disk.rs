@@ -78,10 +78,12 @@ impl Log {
         if self.retiring.is_some_and(|at| at <= self.durable) {
             let from = self.ledger.oldest().expect("it is the one that goes");
             let arrangement = Arrangement::Recycle { from, to };
-            let is_usable = (is_wanted || self.segments() <= self.segments_max()) && from > self.odd_up_to;
+            let is_kept = is_wanted || self.segments() <= self.segments_max() || !self.is_told(from);
+            let is_usable = is_kept && from > self.odd_up_to;
             return Some(if is_usable { arrangement } else { Arrangement::Remove(from) });
         }
-        if let Some(&surplus) = self.prepared.back().filter(|_| self.has_surplus() && !self.stopping) {
+        let may_shrink = self.has_surplus() && self.is_beginning_safe() && !self.stopping;
+        if let Some(&surplus) = self.prepared.back().filter(|_| may_shrink) {
             return Some(Arrangement::Remove(surplus));
         }
         let may_grow = self.may_grow() || !self.missing.is_empty();

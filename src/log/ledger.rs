@@ -138,9 +138,9 @@ impl Ledger {
         self.holdings.front().map(|holding| holding.number)
     }
 
-    /// The one after the oldest.
-    pub fn second_oldest(&self) -> Option<SegmentNumber> {
-        self.holdings.get(1).map(|holding| holding.number)
+    /// The newest segment.
+    pub fn newest(&self) -> Option<SegmentNumber> {
+        self.holdings.back().map(|holding| holding.number)
     }
 
     /// The first segment with a record that means something, or the newest.

@@ -160,7 +160,8 @@ mod tests {
     fn a_header_tells_what_was_before() {
         let mut losses = Losses::default();
         let number = SegmentNumber(2);
-        let header = Header { log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest: number };
+        let (oldest, previous) = (number, SegmentNumber(0));
+        let header = Header { log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
         put(&mut losses, 2);
         losses.gap();
         losses.segment(&header);

@@ -17,8 +17,8 @@ pub(super) struct Pace {
     /// When to move more of a log that is larger than it may be.
     next: Time,
     /// The last segment that the log calls the oldest one of use, and the end of where it does.
-    told: SegmentNumber,
-    told_by: Lsn,
+    pub(super) told: SegmentNumber,
+    pub(super) told_by: Lsn,
     /// Padding that jobs which were moved may still have behind them.
     pub(super) padding: u64,
 }
@@ -37,9 +37,9 @@ enum Demand {
 }
 
 impl Pace {
-    /// For a log that goes on here.
-    pub const fn new(end: Lsn) -> Self {
-        Self { written: 0, due: 0, next: Time::ZERO, told: SegmentNumber(0), told_by: end, padding: 0 }
+    /// For a log that goes on here, and whose last header has told of this segment.
+    pub const fn new(told: SegmentNumber, end: Lsn) -> Self {
+        Self { written: 0, due: 0, next: Time::ZERO, told, told_by: end, padding: 0 }
     }
 }
 
@@ -137,16 +137,34 @@ impl Log {
 
     /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
     fn retire_oldest(&mut self, engine: &Engine) {
-        let first = self.ledger.first_of_use().expect("the active one is there");
-        let is_told = self.ledger.second_oldest().is_none_or(|next| next <= self.pace.told);
-        let record = Record::Oldest(first);
-        // Where it would need a file that there is no space for, the file that goes tells by itself: it gets the
+        let oldest = self.ledger.oldest().expect("the active one is there");
+        let record = Record::Oldest(self.ledger.first_of_use().expect("the active one is there"));
+        let has_room = record.bytes() as u64 <= self.room();
+        // Where it would need a file that there is no space for, the one that goes tells by itself: it gets the
         // name of a later one.
-        if !is_told && (record.bytes() as u64 <= self.room() || !self.is_full()) {
+        let may_tell = has_room || !self.is_full() || oldest <= self.odd_up_to;
+        if !self.is_told(oldest) && may_tell {
             self.append_change(&record, engine);
-            (self.pace.told, self.pace.told_by) = (first, self.end);
+            self.tell_oldest();
         }
-        self.retiring = Some(if is_told { self.pace.told_by } else { self.end });
+        self.retiring = Some(if self.is_told(oldest) { self.pace.told_by } else { self.end });
+    }
+
+    /// Everything up to the end of the log says which segment is the first one of use.
+    pub(super) fn tell_oldest(&mut self) {
+        let first = self.ledger.first_of_use().expect("the active one is there");
+        (self.pace.told, self.pace.told_by) = (first, self.end);
+    }
+
+    /// Whether the log says that this segment is of no use any more.
+    pub(super) fn is_told(&self, segment: SegmentNumber) -> bool {
+        segment < self.pace.told
+    }
+
+    /// Whether it is on disk in a record or a header that the oldest segment is the first one of use.
+    pub(super) fn is_beginning_safe(&self) -> bool {
+        let oldest = self.ledger.oldest().expect("the active one is there");
+        oldest <= self.pace.told && self.pace.told_by <= self.durable
     }
 
     /// Whether the segment that is empty should go before the next sync is due.

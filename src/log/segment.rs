@@ -15,7 +15,7 @@ const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 pub const VERSION: u32 = 1;
 
 /// What the header's checksum covers.
-const CHECKED_BYTES: usize = 64;
+const CHECKED_BYTES: usize = 72;
 
 /// The number of a segment; later ones are larger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -56,6 +56,8 @@ pub struct Header {
     pub next_id: JobId,
     /// The oldest segment when it was begun, itself or one before it.
     pub oldest: SegmentNumber,
+    /// The segment that it goes on from; 0 for the first of a log.
+    pub previous: SegmentNumber,
 }
 
 /// Why a header is none.
@@ -90,7 +92,8 @@ impl Header {
         out.push(&MAGIC);
         out.push(&VERSION.to_le_bytes());
         out.push(&[0; 4]);
-        for word in [self.number.0, self.log_id, self.first.0, self.next_id.0, self.oldest.0] {
+        let Self { log_id, number, first, next_id, oldest, previous } = self;
+        for word in [number.0, *log_id, first.0, next_id.0, oldest.0, previous.0] {
             out.push(&word.to_le_bytes());
         }
         out.pad_to(begin + CHECKED_BYTES);
@@ -117,6 +120,7 @@ impl Header {
             first: Lsn(word(40)),
             next_id: JobId(word(48)),
             oldest: SegmentNumber(word(56)),
+            previous: SegmentNumber(word(64)),
         })
     }
 }

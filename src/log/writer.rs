@@ -133,7 +133,8 @@ impl Log {
         let active = last.unwrap_or_else(|| {
             let number = prepared.pop_front().expect("a segment is prepared");
             let oldest = ledger.oldest().unwrap_or(number);
-            Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest }
+            let previous = ledger.newest().unwrap_or(SegmentNumber(0));
+            Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest, previous }
         });
         let mut log = Self {
             config,
@@ -164,7 +165,7 @@ impl Log {
             retiring: None,
             short_until: None,
             asked: 0,
-            pace: Pace::new(end),
+            pace: Pace::new(active.oldest, end),
             pauses,
             changes: Vec::new(),
             stopping: false,
@@ -299,11 +300,15 @@ impl Log {
             self.missing.push_back(self.last_number);
             self.last_number
         });
-        let Header { log_id, .. } = self.active;
+        let Header { log_id, number: previous, .. } = self.active;
         let oldest = self.ledger.oldest().expect("the active one is there");
-        self.active = Header { log_id, number, first: self.end, next_id: engine.upcoming_id(), oldest };
+        let next_id = engine.upcoming_id();
+        self.active = Header { log_id, number, first: self.end, next_id, oldest, previous };
         self.seed = self.active.seed();
         self.begin_segment();
+        if oldest > self.pace.told {
+            (self.pace.told, self.pace.told_by) = (oldest, self.end);
+        }
     }
 
     fn begin_segment(&mut self) {

@@ -34,7 +34,8 @@ impl<'a> Fresh<'a> {
         next_id: JobId,
     ) -> io::Result<Self> {
         let number = SegmentNumber(1);
-        let header = Header { log_id, number, first: Lsn::default(), next_id, oldest: number };
+        let previous = SegmentNumber(0);
+        let header = Header { log_id, number, first: Lsn::default(), next_id, oldest: number, previous };
         let file = create(directory, header.number, segment_bytes)?;
         let mut batch = Batch::default();
         header.encode(&mut batch);
@@ -64,7 +65,8 @@ impl<'a> Fresh<'a> {
     fn go_on(&mut self) -> io::Result<()> {
         self.write()?;
         self.file.sync_all()?;
-        self.header = Header { number: self.header.number.next(), first: self.end, ..self.header };
+        let Header { number: previous, .. } = self.header;
+        self.header = Header { number: previous.next(), first: self.end, previous, ..self.header };
         self.file = create(self.directory, self.header.number, self.segment_bytes)?;
         self.header.encode(&mut self.batch);
         self.batch_at = 0;

@@ -116,7 +116,7 @@ struct Reader<'a> {
     replay: Replay,
     engine: &'a mut Engine,
     log: Option<Tail>,
-    first: Option<SegmentNumber>,
+    first: Option<Header>,
     /// Segments before this one were of no use any more.
     oldest: SegmentNumber,
     /// Everything before this was on disk.
@@ -191,7 +191,7 @@ impl Reader<'_> {
             if is_lost {
                 found.lost.push(number);
             } else {
-                self.first.get_or_insert(number);
+                self.first.get_or_insert(header);
             }
             self.oldest = self.oldest.max(header.oldest);
             window = self.read(&name, file, bytes, header, is_lost, window)?;
@@ -206,7 +206,9 @@ impl Reader<'_> {
             return Err(RecoveryError::Damaged { file, offset });
         }
         match self.first {
-            Some(first) if first > self.oldest => Err(RecoveryError::Missing(self.oldest.to_string())),
+            Some(Header { previous, .. }) if previous.0 > 0 && previous >= self.oldest => {
+                Err(RecoveryError::Missing(previous.to_string()))
+            }
             _ => Ok(found),
         }
     }

@@ -91,10 +91,9 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
             Finding::Segment { file, header, is_headless } => {
                 replay.open(header);
                 segments += 1;
-                first.get_or_insert(header.number);
+                first.get_or_insert(header.previous);
                 if is_headless {
                     gaps.push((Lsn(0), Damage::Header { file: file.to_owned() }));
-                    oldest = oldest.max(SegmentNumber(1));
                 } else {
                     losses.segment(header);
                     oldest = oldest.max(header.oldest);
@@ -125,8 +124,8 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
         losses.gap();
         gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_safe: true }));
     }
-    if first.is_some_and(|first| first > oldest) {
-        gaps.insert(0, (Lsn(0), Damage::Missing { file: oldest.to_string() }));
+    if let Some(previous) = first.filter(|&previous| previous.0 > 0 && previous >= oldest) {
+        gaps.insert(0, (Lsn(0), Damage::Missing { file: previous.to_string() }));
     }
     let damage = gaps.into_iter().map(|(at, damage)| at_least(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);

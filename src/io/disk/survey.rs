@@ -143,7 +143,8 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
 
 /// What the header must have said, by the position of a record behind it. None if there is no record.
 fn guess_header(file: &File, bytes: u64, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
-    let mut header = Header { log_id, number, first: Lsn(0), next_id: JobId(0), oldest: SegmentNumber(0) };
+    let (oldest, previous) = (SegmentNumber(0), SegmentNumber(0));
+    let mut header = Header { log_id, number, first: Lsn(0), next_id: JobId(0), oldest, previous };
     let seed = header.seed();
     let mut searched = vec![0; SEARCH_BYTES.min(bytes) as usize];
     let count = read_up_to(file, HEADER_BYTES, &mut searched)?;
