@@ -69,7 +69,7 @@ pub enum Access {
 #[derive(Debug)]
 enum Task {
     Write { file: Arc<File>, offset: u64, batch: Batch },
-    Sync(Vec<Arc<File>>),
+    Sync(Vec<SegmentNumber>),
     Arrange(Arrangement),
 }
 
@@ -109,14 +109,7 @@ impl Disk {
                     Err(error) => Some(Outcome::Written(batch, Err(error))),
                 }
             }
-            Operation::Sync(segments) => {
-                let files: io::Result<Vec<_>> =
-                    segments.into_iter().map(|segment| self.file(segment, Access::Cached)).collect();
-                match files {
-                    Ok(files) => self.writer.hand_over(Task::Sync(files)),
-                    Err(error) => Some(Outcome::Synced(Err(error))),
-                }
-            }
+            Operation::Sync(segments) => self.writer.hand_over(Task::Sync(segments)),
             Operation::Arrange(arrangement) => {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);
@@ -186,7 +179,12 @@ impl Task {
                 let written = write_blocks(&file, batch.bytes(), offset);
                 Outcome::Written(batch, written)
             }
-            Self::Sync(files) => Outcome::Synced(files.iter().try_for_each(|file| file.sync_data())),
+            // One after the other: there may be thousands since the last sync.
+            Self::Sync(segments) => Outcome::Synced(
+                segments
+                    .into_iter()
+                    .try_for_each(|segment| directory.open_segment(segment, Access::Cached)?.sync_data()),
+            ),
             Self::Arrange(arrangement) => {
                 let arranged = directory.arrange(arrangement);
                 Outcome::Arranged(arrangement, arranged)

@@ -128,6 +128,12 @@ impl Ledger {
         Some(self.holdings[self.holding_at(entry.segment)].number)
     }
 
+    /// What the largest record of a live job takes.
+    pub fn largest(&self) -> u64 {
+        let live = self.entries.iter().filter(|entry| entry.segment != NIL);
+        live.map(|entry| u64::from(entry.bytes)).max().unwrap_or(0)
+    }
+
     /// How many segments there are.
     pub fn segments(&self) -> usize {
         self.holdings.len()

@@ -17,8 +17,6 @@ pub struct Replay {
     segment: SegmentNumber,
     pauses: Pauses,
     next_id: JobId,
-    /// The largest record of a job.
-    largest: u64,
     /// Of the last job: often that of the next, too.
     tube: Option<(Box<[u8]>, TubeKey)>,
 }
@@ -33,7 +31,8 @@ pub struct Recovered {
     pub active: Option<Header>,
     /// Segments up to this one may be of another size than new ones.
     pub odd_up_to: SegmentNumber,
-    pub(super) largest: u64,
+    /// What the largest record of a job takes.
+    pub largest: u64,
     pub(super) ledger: Ledger,
     pub(super) pauses: Pauses,
 }
@@ -56,7 +55,6 @@ impl Default for Replay {
             segment: SegmentNumber(0),
             pauses: Pauses::default(),
             next_id: JobId(1),
-            largest: 0,
             tube: None,
         }
     }
@@ -100,7 +98,6 @@ impl Replay {
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, kept, body } = *job;
-        self.largest = self.largest.max(bytes as u64);
         if let Some(job) = engine.jobs().find(id) {
             // It was moved: its body is the same.
             engine.restore_kept(job, &kept);
@@ -143,7 +140,7 @@ impl Replay {
 
     /// Shows the queue as it was. What it returns goes on in a new segment at position 0 of a new log.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { ledger, pauses, next_id, largest, .. } = self;
+        let Self { ledger, pauses, next_id, .. } = self;
         engine.settle_restored(now);
         for (name, pause) in pauses.iter() {
             let name = TubeName::new(name).expect("a tube had it");
@@ -153,6 +150,6 @@ impl Replay {
             engine.keep_ids_above(JobId(last));
         }
         let (end, odd_up_to) = (Lsn::default(), SegmentNumber(0));
-        Recovered { log_id: 0, end, active: None, odd_up_to, largest, ledger, pauses }
+        Recovered { log_id: 0, end, active: None, odd_up_to, largest: ledger.largest(), ledger, pauses }
     }
 }

@@ -22,6 +22,9 @@ const CHECKED_BYTES: usize = 72;
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {
+    /// A log is not expected to come so far: 40 PiB in segments of the default size.
+    pub const LAST: Self = Self(0xffff_0000);
+
     /// The number of the file of this name, if it is one of the log's.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("log.")?;

@@ -30,11 +30,9 @@ impl Log {
             Room::Never
         } else if self.has_room_for_job(bytes) {
             Room::Now
-        } else if self.is_full() {
-            Room::Never
         } else {
             self.asked = bytes;
-            Room::Later
+            if self.is_full() { Room::Never } else { Room::Later }
         }
     }
 
@@ -107,9 +105,11 @@ impl Log {
     }
 
     /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into
-    /// remain.
+    /// remain. Where there is space, a sixteenth of the log is not worth it.
     pub(super) fn is_worth_it(&self) -> bool {
-        self.ledger.garbage() > self.config.segment_bytes / 2
+        let bytes = self.config.segment_bytes;
+        let little = if self.is_full() { 0 } else { self.ledger.segments() as u64 * bytes / 16 };
+        self.ledger.garbage() > bytes / 2 + little
     }
 
     /// How many segments there are, with those that are only prepared.

@@ -38,6 +38,11 @@ pub enum RecoveryError {
     Version(String, u32),
     /// It belongs to another log.
     Stranger(String),
+    /// A segment has to be larger for one of the jobs.
+    JobTooLarge {
+        /// So large at least.
+        bytes: u64,
+    },
     /// The jobs do not fit into memory.
     Memory,
 }
@@ -51,6 +56,10 @@ pub fn recover(
 ) -> Result<Log, RecoveryError> {
     let files = directory.segments().map_err(|error| io_error("the directory", error))?;
     let (mut recovered, found, tail) = read(directory.path(), &files, engine, now)?;
+    let needed = HEADER_BYTES + recovered.largest;
+    if needed > config.segment_bytes {
+        return Err(RecoveryError::JobTooLarge { bytes: needed });
+    }
     let is_odd = |&(number, bytes): &(&SegmentNumber, &u64)| {
         *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
     };
@@ -176,6 +185,9 @@ impl Reader<'_> {
         let mut window = Vec::new();
         for (&number, &bytes) in files {
             let name = number.to_string();
+            if number > SegmentNumber::LAST {
+                return Err(RecoveryError::Stranger(name));
+            }
             let file = File::open(self.directory.join(&name)).map_err(|error| io_error(&name, error))?;
             let header = match self.kind(number, &name, &file)? {
                 Kind::Unused => {
@@ -364,7 +376,16 @@ impl Source for File {
 impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(file, error) => write!(f, "the log cannot be read: {file}: {error}"),
+            Self::Io(file, error) if is_full(error) => {
+                write!(
+                    f,
+                    "the log needs a new file, {file}, and there is no space for it: make some, or start with the last -f and -s"
+                )
+            }
+            Self::Io(file, error) => write!(f, "the log cannot be used: {file}: {error}"),
+            Self::JobTooLarge { bytes } => {
+                write!(f, "a job needs a file of {bytes} bytes; start with -s {bytes} or more")
+            }
             Self::Damaged { file, offset } => write!(
                 f,
                 "the log is damaged: {file}:{offset} is not what was written there; bring back a backup of the directory, or see what `beanring log salvage` can save"

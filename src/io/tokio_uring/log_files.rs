@@ -17,6 +17,9 @@ use crate::log::batch::BLOCK_BYTES;
 use crate::log::{Batch, Operation, Outcome, SegmentNumber};
 use crate::server::Service;
 
+/// More segments than that are left to the thread, which opens one after the other.
+const SYNCED_BY_RING: usize = 8;
+
 /// The disk, and what waits for its task to begin it. Each task has one operation under way and is told of
 /// no other before that is done, as the log asks for one of each kind at a time.
 pub struct LogFiles {
@@ -66,7 +69,7 @@ impl LogFiles {
                 Ok(file) => self.write.set(Write { file, offset, batch }),
                 Err(error) => return Some(Outcome::Written(batch, Err(error))),
             },
-            Operation::Sync(segments) => {
+            Operation::Sync(segments) if segments.len() <= SYNCED_BY_RING => {
                 let files = segments.into_iter().map(|segment| self.open(segment, Access::Cached));
                 match files.collect() {
                     Ok(files) => self.sync.set(files),
