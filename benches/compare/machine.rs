@@ -6,8 +6,6 @@ use std::process::Command;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 
-use crate::failure::Failure;
-
 const DIE_WITH_PARENT: &[&str] = &["--pdeathsig", "KILL"];
 
 /// The machine, and the cores that are used.
@@ -87,9 +85,9 @@ pub fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// Ten thousand connections need as many descriptors, in the servers too: they inherit this.
-pub fn allow_descriptors() -> Result<(), Failure> {
-    let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Failure::Descriptors)?;
-    setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).map_err(Failure::Descriptors)
+pub fn allow_descriptors() -> nix::Result<()> {
+    let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed)
 }
 
 fn field(file: &str, key: &str) -> String {

@@ -56,7 +56,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         result.map_err(|error| Failure::Write(path.to_owned(), error))
     };
     written(&directory, std::fs::create_dir_all(&directory))?;
-    machine::allow_descriptors()?;
+    machine::allow_descriptors().map_err(Failure::Descriptors)?;
     let signals = Signals::block()?;
     let logs = Place::find(&directory);
     let mut bench = Bench::new(&machine, &signals, &directory, &logs);
