@@ -130,7 +130,7 @@ impl Simulation {
                 _ => break,
             }
             self.turn();
-            if self.has_failed {
+            if self.has_failed || self.disk.is_stalled() {
                 return;
             }
         }
