@@ -50,6 +50,11 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         }
         None => (None, None),
     };
+    // Nobody is kept waiting while the log is read, or served by a queue that is not there yet.
+    for listener in &listeners {
+        listener.listen()?;
+        info!("listening on {}", listener.local_name());
+    }
     let server = server::Config {
         max_job_bytes: config.job_bytes_max,
         log_file_bytes: config.log.segment_bytes,
@@ -65,16 +70,13 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
 
 fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Listener>, ListenError> {
     let listeners = if inherited.is_empty() {
-        vec![Listener::bind(&asked.unwrap_or_default())?]
+        vec![Listener::reserve(&asked.unwrap_or_default())?]
     } else {
         if asked.is_some() {
             warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
         }
         inherited
     };
-    for listener in &listeners {
-        info!("listening on {}", listener.local_name());
-    }
     Ok(listeners)
 }
 

@@ -82,6 +82,13 @@ pub enum ListenError {
         /// What it said.
         errno: Errno,
     },
+    /// The system refused after all.
+    Refused {
+        /// The address.
+        name: String,
+        /// What it said.
+        errno: Errno,
+    },
     /// What LISTEN_FDS announced is not a listening socket.
     Inherited {
         /// Which descriptor.
@@ -90,19 +97,27 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at `address`. One that is taken is tried again for a moment: what a server that has just
-    /// been killed left to an io_uring, the kernel lets go only after the process is gone.
+    /// Listens at `address`.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        let listener = Self::reserve(address)?;
+        listener.listen()?;
+        Ok(listener)
+    }
+
+    /// Takes `address`, where nobody can connect before [`listen`](Self::listen), or is heard on a UNIX socket. One that is taken is tried again for a
+    /// moment: what a server that has just been killed left to an io_uring, the kernel lets go only after the
+    /// process is gone.
+    pub fn reserve(address: &Address) -> Result<Self, ListenError> {
         for pause in TAKEN_PAUSES {
-            match Self::bind_now(address) {
+            match Self::reserve_now(address) {
                 Err(error) if error.is_taken() => thread::sleep(Duration::from_nanos(pause.as_nanos())),
                 result => return result,
             }
         }
-        Self::bind_now(address)
+        Self::reserve_now(address)
     }
 
-    fn bind_now(address: &Address) -> Result<Self, ListenError> {
+    fn reserve_now(address: &Address) -> Result<Self, ListenError> {
         match address {
             Address::Tcp { host, port } => bind_host(address, host, *port),
             Address::Unix(path) => bind_path(address, path),
@@ -151,9 +166,10 @@ impl Listener {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    fn new(fd: OwnedFd, file: Option<SocketFile>) -> nix::Result<Self> {
-        listen(&fd, Backlog::MAXALLOWABLE)?;
-        Ok(Self { is_unix: file.is_some(), _file: file, fd })
+    /// From now on clients can connect.
+    pub fn listen(&self) -> Result<(), ListenError> {
+        let refused = |errno| ListenError::Refused { name: self.local_name(), errno };
+        listen(&self.fd, Backlog::MAXALLOWABLE).map_err(refused)
     }
 }
 
@@ -225,7 +241,7 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Listener::new(fd, None)
+    Ok(Listener { is_unix: false, _file: None, fd })
 }
 
 /// Options of every connection, set on the listener from which they inherit them.
@@ -249,7 +265,9 @@ fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None).map_err(system)?;
     bind(fd.as_raw_fd(), &unix).map_err(system)?;
     let file = SocketFile::made_at(path).map_err(|error| system(to_errno(&error)))?;
-    Listener::new(fd, Some(file)).map_err(system)
+    // Another server takes a file over that nobody answers at.
+    listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
+    Ok(Listener { is_unix: true, _file: Some(file), fd })
 }
 
 /// Whether anybody listens at a socket file. Only a clear refusal says no; a queue that is full or a
@@ -346,6 +364,9 @@ impl fmt::Display for ListenError {
                 (address, "it is not an address of this machine")
             }
             Self::System { address, errno } => (address, errno.desc()),
+            Self::Refused { name, errno } => {
+                return write!(f, "cannot listen on {name}: {}", errno.desc());
+            }
             Self::Inherited { fd } => {
                 return write!(f, "LISTEN_FDS: descriptor {fd} is not a listening stream socket");
             }
