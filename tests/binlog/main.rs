@@ -161,6 +161,8 @@ fn a_binlog_that_was_gone_on_with_after_a_kill() {
         again.put(number, 0, 10, b"later");
     }
     drop(again);
+    // The short delays end before anybody looks.
+    thread::sleep(Duration::from_millis(1100));
     let copy = scratch.copy(&dir, "copy");
     let expected = Served::start(&program, &copy, &[]).look(600);
     compare(&expected, &Served::start(beanring(), &dir, &[]).look(600));
