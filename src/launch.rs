@@ -50,7 +50,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         }
         None => (None, None),
     };
-    // Nobody is kept waiting while the log is read, or served by a queue that is not there yet.
+    // Not before: a log that is refused would cost everybody the connection.
     for listener in &listeners {
         listener.listen()?;
         info!("listening on {}", listener.local_name());
@@ -69,15 +69,13 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
 }
 
 fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Listener>, ListenError> {
-    let listeners = if inherited.is_empty() {
-        vec![Listener::reserve(&asked.unwrap_or_default())?]
-    } else {
-        if asked.is_some() {
-            warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
-        }
-        inherited
-    };
-    Ok(listeners)
+    if inherited.is_empty() {
+        return Ok(vec![Listener::reserve(&asked.unwrap_or_default())?]);
+    }
+    if asked.is_some() {
+        warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
+    }
+    Ok(inherited)
 }
 
 /// Where warnings go.

@@ -13,7 +13,7 @@ use std::{env, fs, thread};
 use beanring::io::driver::Driver;
 use nix::sys::signal::Signal;
 use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, field, put, start};
+use support::lines::{Client, PROGRAM, Scratch, contents, field, put, start};
 use support::live::ServerProcess;
 use support::random::{Random, seeds};
 
@@ -568,13 +568,4 @@ fn refuses(dir: &Path, flags: &[&str], why: &str) {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.lines().count() == 1 && said.contains(why), "{said:?}, not {why:?}");
     assert!(contents(dir) == before, "nothing has changed in {}", dir.display());
-}
-
-fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    let named = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-    entries
-        .map(|entry| (entry.path(), named(entry)))
-        .map(|(path, name)| (name, fs::read(path).expect("a file")))
-        .collect()
 }

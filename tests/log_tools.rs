@@ -3,14 +3,14 @@
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use beanring::io::driver::Driver;
-use support::lines::{PROGRAM, Scratch, put, start};
+use support::lines::{PROGRAM, Scratch, contents, put, start};
 use support::random::{Random, seeds};
 
 const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
@@ -73,11 +73,6 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     let mut segments: Vec<PathBuf> = entries.filter(is_used).collect();
     segments.sort();
     segments
-}
-
-fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-    entries.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
 }
 
 fn name(path: &Path) -> String {

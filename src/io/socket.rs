@@ -104,9 +104,9 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Takes `address`, where nobody can connect before [`listen`](Self::listen), or is heard on a UNIX socket. One that is taken is tried again for a
-    /// moment: what a server that has just been killed left to an io_uring, the kernel lets go only after the
-    /// process is gone.
+    /// Takes `address`. Over TCP nobody can connect before [`listen`](Self::listen); on a UNIX socket who comes
+    /// before waits. One that is taken is tried again for a moment: what a server that has just been killed left to an
+    /// io_uring, the kernel lets go only after the process is gone.
     pub fn reserve(address: &Address) -> Result<Self, ListenError> {
         for pause in TAKEN_PAUSES {
             match Self::reserve_now(address) {

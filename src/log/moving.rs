@@ -138,22 +138,17 @@ impl Log {
     /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
     fn retire_oldest(&mut self, engine: &Engine) {
         let oldest = self.ledger.oldest().expect("the active one is there");
-        let record = Record::Oldest(self.ledger.first_of_use().expect("the active one is there"));
+        let first = self.ledger.first_of_use().expect("the active one is there");
+        let record = Record::Oldest(first);
         let has_room = record.bytes() as u64 <= self.room();
         // Where it would need a file that there is no space for, the one that goes tells by itself: it gets the
         // name of a later one.
         let may_tell = has_room || !self.is_full() || oldest <= self.odd_up_to;
         if !self.is_told(oldest) && may_tell {
             self.append_change(&record, engine);
-            self.tell_oldest();
+            (self.pace.told, self.pace.told_by) = (first, self.end);
         }
         self.retiring = Some(if self.is_told(oldest) { self.pace.told_by } else { self.end });
-    }
-
-    /// Everything up to the end of the log says which segment is the first one of use.
-    pub(super) fn tell_oldest(&mut self) {
-        let first = self.ledger.first_of_use().expect("the active one is there");
-        (self.pace.told, self.pace.told_by) = (first, self.end);
     }
 
     /// Whether the log says that this segment is of no use any more.

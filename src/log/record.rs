@@ -9,8 +9,8 @@
 
 use super::batch::{BLOCK_BYTES, Batch};
 use super::segment::SegmentNumber;
-use crate::ids::JobId;
-use crate::queue::{Counts, Kept, Standing};
+use crate::ids::{JobId, JobKey};
+use crate::queue::{Counts, Engine, Job, Kept, Standing};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -65,6 +65,15 @@ pub struct JobRecord<'a> {
     pub kept: Kept,
     /// With its CR LF.
     pub body: &'a [u8],
+}
+
+impl<'a> JobRecord<'a> {
+    /// A job as it is in the queue.
+    pub fn of(job: JobKey, engine: &'a Engine) -> Self {
+        let Job { id, created, ttr, .. } = *engine.jobs().get(job);
+        let (tube, kept, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
+        Self { id, created, ttr, tube, kept, body }
+    }
 }
 
 /// A pause of a tube.

@@ -256,15 +256,7 @@ impl Log {
 
     /// Logs all of a job, which is in the active segment from now on. How many bytes its record takes.
     pub(super) fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
-        let record = engine.jobs().get(job);
-        let record = Record::Job(JobRecord {
-            id: record.id,
-            created: record.created,
-            ttr: record.ttr,
-            tube: engine.tube_of(job),
-            kept: engine.kept(job),
-            body: engine.body(job),
-        });
+        let record = Record::Job(JobRecord::of(job, engine));
         let bytes = record.bytes();
         self.append(&record, engine);
         self.largest = self.largest.max(bytes as u64);

@@ -1,5 +1,6 @@
 //! Servers with a log, and connections to them that are read line by line.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -121,4 +122,14 @@ pub fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
 /// The command.
 pub fn put(pri: u32, delay: u32, body: &str) -> String {
     format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
+}
+
+/// All files of a directory by name; none where there is no directory.
+pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let file = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        (name, fs::read(entry.path()).expect("a file"))
+    };
+    entries.map(file).collect()
 }

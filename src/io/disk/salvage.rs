@@ -127,12 +127,13 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
     if let Some(previous) = first.filter(|&previous| previous.0 > 0 && previous >= oldest) {
         gaps.insert(0, (Lsn(0), Damage::Missing { file: previous.to_string() }));
     }
-    let damage = gaps.into_iter().map(|(at, damage)| at_least(at, damage, proven)).collect();
+    let damage = gaps.into_iter().map(|(at, damage)| judged(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
     Ok(Rest { engine, recovered, lost: losses.finish(), damage, segments, records })
 }
 
-fn at_least(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
+/// What it is, now that it is known up to where the log was on disk.
+fn judged(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
     if let Damage::Records { were_safe, .. } = &mut damage {
         *were_safe |= at < proven;
     }
@@ -151,17 +152,8 @@ fn write(rest: &Rest, to: &Path, segment_bytes: u64, now: Time) -> Result<(), To
     let mut fresh = fresh.map_err(failed)?;
     let mut jobs: Vec<(JobId, JobKey)> = engine.jobs().iter().map(|(key, job)| (job.id, key)).collect();
     jobs.sort_unstable();
-    for (id, key) in jobs {
-        let job = engine.jobs().get(key);
-        let record = Record::Job(JobRecord {
-            id,
-            created: job.created,
-            ttr: job.ttr,
-            tube: engine.tube_of(key),
-            kept: engine.kept(key),
-            body: engine.body(key),
-        });
-        fresh.append(&record).map_err(failed)?;
+    for (_, key) in jobs {
+        fresh.append(&Record::Job(JobRecord::of(key, engine))).map_err(failed)?;
     }
     for pause in recovered.pauses().filter(|pause| pause.until > now) {
         fresh.append(&Record::Paused(pause)).map_err(failed)?;

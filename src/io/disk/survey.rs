@@ -110,28 +110,31 @@ pub fn survey<E: From<SurveyError>>(
 }
 
 fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Vec<Segment>, SurveyError> {
-    let mut opened = Vec::new();
-    for (&number, &bytes) in files {
+    let mut headers = Vec::new();
+    for &number in files.keys() {
         let name = number.to_string();
-        let failed = |error| SurveyError::Io(name.clone(), error);
-        let file = File::open(directory.join(&name)).map_err(failed)?;
         let mut block = vec![0; HEADER_BYTES as usize];
-        let count = read_up_to(&file, 0, &mut block).map_err(failed)?;
-        opened.push((number, bytes, name, file, Header::decode(&block[..count]).ok()));
+        let read = File::open(directory.join(&name)).and_then(|file| read_up_to(&file, 0, &mut block));
+        let count = read.map_err(|error| SurveyError::Io(name, error))?;
+        headers.push(Header::decode(&block[..count]).ok());
     }
-    let log_id = opened.iter().find_map(|(.., header)| header.map(|header| header.log_id));
+    let log_id = headers.iter().find_map(|header| header.map(|header| header.log_id));
     let log_id = log_id.ok_or(SurveyError::NoHeader)?;
     let mut segments = Vec::new();
-    for (number, bytes, name, file, header) in opened {
+    for ((&number, &bytes), header) in files.iter().zip(headers) {
+        let name = number.to_string();
         let (header, is_headless) = match header {
             // It has not been used under this name, or it belongs to another log.
             Some(header) if header.number != number || header.log_id != log_id => continue,
             Some(header) => (header, false),
-            None => match guess_header(&file, bytes, number, log_id) {
-                Ok(Some(header)) => (header, true),
-                Ok(None) => continue,
-                Err(error) => return Err(SurveyError::Io(name, error)),
-            },
+            None => {
+                let file = File::open(directory.join(&name));
+                match file.and_then(|file| guess_header(&file, bytes, number, log_id)) {
+                    Ok(Some(header)) => (header, true),
+                    Ok(None) => continue,
+                    Err(error) => return Err(SurveyError::Io(name, error)),
+                }
+            }
         };
         segments.push(Segment { name, bytes, header, is_headless, limit: Lsn(u64::MAX) });
     }
