@@ -175,7 +175,24 @@ impl Log {
         if last.is_none() {
             log.begin_segment();
         }
+        log.drop_pauses_of_nothing(engine);
         log
+    }
+
+    /// A tube that nobody needed after the start has taken its pause with it: it must not come back with another
+    /// tube of its name.
+    fn drop_pauses_of_nothing(&mut self, engine: &Engine) {
+        let paused = |tube: TubeName<'_>| {
+            engine.tubes().find(tube).is_some_and(|tube| engine.tubes().get(tube).pause.is_some())
+        };
+        let kept = self.pauses.iter().map(|(name, pause)| (Box::from(name), pause.until));
+        let kept: Vec<(Box<[u8]>, Time)> = kept.collect();
+        for (name, until) in kept {
+            let tube = TubeName::new(&name).expect("a tube had it");
+            if !paused(tube) {
+                self.pause(tube, until, Span::ZERO, engine);
+            }
+        }
     }
 
     // What is logged.

@@ -85,6 +85,11 @@ impl Clients {
         &self.slab[client.0]
     }
 
+    /// All clients.
+    pub fn iter(&self) -> impl Iterator<Item = (ClientKey, &Client)> {
+        self.slab.iter().map(|(key, client)| (ClientKey(key), client))
+    }
+
     /// The tubes that the client watches, in the order that `list-tubes-watched` shows.
     pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeKey> {
         self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)

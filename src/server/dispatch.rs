@@ -120,11 +120,11 @@ impl Core {
         if args.trailing {
             return self.reply(talk, Reply::BadFormat);
         }
+        self.engine.mark_producer(talk.client);
         let room = self.room_for(talk, args.bytes);
         if room == Room::Never {
             talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
         } else {
-            self.engine.mark_producer(talk.client);
             let id = self.engine.next_id();
             let bodies = self.engine.bodies_mut();
             match bodies.allocate(args.bytes + 2) {
@@ -165,6 +165,7 @@ impl Core {
             self.engine.put(talk.client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
             Reply::Inserted(id)
         };
+        tracing::trace!(conn = self.engine.clients().get(talk.client).conn.slot, job = id.0, "{reply:?}");
         self.reply(talk, reply);
     }
 

@@ -154,6 +154,11 @@ impl Server {
     pub fn engine(&self) -> &Engine {
         &self.core.engine
     }
+
+    /// The log, to be looked at.
+    pub fn log(&self) -> Option<&Log> {
+        self.core.log.as_ref()
+    }
 }
 
 impl Service for Server {
@@ -340,6 +345,7 @@ impl Server {
 
     /// The client leaves the queue; what is unsent may still be sent.
     fn leave(&mut self, conn: ConnId, now: Time) {
+        tracing::trace!(conn = conn.slot, "leaves");
         let client = self.session(conn).talk.client;
         self.core.engine.disconnect(client, now);
         self.core.connections -= 1;
@@ -364,7 +370,10 @@ impl Server {
                         tracing::trace!(conn = conn.slot, "{}", line.escape_ascii());
                         core.line(talk, line, &mut rest, now);
                     }
-                    Some(Line::TooLong) => core.reply(talk, Reply::BadFormat),
+                    Some(Line::TooLong) => {
+                        tracing::trace!(conn = conn.slot, "(a line that is too long)");
+                        core.reply(talk, Reply::BadFormat);
+                    }
                     None => break,
                 }
             }

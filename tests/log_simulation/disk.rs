@@ -28,6 +28,8 @@ pub struct Disk {
     pub stalls_at: Option<usize>,
     /// Segments that there is space for.
     pub room: usize,
+    /// There was no space once.
+    pub was_full: bool,
 }
 
 #[derive(Clone, Default)]
@@ -128,6 +130,7 @@ impl Disk {
         match arrangement {
             Arrangement::Create { segment, bytes } => {
                 if self.files.len() >= self.room {
+                    self.was_full = true;
                     return Err(ErrorKind::StorageFull.into());
                 }
                 let zeros = vec![0; bytes as usize];

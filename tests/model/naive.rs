@@ -25,9 +25,9 @@ pub struct Model {
     pub told: Vec<(Conn, Told)>,
     pub total_jobs: u64,
     pub timeouts: u64,
-    last_id: u64,
+    pub last_id: u64,
     /// Numbers waits and burials.
-    turns: u64,
+    pub turns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -182,17 +182,27 @@ impl Model {
     }
 
     pub fn put(&mut self, conn: Conn, pri: u32, delay: u32, ttr: u32) -> u64 {
+        let id = self.announce(conn);
+        self.store(conn, id, pri, delay, ttr);
+        id
+    }
+
+    /// The id of a job whose body is still to come.
+    pub fn announce(&mut self, conn: Conn) -> u64 {
         self.last_id += 1;
-        let client = self.client(conn);
-        client.producer = true;
-        let tube = client.used;
+        self.client(conn).producer = true;
+        self.last_id
+    }
+
+    pub fn store(&mut self, conn: Conn, id: u64, pri: u32, delay: u32, ttr: u32) {
+        let tube = self.get(conn).used;
         self.total_jobs += 1;
         self.tube(tube).total_jobs += 1;
         let place = self.ready_or_delayed(delay);
-        let (id, created) = (self.last_id, self.now);
-        self.jobs.push(Job { id, tube, pri, ttr, created, delay, place, counts: Counts::default() });
+        let at = self.jobs.partition_point(|job| job.id < id);
+        let (created, counts) = (self.now, Counts::default());
+        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, counts });
         self.serve();
-        id
     }
 
     pub fn reserve(&mut self, conn: Conn, patience: Option<Span>) -> Reserve {
@@ -353,10 +363,11 @@ impl Model {
         let now = self.now;
         let client = self.get(conn);
         if let Some(wait) = client.wait {
-            let told = if self.margin(client).is_some_and(|margin| margin <= now) {
-                Some(Told::DeadlineSoon)
-            } else {
-                wait.until.filter(|&until| until <= now).map(|_| Told::TimedOut)
+            let soon = self.margin(client).filter(|&margin| margin <= now);
+            let end = wait.until.filter(|&until| until <= now);
+            let told = match (soon, end) {
+                (Some(soon), end) if end.is_none_or(|end| soon <= end) => Some(Told::DeadlineSoon),
+                (_, end) => end.map(|_| Told::TimedOut),
             };
             if let Some(told) = told {
                 self.client(conn).wait = None;

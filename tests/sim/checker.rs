@@ -1,0 +1,519 @@
+//! What each client was told, beside what it should have been told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use beanring::ids::ClientKey;
+use beanring::limits::LINE_BYTES_MAX;
+use beanring::protocol::command::{Command, PutArgs};
+use beanring::protocol::parse::parse;
+use beanring::protocol::reply::Reply;
+use beanring::queue::{Engine, Standing};
+use beanring::time::{Span, Time};
+
+use super::history::{History, Lasting, Promise, State};
+use super::naive::{Conn, Job, Model, Place, Reserve, Told, Tube};
+use super::names::{name_of, number_of};
+use super::report::{self, Report, Totals};
+use super::witness::{Seen, What};
+
+/// The model of the server, and what it says that clients must hear.
+pub struct Checker {
+    pub model: Model,
+    pub totals: Totals,
+    pub clients: Vec<Client>,
+    bodies: BTreeMap<u64, Rc<[u8]>>,
+    history: History,
+    /// Whether a job may be refused for want of space.
+    pub may_be_short: bool,
+    /// Whether one may have been: then nobody knows how many ids were taken.
+    pub has_been_short: bool,
+    /// The disk has failed: who waits for it is told that.
+    pub has_failed: bool,
+}
+
+/// One connection, as its client sees it.
+#[derive(Default)]
+pub struct Client {
+    slot: u32,
+    /// All that it has sent.
+    said: Vec<u8>,
+    /// How much of that the server has served.
+    served: usize,
+    /// How much of it has arrived.
+    pub arrived: usize,
+    /// A body is on its way.
+    putting: Option<Putting>,
+    /// What it has to be told, in order, and which steps that follows from.
+    due: VecDeque<(usize, Answer)>,
+    /// What it was told, as far as it is not compared.
+    told: Vec<u8>,
+    input_ending: bool,
+    has_left: bool,
+    has_quit: bool,
+}
+
+struct Putting {
+    id: u64,
+    args: PutArgs,
+    /// Whether it may be refused for want of space.
+    may_be_short: bool,
+}
+
+/// What the server says of a line that it does not look at.
+const TOO_LONG: &str = "(a line that is too long)";
+
+enum Answer {
+    Line(Vec<u8>),
+    Data(Report),
+    /// What becomes of a job whose body is on its way.
+    OfPut,
+}
+
+impl Checker {
+    pub fn new(max_job_bytes: u32) -> Self {
+        Self {
+            model: Model::new(),
+            totals: Totals { max_job_bytes, ..Totals::default() },
+            clients: Vec::new(),
+            bodies: BTreeMap::new(),
+            history: History::default(),
+            may_be_short: false,
+            has_been_short: false,
+            has_failed: false,
+        }
+    }
+
+    // What happens.
+
+    /// A client has connected.
+    pub fn connected(&mut self, slot: u32, key: ClientKey) {
+        self.model.connect(self.clients.len() as Conn, key);
+        self.clients.push(Client { slot, ..Client::default() });
+        self.totals.connections += 1;
+        self.totals.total_connections += 1;
+    }
+
+    pub fn said(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].said.extend_from_slice(bytes);
+    }
+
+    /// The server has been told that the input ends.
+    pub fn input_ending(&mut self, client: usize) {
+        let record = &mut self.clients[client];
+        record.input_ending = true;
+        if !record.has_left && self.model.get(client as Conn).wait.is_some() {
+            self.give_up(client);
+        }
+        self.note();
+    }
+
+    /// The server looked for what was due.
+    pub fn pass(&mut self, now: Time) {
+        self.model.pass(now);
+        self.tell();
+        self.note();
+    }
+
+    /// The server did something.
+    pub fn seen(&mut self, seen: Seen) {
+        let known = self.clients.iter().rposition(|client| client.slot == seen.slot && !client.has_left);
+        let client = known.unwrap_or_else(|| panic!("{seen:?}: nobody has this slot"));
+        match seen.what {
+            What::Line(line) => self.line(client, &line),
+            What::Job { id, answer } => self.job(client, id, &answer),
+            What::Left => {
+                self.clients[client].has_left = true;
+                self.model.disconnect(client as Conn);
+                self.totals.connections -= 1;
+                self.tell();
+            }
+        }
+        self.note();
+    }
+
+    // What was told.
+
+    /// These bytes follow what was sent to the client before; whether it has them or not, the server thinks that
+    /// they may be told.
+    pub fn told(&mut self, client: usize, bytes: &[u8]) {
+        let Self { clients, history, may_be_short, has_failed, .. } = self;
+        let record = &mut clients[client];
+        record.told.extend_from_slice(bytes);
+        while !record.told.is_empty() {
+            let told = &record.told[..];
+            if *has_failed && told == b"INTERNAL_ERROR\r\n" {
+                record.told.clear();
+                return;
+            }
+            let Some((steps, answer)) = record.due.front() else {
+                panic!(
+                    "client {client} is told {:?} and has asked for nothing",
+                    told.escape_ascii().to_string()
+                );
+            };
+            history.was_told(*steps);
+            let length = match answer {
+                Answer::Line(line) => {
+                    let there = line.len().min(told.len());
+                    let (is, should_be) = (told[..there].escape_ascii(), line[..there].escape_ascii());
+                    assert!(
+                        told[..there] == line[..there],
+                        "client {client} is told {is} in place of {should_be}"
+                    );
+                    (there == line.len()).then_some(there)
+                }
+                Answer::Data(report) => {
+                    report::answer_bytes(told).inspect(|&length| report::compare(&told[..length], report))
+                }
+                Answer::OfPut => {
+                    let may_be_short =
+                        *may_be_short || record.putting.as_ref().is_some_and(|put| put.may_be_short);
+                    assert!(
+                        told == b"OUT_OF_MEMORY\r\n" && may_be_short,
+                        "client {client}: {}",
+                        told.escape_ascii()
+                    );
+                    record.putting = None;
+                    Some(told.len())
+                }
+            };
+            let Some(length) = length else { return };
+            record.told.drain(..length);
+            record.due.pop_front();
+        }
+    }
+
+    /// Everything that should be told has been.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn all_told(&self, client: usize, is_behind: bool) {
+        let Client { due, served, arrived, putting, .. } = &self.clients[client];
+        let is_unfinished = served > arrived || is_behind && putting.is_some();
+        let missing = due.len() - usize::from(is_unfinished && !due.is_empty());
+        if missing > 0 {
+            match &due[0].1 {
+                Answer::Line(line) => panic!("client {client} is not told {}", line.escape_ascii()),
+                Answer::Data(_) => panic!("client {client} is not told a report"),
+                Answer::OfPut => panic!("client {client} is not told what became of a put"),
+            }
+        }
+    }
+
+    /// Whether the server has served all whole lines of the client that it could.
+    pub fn all_served(&self, client: usize) -> bool {
+        let Client { said, served, arrived, has_left, has_quit, .. } = &self.clients[client];
+        let is_served =
+            *served >= *arrived || !said[*served..*arrived].windows(2).any(|pair| pair == b"\r\n");
+        is_served || *has_left || *has_quit || self.model.get(client as Conn).wait.is_some()
+    }
+
+    /// The server has ended. What is there now is what the next one begins with.
+    pub fn restarted(&mut self, engine: &Engine, promise: Promise, now: Time) {
+        let state = self.history.find(engine, promise, now);
+        self.model = Model::new();
+        self.model.now = now;
+        self.model.last_id = engine.upcoming_id().0 - 1;
+        restore(&mut self.model, &state, engine);
+        let max_job_bytes = self.totals.max_job_bytes;
+        self.totals = Totals { max_job_bytes, ..Totals::default() };
+        self.clients.clear();
+        self.bodies.retain(|id, _| state.jobs.contains_key(id));
+        (self.may_be_short, self.has_been_short, self.has_failed) = (false, false, false);
+        self.history = History::from(state, self.model.last_id);
+        self.compare(engine);
+    }
+
+    /// Compares all that can be seen of the queue.
+    pub fn compare(&mut self, engine: &Engine) {
+        engine.check();
+        let now = self.model.now;
+        for (key, client) in engine.clients().iter() {
+            let known = self.clients.iter().rposition(|known| known.slot == client.conn.slot);
+            let conn = known.expect("it has connected") as Conn;
+            assert_eq!(client.is_waiting(), self.model.get(conn).wait.is_some(), "client {conn} waits");
+            assert_eq!(key, self.model.get(conn).key);
+        }
+        assert_eq!(engine.clients().iter().count(), self.model.clients.len());
+        let names = engine.tubes().iter().map(|(_, tube)| tube.name().as_str().to_owned());
+        assert!(
+            names.eq(self.model.tubes.iter().map(|tube| name_of(tube.name))),
+            "the tubes and their order"
+        );
+        assert_eq!(engine.jobs().len(), self.model.jobs.len());
+        for job in &self.model.jobs {
+            let key = engine.jobs().find(beanring::ids::JobId(job.id)).expect("the job is there");
+            let stats = engine.job_stats(key, now);
+            assert_eq!((stats.state, stats.pri), (job.state(), job.pri), "job {}", job.id);
+            assert_eq!(stats.counts, job.counts, "job {}", job.id);
+            let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
+            assert_eq!(stats.time_left, left, "job {}", job.id);
+            assert!(engine.body(key) == &*self.bodies[&job.id], "job {} has its body", job.id);
+        }
+        assert_eq!(engine.queue_stats().census, self.model.census());
+    }
+
+    /// The engine's names of tubes decide the order of what is due at the same instant.
+    pub fn learn_keys(&mut self, engine: &Engine) {
+        for (key, tube) in engine.tubes().iter() {
+            let name = number_of(tube.name().as_bytes());
+            if let Some(tube) = self.model.tubes.iter_mut().find(|tube| tube.name == name) {
+                tube.key = key;
+            }
+        }
+    }
+
+    // How a command goes.
+
+    fn line(&mut self, client: usize, line: &str) {
+        let record = &mut self.clients[client];
+        let rest = &record.said[record.served..record.arrived];
+        let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
+        let text = rest[..length].to_vec();
+        let is_too_long = length + 2 > LINE_BYTES_MAX;
+        let known = if is_too_long { TOO_LONG.to_owned() } else { text.escape_ascii().to_string() };
+        assert_eq!(line, known, "client {client} said this next");
+        record.served += length + 2;
+        if let Some(put) = record.putting.take() {
+            // The next line is read: there will be no job.
+            assert!(self.may_be_short || put.may_be_short, "a job of client {client} is refused");
+            let (_, answer) = record.due.back_mut().expect("it was put there");
+            *answer = Answer::Line(b"OUT_OF_MEMORY\r\n".to_vec());
+        }
+        assert!(self.model.get(client as Conn).wait.is_none(), "client {client} waits, and is served");
+        match parse(&text) {
+            _ if is_too_long => self.answer(client, Reply::BadFormat),
+            Ok(command) => {
+                self.totals.commands[command.kind() as usize] += 1;
+                self.command(client, command);
+            }
+            Err(error) => self.answer(client, error.into()),
+        }
+        self.tell();
+    }
+
+    fn command(&mut self, client: usize, command: Command<'_>) {
+        let conn = client as Conn;
+        let model = &mut self.model;
+        let done = |is_done: bool, reply: Reply<'static>| if is_done { reply } else { Reply::NotFound };
+        let number = |tube: beanring::tube_name::TubeName<'_>| number_of(tube.as_bytes());
+        let reply = match command {
+            Command::Put(args) => return self.put(client, args),
+            Command::Reserve => return self.reserve(client, None),
+            Command::ReserveWithTimeout { seconds } => {
+                return self.reserve(client, Some(Span::from_secs(seconds)));
+            }
+            Command::ReserveJob(id) => {
+                let is_done = model.reserve_job(conn, id.0);
+                return self.job_or_not(client, is_done.then_some(id.0), "RESERVED");
+            }
+            Command::Peek(id) => {
+                let found = model.jobs.iter().any(|job| job.id == id.0).then_some(id.0);
+                return self.job_or_not(client, found, "FOUND");
+            }
+            Command::PeekReady => {
+                let found = model.peek_ready(conn);
+                return self.job_or_not(client, found, "FOUND");
+            }
+            Command::PeekDelayed => {
+                let found = model.peek_delayed(conn);
+                return self.job_or_not(client, found, "FOUND");
+            }
+            Command::PeekBuried => {
+                let found = model.peek_buried(conn);
+                return self.job_or_not(client, found, "FOUND");
+            }
+            Command::Delete(id) => done(model.delete(conn, id.0), Reply::Deleted),
+            Command::Release { id, pri, delay } => {
+                done(model.release(conn, id.0, pri, delay), Reply::Released)
+            }
+            Command::Bury { id, pri } => done(model.bury(conn, id.0, pri), Reply::Buried),
+            Command::Touch(id) => done(model.touch(conn, id.0), Reply::Touched),
+            Command::Kick { bound } => Reply::Kicked(model.kick(conn, bound).into()),
+            Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
+            Command::PauseTube { tube: None, .. } => Reply::BadFormat,
+            Command::PauseTube { tube: Some(tube), seconds } => {
+                done(model.pause(number(tube), Span::from_secs(seconds)), Reply::Paused)
+            }
+            Command::Use(tube) => {
+                model.use_tube(conn, number(tube));
+                Reply::Using(tube)
+            }
+            Command::Watch(tube) => Reply::Watching(model.watch(conn, number(tube))),
+            Command::Ignore(tube) => {
+                model.ignore(conn, number(tube)).map_or(Reply::NotIgnored, Reply::Watching)
+            }
+            Command::Quit => {
+                self.clients[client].has_quit = true;
+                return;
+            }
+            report => return self.report(client, report),
+        };
+        self.answer(client, reply);
+    }
+
+    fn report(&mut self, client: usize, command: Command<'_>) {
+        let model = &self.model;
+        let names = |tubes: &[super::naive::Name]| {
+            let items: String = tubes.iter().map(|&tube| format!("- {}\n", name_of(tube))).collect();
+            format!("OK {}\r\n---\n{items}\r\n", items.len() + 4).into_bytes()
+        };
+        let record = model.get(client as Conn);
+        let answer = match command {
+            Command::Stats => Answer::Data(report::stats(model, &self.totals)),
+            Command::StatsJob(id) => match model.jobs.iter().find(|job| job.id == id.0) {
+                Some(job) => Answer::Data(report::job(model, job)),
+                None => Answer::Line(b"NOT_FOUND\r\n".to_vec()),
+            },
+            Command::StatsTube(name) => {
+                let number = number_of(name.as_bytes());
+                match model.tubes.iter().find(|tube| tube.name == number) {
+                    Some(tube) => Answer::Data(report::tube(model, tube)),
+                    None => Answer::Line(b"NOT_FOUND\r\n".to_vec()),
+                }
+            }
+            Command::ListTubeUsed => Answer::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes()),
+            Command::ListTubes => {
+                let tubes: Vec<_> = model.tubes.iter().map(|tube| tube.name).collect();
+                Answer::Line(names(&tubes))
+            }
+            Command::ListTubesWatched => Answer::Line(names(&record.watched)),
+            other => unreachable!("{other:?} is no report"),
+        };
+        self.push(client, answer);
+    }
+
+    fn reserve(&mut self, client: usize, patience: Option<Span>) {
+        match self.model.reserve(client as Conn, patience) {
+            Reserve::Job(id) => self.job_or_not(client, Some(id), "RESERVED"),
+            Reserve::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
+            Reserve::TimedOut => self.answer(client, Reply::TimedOut),
+            Reserve::Waiting if self.clients[client].input_ending => self.give_up(client),
+            Reserve::Waiting => {}
+        }
+    }
+
+    fn give_up(&mut self, client: usize) {
+        self.model.end_wait(client as Conn);
+        self.answer(client, Reply::TimedOut);
+    }
+
+    fn put(&mut self, client: usize, args: PutArgs) {
+        let record = &mut self.clients[client];
+        if args.bytes > self.totals.max_job_bytes {
+            record.served += args.bytes as usize + 2;
+            return self.answer(client, Reply::JobTooBig);
+        }
+        if args.trailing {
+            return self.answer(client, Reply::BadFormat);
+        }
+        record.served += args.bytes as usize + 2;
+        let id = self.model.announce(client as Conn);
+        let may_be_short = self.may_be_short;
+        self.clients[client].putting = Some(Putting { id, args, may_be_short });
+        self.push(client, Answer::OfPut);
+    }
+
+    /// A body has come in.
+    fn job(&mut self, client: usize, id: u64, answer: &str) {
+        let record = &mut self.clients[client];
+        let Putting { id: announced, args, may_be_short } =
+            record.putting.take().expect("a job was announced");
+        let may_be_short = may_be_short || self.may_be_short;
+        assert!(record.served <= record.arrived, "the body of job {id} has not arrived");
+        let body: Rc<[u8]> = record.said[record.served - args.bytes as usize - 2..record.served].into();
+        // Nothing says whether one that was refused for want of space took an id.
+        let may_differ = self.has_been_short && id < announced && !self.bodies.contains_key(&id);
+        assert!(id == announced || may_differ, "job {id} should be {announced}");
+        let reply = if !body.ends_with(b"\r\n") {
+            Reply::ExpectedCrlf
+        } else if self.totals.draining {
+            Reply::Draining
+        } else if may_be_short && answer == "OutOfMemory" {
+            Reply::OutOfMemory
+        } else {
+            self.bodies.insert(id, body);
+            self.model.store(client as Conn, id, args.pri, args.delay, args.ttr.max(1));
+            Reply::Inserted(beanring::ids::JobId(id))
+        };
+        let mut line = Vec::new();
+        reply.render(&mut line);
+        let (_, answer) = self.clients[client].due.back_mut().expect("it was put there");
+        *answer = Answer::Line(line);
+        self.tell();
+    }
+
+    fn job_or_not(&mut self, client: usize, id: Option<u64>, word: &str) {
+        let Some(id) = id else { return self.answer(client, Reply::NotFound) };
+        let body = &self.bodies[&id];
+        let line = format!("{word} {id} {}\r\n", body.len() - 2);
+        let answer = Answer::Line([line.as_bytes(), body].concat());
+        self.push(client, answer);
+    }
+
+    fn answer(&mut self, client: usize, reply: Reply<'_>) {
+        let mut line = Vec::new();
+        reply.render(&mut line);
+        self.push(client, Answer::Line(line));
+    }
+
+    fn push(&mut self, client: usize, answer: Answer) {
+        self.clients[client].due.push_back((usize::MAX, answer));
+    }
+
+    /// Who waited is told what has happened.
+    fn tell(&mut self) {
+        for (conn, told) in std::mem::take(&mut self.model.told) {
+            let client = conn as usize;
+            match told {
+                Told::Reserved(id) => self.job_or_not(client, Some(id), "RESERVED"),
+                Told::TimedOut => self.answer(client, Reply::TimedOut),
+                Told::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
+            }
+        }
+    }
+
+    /// Answers that were made since the last time follow from all that has happened by now.
+    fn note(&mut self) {
+        let steps = self.history.note(&self.model);
+        for client in &mut self.clients {
+            for (after, _) in client.due.iter_mut().rev().take_while(|(after, _)| *after == usize::MAX) {
+                *after = steps;
+            }
+        }
+    }
+}
+
+/// The model of a server that has just started.
+fn restore(model: &mut Model, state: &State, engine: &Engine) {
+    for (key, tube) in engine.tubes().iter() {
+        let name = number_of(tube.name().as_bytes());
+        if name != 0 {
+            let (total_jobs, deletes, pauses) = (0, 0, 0);
+            model.tubes.push(Tube { name, key, pause: None, total_jobs, deletes, pauses });
+        }
+    }
+    for tube in &mut model.tubes {
+        tube.pause = state.pauses.get(&tube.name).copied();
+    }
+    for (&id, lasting) in &state.jobs {
+        let &Lasting { tube, pri, delay, ttr, created, counts, standing } = lasting;
+        let place = match standing {
+            Standing::Ready => Place::Ready,
+            Standing::Delayed(until) => Place::Delayed { until },
+            Standing::Buried(turn) => Place::Buried { turn },
+        };
+        if let Standing::Buried(turn) = standing {
+            model.turns = model.turns.max(turn);
+        }
+        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, counts });
+    }
+}
+
+impl Client {
+    /// Whether a server could still be told something by it.
+    pub const fn is_there(&self) -> bool {
+        !self.has_left && !self.has_quit
+    }
+}

@@ -1,0 +1,254 @@
+//! What happens next, as a seed decides.
+
+use std::collections::VecDeque;
+
+use beanring::log::Durability;
+use beanring::time::{Span, Time};
+
+use super::action::Action;
+use super::naive::{Conn, Model};
+use super::names::name_of;
+use super::support::random::Random;
+use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
+
+/// What the seed has decided about a run.
+struct Profile {
+    clients_max: usize,
+    tubes: usize,
+    ttr_max: usize,
+    delay_max: usize,
+    pri_max: usize,
+    /// How many commands a client sends at once at most.
+    pipeline_max: usize,
+    body_max: usize,
+    /// How often each kind of thing happens.
+    weights: [usize; KINDS],
+    /// One of so many clients does not read for long.
+    lazy_one_in: usize,
+    has_troubles: bool,
+}
+
+const KINDS: usize = 9;
+
+pub struct Generator {
+    random: Random,
+    profile: Profile,
+    planned: VecDeque<Action>,
+    bodies: u64,
+}
+
+impl Generator {
+    pub fn new(seed: u64) -> (Self, Setting) {
+        let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let durability = match random.below(6) {
+            0 | 1 => None,
+            2 | 3 => Some(Durability::Always),
+            4 => Some(Durability::Within(INTERVAL)),
+            _ => Some(Durability::Never),
+        };
+        let is_small = random.below(3) == 0;
+        let setting = Setting { durability, room: if is_small { 5 } else { 100 } };
+        let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
+        let profile = Profile {
+            clients_max: pick(&[2, 4, 8, 16]),
+            tubes: pick(&[1, 2, 4, 24]),
+            ttr_max: pick(&[1, 3, 8, 100]),
+            delay_max: pick(&[2, 5, 50]),
+            pri_max: pick(&[1, 3, 2000, u32::MAX as usize]),
+            pipeline_max: pick(&[1, 1, 3, 12]),
+            body_max: pick(&[10, 200, 3_000, MAX_JOB_BYTES as usize + 100]),
+            weights: std::array::from_fn(|_| pick(&[1, 2, 5, 10])),
+            lazy_one_in: pick(&[3, 1_000]),
+            has_troubles: pick(&[0, 1]) == 1,
+        };
+        (Self { random, profile, planned: VecDeque::new(), bodies: 0 }, setting)
+    }
+
+    pub fn next(&mut self, world: &World) -> Action {
+        if world.has_failed && self.one_in(3) && !world.links.is_empty() {
+            return Action::Take { client: self.random.below(world.links.len()), bytes: 1 << 20 };
+        } else if world.has_failed {
+            return Action::Kill { seed: self.random.next() };
+        }
+        self.planned.pop_front().unwrap_or_else(|| self.invent(world))
+    }
+
+    fn invent(&mut self, world: &World) -> Action {
+        let open: Vec<usize> =
+            (0..world.links.len()).filter(|&client| world.links[client].is_open()).collect();
+        if open.is_empty() || open.len() < self.profile.clients_max && self.one_in(12) {
+            return Action::Connect;
+        }
+        let client = open[self.random.below(open.len())];
+        let is_lazy = client % self.profile.lazy_one_in == 1 && !self.one_in(20);
+        let mut at = self.random.below(self.profile.weights.iter().sum());
+        let kind = self.profile.weights.iter().position(|&weight| {
+            let is_it = at < weight;
+            at = at.wrapping_sub(weight);
+            is_it
+        });
+        match kind.expect("the weights add up") {
+            0 | 1 => self.say(world, client),
+            2 | 3 => self.arrive(world, client),
+            4 if is_lazy => Action::Turn,
+            4 => self.take(world, client),
+            5 => Action::Turn,
+            6 => Action::Disk { seed: self.random.next() },
+            7 => self.pass(&world.checker.model),
+            _ => self.something_rare(world, client),
+        }
+    }
+
+    fn something_rare(&mut self, world: &World, client: usize) -> Action {
+        match self.random.below(60) {
+            0..20 => Action::Settle,
+            20..24 => Action::HalfClose { client },
+            24..29 => Action::Cut { client },
+            29..31 if self.profile.has_troubles => Action::Kill { seed: self.random.next() },
+            31..33 if self.profile.has_troubles => Action::PowerCut { seed: self.random.next() },
+            33 if self.profile.has_troubles => Action::Fail,
+            34 if self.profile.has_troubles => Action::Drain,
+            35 => Action::Stop,
+            36..38 => Action::Room { segments: self.pick(&[2, 4, 5, 6, 100]) },
+            _ => self.pass(&world.checker.model),
+        }
+    }
+
+    /// Some of what is on its way arrives, in the end usually all of it.
+    fn arrive(&mut self, world: &World, client: usize) -> Action {
+        let there = world.links[client].wire.len();
+        let bytes = match self.random.below(4) {
+            0 => 1 + self.random.below(20),
+            1 => 1 + self.random.below(there.max(1)),
+            _ => there.max(1),
+        };
+        Action::Deliver { client, bytes, direct: self.one_in(2) }
+    }
+
+    fn take(&mut self, world: &World, client: usize) -> Action {
+        // Those that are closing have a send to end.
+        let sending = (0..world.links.len()).find(|&client| world.links[client].is_sending());
+        let client = sending.filter(|_| self.one_in(2)).unwrap_or(client);
+        let bytes = if self.one_in(3) { 1 + self.random.below(2_000) } else { 1 << 20 };
+        Action::Take { client, bytes }
+    }
+
+    /// To the next deadline, just before it, just after it, or anywhere.
+    fn pass(&mut self, model: &Model) -> Action {
+        let anywhere = self.pick(&[1_000_000, 30_000_000, 3_000_000_000]);
+        let anywhere = Span::from_nanos(self.random.below(anywhere) as u64);
+        let until = |due: Time| due.since(model.now);
+        let span = match (model.next_due(), self.random.below(8)) {
+            (Some(due), 0..3) => until(due),
+            (Some(due), 3) => until(due.back(Span::from_nanos(1))),
+            (Some(due), 4) => until(due + Span::from_nanos(1)),
+            _ => anywhere,
+        };
+        Action::Pass { ns: span.as_nanos().min(100_000_000_000) }
+    }
+
+    fn say(&mut self, world: &World, client: usize) -> Action {
+        let model = &world.checker.model;
+        let is_deaf = !world.checker.clients[client].is_there();
+        if is_deaf || world.links[client].is_half_closed || world.links[client].wire.len() > 100_000 {
+            return Action::Turn;
+        }
+        let mut bytes = Vec::new();
+        for _ in 0..1 + self.random.below(self.profile.pipeline_max) {
+            self.command(model, client as Conn, &mut bytes);
+        }
+        if self.one_in(2) {
+            self.planned.push_back(Action::Deliver { client, bytes: usize::MAX, direct: true });
+        }
+        Action::Say { client, bytes }
+    }
+
+    fn command(&mut self, model: &Model, conn: Conn, out: &mut Vec<u8>) {
+        let tube = name_of(self.random.below(self.profile.tubes) as u16);
+        let line = match self.random.below(100) {
+            0..5 => format!("use {tube}"),
+            5..11 => format!("watch {tube}"),
+            11..14 => format!("ignore {tube}"),
+            14..34 => return self.put(out),
+            34..44 => "reserve".to_owned(),
+            44..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
+            52..55 => format!("reserve-job {}", self.job(model)),
+            55..62 => format!("delete {}", self.held_or_any(model, conn)),
+            62..68 => {
+                let (id, pri, delay) = (self.held_or_any(model, conn), self.pri(), self.delay());
+                format!("release {id} {pri} {delay}")
+            }
+            68..73 => format!("bury {} {}", self.held_or_any(model, conn), self.pri()),
+            73..76 => format!("touch {}", self.held_or_any(model, conn)),
+            76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
+            79..81 => format!("kick-job {}", self.job(model)),
+            81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
+            84 => format!("peek {}", self.job(model)),
+            85..88 => self.pick(&["peek-ready", "peek-delayed", "peek-buried"]).to_owned(),
+            88..90 => "stats".to_owned(),
+            90..92 => format!("stats-job {}", self.job(model)),
+            92..94 => format!("stats-tube {tube}"),
+            94..97 => self.pick(&["list-tubes", "list-tube-used", "list-tubes-watched"]).to_owned(),
+            97 => self
+                .pick(&["what", "", "put 1", "delete x", "use -x", "pause-tube -x 1", "reserve now"])
+                .to_owned(),
+            98 if self.one_in(4) => "quit".to_owned(),
+            98 => "x".repeat(200 + self.random.below(60)),
+            _ => {
+                // So that it watches more than the engine lists singly.
+                (0..self.profile.tubes).for_each(|tube| {
+                    out.extend_from_slice(format!("watch {}\r\n", name_of(tube as u16)).as_bytes());
+                });
+                return;
+            }
+        };
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn put(&mut self, out: &mut Vec<u8>) {
+        let (pri, delay, ttr) = (self.pri(), self.delay(), self.random.below(self.profile.ttr_max + 1));
+        self.bodies += 1;
+        let mut body = self.bodies.to_string().into_bytes();
+        let length = 1 + self.random.below(self.profile.body_max);
+        let fill = b'a' + self.random.below(26) as u8;
+        body.resize(length.max(body.len()), fill);
+        let bytes = body.len();
+        let end = if self.one_in(40) { "xx" } else { "\r\n" };
+        let trailing = if self.one_in(60) { " x" } else { "" };
+        out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{trailing}\r\n").as_bytes());
+        if trailing.is_empty() {
+            out.extend_from_slice(&body);
+            out.extend_from_slice(end.as_bytes());
+        }
+    }
+
+    fn pri(&mut self) -> usize {
+        self.random.below(self.profile.pri_max)
+    }
+
+    fn delay(&mut self) -> usize {
+        if self.one_in(2) { 0 } else { self.random.below(self.profile.delay_max) }
+    }
+
+    fn job(&mut self, model: &Model) -> u64 {
+        match model.jobs.len() {
+            0 => 1,
+            _ if self.one_in(20) => 1 + self.random.below(1000) as u64,
+            count => model.jobs[self.random.below(count)].id,
+        }
+    }
+
+    fn held_or_any(&mut self, model: &Model, conn: Conn) -> u64 {
+        let held: Vec<u64> = model.jobs.iter().filter(|job| job.is_held_by(conn)).map(|job| job.id).collect();
+        if held.is_empty() || self.one_in(5) { self.job(model) } else { self.pick(&held) }
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.random.below(bound) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.random.below(choices.len())]
+    }
+}

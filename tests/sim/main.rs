@@ -1,0 +1,108 @@
+//! The whole server in a world of its own: clients, network, disk and clock, in which everything happens that can,
+//! and a checker that knows what each client was told.
+//!
+//! `BEANRING_SEEDS` says how many seeds, `BEANRING_FROM` with which to begin, `BEANRING_SEED` replays one. A seed that
+//! fails is shrunk to a short script; one that is kept in `scripts/` is a test from then on.
+
+#[path = "../log_simulation/disk.rs"]
+#[allow(dead_code)] // Each simulation uses a part of it.
+mod disk;
+#[path = "../model/naive.rs"]
+#[allow(dead_code)] // The simulation announces a job before it stores it.
+mod naive;
+#[path = "../support/mod.rs"]
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+mod action;
+mod checker;
+mod generate;
+mod history;
+mod names;
+mod network;
+mod report;
+mod scratch;
+mod script;
+mod witness;
+mod world;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use self::generate::Generator;
+use self::script::{Script, message};
+use self::world::World;
+
+const SEEDS_DEFAULT: u64 = 300;
+const ACTIONS: usize = 500;
+/// How many shorter scripts are tried.
+const TRIES: usize = 3_000;
+
+/// Plays a seed. The script of what it did, and how it failed if it did.
+fn run(seed: u64) -> (Script, Result<(), String>) {
+    let (mut generator, setting) = Generator::new(seed);
+    let mut actions = Vec::new();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(setting);
+        for _ in 0..ACTIONS {
+            let action = generator.next(&world);
+            actions.push(action.clone());
+            world.apply(&action);
+        }
+        world.apply(&action::Action::Settle);
+    }));
+    (Script { setting, actions }, result.map_err(|panic| message(&*panic)))
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
+
+/// New seeds for so long, or as many as were asked for.
+#[test]
+fn seeds_are_clean() {
+    let one = number("BEANRING_SEED");
+    let first = one.or(number("BEANRING_FROM")).unwrap_or(0);
+    let count = if one.is_some() { 1 } else { number("BEANRING_SEEDS").unwrap_or(SEEDS_DEFAULT) };
+    let patience = number("BEANRING_SECONDS").map(Duration::from_secs);
+    let began = Instant::now();
+    let mut seeds = first..first + count;
+    if patience.is_some() {
+        seeds.end = u64::MAX;
+    }
+    for seed in seeds {
+        if patience.is_some_and(|patience| began.elapsed() >= patience) {
+            println!("{} seeds from {first}, none of them failed", seed - first);
+            return;
+        }
+        let (script, result) = run(seed);
+        if let Err(message) = result {
+            println!("seed {seed} fails after {} seeds: {message}", seed - first);
+            let length = script.actions.len();
+            let short = script.shrink(TRIES);
+            println!(
+                "a script of {} of its {length} actions fails too:\n\n{}",
+                short.actions.len(),
+                short.text()
+            );
+            panic!("BEANRING_SEED={seed} replays it: {message}");
+        }
+    }
+    println!("{count} seeds from {first}, none of them failed");
+}
+
+/// What failed once.
+#[test]
+fn kept_scripts_are_clean() {
+    let directory = world::kept_scripts();
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).expect("there are scripts") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        println!("{}", path.display());
+        Script::parse(&text).play();
+        count += 1;
+    }
+    assert!(count > 0);
+}

@@ -1,0 +1,18 @@
+//! Names of tubes, from numbers and back.
+
+use super::naive::Name;
+
+pub fn name_of(tube: Name) -> String {
+    if tube == 0 { "default".into() } else { format!("tube-{tube}") }
+}
+
+/// # Panics
+/// If it is not one of these names.
+pub fn number_of(name: &[u8]) -> Name {
+    let text = std::str::from_utf8(name).expect("a name is ASCII");
+    let number = text.strip_prefix("tube-").map(|number| number.parse().expect("a number"));
+    number.unwrap_or_else(|| {
+        assert_eq!(text, "default");
+        0
+    })
+}

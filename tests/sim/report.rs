@@ -1,0 +1,166 @@
+//! What the reports of the server have to say.
+
+use beanring::protocol::command::CommandKind::{self, *};
+use beanring::queue::State;
+use beanring::time::{Span, Time};
+
+use super::naive::{Job, Model, Tube};
+use super::names::name_of;
+
+/// Keys and values, in their order; a value of `None` is not known here.
+pub type Report = Vec<(&'static str, Option<String>)>;
+
+/// What only the server as a whole knows.
+#[derive(Clone, Default)]
+pub struct Totals {
+    pub commands: [u64; CommandKind::COUNT],
+    pub connections: u64,
+    pub total_connections: u64,
+    pub draining: bool,
+    pub max_job_bytes: u32,
+}
+
+const COUNTED: [(&str, CommandKind); 22] = [
+    ("cmd-put", Put),
+    ("cmd-peek", Peek),
+    ("cmd-peek-ready", PeekReady),
+    ("cmd-peek-delayed", PeekDelayed),
+    ("cmd-peek-buried", PeekBuried),
+    ("cmd-reserve", Reserve),
+    ("cmd-reserve-with-timeout", ReserveWithTimeout),
+    ("cmd-delete", Delete),
+    ("cmd-release", Release),
+    ("cmd-use", Use),
+    ("cmd-watch", Watch),
+    ("cmd-ignore", Ignore),
+    ("cmd-bury", Bury),
+    ("cmd-kick", Kick),
+    ("cmd-touch", Touch),
+    ("cmd-stats", Stats),
+    ("cmd-stats-job", StatsJob),
+    ("cmd-stats-tube", StatsTube),
+    ("cmd-list-tubes", ListTubes),
+    ("cmd-list-tube-used", ListTubeUsed),
+    ("cmd-list-tubes-watched", ListTubesWatched),
+    ("cmd-pause-tube", PauseTube),
+];
+
+/// What there is no telling of.
+const HOST: [&str; 8] = [
+    "pid",
+    "version",
+    "rusage-utime",
+    "rusage-stime",
+    "uptime",
+    "binlog-oldest-index",
+    "binlog-current-index",
+    "binlog-records-migrated",
+];
+
+pub fn stats(model: &Model, totals: &Totals) -> Report {
+    let census = model.census();
+    let jobs = |state| u64::from(census.in_state(state));
+    let mut report: Report = vec![
+        ("current-jobs-urgent", known(census.urgent)),
+        ("current-jobs-ready", known(jobs(State::Ready))),
+        ("current-jobs-reserved", known(jobs(State::Reserved))),
+        ("current-jobs-delayed", known(jobs(State::Delayed))),
+        ("current-jobs-buried", known(jobs(State::Buried))),
+    ];
+    report.extend(COUNTED.map(|(key, kind)| (key, known(totals.commands[kind as usize]))));
+    report.extend([
+        ("job-timeouts", known(census.timeouts)),
+        ("total-jobs", known(census.total_jobs)),
+        ("max-job-size", known(totals.max_job_bytes)),
+        ("current-tubes", known(model.tubes.len())),
+        ("current-connections", known(totals.connections)),
+        ("current-producers", known(census.producers)),
+        ("current-workers", known(census.workers)),
+        ("current-waiting", known(census.waiting)),
+        ("total-connections", known(totals.total_connections)),
+    ]);
+    report.extend(HOST.map(|key| (key, None)));
+    report.extend([
+        ("binlog-records-written", None),
+        ("binlog-max-size", None),
+        ("draining", known(totals.draining)),
+    ]);
+    report
+}
+
+pub fn tube(model: &Model, tube: &Tube) -> Report {
+    let (jobs, urgent, [using, watching, waiting]) = model.tube_figures(tube.name);
+    let (until, length) = tube.pause.unwrap_or((Time::ZERO, Span::ZERO));
+    vec![
+        ("name", Some(format!("\"{}\"", name_of(tube.name)))),
+        ("current-jobs-urgent", known(urgent)),
+        ("current-jobs-ready", known(jobs[State::Ready as usize])),
+        ("current-jobs-reserved", known(jobs[State::Reserved as usize])),
+        ("current-jobs-delayed", known(jobs[State::Delayed as usize])),
+        ("current-jobs-buried", known(jobs[State::Buried as usize])),
+        ("total-jobs", known(tube.total_jobs)),
+        ("current-using", known(using)),
+        ("current-watching", known(watching)),
+        ("current-waiting", known(waiting)),
+        ("cmd-delete", known(tube.deletes)),
+        ("cmd-pause-tube", known(tube.pauses)),
+        ("pause", known(length.as_secs())),
+        ("pause-time-left", known(until.since(model.now).as_secs())),
+    ]
+}
+
+pub fn job(model: &Model, job: &Job) -> Report {
+    let state = match job.state() {
+        State::Ready => "ready",
+        State::Reserved => "reserved",
+        State::Delayed => "delayed",
+        State::Buried => "buried",
+    };
+    let left = job.deadline().map_or(Span::ZERO, |at| at.since(model.now));
+    vec![
+        ("id", known(job.id)),
+        ("tube", Some(format!("\"{}\"", name_of(job.tube)))),
+        ("state", known(state)),
+        ("pri", known(job.pri)),
+        ("age", known(model.now.since(job.created).as_secs())),
+        ("delay", known(job.delay)),
+        ("ttr", known(job.ttr)),
+        ("time-left", known(left.as_secs())),
+        ("file", None),
+        ("reserves", known(job.counts.reserves)),
+        ("timeouts", known(job.counts.timeouts)),
+        ("releases", known(job.counts.releases)),
+        ("buries", known(job.counts.buries)),
+        ("kicks", known(job.counts.kicks)),
+    ]
+}
+
+/// How many bytes the whole answer has that begins here, if all of it is there.
+pub fn answer_bytes(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.iter().position(|&byte| byte == b'\n')? + 1;
+    let text = std::str::from_utf8(&bytes[..line]).expect("a line is ASCII");
+    let data = text.strip_prefix("OK ").unwrap_or_else(|| panic!("{text:?} is not an OK"));
+    let whole = line + data.trim_end().parse::<usize>().expect("a length") + 2;
+    (whole <= bytes.len()).then_some(whole)
+}
+
+/// # Panics
+/// If the answer does not say what it should. It may say more, at the end.
+pub fn compare(answer: &[u8], report: &Report) {
+    let text = std::str::from_utf8(answer).expect("a report is ASCII");
+    let mut lines = text.split('\n').skip(1);
+    assert_eq!(lines.next(), Some("---"), "{text}");
+    for (key, value) in report {
+        let line = lines.next().unwrap_or_default();
+        let (found, said) = line.split_once(": ").unwrap_or_default();
+        assert_eq!(found, *key, "{text}");
+        if let Some(value) = value {
+            assert_eq!(said, value, "{key} in {text}");
+        }
+    }
+    assert!(text.ends_with("\n\r\n"), "{text}");
+}
+
+fn known(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
+}

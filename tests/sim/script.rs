@@ -1,0 +1,107 @@
+//! A run that can be told again: its setting and its actions, and the shortest that fails in the same way.
+
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use beanring::log::Durability;
+
+use super::action::Action;
+use super::world::{INTERVAL, Setting, World};
+
+pub struct Script {
+    pub setting: Setting,
+    pub actions: Vec<Action>,
+}
+
+impl Script {
+    pub fn text(&self) -> String {
+        let mode = match self.setting.durability {
+            None => "none",
+            Some(Durability::Always) => "always",
+            Some(Durability::Within(_)) => "within",
+            Some(Durability::Never) => "never",
+        };
+        let mut text = format!("log {mode} {}\n", self.setting.room);
+        for action in &self.actions {
+            writeln!(text, "{action}").expect("a String takes all");
+        }
+        text
+    }
+
+    pub fn parse(text: &str) -> Self {
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let words: Vec<&str> = lines.next().expect("a setting").split(' ').collect();
+        let ["log", mode, room] = words[..] else { panic!("{words:?} is not a setting") };
+        let durability = match mode {
+            "none" => None,
+            "always" => Some(Durability::Always),
+            "within" => Some(Durability::Within(INTERVAL)),
+            "never" => Some(Durability::Never),
+            other => panic!("{other} is not a mode"),
+        };
+        let setting = Setting { durability, room: room.parse().expect("a number of segments") };
+        Self { setting, actions: lines.map(Action::parse).collect() }
+    }
+
+    /// # Panics
+    /// If something is not as it should be.
+    pub fn play(&self) {
+        let mut world = World::new(self.setting);
+        for action in &self.actions {
+            world.apply(action);
+        }
+        world.apply(&Action::Settle);
+    }
+
+    /// Why it fails, without the figures in it.
+    pub fn failure(&self) -> Option<String> {
+        let panic = catch_unwind(AssertUnwindSafe(|| self.play())).err()?;
+        Some(kind_of(&message(&*panic)))
+    }
+
+    /// Takes out what it does not need to fail as it does.
+    pub fn shrink(mut self, tries: usize) -> Self {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        self.shorten(tries);
+        std::panic::set_hook(hook);
+        self
+    }
+
+    fn shorten(&mut self, tries: usize) {
+        let Some(failure) = self.failure() else { return };
+        let mut tries = tries;
+        let mut chunk = self.actions.len().next_power_of_two() / 2;
+        while chunk > 0 && tries > 0 {
+            let mut at = 0;
+            let mut has_changed = false;
+            while at < self.actions.len() && tries > 0 {
+                tries -= 1;
+                let mut actions = self.actions.clone();
+                actions.drain(at..(at + chunk).min(actions.len()));
+                let shorter = Self { setting: self.setting, actions };
+                if shorter.failure().as_ref() == Some(&failure) {
+                    *self = shorter;
+                    has_changed = true;
+                } else {
+                    at += chunk;
+                }
+            }
+            if chunk > 1 || !has_changed {
+                chunk /= 2;
+            }
+        }
+    }
+}
+
+/// What a panic said.
+pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// The first line without digits.
+fn kind_of(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    line.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
+}

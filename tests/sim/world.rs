@@ -1,0 +1,445 @@
+//! A server, its clients, its network, its disk and its clock: all that can happen to it, one thing at a time.
+
+use std::path::{Path, PathBuf};
+
+use beanring::io::disk::{Directory, recover};
+use beanring::log::{Config, Durability};
+use beanring::queue::Engine;
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::{Span, Time};
+
+use super::action::Action;
+use super::checker::Checker;
+use super::disk::{Crash, Disk};
+use super::history::Promise;
+use super::network::{Link, LinkState};
+use super::scratch::Scratch;
+use super::support::core::config;
+use super::support::random::Random;
+use super::witness;
+
+pub const SEGMENT_BYTES: u64 = 64 * 1024;
+pub const MAX_JOB_BYTES: u32 = 30_000;
+/// Of `-f MS`.
+pub const INTERVAL: Span = Span::from_millis(50);
+/// The longest that an operation of the disk takes, unless others are before it.
+const DISK_SPAN: Span = Span::from_millis(8);
+/// A sync may wait for other operations, five at most with itself.
+const SYNC_SPAN: Span = Span::from_millis(40);
+/// With space for so many there is no want of space for long.
+const ROOMY_SEGMENTS: usize = 100;
+/// A server finds out that there is space again.
+const PUTS_AGAIN_WITHIN: Span = Span::from_secs(2);
+/// More than a moment ever has to do.
+const SPINS_MAX: usize = 10_000;
+
+/// What stays the same in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// None: there is no log.
+    pub durability: Option<Durability>,
+    /// Segments that there is space for.
+    pub room: usize,
+}
+
+pub struct World {
+    pub setting: Setting,
+    pub server: Server,
+    pub disk: Disk,
+    disk_due: Time,
+    pub now: Time,
+    pub links: Vec<Link>,
+    pub checker: Checker,
+    /// The log cannot be written any more.
+    pub has_failed: bool,
+    /// Since when there has been much space on the disk.
+    roomy_since: Option<Time>,
+    directory: Option<Scratch>,
+}
+
+impl World {
+    pub fn new(setting: Setting) -> Self {
+        witness::listen();
+        let now = Time::from_nanos(1_000_000_000_000);
+        let directory = setting.durability.map(|_| Scratch::new());
+        let (server, disk) = start(setting, directory.as_deref(), now);
+        let mut checker = Checker::new(MAX_JOB_BYTES);
+        checker.model.now = now;
+        let links = Vec::new();
+        Self {
+            setting,
+            server,
+            disk,
+            disk_due: now,
+            now,
+            links,
+            checker,
+            has_failed: false,
+            roomy_since: None,
+            directory,
+        }
+    }
+
+    /// Lets it happen.
+    ///
+    /// # Panics
+    /// If something is not as it should be.
+    pub fn apply(&mut self, action: &Action) {
+        if self.has_failed && !action.is_possible_at_the_end() {
+            return;
+        }
+        self.catch_up();
+        if self.roomy_since.is_some_and(|since| since + PUTS_AGAIN_WITHIN <= self.now) {
+            self.checker.may_be_short = false;
+        }
+        match *action {
+            Action::Connect => self.connect(),
+            Action::Say { client, ref bytes } => {
+                if let Some(link) =
+                    self.links.get_mut(client).filter(|link| link.is_open() && !link.is_half_closed)
+                {
+                    link.wire.extend_from_slice(bytes);
+                    self.checker.said(client, bytes);
+                }
+            }
+            Action::Deliver { client, bytes, direct } => self.deliver(client, bytes, direct),
+            Action::Take { client, bytes } => self.take(client, bytes),
+            Action::HalfClose { client } => {
+                if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
+                    link.is_half_closed = true;
+                    self.tell_of_end(client);
+                }
+            }
+            Action::Cut { client } => {
+                if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
+                    link.wire.clear();
+                    let conn = link.conn;
+                    self.server.handle(self.now, Event::HungUp { conn });
+                    self.look();
+                }
+            }
+            Action::Turn => self.turn(),
+            Action::Disk { seed } => self.disk_goes_on(&mut Random::new(seed)),
+            Action::Pass { ns } => self.pass(Span::from_nanos(ns)),
+            Action::Settle => self.settle(),
+            Action::Drain => {
+                self.server.handle(self.now, Event::Drain);
+                self.checker.totals.draining = true;
+                self.look();
+            }
+            Action::Room { segments } => {
+                self.disk.room = segments;
+                self.roomy_since = (segments >= ROOMY_SEGMENTS).then_some(self.now);
+            }
+            Action::Fail => self.disk.fails_at = Some(self.disk.ended),
+            Action::Stop => self.stop(),
+            Action::Kill { seed } => self.restart(Crash::Killed, &mut Random::new(seed)),
+            Action::PowerCut { seed } => self.restart(Crash::PowerLoss, &mut Random::new(seed)),
+        }
+    }
+
+    /// Whether the server has more to do before it serves anybody.
+    fn is_behind(&self) -> bool {
+        self.server.log().is_some_and(|log| log.is_behind())
+    }
+
+    /// A driver that was held up calls the server before it brings news.
+    fn catch_up(&mut self) {
+        let is_late = self.checker.model.next_due().is_some_and(|due| due < self.now);
+        if is_late && !self.is_behind() {
+            self.turn();
+        }
+    }
+
+    fn connect(&mut self) {
+        let conn = self.server.connect();
+        let clients = self.server.engine().clients();
+        let key = clients.iter().find(|(_, client)| client.conn == conn).expect("it is in the queue").0;
+        self.checker.connected(conn.slot, key);
+        self.links.push(Link::new(conn));
+        self.look();
+    }
+
+    fn deliver(&mut self, client: usize, bytes: usize, direct: bool) {
+        let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) else { return };
+        if !link.is_paused && !link.wire.is_empty() && bytes > 0 {
+            self.checker.clients[client].arrived += link.deliver(bytes, direct, &mut self.server, self.now);
+            self.look();
+        }
+        self.tell_of_end(client);
+    }
+
+    fn tell_of_end(&mut self, client: usize) {
+        let link = &mut self.links[client];
+        if let Some(event) = link.is_open().then(|| link.news_of_end()).flatten() {
+            self.server.handle(self.now, event);
+            self.checker.model.now = self.now;
+            self.checker.input_ending(client);
+            self.look();
+        }
+    }
+
+    fn take(&mut self, client: usize, bytes: usize) {
+        let Some(link) = self.links.get_mut(client) else { return };
+        if link.is_sending() {
+            link.end_send(bytes, &mut self.server, self.now);
+            if link.state == LinkState::Closing {
+                self.close(client);
+            }
+            self.look();
+        } else if link.wants_send && link.is_open() {
+            let shown = link.begin_send(&mut self.server);
+            self.checker.told(client, &shown);
+        }
+    }
+
+    fn close(&mut self, client: usize) {
+        let link = &mut self.links[client];
+        link.state = LinkState::Closing;
+        if !link.is_sending() {
+            link.state = LinkState::Closed;
+            let conn = link.conn;
+            self.server.handle(self.now, Event::Closed { conn });
+        }
+    }
+
+    pub fn turn(&mut self) {
+        let is_behind = self.is_behind();
+        self.server.turn(self.now);
+        if !is_behind {
+            self.checker.learn_keys(self.server.engine());
+            self.checker.model.now = self.now;
+            self.checker.pass(self.now);
+        }
+        self.look();
+    }
+
+    fn disk_goes_on(&mut self, random: &mut Random) {
+        if let Some(outcome) = self.disk.finish_one(random) {
+            let is_failing = self.disk.fails_at.is_some_and(|at| at < self.disk.ended);
+            self.checker.has_failed |= is_failing;
+            let was_full = std::mem::take(&mut self.disk.was_full);
+            self.checker.may_be_short |= was_full;
+            self.checker.has_been_short |= was_full;
+            if was_full {
+                self.roomy_since = None;
+            }
+            self.server.handle(self.now, Event::Disk(outcome));
+            self.disk_due = self.now + DISK_SPAN;
+            self.look();
+        }
+    }
+
+    /// Takes in what the server has done, and carries out what it asks for.
+    fn look(&mut self) {
+        self.checker.model.now = self.now;
+        loop {
+            while let Some(seen) = witness::next() {
+                self.checker.seen(seen);
+            }
+            self.checker.learn_keys(self.server.engine());
+            let Some(effect) = self.server.next_effect() else { return };
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(conn) => self.link(conn).wants_send = true,
+            Effect::Pause(conn) => {
+                let link = self.link(conn);
+                assert!(!std::mem::replace(&mut link.is_paused, true), "it was not paused");
+            }
+            Effect::Resume(conn) => {
+                let link = self.link(conn);
+                assert!(std::mem::replace(&mut link.is_paused, false), "it was paused");
+            }
+            Effect::Close(conn) => {
+                let client = self.links.iter().rposition(|link| link.conn == conn).expect("it was connected");
+                self.close(client);
+            }
+            Effect::Disk => {
+                while let Some(operation) = self.server.disk(self.now) {
+                    if !self.disk.is_busy() {
+                        self.disk_due = self.now + DISK_SPAN;
+                    }
+                    self.disk.begin(operation);
+                }
+            }
+            Effect::Fail => {
+                assert!(self.checker.has_failed, "the disk is well");
+                self.has_failed = true;
+            }
+        }
+    }
+
+    fn link(&mut self, conn: beanring::ids::ConnId) -> &mut Link {
+        let link = self.links.iter_mut().rfind(|link| link.conn == conn).expect("it was connected");
+        assert!(link.is_open(), "nothing is asked of a connection that is closed");
+        link
+    }
+
+    /// Time passes. The driver is never late, but where the server does nothing before the disk has.
+    fn pass(&mut self, span: Span) {
+        let until = self.now + span;
+        let mut random = Random::new(span.as_nanos());
+        self.turn();
+        for _ in 0..SPINS_MAX {
+            if self.has_failed {
+                return;
+            }
+            let model = &self.checker.model;
+            let due = model.next_due().filter(|&due| due <= until);
+            if due.is_some() && self.is_behind() && !model.is_calm(until) {
+                if !self.disk.is_busy() {
+                    return;
+                }
+                self.disk_goes_on(&mut random);
+                self.turn();
+                continue;
+            }
+            let disk = self.disk.is_busy().then_some(self.disk_due).filter(|&at| at <= until);
+            let deadline = self.server.next_deadline().filter(|&at| at <= until);
+            match (disk, deadline) {
+                (Some(at), deadline) if deadline.is_none_or(|deadline| at <= deadline) => {
+                    self.now = self.now.max(at);
+                    self.disk_goes_on(&mut random);
+                    self.turn();
+                }
+                (_, Some(at)) => {
+                    self.now = self.now.max(at);
+                    self.turn();
+                }
+                _ => {
+                    self.now = until;
+                    return self.turn();
+                }
+            }
+        }
+        panic!("there is always something to do, and nothing is done");
+    }
+
+    /// All that is on its way arrives, all that can be sent is, and the disk is done.
+    fn settle(&mut self) {
+        for spin in 0.. {
+            assert!(spin < SPINS_MAX, "there is always something to do, and nothing is done");
+            // Whatever happened last, the driver has called since.
+            let mut is_done = spin > 0;
+            for client in 0..self.links.len() {
+                while self.links[client].has_input() {
+                    is_done = false;
+                    self.deliver(client, usize::MAX, spin % 2 == 0);
+                }
+                let link = &self.links[client];
+                if link.is_sending() || link.wants_send && link.is_open() {
+                    is_done = false;
+                    self.take(client, usize::MAX);
+                }
+            }
+            if self.disk.is_busy() {
+                is_done = false;
+                self.disk_goes_on(&mut Random::new(spin as u64));
+            }
+            if self.has_failed {
+                return;
+            }
+            let is_due = self.server.next_deadline().is_some_and(|at| at <= self.now);
+            if is_done && !is_due {
+                break;
+            }
+            self.turn();
+        }
+        self.compare();
+    }
+
+    fn compare(&mut self) {
+        let model = &self.checker.model;
+        let (due, deadline) = (model.next_due(), self.server.next_deadline());
+        let is_known = due.is_none() || deadline.is_some_and(|at| Some(at) <= due);
+        assert!(is_known || self.is_behind(), "{due:?} is before {deadline:?}");
+        self.checker.compare(self.server.engine());
+        if let Some(log) = self.server.log() {
+            log.check();
+        }
+        let is_behind = self.is_behind();
+        assert!(!is_behind || deadline.is_some(), "the log waits for nothing");
+        for client in (0..self.links.len()).filter(|&client| self.links[client].is_open()) {
+            self.checker.all_told(client, is_behind);
+            assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
+        }
+        if self.links.iter().all(|link| link.state == LinkState::Closed) {
+            let (slots, jobs) =
+                (self.server.engine().bodies().usage().slots, self.server.engine().jobs().len());
+            assert_eq!(slots, jobs, "every other body is given back");
+        }
+    }
+
+    /// An orderly end, and a start.
+    fn stop(&mut self) {
+        self.settle();
+        if self.has_failed {
+            return self.restart(Crash::Killed, &mut Random::new(0));
+        }
+        self.server.handle(self.now, Event::Stop);
+        self.look();
+        for spin in 0..SPINS_MAX {
+            self.turn();
+            self.disk_goes_on(&mut Random::new(spin as u64));
+            if self.has_failed {
+                return self.restart(Crash::Killed, &mut Random::new(0));
+            }
+            if self.server.is_settled() && !self.disk.is_busy() {
+                break;
+            }
+        }
+        assert!(self.server.is_settled(), "a stop comes to an end");
+        let is_synced = self.setting.durability != Some(Durability::Never);
+        let crash = if is_synced { Crash::PowerLoss } else { Crash::Killed };
+        self.begin_again(crash, Promise::All, &mut Random::new(0));
+    }
+
+    fn restart(&mut self, crash: Crash, random: &mut Random) {
+        let promise = match (self.setting.durability, crash) {
+            (None, _) => return,
+            (Some(Durability::Always), _) => Promise::Told,
+            // A sync that fails may take back what was written.
+            (_, Crash::Killed) if !self.checker.has_failed => Promise::Told,
+            (Some(Durability::Within(span)), _) => Promise::Until(self.now.back(span).back(SYNC_SPAN)),
+            (Some(Durability::Never), _) => Promise::None,
+        };
+        self.begin_again(crash, promise, random);
+    }
+
+    fn begin_again(&mut self, crash: Crash, promise: Promise, random: &mut Random) {
+        let Some(directory) = self.directory.as_deref() else { return };
+        super::scratch::clear(directory);
+        self.disk.crash(crash, directory, random);
+        let room = self.disk.room;
+        (self.server, self.disk) = start(self.setting, Some(directory), self.now);
+        self.disk.room = room;
+        self.disk_due = self.now;
+        self.links.clear();
+        (self.has_failed, self.roomy_since) = (false, None);
+        while witness::next().is_some() {}
+        self.checker.restarted(self.server.engine(), promise, self.now);
+        self.look();
+    }
+}
+
+/// A server on what is in the directory.
+fn start(setting: Setting, directory: Option<&Path>, now: Time) -> (Server, Disk) {
+    let Some((durability, directory)) = setting.durability.zip(directory) else {
+        return (Server::new(config(MAX_JOB_BYTES)), Disk::default());
+    };
+    let mut engine = Engine::new(0);
+    let opened = Directory::open(directory, false).expect("it is a directory");
+    let log_config = Config { durability, segment_bytes: SEGMENT_BYTES };
+    let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
+    let disk = Disk::read(directory, setting.room);
+    (Server::with_log(config(MAX_JOB_BYTES), engine, Some(log)), disk)
+}
+
+/// Where a script is kept when it fails.
+pub fn kept_scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/scripts")
+}
