@@ -63,7 +63,12 @@ impl Log {
         }
         let rests = self.short_until.is_some_and(|until| now < until);
         let is_create = |wanted: &Arrangement| matches!(wanted, Arrangement::Create { .. });
-        let arrangement = self.wanted_arrangement().filter(|wanted| !(rests && is_create(wanted)))?;
+        let wanted = self.wanted_arrangement();
+        if wanted.is_none() && !rests {
+            // Nobody has looked again, so nobody knows.
+            self.short_until = None;
+        }
+        let arrangement = wanted.filter(|wanted| !(rests && is_create(wanted)))?;
         if let Arrangement::Remove(segment) = arrangement {
             // It must not be gone on in.
             self.prepared.retain(|&prepared| prepared != segment);
@@ -189,7 +194,7 @@ impl Log {
             return None;
         }
         let sync = self.sync_due.filter(|_| self.syncing.is_none() && !self.unsynced.is_empty());
-        let space = self.short_until.filter(|_| !self.is_arranging && self.wanted_arrangement().is_some());
+        let space = self.short_until.filter(|_| !self.is_arranging);
         [sync, space, self.next_move()].into_iter().flatten().min()
     }
 
