@@ -34,6 +34,8 @@ impl Rig {
         };
         let mut server = Server::new(Config {
             max_job_bytes: JOB_BYTES_DEFAULT,
+            max_memory_bytes: None,
+            max_connections: None,
             log_file_bytes: LOG_FILE_BYTES_DEFAULT,
             started: Time::ZERO,
             seed: 1,

@@ -143,6 +143,17 @@ impl Bodies {
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
     pub fn allocate(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
+        let slot = self.announce(bytes)?;
+        self.wrote(&slot, slot.len());
+        Ok(slot)
+    }
+
+    /// The same for a body that is still to come: a large one counts as memory only as far as
+    /// [`Bodies::wrote`] says.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the kernel refuses to map more.
+    pub fn announce(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
         assert!(bytes <= BODY_BYTES_MAX, "the protocol bounds a body");
         let len = NonZeroU32::new(bytes).expect("a body has at least its CR LF");
         let bytes = bytes as usize;
@@ -155,6 +166,18 @@ impl Bodies {
         self.asked_bytes += bytes;
         self.slot_bytes += rounded_bytes(bytes);
         Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
+    }
+
+    /// The first `bytes` bytes of the body, all of it at most, have been written. Returns by how much that has
+    /// raised [`Bodies::resident_bytes`].
+    pub fn wrote(&mut self, slot: &Slot, bytes: usize) -> usize {
+        let place = slot.0;
+        debug_assert!(bytes <= place.len());
+        match place.kind() {
+            Kind::Small => 0,
+            Kind::Run => self.chunks.warm(place.spot(), bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES,
+            Kind::Mapping => self.mappings.warm(place.home as usize, bytes),
+        }
     }
 
     /// Gives the memory of a body back, in O(1); if the body is pinned, its last unpin does.
@@ -204,6 +227,16 @@ impl Bodies {
         more_mappings || more_chunks
     }
 
+    /// Has the next [`Bodies::reclaim`] give back this much of what is kept for reuse, for what cannot reuse it.
+    pub fn want(&mut self, bytes: usize) {
+        self.chunks.want(bytes);
+    }
+
+    /// Keeps no more than this much memory for reuse.
+    pub fn keep_at_most(&mut self, bytes: usize) {
+        self.chunks.keep_at_most(bytes);
+    }
+
     /// The body, to be written. Must not be called while it is pinned.
     pub fn bytes_mut(&mut self, slot: &mut Slot) -> &mut [u8] {
         let place = slot.0;
@@ -233,6 +266,28 @@ impl Bodies {
             asked_bytes: self.asked_bytes,
             slot_bytes: self.slot_bytes,
             mapped_bytes: self.chunks.mapped_bytes() + self.mappings.mapped_bytes(),
+        }
+    }
+
+    /// Memory that the kernel has given for bodies, in use or kept for reuse, and what the arena needs to find
+    /// it. Of an announced body, what has been written.
+    pub fn resident_bytes(&self) -> usize {
+        self.chunks.resident_bytes() + self.mappings.resident_bytes()
+    }
+
+    /// The part of that which is kept for reuse, or on its way back to the kernel.
+    pub fn idle_bytes(&self) -> usize {
+        self.chunks.idle_bytes() + self.mappings.idle_bytes()
+    }
+
+    /// What allocating a body of `bytes` bytes would add to [`Bodies::resident_bytes`]: nothing, where there is
+    /// room for it in memory that is kept.
+    pub fn growth(&self, bytes: u32) -> usize {
+        let bytes = bytes as usize;
+        match Kind::of(bytes) {
+            Kind::Small => self.small.growth(&self.chunks, bytes),
+            Kind::Run => self.chunks.growth(bytes.div_ceil(PAGE_BYTES)),
+            Kind::Mapping => mappings::mapped_bytes(bytes),
         }
     }
 

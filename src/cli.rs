@@ -59,6 +59,17 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub max_job_size: Option<String>,
 
+    /// Refuse new jobs (OUT_OF_MEMORY) while jobs and buffers take this much memory: a number with k, m or g for
+    /// 1024, 1024^2 or 1024^3 bytes; 0 for no limit [default: 0]
+    #[arg(long, value_name = "BYTES", env = "BEANRING_MAX_MEMORY", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub max_memory: Option<String>,
+
+    /// Have further connections wait while there are this many; 0 for no limit [default: 0]
+    #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_CONNECTIONS", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub max_connections: Option<String>,
+
     /// How to do I/O
     #[arg(long, value_enum, value_name = "DRIVER", env = "BEANRING_IO", hide_env = true)]
     #[arg(default_value_t)]

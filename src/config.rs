@@ -9,7 +9,7 @@ use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
-    REGISTERED_BYTES_DEFAULT, SYNC_INTERVAL_MS_DEFAULT,
+    MEMORY_BYTES_MIN, REGISTERED_BYTES_DEFAULT, SYNC_INTERVAL_MS_DEFAULT,
 };
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{self, Durability};
@@ -28,6 +28,10 @@ pub struct Config {
     pub registered_bytes: u64,
     /// The largest job body.
     pub job_bytes_max: u32,
+    /// How much memory may be taken before jobs are refused, in bytes, if that is bounded.
+    pub max_memory_bytes: Option<u64>,
+    /// How many connections there may be at once, if that is bounded.
+    pub max_connections: Option<u32>,
     /// Where to keep a log, if that was said.
     pub log_dir: Option<PathBuf>,
     /// How to keep it.
@@ -73,6 +77,11 @@ pub enum ConfigError {
         /// The largest value allowed; the smallest is 0.
         max: u64,
     },
+    /// A ceiling of memory is no number of bytes, or too low to serve under.
+    Memory {
+        /// What was typed.
+        given: String,
+    },
     /// The address to listen on is empty.
     NoAddress,
 }
@@ -95,12 +104,19 @@ impl Config {
             None => JOB_BYTES_DEFAULT,
             Some(given) => job_bytes(given, &mut warnings)?,
         };
+        let max_connections = match arguments.max_connections {
+            None => 0,
+            Some(given) => number("--max-connections (BEANRING_MAX_CONNECTIONS)", given, u32::MAX.into())?,
+        };
+        let max_connections = Some(max_connections as u32).filter(|&max| max > 0);
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
             user: arguments.user,
             io: arguments.io,
             registered_bytes,
             job_bytes_max,
+            max_memory_bytes: arguments.max_memory.map(max_memory).transpose()?.flatten(),
+            max_connections,
             log_dir: arguments.log_dir,
             log,
             verbosity: match arguments.verbose {
@@ -175,6 +191,25 @@ fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigEr
     Ok(JOB_BYTES_MAX)
 }
 
+/// A ceiling of memory; none for 0.
+fn max_memory(given: String) -> Result<Option<u64>, ConfigError> {
+    let digits = given.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let unit = match &given[digits.len()..] {
+        "" => Some(1),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        _ => None,
+    };
+    let number =
+        digits.parse::<u64>().ok().filter(|_| digits.starts_with(|first: char| first.is_ascii_digit()));
+    match number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit)) {
+        Some(0) => Ok(None),
+        Some(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(Some(bytes)),
+        _ => Err(ConfigError::Memory { given }),
+    }
+}
+
 fn number(flag: &'static str, given: String, max: u64) -> Result<u64, ConfigError> {
     match given.parse() {
         Ok(number) if number <= max => Ok(number),
@@ -197,6 +232,12 @@ impl fmt::Display for ConfigError {
             Self::Number { flag, given, max } => {
                 write!(f, "{flag} {given:?}: must be a number from 0 to {max}")
             }
+            Self::Memory { given } => write!(
+                f,
+                "--max-memory (BEANRING_MAX_MEMORY) {given:?}: must be a number of bytes, with k, m or g for 1024, \
+                 1024^2 or 1024^3 of them: {}m at least, or 0 for no limit",
+                MEMORY_BYTES_MIN >> 20
+            ),
             Self::NoAddress => write!(f, "-l/--listen: must be an address, a host name or unix:PATH"),
         }
     }
@@ -275,6 +316,33 @@ mod tests {
             let config = check(line).unwrap();
             assert_eq!((config.job_bytes_max, config.warnings.len()), (bytes, warnings), "{line}");
         }
+    }
+
+    #[test]
+    fn ceilings() {
+        let memory =
+            |given: &str| check(&format!("--max-memory {given}")).map(|config| config.max_memory_bytes);
+        assert_eq!(check("").unwrap().max_memory_bytes, None);
+        for (given, bytes) in [
+            ("0", None),
+            ("0g", None),
+            ("16777216", Some(16 << 20)),
+            ("16384k", Some(16 << 20)),
+            ("256m", Some(256 << 20)),
+            ("256M", Some(256 << 20)),
+            ("2G", Some(2 << 30)),
+            ("18446744073709551615", Some(u64::MAX)),
+        ] {
+            assert_eq!(memory(given), Ok(bytes), "{given}");
+        }
+        for given in ["16777215", "16383k", "15m", "1t", "m", "256mb", "-1", "1.5g", "+17m", "17179869184g"] {
+            assert_eq!(memory(given), Err(ConfigError::Memory { given: given.to_owned() }), "{given}");
+        }
+        let connections = |line| check(line).unwrap().max_connections;
+        assert_eq!(connections(""), None);
+        assert_eq!(connections("--max-connections 0"), None);
+        assert_eq!(connections("--max-connections 7"), Some(7));
+        assert!(check("--max-connections x").is_err());
     }
 
     #[test]

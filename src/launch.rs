@@ -27,7 +27,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         warn!("{warning}");
     }
     host::tune_allocator();
-    descriptors::raise_limit()?;
+    let descriptors_max = descriptors::raise_limit()?;
+    warn_of_few_descriptors(config.max_connections, descriptors_max);
     let user = config.user.as_deref().map(User::find).transpose()?;
     let signals = Signals::block()?;
     let listeners = listeners(inherited, config.listen)?;
@@ -39,6 +40,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let driver = Ready::choose(config.io)?;
     let host = host::facts(driver.name())?;
     let counters = host.io.clone();
+    counters.take_memory(host::resident_bytes());
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
@@ -57,15 +59,35 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     }
     let server = server::Config {
         max_job_bytes: config.job_bytes_max,
+        max_memory_bytes: config.max_memory_bytes,
+        max_connections: config.max_connections,
         log_file_bytes: config.log.segment_bytes,
         started: clock.now(),
         seed,
         host,
     };
     let server = Server::with_log(server, engine, log);
-    let registered_bytes_max = config.registered_bytes;
-    driver.run(server, Sources { listeners, signals, clock, disk, registered_bytes_max, counters })?;
+    if let Some(max) = config.max_memory_bytes.filter(|&max| server.memory_bytes() >= max) {
+        let used = server.memory_bytes();
+        warn!(
+            "the jobs of the log take {used} bytes of memory, and --max-memory is {max}: no new ones for now"
+        );
+    }
+    let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
+    let sources =
+        Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
+    driver.run(server, sources)?;
     Ok(())
+}
+
+fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
+    let possible = descriptors::connections_within(descriptors_max);
+    if let Some(max) = connections_max.filter(|&max| u64::from(max) > possible) {
+        warn!(
+            "--max-connections {max}: with a limit of {descriptors_max} open files there is room for about \
+             {possible}; raise the hard limit (ulimit -Hn)"
+        );
+    }
 }
 
 fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Listener>, ListenError> {

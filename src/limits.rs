@@ -124,6 +124,21 @@ pub const ACCEPT_REST: Span = Span::from_millis(100);
 /// How often, at most, a shortage of descriptors is logged.
 pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
 
+/// What an allocator adds to each piece of memory, and what it rounds it to.
+pub const ALLOCATION_BYTES: usize = 16;
+
+/// The least that `--max-memory` may say: what a server takes that has just started, with the buffers of the driver
+/// that needs most, and some room for jobs.
+pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// Under `--max-memory`, one part in so many may be kept for reuse while nobody uses it. It bounds how far memory
+/// may pass the ceiling for a moment, when one part is given back for another.
+pub const MEMORY_KEPT_SHARE: usize = 16;
+
+/// Descriptors that a server has open besides those of connections and the reserve: the standard ones, listeners,
+/// the loop's own, those of the log.
+pub const DESCRIPTORS_OWN: u64 = 24;
+
 /// Descriptors kept in reserve, so that a process full of connections can still open files.
 pub const DESCRIPTORS_RESERVED: usize = 8;
 

@@ -4,7 +4,7 @@
 mod support;
 
 use support::conversation::Conversation;
-use support::core::{Core, Cut};
+use support::core::{Core, Cut, config_for};
 use support::random::seeds;
 use support::runner::{Dialect, run};
 
@@ -12,7 +12,7 @@ fn hold_all(cut: Cut) {
     let conversations = Conversation::all();
     assert!(conversations.len() > 80, "the conversations are found");
     for conversation in &conversations {
-        let mut core = Core::start(conversation.max_job_size, cut);
+        let mut core = Core::with(config_for(conversation), cut);
         if let Err(failure) = run(conversation, &mut core, Dialect::Quoted) {
             panic!("{cut:?}\n{failure}");
         }

@@ -115,6 +115,12 @@ pub struct Chunks {
     lengths: Bits,
     mapped: usize,
     used_pages: usize,
+    warm_pages: usize,
+    /// What the [`Meta`] of all chunks take.
+    meta_bytes: usize,
+    /// Idle pages that are to go in the next sweep, though they could be kept.
+    wanted_pages: usize,
+    kept_pages_max: usize,
     /// Empty chunks, and warm free pages: of those chunks that are not held.
     empty: usize,
     idle_pages: usize,
@@ -131,6 +137,10 @@ impl Chunks {
             lengths: Bits::EMPTY,
             mapped: 0,
             used_pages: 0,
+            warm_pages: 0,
+            meta_bytes: 0,
+            wanted_pages: 0,
+            kept_pages_max: usize::MAX,
             empty: 0,
             idle_pages: 0,
             sweep_at: 0,
@@ -138,7 +148,7 @@ impl Chunks {
     }
 
     /// Takes a run of 1 to 512 pages, from the shortest free run that has them. Their contents are
-    /// whatever they were, their [`Page`]s are `Inner`.
+    /// whatever they were, their [`Page`]s are `Inner`. Pages count as memory from [`Chunks::warm`] on.
     pub fn take_run(&mut self, pages: usize) -> Result<Spot, OutOfMemory> {
         let first = match self.lengths.first_from(pages - 1) {
             Some(length) => Spot(self.runs[length].head().expect("the list of a length in the set")),
@@ -155,13 +165,50 @@ impl Chunks {
             self.empty -= usize::from(meta.used.is_empty());
         }
         meta.used.insert_range(start..start + pages);
-        meta.warm.insert_range(start..start + pages);
         self.used_pages += pages;
         Ok(first)
     }
 
-    /// Takes back a run as it was handed out.
+    /// The first `pages` pages of a run have memory behind them. Returns how many of them had not.
+    pub fn warm(&mut self, first: Spot, pages: usize) -> usize {
+        let meta = self.table.meta_mut(first.chunk());
+        let range = first.index()..first.index() + pages;
+        let cold = pages - meta.warm.count(range.clone());
+        if cold > 0 {
+            meta.warm.insert_range(range);
+            self.warm_pages += cold;
+        }
+        cold
+    }
+
+    /// What taking a run of `pages` pages and using all of it would add to [`Chunks::resident_bytes`].
+    pub fn growth(&self, pages: usize) -> usize {
+        let Some(length) = self.lengths.first_from(pages - 1) else {
+            return pages * PAGE_BYTES + size_of::<Meta>();
+        };
+        let first = Spot(self.runs[length].head().expect("the list of a length in the set"));
+        let warm = &self.table.meta(first.chunk()).warm;
+        (pages - warm.count(first.index()..first.index() + pages)) * PAGE_BYTES
+    }
+
+    /// Has the next sweep give back this much memory that nobody uses, also if it could be kept.
+    pub fn want(&mut self, bytes: usize) {
+        self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(PAGE_BYTES));
+    }
+
+    /// Keeps no more than this much memory that nobody uses.
+    pub fn keep_at_most(&mut self, bytes: usize) {
+        self.kept_pages_max = bytes / PAGE_BYTES;
+    }
+
+    /// Memory that nobody uses and that can be given back.
+    pub fn idle_bytes(&self) -> usize {
+        self.idle_pages * PAGE_BYTES
+    }
+
+    /// Takes back a run as it was handed out. More of it may have been written to than was told.
     pub fn give_run(&mut self, first: Spot, pages: usize) {
+        self.warm(first, pages);
         let (chunk, mut start, mut end) = (first.chunk(), first.index(), first.index() + pages);
         let meta = self.table.meta_mut(chunk);
         meta.pages[start..end].fill(Page::Inner);
@@ -192,11 +239,13 @@ impl Chunks {
         self.link_run(Spot::new(chunk, start), end - start);
     }
 
-    /// Gives back up to 4 MiB of what is kept beyond need, and says whether there is more.
+    /// Gives back up to 4 MiB of what is kept beyond need or is wanted, and says whether there is more beyond
+    /// need.
     pub fn sweep(&mut self) -> bool {
         let mut budget = SWEEP_PAGES;
+        let enough = self.idle_pages.saturating_sub(std::mem::take(&mut self.wanted_pages));
         for _ in 0..self.table.0.len().min(SWEEP_CHUNKS) {
-            if !self.is_excessive() || budget == 0 {
+            if budget == 0 || !self.is_excessive() && self.idle_pages <= enough {
                 break;
             }
             self.sweep_at %= self.table.0.len();
@@ -234,6 +283,9 @@ impl Chunks {
         meta.held = true;
         self.idle_pages -= meta.idle_pages();
         self.empty -= usize::from(meta.used.is_empty());
+        // The kernel puts memory behind every page to pin it.
+        self.warm_pages += CHUNK_PAGES - meta.warm.len();
+        meta.warm.insert_range(0..CHUNK_PAGES);
     }
 
     /// Ends [`Chunks::hold`].
@@ -241,8 +293,6 @@ impl Chunks {
         let meta = self.table.meta_mut(chunk);
         assert!(meta.held, "chunk {chunk} is held");
         meta.held = false;
-        // The kernel has put memory behind every page to pin it.
-        meta.warm.insert_range(0..CHUNK_PAGES);
         self.idle_pages += meta.idle_pages();
         self.empty += usize::from(meta.used.is_empty());
     }
@@ -258,7 +308,9 @@ impl Chunks {
     /// Keeps a span with its chunk, and marks the span's pages with where.
     pub fn add_span(&mut self, first: Spot, pages: usize, span: Span) -> Spot {
         let meta = self.table.meta_mut(first.chunk());
+        let before = spans_bytes(&meta.spans);
         let index = meta.spans.insert(span);
+        self.meta_bytes += spans_bytes(&meta.spans) - before;
         meta.pages[first.index()..first.index() + pages].fill(Page::Span { index: index as u16 });
         Spot::new(first.chunk(), index)
     }
@@ -310,10 +362,15 @@ impl Chunks {
         self.mapped * CHUNK_BYTES
     }
 
+    /// Memory behind the chunks, in use or kept, and what is known of them.
+    pub fn resident_bytes(&self) -> usize {
+        self.warm_pages * PAGE_BYTES + self.meta_bytes
+    }
+
     /// Pages that may have memory behind them.
     #[cfg(test)]
     pub fn warm_pages(&self) -> usize {
-        self.table.0.iter().flatten().map(|chunk| chunk.meta.warm.len()).sum()
+        self.warm_pages
     }
 
     /// Recomputes everything. Costs O(pages).
@@ -322,6 +379,7 @@ impl Chunks {
     /// If something does not hold.
     pub fn check(&self) {
         let (mut mapped, mut used_pages, mut empty, mut idle_pages) = (0, 0, 0, 0);
+        let (mut warm_pages, mut meta_bytes) = (0, 0);
         let mut free_runs = vec![0; CHUNK_PAGES + 1];
         for (number, chunk) in self.table.0.iter().enumerate() {
             let Some(Chunk { memory, meta }) = chunk else {
@@ -333,6 +391,8 @@ impl Chunks {
             let used = check_tiling(meta, &mut free_runs);
             mapped += 1;
             used_pages += used;
+            warm_pages += meta.warm.len();
+            meta_bytes += size_of::<Meta>() + spans_bytes(&meta.spans);
             if !meta.held {
                 empty += usize::from(used == 0);
                 idle_pages += meta.idle_pages();
@@ -344,6 +404,7 @@ impl Chunks {
             (mapped, used_pages, empty, idle_pages),
             (self.mapped, self.used_pages, self.empty, self.idle_pages)
         );
+        assert_eq!((warm_pages, meta_bytes), (self.warm_pages, self.meta_bytes));
         for (pages, &runs) in free_runs.iter().enumerate().skip(1) {
             let listed = self.runs[pages - 1].keys(|key| match self.page(Spot(key)) {
                 &Page::Free { pages: length, link } if length as usize == pages => link,
@@ -374,7 +435,8 @@ impl Chunks {
     }
 
     fn is_excessive(&self) -> bool {
-        self.empty > SPARE_CHUNKS_MAX || self.idle_pages > WARM_PAGES_MIN + self.used_pages / WARM_PAGES_SHARE
+        let kept_pages = (WARM_PAGES_MIN + self.used_pages / WARM_PAGES_SHARE).min(self.kept_pages_max);
+        self.empty > SPARE_CHUNKS_MAX || self.idle_pages > kept_pages
     }
 
     /// A new chunk: one free run, already listed.
@@ -397,6 +459,7 @@ impl Chunks {
         self.addresses.insert(memory.as_ptr().addr().get(), chunk as u32);
         self.table.0[chunk] = Some(Chunk { memory, meta });
         self.mapped += 1;
+        self.meta_bytes += size_of::<Meta>();
         self.empty += 1;
         let first = Spot::new(chunk, 0);
         self.link_run(first, CHUNK_PAGES);
@@ -414,6 +477,8 @@ impl Chunks {
                 self.addresses.remove(&address);
                 debug_assert!(meta.used.is_empty() && meta.spans.is_empty() && !meta.held);
                 self.idle_pages -= meta.idle_pages();
+                self.warm_pages -= meta.warm.len();
+                self.meta_bytes -= size_of::<Meta>() + spans_bytes(&meta.spans);
                 self.empty -= 1;
                 self.mapped -= 1;
                 self.vacant.push(Reverse(chunk as u32));
@@ -439,6 +504,7 @@ impl Chunks {
             from = range.end;
             budget = budget.saturating_sub(range.len() + CALL_PAGES);
             self.idle_pages -= range.len();
+            self.warm_pages -= range.len();
             memory.discard(range.start * PAGE_BYTES..range.end * PAGE_BYTES);
             meta.warm.remove_range(range);
         }
@@ -469,6 +535,11 @@ impl Chunks {
         meta.pages[first.index() + pages - 1] = Page::Inner;
         pages
     }
+}
+
+/// What the table of a chunk's spans takes.
+fn spans_bytes(spans: &Slab<Span>) -> usize {
+    spans.capacity() * (size_of::<Span>() + size_of::<usize>())
 }
 
 /// The chunks by number, apart from the lists through them.
@@ -532,7 +603,9 @@ fn check_tiling(meta: &Meta, free_runs: &mut [usize]) -> usize {
             after_free = true;
         } else {
             assert!(!matches!(meta.pages[start], Page::FreeEnd { .. }));
-            assert!(meta.used.contains(start) && meta.warm.contains(start));
+            assert!(meta.used.contains(start));
+            let is_small = matches!(meta.pages[start], Page::Span { .. });
+            assert!(!is_small || meta.warm.contains(start), "spans count whole");
             used += 1;
             start += 1;
             after_free = false;

@@ -22,11 +22,16 @@ pub struct Mappings {
     used: Slab<Body>,
     freed: VecDeque<Freed>,
     bytes: usize,
+    /// What may have memory behind it: of all of them, and of those to be given back.
+    warm_bytes: usize,
+    idle_bytes: usize,
 }
 
 struct Body {
     memory: Mapping,
     readers: Readers,
+    /// From here on nothing has been written.
+    warm_bytes: usize,
 }
 
 struct Freed {
@@ -37,21 +42,41 @@ struct Freed {
 
 impl Mappings {
     pub fn new() -> Self {
-        Self { used: Slab::new(), freed: VecDeque::new(), bytes: 0 }
+        Self { used: Slab::new(), freed: VecDeque::new(), bytes: 0, warm_bytes: 0, idle_bytes: 0 }
     }
 
-    /// A mapping for `bytes` bytes.
+    /// A mapping for `bytes` bytes. It counts as memory from [`Mappings::warm`] on.
     pub fn allocate(&mut self, bytes: usize) -> Result<usize, OutOfMemory> {
         let memory = Mapping::new(mapped_bytes(bytes))?;
         memory.refuse_huge_pages();
         self.bytes += memory.len();
-        Ok(self.used.insert(Body { memory, readers: Readers::OWNER }))
+        Ok(self.used.insert(Body { memory, readers: Readers::OWNER, warm_bytes: 0 }))
+    }
+
+    /// The first `bytes` bytes of a mapping have memory behind them. Returns how much that is more than before.
+    pub fn warm(&mut self, key: usize, bytes: usize) -> usize {
+        let body = &mut self.used[key];
+        let warm_bytes = mapped_bytes(bytes).max(body.warm_bytes);
+        let more = warm_bytes - std::mem::replace(&mut body.warm_bytes, warm_bytes);
+        self.warm_bytes += more;
+        more
+    }
+
+    /// Memory that is to be given back.
+    pub fn idle_bytes(&self) -> usize {
+        self.idle_bytes
+    }
+
+    /// Memory behind the mappings, and what is known of them.
+    pub fn resident_bytes(&self) -> usize {
+        let table_bytes = self.used.capacity() * (size_of::<Body>() + size_of::<usize>());
+        self.warm_bytes + table_bytes + self.freed.capacity() * size_of::<Freed>()
     }
 
     /// Queues a mapping that nobody reads any more.
     pub fn give(&mut self, key: usize) {
-        let Body { memory, .. } = self.used.remove(key);
-        let warm_bytes = memory.len();
+        let Body { memory, warm_bytes, .. } = self.used.remove(key);
+        self.idle_bytes += warm_bytes;
         self.freed.push_back(Freed { memory, warm_bytes });
     }
 
@@ -65,11 +90,15 @@ impl Mappings {
                 let start = *warm_bytes - budget_bytes;
                 memory.discard(start..*warm_bytes);
                 *warm_bytes = start;
+                self.warm_bytes -= budget_bytes;
+                self.idle_bytes -= budget_bytes;
                 return true;
             }
             budget_bytes = budget_bytes.saturating_sub((*warm_bytes).max(CALL_BYTES));
             let Freed { memory, warm_bytes } = self.freed.pop_front().expect("there is a first");
             let bytes = memory.len();
+            self.warm_bytes -= warm_bytes;
+            self.idle_bytes -= warm_bytes;
             if let Err(mut memory) = memory.unmap() {
                 // It keeps its addresses for now, not its memory. Asking again at once would not help.
                 memory.discard(0..warm_bytes);
@@ -106,6 +135,9 @@ impl Mappings {
         let used_bytes = self.used.iter().map(|(_, body)| body.memory.len()).sum();
         let freed_bytes: usize = self.freed.iter().map(|freed| freed.memory.len()).sum();
         assert_eq!(used_bytes + freed_bytes, self.bytes);
+        let used_warm: usize = self.used.iter().map(|(_, body)| body.warm_bytes).sum();
+        let freed_warm: usize = self.freed.iter().map(|freed| freed.warm_bytes).sum();
+        assert_eq!((used_warm + freed_warm, freed_warm), (self.warm_bytes, self.idle_bytes));
         assert!(self.freed.iter().all(|freed| freed.warm_bytes <= freed.memory.len()));
         self.used.iter().for_each(|(_, body)| body.readers.check());
         (self.used.len(), used_bytes)

@@ -133,6 +133,13 @@ impl Small {
         Ok((key.chunk(), offset))
     }
 
+    /// What allocating `bytes` bytes would add to the memory in use.
+    pub fn growth(&self, chunks: &Chunks, bytes: usize) -> usize {
+        let class = Class::of(bytes);
+        let has_room = self.classes[class.index()].fills != 0;
+        if has_room { 0 } else { chunks.growth(class.span_pages()) }
+    }
+
     /// Takes a slot back.
     pub fn free(&mut self, chunks: &mut Chunks, chunk: usize, offset: usize, bytes: usize) {
         let class = Class::of(bytes);
@@ -217,6 +224,7 @@ impl Small {
 #[cold]
 fn new_span(roomy: &mut Roomy, chunks: &mut Chunks, class: Class) -> Result<Spot, OutOfMemory> {
     let first = chunks.take_run(class.span_pages())?;
+    chunks.warm(first, class.span_pages());
     let key = chunks.add_span(first, class.span_pages(), Span::new(class, first.index()));
     roomy.insert(chunks, key, 0);
     Ok(key)

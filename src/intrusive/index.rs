@@ -35,6 +35,12 @@ impl Index {
         self.len == 0
     }
 
+    /// The memory that it takes besides its elements.
+    pub const fn bytes(&self) -> usize {
+        self.segments.capacity() * size_of::<Box<[u32]>>()
+            + self.segments.len() * SEGMENT_BUCKETS * size_of::<u32>()
+    }
+
     /// The element with this hash that `is_it` accepts.
     pub fn find<T: Chained>(
         &self,

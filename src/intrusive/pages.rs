@@ -17,6 +17,8 @@ pub struct Pages<T> {
     /// about a boundary allocates once.
     spare: usize,
     len: usize,
+    /// Positions that have been used since their page got its memory.
+    touched: usize,
 }
 
 struct Page<T> {
@@ -36,7 +38,7 @@ impl<T> Pages<T> {
     /// An empty slab.
     pub const fn new() -> Self {
         const { assert!(Self::ITEMS >= 64, "a page holds at least one word of the bitmap") };
-        Self { pages: Vec::new(), open: Vec::new(), open_from: 0, spare: 0, len: 0 }
+        Self { pages: Vec::new(), open: Vec::new(), open_from: 0, spare: 0, len: 0, touched: 0 }
     }
 
     /// How many elements there are.
@@ -49,6 +51,27 @@ impl<T> Pages<T> {
         self.len == 0
     }
 
+    /// Elements that there is memory for, in use or not.
+    pub const fn touched(&self) -> usize {
+        self.touched
+    }
+
+    /// The memory that it takes.
+    pub const fn bytes(&self) -> usize {
+        self.touched * size_of::<Option<T>>()
+            + self.pages.capacity() * (size_of::<Page<T>>() + Self::ITEMS / 8)
+            + self.open.capacity() * size_of::<u64>()
+    }
+
+    /// What the next insertion adds to that, but for a new page's bitmap.
+    pub fn growth(&mut self) -> usize {
+        let is_vacant = self.first_open().is_some_and(|number| {
+            let page = &self.pages[number];
+            (page.used as usize) < page.items.len()
+        });
+        if is_vacant { 0 } else { size_of::<Option<T>>() }
+    }
+
     /// Stores `item` and returns its key.
     ///
     /// # Panics
@@ -56,7 +79,9 @@ impl<T> Pages<T> {
     pub fn insert(&mut self, item: T) -> u32 {
         let number = self.open_page();
         let page = &mut self.pages[number];
+        let before = page.items.len();
         let position = page.insert(item);
+        self.touched += page.items.len() - before;
         if page.used as usize == Self::ITEMS {
             self.open[number / 64] &= !(1 << (number % 64));
         }
@@ -77,7 +102,8 @@ impl<T> Pages<T> {
         if page.used == 0 {
             let previous = std::mem::replace(&mut self.spare, number);
             if previous != number && self.pages[previous].used == 0 {
-                self.pages[previous] = Page::default();
+                let page = std::mem::take(&mut self.pages[previous]);
+                self.touched -= page.items.len();
             }
         }
         self.open[number / 64] |= 1 << (number % 64);
@@ -100,13 +126,31 @@ impl<T> Pages<T> {
         })
     }
 
-    /// The first page with room, made if need be.
-    fn open_page(&mut self) -> usize {
+    /// Recomputes what is counted.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        let used: usize = self.pages.iter().map(|page| page.used as usize).sum();
+        let touched: usize = self.pages.iter().map(|page| page.items.len()).sum();
+        assert_eq!((used, touched), (self.len, self.touched), "a slab knows what it holds");
+    }
+
+    /// The first page with room.
+    fn first_open(&mut self) -> Option<usize> {
         while let Some(word) = self.open.get(self.open_from) {
             if *word != 0 {
-                return self.open_from * 64 + word.trailing_zeros() as usize;
+                return Some(self.open_from * 64 + word.trailing_zeros() as usize);
             }
             self.open_from += 1;
+        }
+        None
+    }
+
+    /// The first page with room, made if need be.
+    fn open_page(&mut self) -> usize {
+        if let Some(number) = self.first_open() {
+            return number;
         }
         let number = self.pages.len();
         self.pages.push(Page::default());
@@ -212,8 +256,24 @@ mod tests {
             slab.remove(key);
         }
         assert_eq!(slab.pages.iter().filter(|page| page.items.capacity() > 0).count(), 2);
+        assert_eq!(slab.touched(), 2 * Pages::<u64>::ITEMS);
         assert!(slab.get(0).is_none());
         assert_eq!(slab.insert(7), 0);
+        slab.check();
+    }
+
+    #[test]
+    fn growth_is_foreseen() {
+        let mut slab = Pages::new();
+        for n in 0..3 * Pages::<u64>::ITEMS as u64 {
+            let (touched, growth) = (slab.touched(), slab.growth());
+            slab.insert(n);
+            assert_eq!((slab.touched() - touched) * size_of::<Option<u64>>(), growth);
+            if n % 5 < 2 {
+                slab.remove(n as u32 / 2);
+                assert_eq!(slab.growth(), 0);
+            }
+        }
     }
 
     #[test]

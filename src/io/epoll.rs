@@ -52,6 +52,8 @@ struct Driver<S> {
     /// Read once a turn.
     now: Time,
     listeners: Vec<Listener>,
+    /// The listeners are in the loop.
+    is_listening: bool,
     admission: Admission,
     signals: Signals,
     disk: Option<Disk>,
@@ -69,15 +71,17 @@ struct Driver<S> {
 
 impl<S: Service> Driver<S> {
     fn new(server: S, sources: Sources) -> nix::Result<Self> {
-        let Sources { listeners, signals, clock, disk, counters, .. } = sources;
-        let driver = Self {
+        let Sources { listeners, signals, clock, disk, counters, connections_max, .. } = sources;
+        counters.take_memory(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
+        let mut driver = Self {
             server,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             clock,
+            admission: Admission::new(connections_max, counters.clone()),
             counters,
             now: clock.now(),
             listeners,
-            admission: Admission::default(),
+            is_listening: false,
             signals,
             disk,
             connections: Table::new(),
@@ -180,11 +184,11 @@ impl<S: Service> Driver<S> {
             match self.listeners[index].accept().and_then(|fd| self.admit(index, fd)) {
                 Ok(()) | Err(AcceptError::Peer) => {}
                 Err(AcceptError::Empty) => break,
-                Err(AcceptError::Exhausted(errno)) => self.rest(errno).map_err(DriverError::Accept)?,
+                Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
                 Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
             }
         }
-        Ok(())
+        self.ignore_listeners_at_rest().map_err(DriverError::Accept)
     }
 
     fn admit(&mut self, index: usize, fd: OwnedFd) -> Result<(), AcceptError> {
@@ -194,7 +198,10 @@ impl<S: Service> Driver<S> {
         let everything = input | EpollFlags::EPOLLOUT;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
         let stops_short = self.listeners[index].is_unix();
+        let before = self.connections.bytes();
         self.connections.insert(conn, Connection::new(fd, stops_short));
+        self.counters.take_memory(self.connections.bytes() - before);
+        self.admission.opened(self.now);
         if watched.is_err() {
             self.hang_up(conn);
         }
@@ -203,14 +210,20 @@ impl<S: Service> Driver<S> {
         watched.map_err(AcceptError::Exhausted)
     }
 
-    /// Leaves new connections in the kernel's queue for a while. The listeners are taken out of the
-    /// loop, which would not wait while one of them is ready.
-    fn rest(&mut self, errno: Errno) -> nix::Result<()> {
-        self.admission.rest(self.now, errno);
+    /// While new connections are left in the kernel's queue, the listeners are out of the loop, which would
+    /// not wait while one of them is ready.
+    fn ignore_listeners_at_rest(&mut self) -> nix::Result<()> {
+        if !self.is_listening || !self.admission.is_resting() {
+            return Ok(());
+        }
+        self.is_listening = false;
         self.listeners.iter().try_for_each(|listener| self.epoll.delete(listener))
     }
 
-    fn watch_listeners(&self) -> nix::Result<()> {
+    fn watch_listeners(&mut self) -> nix::Result<()> {
+        if std::mem::replace(&mut self.is_listening, true) {
+            return Ok(());
+        }
         self.listeners.iter().enumerate().try_for_each(|(index, listener)| {
             self.epoll.add(listener, Token::Listener(index).event(EpollFlags::EPOLLIN))
         })
@@ -416,7 +429,7 @@ impl<S: Service> Driver<S> {
     fn close(&mut self, conn: ConnId) {
         drop(self.connections.remove(conn));
         debug!(conn = conn.slot, "closed");
-        self.admission.make_room(self.now);
+        self.admission.closed(self.now);
         self.tell(Event::Closed { conn });
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
+use nix::unistd::{SysconfVar, sysconf};
 
 use crate::server::{CpuUsage, HostFacts};
 
@@ -28,6 +29,14 @@ pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
 pub fn cpu_usage() -> CpuUsage {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");
     CpuUsage { user_us: microseconds(usage.user_time()), system_us: microseconds(usage.system_time()) }
+}
+
+/// The memory that this process has at the moment, in bytes; 0 where the kernel does not tell.
+pub fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    pages.zip(page_bytes).map_or(0, |(pages, bytes)| pages * bytes as usize)
 }
 
 /// Makes glibc return large blocks to the kernel when they are freed. Left alone it raises its
@@ -64,6 +73,11 @@ pub fn random_word() -> nix::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_some_memory() {
+        assert!((100_000..10_000_000_000).contains(&resident_bytes()));
+    }
 
     #[test]
     fn facts_of_this_process() {

@@ -44,6 +44,8 @@ pub struct Sources {
     pub clock: Clock,
     /// Where the log is, if there is one.
     pub disk: Option<Disk>,
+    /// How many connections there may be at once, if that is bounded.
+    pub connections_max: Option<u32>,
     /// How much memory of job bodies may be registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
     /// Where to count what `stats` tells.

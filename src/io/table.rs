@@ -21,6 +21,11 @@ impl<T> Table<T> {
         Self { slots: Vec::new() }
     }
 
+    /// The memory that it takes.
+    pub const fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Entry<T>>>()
+    }
+
     /// Keeps `value` for `conn`, whose slot must be free.
     pub fn insert(&mut self, conn: ConnId, value: T) {
         let slot = conn.slot as usize;

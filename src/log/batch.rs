@@ -37,6 +37,11 @@ impl Batch {
         self.memory.capacity().saturating_sub(self.start)
     }
 
+    /// The memory that it takes.
+    pub const fn memory_bytes(&self) -> usize {
+        self.memory.capacity()
+    }
+
     /// Makes room for so many bytes more.
     pub fn reserve(&mut self, bytes: usize) {
         let needed = self.len() + bytes;

@@ -30,7 +30,7 @@ impl Log {
             return None;
         }
         let Waiting { offset, batch, end, .. } = self.full.pop_front()?;
-        self.writing = Some(Writing { segment, bytes: batch.len(), end });
+        self.writing = Some(Writing { segment, bytes: batch.len(), memory_bytes: batch.memory_bytes(), end });
         let sync = self.config.durability == Durability::Always;
         if sync {
             self.totals.sync_began = now;

@@ -171,6 +171,11 @@ impl Ledger {
         self.garbage -= holding.garbage;
     }
 
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>() + self.holdings.capacity() * size_of::<Holding>()
+    }
+
     /// What all records take that mean something.
     pub const fn live_bytes(&self) -> u64 {
         self.live_bytes

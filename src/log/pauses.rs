@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::segment::SegmentNumber;
+use crate::limits::TUBE_NAME_BYTES_MAX;
 use crate::time::{Span, Time};
 
 /// All pauses that the log keeps, by the name of the tube.
@@ -12,6 +13,9 @@ pub struct Pauses {
     /// The same, in the order of their segments.
     by_segment: BTreeSet<(SegmentNumber, Box<[u8]>)>,
 }
+
+/// What a pause takes: a name of the longest twice, and its share of two trees.
+const PAUSE_BYTES: usize = 2 * TUBE_NAME_BYTES_MAX + 4 * size_of::<KeptPause>();
 
 /// A pause where it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +48,11 @@ impl Pauses {
     pub fn first_in(&self, segment: SegmentNumber) -> Option<Box<[u8]>> {
         let (first, tube) = self.by_segment.first()?;
         (*first == segment).then(|| tube.clone())
+    }
+
+    /// The memory that they take, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.by_name.len() * PAUSE_BYTES
     }
 
     /// All of them.

@@ -89,6 +89,8 @@ pub(super) struct Waiting {
 pub(super) struct Writing {
     pub(super) segment: SegmentNumber,
     pub(super) bytes: usize,
+    /// The memory that it takes.
+    pub(super) memory_bytes: usize,
     pub(super) end: Lsn,
 }
 
@@ -383,6 +385,16 @@ impl Log {
     /// should be served before.
     pub fn is_behind(&self) -> bool {
         self.stopping || self.backlog() > LOG_BACKLOG_BYTES_MAX || self.is_short_of_room()
+    }
+
+    /// The memory that records on their way to the disk take, and what is known of those that are there.
+    pub fn memory_bytes(&self) -> usize {
+        let full: usize = self.full.iter().map(|waiting| waiting.batch.memory_bytes()).sum();
+        let spare: usize = self.spare.iter().map(Batch::memory_bytes).sum();
+        let writing = self.writing.map_or(0, |writing| writing.memory_bytes);
+        let batches = self.gathering.memory_bytes() + full + writing + spare;
+        let changes = self.changes.capacity() * size_of::<Change>();
+        batches + changes + self.ledger.memory_bytes() + self.pauses.memory_bytes()
     }
 
     pub(super) fn backlog(&self) -> usize {

@@ -134,6 +134,9 @@ struct Front {
 
 const _: () = assert!(LINE_BYTES_MAX <= u8::MAX as usize);
 
+/// What a line that has come in part takes.
+pub const FRONT_BYTES: usize = size_of::<Front>();
+
 impl Front {
     fn push(&mut self, more: &[u8]) {
         let start = usize::from(self.length);

@@ -58,6 +58,11 @@ impl Changes {
         }
     }
 
+    /// The memory that they take.
+    pub(super) const fn bytes(&self) -> usize {
+        self.pending.capacity() * size_of::<Change>()
+    }
+
     #[inline]
     pub(super) fn take_into(&mut self, changes: &mut Vec<Change>) {
         changes.append(&mut self.pending);

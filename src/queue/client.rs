@@ -3,7 +3,7 @@
 use super::timers::{Owner, TimerKey, Timers};
 use crate::ids::{ClientKey, ConnId, TubeKey, WatchKey};
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix};
-use crate::limits::NARROW_WATCH_MAX;
+use crate::limits::{ALLOCATION_BYTES, NARROW_WATCH_MAX};
 use crate::time::Time;
 
 /// One client of the queue.
@@ -58,6 +58,8 @@ pub struct Clients {
     pub(super) slab: Pages<Client>,
     pub(super) watches: Pages<Watch>,
     index: Index,
+    /// What the lists of watches take.
+    list_bytes: usize,
     /// Wide clients that wait, the longest waiting first.
     pub(super) wide_waiting: List,
 }
@@ -71,6 +73,11 @@ impl Client {
     /// How many tubes it watches.
     pub fn watch_count(&self) -> usize {
         self.watches.len()
+    }
+
+    /// What the list of watches takes.
+    const fn list_bytes(&self) -> usize {
+        self.watches.capacity() * size_of::<WatchKey>() + ALLOCATION_BYTES
     }
 
     /// Watches so many tubes that it is not registered in each while it waits.
@@ -100,6 +107,11 @@ impl Clients {
         self.find_watch(client, tube).is_some()
     }
 
+    /// The memory that they take.
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes() + self.watches.bytes() + self.index.bytes() + self.list_bytes
+    }
+
     pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
         &mut self.slab[client.0]
     }
@@ -107,6 +119,7 @@ impl Clients {
     /// Makes a client that uses `used` and watches nothing.
     pub(super) fn add(&mut self, conn: ConnId, used: TubeKey, timers: &mut Timers) -> ClientKey {
         let timer = timers.add();
+        self.list_bytes += ALLOCATION_BYTES;
         let key = ClientKey(self.slab.insert(Client {
             conn,
             used,
@@ -128,6 +141,7 @@ impl Clients {
     pub(super) fn remove(&mut self, client: ClientKey) -> Client {
         let client = self.slab.remove(client.0);
         assert!(client.held.is_empty() && client.watches.is_empty() && client.wait.is_none());
+        self.list_bytes -= client.list_bytes();
         client
     }
 
@@ -138,10 +152,12 @@ impl Clients {
 
     /// Adds a watch that there is not yet.
     pub(super) fn add_watch(&mut self, client: ClientKey, tube: TubeKey) -> WatchKey {
-        let list = &mut self.slab[client.0].watches;
-        let position = list.len() as u32;
+        let record = &mut self.slab[client.0];
+        let position = record.watches.len() as u32;
         let key = self.watches.insert(Watch { client, tube, position, links: Links::NONE, chain: NIL });
-        list.push(WatchKey(key));
+        let before = record.list_bytes();
+        record.watches.push(WatchKey(key));
+        self.list_bytes += record.list_bytes() - before;
         self.index.insert(&mut self.watches, key);
         WatchKey(key)
     }
@@ -159,7 +175,11 @@ impl Clients {
     }
 
     pub(super) fn check(&self) {
+        self.slab.check();
+        self.watches.check();
         self.index.check(&self.watches);
+        let lists: usize = self.slab.iter().map(|(_, client)| client.list_bytes()).sum();
+        assert_eq!(self.list_bytes, lists, "the lists are counted");
         self.wide_waiting.check(&self.slab);
         assert_eq!(self.index.len(), self.watches.len(), "every watch can be found");
         let mut watches = 0;

@@ -64,8 +64,19 @@ impl Directory {
         self.drop_if_useless(block);
     }
 
+    /// The memory that it takes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.blocks.bytes() + self.index.bytes()
+    }
+
+    /// What the next job adds to that at most, but for a piece of the hash table every half a million jobs.
+    pub(super) fn growth(&mut self) -> usize {
+        self.blocks.growth()
+    }
+
     /// Asserts that blocks can be found and are of use, and that there are `len` jobs.
     pub(super) fn check(&self, len: usize) {
+        self.blocks.check();
         self.index.check(&self.blocks);
         assert_eq!(self.index.len(), self.blocks.len(), "every block can be found");
         let mut count = 0;

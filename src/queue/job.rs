@@ -135,6 +135,23 @@ impl Jobs {
         self.slab.iter().map(|(key, job)| (JobKey(key), job))
     }
 
+    /// The memory that they take, without their bodies.
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes() + self.activities.bytes() + self.directory.bytes()
+    }
+
+    /// What they would take more if each had an [`Activity`].
+    pub(super) const fn set_aside_bytes(&self) -> usize {
+        self.slab.len().saturating_sub(self.activities.touched()) * size_of::<Option<Activity>>()
+    }
+
+    /// What one more job adds to both at most.
+    pub(super) fn growth(&mut self) -> usize {
+        let has_activity = self.slab.len() < self.activities.touched();
+        let activity = if has_activity { 0 } else { size_of::<Option<Activity>>() };
+        self.slab.growth() + self.directory.growth() + activity
+    }
+
     /// Adds a job, which is in no container yet.
     pub(super) fn insert(
         &mut self,
@@ -205,6 +222,8 @@ impl Jobs {
     }
 
     pub(super) fn check(&self) {
+        self.slab.check();
+        self.activities.check();
         self.directory.check(self.slab.len());
         let with_activity = self.iter().filter(|(_, job)| job.activity != NIL).count();
         assert_eq!(with_activity, self.activities.len(), "no activity outlives its job");

@@ -10,6 +10,7 @@ mod engine;
 mod job;
 mod kept;
 mod matching;
+mod memory;
 mod stats;
 mod timers;
 mod tube;

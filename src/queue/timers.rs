@@ -91,7 +91,12 @@ impl Timers {
         timer.armed.then_some(timer.at)
     }
 
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes()
+    }
+
     pub(super) fn check(&self) {
+        self.slab.check();
         self.heap.check(&self.slab);
         let armed = self.slab.iter().filter(|(_, timer)| timer.armed).count();
         assert_eq!(self.heap.len(), armed, "the armed timers are in the queue");

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use super::timers::{Owner, TimerKey, Timers};
 use crate::ids::TubeKey;
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
+use crate::limits::ALLOCATION_BYTES;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -76,6 +77,8 @@ pub struct Tubes {
     index: Index,
     /// Every tube, in the order that `list-tubes` shows.
     order: Vec<TubeKey>,
+    /// What all names take.
+    name_bytes: usize,
     /// Tubes from which a job could be reserved now.
     pub(super) servable: List,
 }
@@ -102,7 +105,14 @@ impl Tube {
 
 impl Tubes {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, slab: Pages::new(), index: Index::new(), order: Vec::new(), servable: List::new() }
+        Self {
+            seed,
+            slab: Pages::new(),
+            index: Index::new(),
+            order: Vec::new(),
+            name_bytes: 0,
+            servable: List::new(),
+        }
     }
 
     /// The tube.
@@ -118,6 +128,12 @@ impl Tubes {
     /// All tubes, in the order that `list-tubes` shows.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (TubeKey, &Tube)> {
         self.order.iter().map(|&key| (key, self.get(key)))
+    }
+
+    /// The memory that they take.
+    pub(super) const fn bytes(&self) -> usize {
+        let order_bytes = self.order.capacity() * size_of::<TubeKey>();
+        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes
     }
 
     pub(super) fn get_mut(&mut self, tube: TubeKey) -> &mut Tube {
@@ -151,6 +167,7 @@ impl Tubes {
         });
         timers.set_owner(timer, Owner::Tube(TubeKey(key)));
         self.index.insert(&mut self.slab, key);
+        self.name_bytes += name_bytes(name.as_bytes());
         self.order.push(TubeKey(key));
         TubeKey(key)
     }
@@ -160,6 +177,7 @@ impl Tubes {
         self.index.remove(&mut self.slab, key.0);
         let tube = self.slab.remove(key.0);
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
+        self.name_bytes -= name_bytes(&tube.name);
         // The last one takes its place, as in the reference, whose clients see the order.
         self.order.swap_remove(tube.position as usize);
         if let Some(&moved) = self.order.get(tube.position as usize) {
@@ -190,6 +208,7 @@ impl Tubes {
     }
 
     pub(super) fn check(&self) {
+        self.slab.check();
         self.index.check(&self.slab);
         self.servable.check(&self.slab);
         assert_eq!(self.index.len(), self.slab.len(), "every tube can be found");
@@ -200,7 +219,14 @@ impl Tubes {
         }
         let listed = self.iter().filter(|(_, tube)| tube.listed).count();
         assert_eq!(self.servable.len(), listed, "the servable tubes are in the list");
+        let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
+        assert_eq!(self.name_bytes, names, "the names are counted");
     }
+}
+
+/// What the name of a tube takes.
+const fn name_bytes(name: &[u8]) -> usize {
+    name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
 }
 
 impl Chained for Tube {

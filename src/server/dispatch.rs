@@ -5,6 +5,7 @@ use super::report;
 use super::session::{Incoming, Input, Phase, Talk};
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey};
+use crate::limits::SPARE_BUFFER_BYTES_MAX;
 use crate::log::Room;
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
@@ -122,16 +123,17 @@ impl Core {
         }
         self.engine.mark_producer(talk.client);
         let room = self.room_for(talk, args.bytes);
-        if room == Room::Never {
+        if room == Room::Never || !self.has_memory_for(Some(args.bytes + 2)) {
             talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
         } else {
             let id = self.engine.next_id();
             let bodies = self.engine.bodies_mut();
-            match bodies.allocate(args.bytes + 2) {
+            match bodies.announce(args.bytes + 2) {
                 Ok(mut slot) => match rest.split_at_checked(slot.len()) {
                     Some((body, following)) if room == Room::Now => {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
+                        bodies.wrote(&slot, body.len());
                         self.put(talk, id, args, slot, now);
                     }
                     _ => talk.input = Input::Body(Incoming { id, args, slot, filled: 0 }),
@@ -157,7 +159,7 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
-        } else if self.room_for(talk, args.bytes) == Room::Never {
+        } else if self.room_for(talk, args.bytes) == Room::Never || !self.has_memory_for(None) {
             self.engine.bodies_mut().free(slot);
             Reply::OutOfMemory
         } else {
@@ -212,7 +214,9 @@ impl Core {
         data.extend_from_slice(b"\r\n");
         talk.output.data(&data, &mut self.buffers);
         self.extra_steps += (data.len() / REPORT_BYTES_A_STEP) as u32;
-        self.scratch = data;
+        if data.capacity() <= SPARE_BUFFER_BYTES_MAX {
+            self.scratch = data;
+        }
     }
 
     pub(super) fn reply(&mut self, talk: &mut Talk, reply: Reply<'_>) {

@@ -1,30 +1,32 @@
 //! The server without its I/O: events in, effects out, the next deadline.
 
+mod config;
 mod dispatch;
 mod event;
+mod memory;
 mod output;
 mod report;
 mod service;
 mod session;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
 use slab::Slab;
 
+pub use config::{Config, CpuUsage, HostFacts, IoCounters};
 pub use event::{Effect, Event};
 pub use service::Service;
 
+use self::memory::Footprint;
 use self::output::Buffers;
 use self::session::{Incoming, Input, Phase, Session, Talk};
 use crate::bodies::Bodies;
 use crate::ids::ConnId;
 use crate::limits::{
-    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME, RUN_STEPS,
-    TURN_STEPS,
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, MEMORY_KEPT_SHARE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME,
+    RUN_STEPS, TURN_STEPS,
 };
 use crate::log::{Log, Operation, Outcome, Room};
 use crate::protocol::command::CommandKind;
@@ -55,6 +57,10 @@ struct Core {
     log: Option<Log>,
     buffers: Buffers,
     scratch: Vec<u8>,
+    /// What sessions with their inboxes, and the tables of the server, take of the memory.
+    footprint: Footprint,
+    /// Jobs refused for want of memory.
+    refusals: u64,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
     /// Steps of the command under way that the engine does not see.
@@ -62,59 +68,6 @@ struct Core {
     connections: u64,
     total_connections: u64,
     draining: bool,
-}
-
-/// What the server is told at its start.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The largest job body, without its CR LF.
-    pub max_job_bytes: u32,
-    /// The size of a log file (`-s`), for `stats`.
-    pub log_file_bytes: u64,
-    /// When it was started.
-    pub started: Time,
-    /// Makes hashes of names unforeseeable; it changes nothing else.
-    pub seed: u64,
-    /// What `stats` tells about the host.
-    pub host: HostFacts,
-}
-
-/// What `stats` tells about the host.
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct HostFacts {
-    pub pid: u32,
-    pub version: String,
-    /// 16 hexadecimal digits, different for each run.
-    pub id: String,
-    pub hostname: String,
-    pub os: String,
-    pub platform: String,
-    /// The name of the driver.
-    pub driver: &'static str,
-    /// What the driver counts.
-    pub io: Rc<IoCounters>,
-    /// Reads the processor time that the process has used.
-    pub cpu_usage: fn() -> CpuUsage,
-}
-
-/// What a driver counts for `stats`.
-#[derive(Default, Debug)]
-pub struct IoCounters {
-    /// How often it has waited for events.
-    pub enters: Cell<u64>,
-    /// Memory that is registered with the kernel, in bytes.
-    pub registered_bytes: Cell<u64>,
-    /// Bodies that were sent, or parts of them, without a copy.
-    pub zero_copy_sends: Cell<u64>,
-}
-
-/// Processor time in microseconds.
-#[derive(Clone, Copy, Default, Debug)]
-#[allow(missing_docs)]
-pub struct CpuUsage {
-    pub user_us: u64,
-    pub system_us: u64,
 }
 
 impl Server {
@@ -128,6 +81,9 @@ impl Server {
     /// them.
     pub fn with_log(config: Config, mut engine: Engine, log: Option<Log>) -> Self {
         engine.record_changes(log.is_some());
+        if let Some(max) = config.max_memory_bytes {
+            engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
+        }
         Self {
             core: Core {
                 config,
@@ -135,6 +91,8 @@ impl Server {
                 log,
                 buffers: Buffers::default(),
                 scratch: Vec::new(),
+                footprint: Footprint::default(),
+                refusals: 0,
                 commands: [0; CommandKind::COUNT],
                 extra_steps: 0,
                 connections: 0,
@@ -159,6 +117,11 @@ impl Server {
     pub fn log(&self) -> Option<&Log> {
         self.core.log.as_ref()
     }
+
+    /// The memory that jobs and buffers take, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.core.memory_bytes()
+    }
 }
 
 impl Service for Server {
@@ -169,6 +132,7 @@ impl Service for Server {
         entry.insert(Box::new(Session::new(conn, self.core.engine.connect(conn))));
         self.core.connections += 1;
         self.core.total_connections += 1;
+        self.weigh_tables();
         conn
     }
 
@@ -214,6 +178,7 @@ impl Service for Server {
             self.tell_notices(now);
         }
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
+        self.weigh_tables();
         if let Some(log) = &mut self.core.log {
             log.compact(&self.core.engine, now);
             self.effects.push_back(Effect::Disk);
@@ -286,19 +251,23 @@ impl Server {
         let session = self.session(conn);
         let is_next = session.talk.is_served() && session.inbox.is_empty();
         let (used, _) = if is_next { self.serve(conn, bytes, now) } else { (0, 0) };
-        let session = self.session(conn);
+        let Self { core, sessions, .. } = self;
+        let session = &mut sessions[conn.slot as usize];
         if used < bytes.len() && session.talk.phase < Phase::Closing {
             session.inbox.extend_from_slice(&bytes[used..]);
+            core.footprint.weigh_inbox(session);
         }
         self.after_serving(conn, now);
     }
 
     fn received_direct(&mut self, conn: ConnId, bytes: usize, now: Time) {
-        let session = self.session(conn);
-        let Input::Body(incoming) = &mut session.talk.input else {
+        let Self { core, sessions, .. } = self;
+        let talk = &mut sessions[conn.slot as usize].talk;
+        let Input::Body(incoming) = &mut talk.input else {
             panic!("only the bytes of a body are received directly");
         };
         incoming.filled += bytes;
+        core.keep_or_skip(talk);
         self.serve(conn, &[], now);
         self.after_serving(conn, now);
     }
@@ -336,6 +305,7 @@ impl Server {
     fn closed(&mut self, conn: ConnId) {
         assert_eq!(self.session(conn).talk.phase, Phase::Closed, "a driver closes what it was told to");
         let mut session = self.sessions.remove(conn.slot as usize);
+        self.weigh_tables();
         let bodies = self.core.engine.bodies_mut();
         session.talk.output.clear(bodies, &mut self.core.buffers);
         if let Input::Body(incoming) = session.talk.input {
@@ -349,7 +319,9 @@ impl Server {
         let client = self.session(conn).talk.client;
         self.core.engine.disconnect(client, now);
         self.core.connections -= 1;
-        self.session(conn).inbox = BytesMut::new();
+        let session = &mut self.sessions[conn.slot as usize];
+        session.inbox = BytesMut::new();
+        self.core.footprint.weigh_inbox(session);
     }
 
     /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over.
@@ -400,10 +372,11 @@ impl Server {
         let mut inbox = std::mem::take(&mut session.inbox);
         let (used, steps) = self.serve(conn, &inbox, now);
         inbox.advance(used);
-        let session = self.session(conn);
+        let session = &mut self.sessions[conn.slot as usize];
         if !inbox.is_empty() {
             session.inbox = inbox;
         }
+        self.core.footprint.weigh_inbox(session);
         self.after_serving(conn, now);
         steps
     }
@@ -597,6 +570,10 @@ impl Core {
                 place.copy_from_slice(body);
                 *rest = following;
                 *filled += count;
+                if !self.keep_or_skip(talk) {
+                    return self.fill(talk, rest, now);
+                }
+                let Input::Body(incoming) = &mut talk.input else { unreachable!("it was kept") };
                 let bytes = incoming.args.bytes;
                 if !incoming.is_whole() || self.room_for(talk, bytes) == Room::Later {
                     return false;

@@ -35,6 +35,8 @@ struct Batch {
 #[derive(Default)]
 pub struct Buffers {
     spare: Vec<Vec<u8>>,
+    /// What those in use and the spare ones take.
+    bytes: usize,
 }
 
 impl Buffers {
@@ -47,23 +49,31 @@ impl Buffers {
         if is_useful && self.spare.len() < SPARE_BUFFERS_MAX {
             buffer.clear();
             self.spare.push(buffer);
+        } else {
+            self.bytes -= buffer.capacity();
         }
+    }
+
+    /// The memory that they take, in use or not.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What those take that nobody uses.
+    pub fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
     }
 }
 
 impl Output {
     /// Appends a reply, or the first line of one.
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
-        let bytes = self.queue.writable(buffers);
-        let before = bytes.len();
-        reply.render(bytes);
-        self.queue.len += self.queue.bytes.len() - before;
+        self.queue.write(buffers, |bytes| reply.render(bytes));
     }
 
     /// Appends data as it is.
     pub fn data(&mut self, data: &[u8], buffers: &mut Buffers) {
-        self.queue.writable(buffers).extend_from_slice(data);
-        self.queue.len += data.len();
+        self.queue.write(buffers, |bytes| bytes.extend_from_slice(data));
     }
 
     /// Appends a job's body with its CR LF: a small one is copied, a large one is sent from where it is.
@@ -142,6 +152,12 @@ impl Output {
         }
     }
 
+    /// What the buffers take.
+    pub fn buffer_bytes(&self) -> usize {
+        let held = self.held.as_ref().map_or(0, |held| held.bytes.capacity());
+        self.flight.bytes.capacity() + held + self.queue.bytes.capacity()
+    }
+
     /// Forgets everything: the connection is gone and no send is under way.
     pub fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
         self.flight.clear(bodies, buffers);
@@ -154,11 +170,16 @@ impl Output {
 }
 
 impl Batch {
-    fn writable(&mut self, buffers: &mut Buffers) -> &mut Vec<u8> {
+    /// Appends what `write` appends.
+    #[inline]
+    fn write(&mut self, buffers: &mut Buffers, write: impl FnOnce(&mut Vec<u8>)) {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers.take();
         }
-        &mut self.bytes
+        let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
+        write(&mut self.bytes);
+        self.len += self.bytes.len() - length;
+        buffers.bytes += self.bytes.capacity() - capacity;
     }
 
     fn slices<'a>(&'a self, mut skip: usize, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {

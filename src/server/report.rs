@@ -82,6 +82,12 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     yaml.number("log-syncs", log.syncs);
     yaml.number("log-records-a-sync", log.records_a_sync);
     yaml.number("log-last-sync-us", log.last_sync.as_nanos() / 1000);
+    yaml.number("max-memory", core.config.max_memory_bytes.unwrap_or(0));
+    yaml.number("memory-used", core.memory_bytes());
+    yaml.number("memory-set-aside", core.engine.set_aside_bytes() as u64);
+    yaml.number("memory-refusals", core.refusals);
+    yaml.number("max-connections", core.config.max_connections.unwrap_or(0));
+    yaml.number("io-accept-rests", host.io.accept_rests.get());
 }
 
 pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {

@@ -16,6 +16,8 @@ pub(super) struct Session {
     pub talk: Talk,
     /// Input that came while the session could not be served.
     pub inbox: BytesMut,
+    /// What that has been counted as.
+    pub inbox_bytes: usize,
     /// The peer sends nothing more; what it sent before may still be on its way here.
     pub input_ending: bool,
     /// All input has come.
@@ -94,6 +96,7 @@ impl Session {
             reader: LineReader::new(),
             talk: Talk { client, phase, input, output, is_choked: false },
             inbox: BytesMut::new(),
+            inbox_bytes: 0,
             input_ending: false,
             input_ended: false,
             is_queued: false,

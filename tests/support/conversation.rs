@@ -19,6 +19,8 @@ pub struct Conversation {
     pub unsteady_reference: Option<String>,
     /// The largest job body that the server is to accept.
     pub max_job_size: Option<u32>,
+    /// The ceiling of memory that it is to keep.
+    pub max_memory: Option<u64>,
     /// The connections, in the order in which they are first named.
     pub connections: Vec<String>,
     /// What happens.
@@ -93,6 +95,7 @@ impl Conversation {
             not_reference: None,
             unsteady_reference: None,
             max_job_size: None,
+            max_memory: None,
             connections: Vec::new(),
             steps: Vec::new(),
         };
@@ -130,8 +133,13 @@ impl Conversation {
             Some(("not-reference", reason)) => self.not_reference = Some(reason.to_owned()),
             Some(("unsteady-reference", reason)) => self.unsteady_reference = Some(reason.to_owned()),
             Some(("server", setting)) => {
-                let size = setting.strip_prefix("max-job-size=").and_then(|size| size.parse().ok());
-                self.max_job_size = Some(size.ok_or_else(|| format!("unknown setting {setting:?}"))?);
+                let unknown = || format!("unknown setting {setting:?}");
+                let (key, value) = setting.split_once('=').ok_or_else(unknown)?;
+                match key {
+                    "max-job-size" => self.max_job_size = Some(value.parse().map_err(|_| unknown())?),
+                    "max-memory" => self.max_memory = Some(value.parse().map_err(|_| unknown())?),
+                    _ => return Err(unknown()),
+                }
             }
             _ => {}
         }

@@ -9,6 +9,7 @@ use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT};
 use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
 use beanring::time::{Span, Time};
 
+use super::conversation::Conversation;
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
 
@@ -53,10 +54,10 @@ struct End {
 }
 
 impl Core {
-    /// A server whose jobs may be `max_job_bytes` long (`None`: the default).
-    pub fn start(max_job_bytes: Option<u32>, cut: Cut) -> Self {
+    /// A server that is configured like this.
+    pub fn with(config: Config, cut: Cut) -> Self {
         Self {
-            server: Server::new(config(max_job_bytes.unwrap_or(JOB_BYTES_DEFAULT))),
+            server: Server::new(config),
             now: Time::ZERO,
             ends: Vec::new(),
             random: match cut {
@@ -69,8 +70,8 @@ impl Core {
 
     /// Asserts that the queue is sound and that no slot is left when no job is.
     pub fn check(&self) {
+        self.server.check();
         let engine = self.server.engine();
-        engine.check();
         if engine.jobs().is_empty() && self.ends.iter().all(|end| end.is_closed) {
             assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
         }
@@ -244,10 +245,18 @@ impl Peer for Core {
     }
 }
 
+/// The configuration of a server for a conversation.
+pub fn config_for(conversation: &Conversation) -> Config {
+    let max_job_bytes = conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT);
+    Config { max_memory_bytes: conversation.max_memory, ..config(max_job_bytes) }
+}
+
 /// The configuration of a server under test.
 pub fn config(max_job_bytes: u32) -> Config {
     Config {
         max_job_bytes,
+        max_memory_bytes: None,
+        max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
         started: Time::ZERO,
         seed: 0,

@@ -11,8 +11,9 @@ const AT_ONCE: usize = 16;
 
 /// What a server needs to be told for a conversation.
 pub fn flags(conversation: &Conversation) -> Vec<String> {
-    let size = conversation.max_job_size.iter();
-    size.flat_map(|size| ["-z".to_owned(), size.to_string()]).collect()
+    let size = conversation.max_job_size.iter().flat_map(|size| ["-z".to_owned(), size.to_string()]);
+    let memory = conversation.max_memory.iter().flat_map(|max| ["--max-memory".to_owned(), max.to_string()]);
+    size.chain(memory).collect()
 }
 
 /// The conversations that do not need a clock of their own.

@@ -12,12 +12,16 @@ use super::Shared;
 use super::buffers::{Buffer, receive, send};
 use super::readiness::{End, end};
 use crate::ids::ConnId;
+use crate::limits::RING_RECEIVE_BYTES;
 use crate::server::Service;
 
 /// Serves a connection until the server has it closed.
 pub async fn serve<S: Service>(shared: Shared<S>, conn: ConnId, fd: OwnedFd) {
-    transfer(&shared, conn, fd).await;
-    shared.borrow_mut().closed(conn);
+    let transfer = transfer(&shared, conn, fd);
+    let task_bytes = size_of_val(&transfer) + RING_RECEIVE_BYTES;
+    shared.borrow().counters.take_memory(task_bytes);
+    transfer.await;
+    shared.borrow_mut().closed(conn, task_bytes);
 }
 
 /// Receives and sends until the server does not want the connection any more, and closes it.

@@ -21,7 +21,9 @@ use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
 use crate::io::table::Table;
 use crate::io::{DriverError, Sources};
-use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES};
+use crate::limits::{
+    FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES,
+};
 use crate::log::Outcome;
 use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::Time;
@@ -30,7 +32,7 @@ use crate::time::Time;
 pub struct State<S> {
     server: S,
     clock: Clock,
-    counters: Rc<IoCounters>,
+    pub counters: Rc<IoCounters>,
     /// Read once a batch.
     now: Time,
     is_in_batch: bool,
@@ -105,16 +107,17 @@ enum Phase {
 
 impl<S: Service> State<S> {
     pub fn new(server: S, sources: Sources) -> Self {
-        let Sources { listeners, signals, clock, disk, counters, .. } = sources;
+        let Sources { listeners, signals, clock, disk, counters, connections_max, .. } = sources;
+        counters.take_memory(FIXED_BUFFERS * FIXED_BUFFER_BYTES);
         Self {
             server,
             clock,
+            admission: Admission::new(connections_max, counters.clone()),
             counters,
             now: clock.now(),
             is_in_batch: false,
             connections: Table::new(),
             served: None,
-            admission: Admission::default(),
             resting: listeners.iter().map(|_| None).collect(),
             slices: Vec::new(),
             fixed: FixedBuffers::default(),
@@ -211,7 +214,10 @@ impl<S: Service> State<S> {
         self.now();
         let conn = self.server.connect();
         debug!(conn = conn.slot, peer = peer_name(fd), "connected");
+        let before = self.connections.bytes();
         self.connections.insert(conn, Record::default());
+        self.counters.take_memory(self.connections.bytes() - before);
+        self.admission.opened(self.now);
         self.carry_out();
         conn
     }
@@ -346,12 +352,13 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// The connection is closed.
-    pub fn closed(&mut self, conn: ConnId) {
+    /// The connection is closed, whose task took so much memory.
+    pub fn closed(&mut self, conn: ConnId, task_bytes: usize) {
+        self.counters.give_memory(task_bytes);
         self.connections.remove(conn);
         debug!(conn = conn.slot, "closed");
         let now = self.now();
-        self.admission.make_room(now);
+        self.admission.closed(now);
         self.tell(Event::Closed { conn });
     }
 

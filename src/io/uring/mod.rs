@@ -19,6 +19,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -39,7 +40,9 @@ use super::socket::{AcceptError, Listener, peer_name};
 use super::table::Table;
 use super::{DriverError, Sources};
 use crate::ids::ConnId;
-use crate::limits::{COMPLETIONS_MAX, RECEIVE_DIRECT_BYTES_MAX};
+use crate::limits::{
+    COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
+};
 use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::{Span, Time};
 
@@ -70,6 +73,8 @@ struct Driver<S, R> {
     now: Time,
     listeners: Vec<Listening>,
     admission: Admission,
+    /// Accepted by the kernel before it heard that no more are wanted; they wait too.
+    early: VecDeque<OwnedFd>,
     signals: Signals,
     connections: Table<Connection>,
     /// Empty between sends; kept for its allocation.
@@ -91,18 +96,24 @@ const LETTING_GO_ENTERS_MAX: usize = 1000;
 struct Listening {
     listener: Listener,
     is_armed: bool,
+    /// The request on it is being cancelled.
+    is_ending: bool,
 }
 
 impl<S: Service, R: Ring> Driver<S, R> {
     fn new(server: S, ring: R, sources: Sources) -> Self {
-        let Sources { listeners, signals, disk, registered_bytes_max, counters, .. } = sources;
-        let listeners = listeners.into_iter().map(|listener| Listening { listener, is_armed: false });
+        let Sources { listeners, signals, disk, registered_bytes_max, counters, connections_max, .. } =
+            sources;
+        counters.take_memory((RECEIVE_BUFFERS + LANDINGS_MAX) as usize * RECEIVE_BYTES_MAX);
+        let listeners =
+            listeners.into_iter().map(|listener| Listening { listener, is_armed: false, is_ending: false });
         let mut driver = Self {
             server,
             ring,
             now: Time::ZERO,
             listeners: listeners.collect(),
-            admission: Admission::default(),
+            admission: Admission::new(connections_max, counters.clone()),
+            early: VecDeque::new(),
             signals,
             connections: Table::new(),
             slices: Vec::new(),
@@ -144,7 +155,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         self.server.turn(self.now);
         self.carry_out();
         if self.admission.resume(self.now) {
-            self.accept_from_all();
+            self.go_on_accepting();
         }
         let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.stalled_until];
         Ok(deadlines.into_iter().flatten().min().map(|first| first.since(self.now)))
@@ -196,28 +207,46 @@ impl<S: Service, R: Ring> Driver<S, R> {
         is_last: bool,
     ) -> Result<(), DriverError> {
         if is_last {
-            self.listeners[number as usize].is_armed = false;
+            let listening = &mut self.listeners[number as usize];
+            (listening.is_armed, listening.is_ending) = (false, false);
         }
         match result.map_err(AcceptError::from) {
-            Ok(fd) => self.admit(own(fd as RawFd)),
+            Ok(fd) => self.early.push_back(own(fd as RawFd)),
             Err(AcceptError::Peer | AcceptError::Empty) => {}
             Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
             Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
         }
-        if !self.admission.is_resting() {
+        self.go_on_accepting();
+        Ok(())
+    }
+
+    /// Admits who waits, as far as there is room, and has the kernel accept more if there is room left.
+    fn go_on_accepting(&mut self) {
+        while !self.admission.is_resting()
+            && let Some(fd) = self.early.pop_front()
+        {
+            self.admit(fd);
+            self.carry_out();
+        }
+        if self.admission.is_resting() {
+            self.end_accepting();
+        } else {
             self.accept_from_all();
         }
-        Ok(())
+    }
+
+    fn end_accepting(&mut self) {
+        for (number, listening) in self.listeners.iter_mut().enumerate() {
+            if listening.is_armed && !std::mem::replace(&mut listening.is_ending, true) {
+                self.ring.cancel(Token::Accept(number as u32));
+            }
+        }
     }
 
     /// Ends the requests on listeners, so that another server can have their addresses as soon as this one is
     /// gone: what is left to the ring, the kernel lets go some time later.
     fn let_listeners_go(&mut self) -> nix::Result<()> {
-        for (number, listening) in self.listeners.iter().enumerate() {
-            if listening.is_armed {
-                self.ring.cancel(Token::Accept(number as u32));
-            }
-        }
+        self.end_accepting();
         for _ in 0..LETTING_GO_ENTERS_MAX {
             if self.listeners.iter().all(|listening| !listening.is_armed) {
                 break;
@@ -237,7 +266,10 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn admit(&mut self, fd: OwnedFd) {
         let conn = self.server.connect();
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
+        let before = self.connections.bytes();
         self.connections.insert(conn, Connection::new(fd));
+        self.counters.take_memory(self.connections.bytes() - before);
+        self.admission.opened(self.now);
         self.receive_if_wanted(conn);
     }
 
@@ -432,7 +464,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         }
         if connection.close() {
             debug!(conn = conn.slot, "closed");
-            self.admission.make_room(self.now);
+            self.admission.closed(self.now);
         }
         // The network may go on reading what was handed to it after the socket is closed.
         if connection.notifications == 0 {

@@ -11,7 +11,7 @@ use std::{fs, io};
 use nix::errno::Errno;
 
 use self::support::conversation::Conversation;
-use self::support::core::config;
+use self::support::core::{config, config_for};
 use self::support::peer::{Patience, Peer, Received};
 use self::support::random::{Random, seeds};
 use self::support::runner::{Dialect, run};
@@ -24,7 +24,7 @@ use crate::io::clock::Clock;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, Listener};
 use crate::limits::{ACCEPT_REST, JOB_BYTES_DEFAULT};
-use crate::server::{Server, Service};
+use crate::server::{Config, Server, Service};
 use crate::time::{Span, Time};
 
 #[allow(dead_code)] // Each test program uses a part of it.
@@ -72,8 +72,12 @@ fn identity(fd: RawFd) -> io::Result<PathBuf> {
 }
 
 impl Simulated {
-    fn start(max_job_bytes: Option<u32>, seed: u64) -> Self {
-        let server = Server::new(config(max_job_bytes.unwrap_or(JOB_BYTES_DEFAULT)));
+    fn start(seed: u64) -> Self {
+        Self::with(config(JOB_BYTES_DEFAULT), None, seed)
+    }
+
+    fn with(config: Config, connections_max: Option<u32>, seed: u64) -> Self {
+        let server = Server::new(config);
         let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let listeners = vec![Listener::bind(&nowhere).expect("there is a port")];
         let signals = Signals::block().expect("there are signals");
@@ -82,6 +86,7 @@ impl Simulated {
             signals,
             clock: Clock::start(),
             disk: None,
+            connections_max,
             registered_bytes_max: 2 * CHUNK_BYTES,
             counters: Rc::default(),
         };
@@ -133,8 +138,8 @@ impl Simulated {
     }
 
     fn check(&mut self) {
+        self.driver.server.check();
         let engine = self.driver.server.engine();
-        engine.check();
         let no_jobs = engine.jobs().is_empty();
         let slots = engine.bodies().usage().slots;
         let all_closed = (0..self.ends.len()).all(|conn| self.is_closed(conn));
@@ -147,15 +152,23 @@ impl Simulated {
     }
 }
 
-impl Peer for Simulated {
-    fn open(&mut self) -> usize {
+impl Simulated {
+    /// A connection that the driver has not heard of yet.
+    fn connect(&mut self) -> usize {
         let socket = UnixDatagram::unbound().expect("there are descriptors");
         let identity = identity(socket.as_raw_fd()).expect("it is open");
         let fd = socket.into_raw_fd();
         self.driver.ring.connect(fd);
         self.ends.push(End { fd, identity, closed: None });
-        self.settle();
         self.ends.len() - 1
+    }
+}
+
+impl Peer for Simulated {
+    fn open(&mut self) -> usize {
+        let conn = self.connect();
+        self.settle();
+        conn
     }
 
     fn send(&mut self, conn: usize, bytes: &[u8]) {
@@ -213,7 +226,7 @@ fn conversations_with_a_kernel_that_takes_liberties() {
     let (mut zero_copy_sends, mut registered_bytes) = (0, 0);
     for seed in seeds(20) {
         for conversation in &conversations {
-            let mut peer = Simulated::start(conversation.max_job_size, seed);
+            let mut peer = Simulated::with(config_for(conversation), None, seed);
             if let Err(failure) = run(conversation, &mut peer, Dialect::Quoted) {
                 panic!("seed {seed}\n{failure}");
             }
@@ -245,7 +258,7 @@ fn read_to_end(peer: &mut Simulated, conn: usize) -> Option<Vec<u8>> {
 #[test]
 fn a_large_body_is_received_where_it_belongs() {
     for seed in seeds(20) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = seed.is_multiple_of(2);
         let conn = peer.open();
         let body: Vec<u8> = (0..60_000).map(|at| b'a' + (at % 23) as u8).collect();
@@ -274,7 +287,7 @@ fn a_large_body_is_received_where_it_belongs() {
 fn the_end_of_a_paused_connection_is_noticed() {
     for seed in seeds(20) {
         for is_reset in [false, true] {
-            let mut peer = Simulated::start(None, seed);
+            let mut peer = Simulated::start(seed);
             peer.driver.ring.is_steady = seed.is_multiple_of(2);
             let conn = peer.open();
             peer.send(conn, &[b"reserve\r\n", &b"pick\r\n".repeat(5_000)[..]].concat());
@@ -300,7 +313,7 @@ fn the_end_of_a_paused_connection_is_noticed() {
 #[test]
 fn a_break_after_the_end_of_the_input_is_noticed() {
     for seed in seeds(20) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         let conn = peer.open();
         peer.socket(conn).window = 1_000;
         peer.send(conn, &b"pick\r\n".repeat(100_000));
@@ -317,7 +330,7 @@ fn a_break_after_the_end_of_the_input_is_noticed() {
 #[test]
 fn a_receive_that_fails_ends_the_connection() {
     for seed in seeds(20) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = true;
         let conn = peer.open();
         peer.socket(conn).window = 100;
@@ -333,7 +346,7 @@ fn a_receive_that_fails_ends_the_connection() {
 #[test]
 fn what_comes_after_quit_is_of_no_account() {
     for seed in seeds(100) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         let conn = peer.open();
         let socket = peer.socket(conn);
         socket.input.extend(b"quit\r\n");
@@ -349,7 +362,7 @@ fn what_comes_after_quit_is_of_no_account() {
 #[test]
 fn a_watch_that_is_over_tells_nothing() {
     for seed in seeds(100) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         let conn = peer.open();
         let id = peer.driver.connections.at_slot(0).expect("it is open").0;
         for _ in 0..5 {
@@ -369,7 +382,7 @@ fn a_watch_that_is_over_tells_nothing() {
 #[test]
 fn accepting_rests_without_descriptors_and_goes_on() {
     for seed in seeds(20) {
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         let conn = peer.open();
         for makes_room in [false, true] {
             peer.driver.ring.accept_completes(Err(Errno::ECONNABORTED), true);
@@ -385,6 +398,34 @@ fn accepting_rests_without_descriptors_and_goes_on() {
             }
             assert!(peer.driver.ring.accepts(), "seed {seed}: accepting goes on");
         }
+    }
+}
+
+#[test]
+fn connections_above_the_ceiling_wait_for_one_to_close() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::with(config(JOB_BYTES_DEFAULT), Some(3), seed);
+        let mut conns = vec![peer.open(), peer.open(), peer.connect()];
+        // The last one comes before the kernel has heard that no more are wanted; unless it waits there.
+        if !peer.driver.ring.accepts() {
+            continue;
+        }
+        conns.push(peer.connect());
+        peer.settle();
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
+        for &conn in &conns {
+            peer.send(conn, b"pick\r\n");
+        }
+        let answer = || Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec());
+        for &conn in &conns[..3] {
+            assert_eq!(peer.receive(conn, Patience::Reply), answer(), "seed {seed}");
+        }
+        assert_eq!(peer.receive(conns[3], Patience::Reply), Received::Silence, "seed {seed}");
+        peer.close(conns[0]);
+        assert_eq!(peer.receive(conns[3], Patience::Reply), answer(), "seed {seed}");
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: there are three again");
+        peer.close(conns[1]);
+        assert!(peer.driver.ring.accepts(), "seed {seed}: there is room for one");
     }
 }
 
@@ -461,7 +502,7 @@ fn floods_are_answered_whoever_vanishes() {
     const HONEST: usize = 2;
     for seed in seeds(6) {
         let mut random = Random::new(seed);
-        let mut peer = Simulated::start(None, seed);
+        let mut peer = Simulated::start(seed);
         let first = peer.open();
         let put = [b"put 0 0 60 20000\r\n", &[b'1'; 20_000][..], b"\r\n"].concat();
         peer.send(first, &put);

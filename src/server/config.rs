@@ -1,0 +1,81 @@
+//! What a server is told at its start, and what its driver tells it for `stats`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::time::Time;
+
+/// What the server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The largest job body, without its CR LF.
+    pub max_job_bytes: u32,
+    /// How much memory jobs and buffers may take before a `put` is refused, in bytes; none: any amount.
+    pub max_memory_bytes: Option<u64>,
+    /// How many connections the driver accepts at once, for `stats`; none: any number.
+    pub max_connections: Option<u32>,
+    /// The size of a log file (`-s`), for `stats`.
+    pub log_file_bytes: u64,
+    /// When it was started.
+    pub started: Time,
+    /// Makes hashes of names unforeseeable; it changes nothing else.
+    pub seed: u64,
+    /// What `stats` tells about the host.
+    pub host: HostFacts,
+}
+
+/// What `stats` tells about the host.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct HostFacts {
+    pub pid: u32,
+    pub version: String,
+    /// 16 hexadecimal digits, different for each run.
+    pub id: String,
+    pub hostname: String,
+    pub os: String,
+    pub platform: String,
+    /// The name of the driver.
+    pub driver: &'static str,
+    /// What the driver counts.
+    pub io: Rc<IoCounters>,
+    /// Reads the processor time that the process has used.
+    pub cpu_usage: fn() -> CpuUsage,
+}
+
+/// What a driver counts for `stats`.
+#[derive(Default, Debug)]
+pub struct IoCounters {
+    /// How often it has waited for events.
+    pub enters: Cell<u64>,
+    /// Memory that is registered with the kernel, in bytes.
+    pub registered_bytes: Cell<u64>,
+    /// Bodies that were sent, or parts of them, without a copy.
+    pub zero_copy_sends: Cell<u64>,
+    /// How often it has stopped accepting connections, for want of descriptors or since there were as many as there
+    /// may be.
+    pub accept_rests: Cell<u64>,
+    /// Memory that the process takes besides what the server counts itself, in bytes: what it had at its start, and
+    /// the driver's buffers.
+    pub memory_bytes: Cell<u64>,
+}
+
+/// Processor time in microseconds.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)]
+pub struct CpuUsage {
+    pub user_us: u64,
+    pub system_us: u64,
+}
+
+impl IoCounters {
+    /// The driver takes so much more memory, in bytes.
+    pub fn take_memory(&self, bytes: usize) {
+        self.memory_bytes.update(|before| before + bytes as u64);
+    }
+
+    /// The driver has given so much memory back, in bytes.
+    pub fn give_memory(&self, bytes: usize) {
+        self.memory_bytes.update(|before| before - bytes as u64);
+    }
+}
