@@ -77,6 +77,11 @@ impl Core {
         }
     }
 
+    /// The memory that the server counts, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.server.memory_bytes()
+    }
+
     fn feed(&mut self, number: usize) {
         while !self.ends[number].held_back.is_empty() && !self.ends[number].is_paused {
             let End { conn, is_closed, .. } = self.ends[number];

@@ -37,7 +37,7 @@ pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) 
     all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
     all.extend(flags.iter().map(|&flag| flag.to_owned()));
     let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &all);
-    (server, Client { stream, received: Vec::new(), used: 0 })
+    (server, Client::new(stream))
 }
 
 /// A connection that is read line by line.
@@ -48,6 +48,11 @@ pub struct Client {
 }
 
 impl Client {
+    /// With this connection.
+    pub fn new(stream: Stream) -> Self {
+        Self { stream, received: Vec::new(), used: 0 }
+    }
+
     /// Sends commands.
     pub fn send(&mut self, text: &str) {
         self.stream.send(text.as_bytes());

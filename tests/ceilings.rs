@@ -1,0 +1,354 @@
+//! `--max-memory` and `--max-connections`: what is refused, what goes on, and that there is room again.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::server::Config;
+use support::core::{Core, Cut, config};
+use support::driver;
+use support::lines::{Client, PROGRAM, Scratch, field, put, start};
+use support::live::{REPLY_PATIENCE, ServerProcess, Transport};
+use support::peer::{Patience, Peer, Received};
+use support::random::{Random, seeds};
+
+const MIB: usize = 1024 * 1024;
+
+/// By how much the memory of a process may pass what it counts: pieces that its allocator keeps.
+const UNCOUNTED_BYTES: usize = 6 * MIB;
+
+fn run(io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
+    let flags: Vec<String> =
+        driver::flags(io).into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
+    let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &flags);
+    (server, Client::new(stream))
+}
+
+fn under_each(what: &str, test: impl Fn(Driver)) {
+    for &io in Driver::ALL {
+        if driver::is_allowed(io, what) {
+            test(io);
+        }
+    }
+}
+
+/// Puts jobs like this until one is refused. How many there were.
+fn fill(client: &mut Client, command: &str) -> u64 {
+    for count in 0..1_000_000 {
+        let (answer, _) = client.ask(command);
+        if answer == "OUT_OF_MEMORY" {
+            return count;
+        }
+        assert!(answer.starts_with("INSERTED "), "{answer}");
+    }
+    panic!("no job is refused");
+}
+
+/// Waits until a number in `stats` is at most this.
+fn await_at_most(client: &mut Client, key: &str, most: u64) {
+    let started = Instant::now();
+    while client.stat(key) > most {
+        assert!(started.elapsed() < REPLY_PATIENCE, "{key} stays at {}", client.stat(key));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn at_the_ceiling_of_memory_only_new_jobs_are_refused() {
+    under_each("the ceiling of memory", |io| {
+        let (server, mut client) = run(io, &["--max-memory", "32m"]);
+        let body = "b".repeat(60_000);
+        let command = put(0, 0, &body);
+        let count = fill(&mut client, &command);
+        assert!((200..32 * MIB as u64 / 60_000).contains(&count), "{}: {count} jobs", io.name());
+        assert_eq!(client.stat("max-memory"), 32 * MIB as u64);
+        assert!(client.stat("memory-refusals") >= 1);
+        let used = client.stat("memory-used");
+        assert!((24 * MIB as u64..=32 * MIB as u64).contains(&used), "{used} bytes are used");
+        let resident = server.resident_bytes();
+        assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes at the ceiling", io.name());
+
+        client.expect("use other\r\n", "USING other");
+        client.expect("watch third\r\n", "WATCHING 2");
+        client.expect("ignore third\r\n", "WATCHING 1");
+        client.expect("use default\r\n", "USING default");
+        assert_eq!(client.ask("peek 1\r\n"), ("FOUND 1 60000".to_owned(), body.clone() + "\r\n"));
+        for id in 1..=count {
+            let reserved = client.ask("reserve-with-timeout 0\r\n");
+            assert_eq!(reserved, (format!("RESERVED {id} 60000"), body.clone() + "\r\n"));
+        }
+        client.expect("touch 1\r\n", "TOUCHED");
+        client.expect("release 1 0 0\r\n", "RELEASED");
+        client.expect("bury 2 0\r\n", "BURIED");
+        client.expect("kick 1\r\n", "KICKED 1");
+        client.expect("release 3 0 10\r\n", "RELEASED");
+        client.expect("kick-job 3\r\n", "KICKED");
+        client.expect("pause-tube default 1\r\n", "PAUSED");
+        client.expect("pause-tube default 0\r\n", "PAUSED");
+        assert!(client.ask("stats-job 4\r\n").1.contains("state: reserved"));
+        assert!(client.ask("stats-tube default\r\n").1.contains(&format!("total-jobs: {count}\n")));
+        client.expect(&command, "OUT_OF_MEMORY");
+
+        // A place that is free is taken again, and only that.
+        client.expect("delete 4\r\n", "DELETED");
+        assert!(client.ask(&command).0.starts_with("INSERTED "));
+        client.expect(&command, "OUT_OF_MEMORY");
+        let last = client.ask("peek-ready\r\n").0;
+        assert!(last.starts_with("FOUND "), "{last}");
+
+        for id in 1..=count + 40 {
+            client.send(&format!("delete {id}\r\n"));
+        }
+        (1..=count + 40).for_each(|_| drop(client.reply()));
+        await_at_most(&mut client, "memory-used", 16 * MIB as u64);
+        assert!(server.resident_bytes() < 16 * MIB + UNCOUNTED_BYTES);
+        assert_eq!(fill(&mut client, &command), count, "{}: as many again", io.name());
+    });
+}
+
+/// Bodies are refused when their bytes come, not when they are announced.
+#[test]
+fn many_bodies_on_their_way_stay_below_the_ceiling() {
+    under_each("bodies on their way", |io| {
+        let (server, mut honest) = run(io, &["--max-memory", "32m", "-z", "100000000"]);
+        let mut clients: Vec<Client> = (0..20).map(|_| Client::new(server.connect())).collect();
+        for client in &mut clients {
+            client.send("put 0 0 60 4000000\r\n");
+        }
+        assert!(honest.ask(&put(0, 0, "small")).0.starts_with("INSERTED "));
+        let piece = "p".repeat(500_000);
+        for _ in 0..8 {
+            for client in &mut clients {
+                client.send(&piece);
+            }
+            let resident = server.resident_bytes();
+            assert!(resident < 40 * MIB, "{}: {resident} bytes", io.name());
+        }
+        let mut answers = [0, 0];
+        for client in &mut clients {
+            client.send("\r\n");
+            let (answer, _) = client.reply().expect("the server runs");
+            let is_refused = answer == "OUT_OF_MEMORY";
+            assert!(is_refused || answer.starts_with("INSERTED "), "{answer}");
+            answers[usize::from(is_refused)] += 1;
+            client.expect("use still\r\n", "USING still");
+        }
+        assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} taken and refused", io.name());
+    });
+}
+
+#[test]
+fn a_log_that_holds_more_than_the_ceiling_is_served() {
+    let scratch = Scratch::new("ceiling");
+    let body = "b".repeat(60_000);
+    let count = 400;
+    {
+        let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &[]);
+        (0..count).for_each(|_| assert!(client.ask(&put(0, 0, &body)).0.starts_with("INSERTED ")));
+        server.signal(nix::sys::signal::Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+    }
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["--max-memory", "16m"]);
+    client.expect(&put(0, 0, &body), "OUT_OF_MEMORY");
+    for id in 1..=count {
+        assert_eq!(client.ask("reserve\r\n").0, format!("RESERVED {id} 60000"));
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+    }
+    await_at_most(&mut client, "memory-used", 14 * MIB as u64);
+    assert!(client.ask(&put(0, 0, &body)).0.starts_with("INSERTED "));
+}
+
+#[test]
+fn connections_above_the_ceiling_wait_until_one_closes() {
+    const MOST: usize = 5;
+    under_each("the ceiling of connections", |io| {
+        let (server, mut first) = run(io, &["--max-connections", "5"]);
+        let mut clients: Vec<Client> = (1..MOST).map(|_| Client::new(server.connect())).collect();
+        for client in &mut clients {
+            client.expect("use a\r\n", "USING a");
+        }
+        let mut waiting: Vec<Client> = (0..3).map(|_| Client::new(server.connect())).collect();
+        for client in &mut waiting {
+            client.send("use b\r\n");
+        }
+        server.settle();
+        assert_eq!(first.stat("current-connections"), MOST as u64);
+        assert_eq!(first.stat("max-connections"), MOST as u64);
+        assert_eq!(first.stat("io-accept-rests"), 1, "{}", io.name());
+        for client in &mut waiting {
+            assert_eq!(client.stream.receive(Duration::from_millis(20)), Received::Silence);
+        }
+        // Each that goes makes room for the one that has waited longest.
+        for (gone, client) in clients.into_iter().zip(&mut waiting) {
+            gone.stream.close();
+            assert_eq!(client.reply().expect("it is served").0, "USING b");
+            assert_eq!(first.stat("current-connections"), MOST as u64);
+        }
+        drop(waiting);
+        await_at_most(&mut first, "current-connections", 2);
+        let mut late = Client::new(server.connect());
+        late.expect("use c\r\n", "USING c");
+    });
+}
+
+#[test]
+fn one_connection_at_a_time() {
+    under_each("a single connection", |io| {
+        let (server, mut client) = run(io, &["--max-connections", "1"]);
+        for round in 0..20 {
+            client.expect("use a\r\n", "USING a");
+            let mut next = Client::new(server.connect());
+            next.send("use a\r\n");
+            if round % 2 == 0 {
+                client.send("quit\r\n");
+            }
+            drop(client);
+            assert_eq!(next.reply().expect("it is served").0, "USING a", "{}", io.name());
+            client = next;
+        }
+    });
+}
+
+/// A conversation at random on the bare core.
+struct Talk {
+    core: Core,
+    random: Random,
+    conns: Vec<usize>,
+    held: Vec<(usize, u64)>,
+}
+
+const CEILING: u64 = 6 * MIB as u64;
+
+impl Talk {
+    fn start(seed: u64, cut: Cut) -> Self {
+        let config = Config { max_memory_bytes: Some(CEILING), ..config(2_000_000) };
+        Self { core: Core::with(config, cut), random: Random::new(seed), conns: Vec::new(), held: Vec::new() }
+    }
+
+    fn ask(&mut self, conn: usize, command: &[u8]) -> String {
+        self.core.send(conn, command);
+        match self.core.receive(conn, Patience::Reply) {
+            Received::Bytes(bytes) => {
+                let line = bytes.split(|&byte| byte == b'\r').next().expect("a line");
+                String::from_utf8_lossy(line).into_owned()
+            }
+            other => panic!("{other:?} after {}", command[..command.len().min(40)].escape_ascii()),
+        }
+    }
+
+    fn step(&mut self) {
+        if self.conns.len() < 3 || self.conns.len() < 30 && self.random.below(40) == 0 {
+            self.conns.push(self.core.open());
+        }
+        let at = self.random.below(self.conns.len());
+        let conn = self.conns[at];
+        match self.random.below(12) {
+            0..=5 => {
+                let most = [70, 1_000, 9_000, 60_000, 300_000, 2_000_000][self.random.below(6)];
+                let bytes = self.random.below(most);
+                let delay = self.random.below(2) * 1000;
+                let head = format!("put 0 {delay} 1000 {bytes}\r\n");
+                let command = [head.as_bytes(), &vec![b'x'; bytes], b"\r\n"].concat();
+                let answer = self.ask(conn, &command);
+                assert!(answer.starts_with("INSERTED ") || answer == "OUT_OF_MEMORY", "{answer}");
+            }
+            6..=8 => {
+                let answer = self.ask(conn, b"reserve-with-timeout 0\r\n");
+                if let Some(rest) = answer.strip_prefix("RESERVED ") {
+                    let id = rest.split(' ').next().and_then(|id| id.parse().ok()).expect("an id");
+                    self.held.push((conn, id));
+                }
+            }
+            9..=10 if !self.held.is_empty() => {
+                let held = self.random.below(self.held.len());
+                let (conn, id) = self.held.swap_remove(held);
+                let verb = ["delete ID", "delete ID", "delete ID", "release ID 0 0", "bury ID 0"];
+                let command = verb[self.random.below(5)].replace("ID", &id.to_string());
+                self.ask(conn, format!("{command}\r\n").as_bytes());
+            }
+            11 if self.random.below(10) == 0 => {
+                self.conns.swap_remove(at);
+                self.held.retain(|&(holder, _)| holder != conn);
+                self.core.close(conn);
+            }
+            _ => {
+                let tube = self.random.below(30);
+                self.ask(conn, format!("watch tube-{tube}\r\n").as_bytes());
+            }
+        }
+    }
+}
+
+/// Every step recounts what is counted, in `Core::check`.
+#[test]
+fn counted_memory_stays_below_the_ceiling_and_comes_back() {
+    for seed in seeds(5) {
+        println!("seed {seed}");
+        let cut = if seed.is_multiple_of(2) { Cut::Whole } else { Cut::Random { seed } };
+        let mut talk = Talk::start(seed, cut);
+        let start = talk.core.memory_bytes();
+        let mut highest = 0;
+        for _ in 0..1500 {
+            talk.step();
+            highest = highest.max(talk.core.memory_bytes());
+        }
+        // Connections, tubes and replies are not refused.
+        let beyond = CEILING + CEILING / 4;
+        assert!((CEILING / 2..beyond).contains(&highest), "{highest} bytes at most");
+        let conn = talk.core.open();
+        for id in 1..=2000_u64 {
+            let holder = talk.held.iter().find(|(_, held)| *held == id).map_or(conn, |&(holder, _)| holder);
+            talk.ask(holder, format!("delete {id}\r\n").as_bytes());
+        }
+        talk.conns.push(conn);
+        talk.conns.clone().into_iter().for_each(|conn| talk.core.close(conn));
+        let kept = talk.core.memory_bytes() - start;
+        assert!(kept < 3 * MIB as u64, "{kept} bytes of at most {highest} are kept");
+    }
+}
+
+/// Small jobs may need more than half of their memory again when they are reserved.
+#[test]
+fn what_reserving_takes_is_set_aside() {
+    let config = Config { max_memory_bytes: Some(CEILING), ..config(JOB_BYTES_DEFAULT) };
+    let mut core = Core::with(config, Cut::Whole);
+    let (producer, worker) = (core.open(), core.open());
+    let mut is_full = false;
+    while !is_full {
+        core.send(producer, &b"put 0 0 60 10\r\n0123456789\r\n".repeat(1000));
+        while let Received::Bytes(bytes) = core.receive(producer, Patience::Reply) {
+            is_full |= String::from_utf8_lossy(&bytes).contains("OUT_OF_MEMORY");
+        }
+    }
+    let before = core.memory_bytes();
+    let mut reserved = 0;
+    loop {
+        core.send(worker, &b"reserve-with-timeout 0\r\n".repeat(100));
+        let Received::Bytes(bytes) = core.receive(worker, Patience::Reply) else { panic!("no reply") };
+        let jobs = String::from_utf8_lossy(&bytes).matches("RESERVED").count();
+        if jobs == 0 {
+            break;
+        }
+        reserved += jobs;
+    }
+    let after = core.memory_bytes();
+    assert!(reserved > 10_000 && after > before + before / 5, "{reserved} jobs took {before}, then {after}");
+    assert!(after < CEILING + MIB as u64 / 4, "{after} bytes with all reserved");
+}
+
+#[test]
+fn stats_tell_of_ceilings_that_there_are_not() {
+    let (_server, mut client) = run(Driver::Epoll, &[]);
+    let (_, stats) = client.ask("stats\r\n");
+    let keys = ["max-memory", "memory-set-aside", "memory-refusals", "max-connections", "io-accept-rests"];
+    for key in keys {
+        assert_eq!(field(&stats, key), "0", "{key}");
+    }
+    let used: u64 = field(&stats, "memory-used").parse().expect("a number");
+    assert!((1 << 20..20 << 20).contains(&used), "{used}");
+}
