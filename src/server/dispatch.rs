@@ -16,6 +16,8 @@ use crate::time::{Span, Time};
 impl Core {
     /// Serves one line of input, with the body that `rest` begins with if it is all there; what is not is
     /// left to [`Talk::input`].
+    // One call less a command, and what the parser finds stays in registers: 50 of 1400 instructions of a put.
+    #[inline(always)]
     pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], rest: &mut &[u8], now: Time) {
         match parse(line) {
             Ok(Command::Put(args)) => {
@@ -123,7 +125,7 @@ impl Core {
         }
         self.engine.mark_producer(talk.client);
         let room = self.room_for(talk, args.bytes);
-        if room == Room::Never || !self.has_memory_for(Some(args.bytes + 2)) {
+        if room == Room::Never || !self.has_memory_for(args.bytes + 2) {
             talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
         } else {
             let id = self.engine.next_id();
@@ -159,7 +161,7 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
-        } else if self.room_for(talk, args.bytes) == Room::Never || !self.has_memory_for(None) {
+        } else if self.room_for(talk, args.bytes) == Room::Never {
             self.engine.bodies_mut().free(slot);
             Reply::OutOfMemory
         } else {

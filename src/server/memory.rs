@@ -16,6 +16,16 @@ use crate::protocol::reply::Reply;
 /// What a connection takes: its session, a line that has come in part, and the server's entry for it.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
 
+/// More than one job takes without its body and what that is rounded up to: the largest span and the upkeep of a
+/// chunk, a record, an entry in each index.
+const JOB_GROWTH_BYTES_MAX: u64 = 128 * 1024;
+
+/// What a job takes without its body, where it is one of many.
+const JOB_BYTES_USUAL: u64 = 512;
+
+/// Room that is not counted on for the jobs of one turn: first pages of every size of body, growing tables, buffers.
+const SURE_BYTES_LESS: u64 = 8 * 1024 * 1024;
+
 /// What is held for connections.
 #[derive(Default)]
 pub(super) struct Footprint {
@@ -23,6 +33,8 @@ pub(super) struct Footprint {
     inbox_bytes: usize,
     /// Sessions, and the tables and queues of them.
     table_bytes: usize,
+    /// Room for jobs that there is for sure in this turn, so that not each of them has to ask.
+    sure_bytes: u64,
 }
 
 impl Footprint {
@@ -40,6 +52,7 @@ impl Server {
     /// Counts sessions and what there is for all of them as they are now.
     pub(super) fn weigh_tables(&mut self) {
         let Self { core, sessions, queue, effects, held, .. } = self;
+        core.footprint.sure_bytes = 0;
         core.footprint.table_bytes = sessions.len() * SESSION_BYTES
             + sessions.capacity() * size_of::<(usize, Box<Session>)>()
             + queue_bytes(queue)
@@ -70,7 +83,7 @@ impl Core {
     /// The memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let log_bytes = self.log.as_ref().map_or(0, Log::memory_bytes);
-        let Footprint { inbox_bytes, table_bytes } = self.footprint;
+        let Footprint { inbox_bytes, table_bytes, .. } = self.footprint;
         let own = self.engine.memory_bytes()
             + log_bytes
             + self.buffers.bytes()
@@ -80,22 +93,38 @@ impl Core {
         own as u64 + self.config.host.io.memory_bytes.get()
     }
 
-    /// Whether there is memory for one more job: with its body of so many bytes with CR LF, or none where the body
-    /// is there already. If not, the job is to be refused.
-    pub(super) fn has_memory_for(&mut self, body_bytes: Option<u32>) -> bool {
-        let Some(max) = self.config.max_memory_bytes else { return true };
-        let body_growth = body_bytes.map_or(0, |bytes| self.engine.bodies().growth(bytes));
-        let growth = self.engine.job_growth() + body_growth;
+    /// Whether there is memory for one more job with its body of so many bytes with CR LF. If not, the job is to be
+    /// refused.
+    #[inline]
+    pub(super) fn has_memory_for(&mut self, body_bytes: u32) -> bool {
+        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_below(max, body_bytes))
+    }
+
+    #[inline(never)]
+    fn has_memory_below(&mut self, max: u64, body_bytes: u32) -> bool {
+        let usual = JOB_BYTES_USUAL + 2 * u64::from(body_bytes);
+        if usual <= self.footprint.sure_bytes {
+            self.footprint.sure_bytes -= usual;
+            return true;
+        }
+        let committed = self.committed_bytes();
+        if committed + JOB_GROWTH_BYTES_MAX + u64::from(body_bytes) <= max {
+            self.footprint.sure_bytes = (max - committed).saturating_sub(SURE_BYTES_LESS + usual);
+            return true;
+        }
+        let growth = self.engine.job_growth() + self.engine.bodies().growth(body_bytes);
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Counts what has come of a body that is on its way. False if there is no memory for it any more: then what
-    /// came is given back, and the rest is skipped.
+    /// Counts what has come of a body that is on its way. False if there is no memory for it any more, or for its
+    /// job: then what came is given back, and the rest is skipped.
+    #[inline(never)]
     pub(super) fn keep_or_skip(&mut self, talk: &mut Talk) -> bool {
         let Input::Body(incoming) = &talk.input else { return true };
         let grown = self.engine.bodies_mut().wrote(&incoming.slot, incoming.filled);
-        let Some(max) = self.config.max_memory_bytes.filter(|_| grown > 0) else { return true };
-        if self.makes_room(0, max) {
+        let Some(max) = self.config.max_memory_bytes else { return true };
+        let job = if incoming.is_whole() { self.engine.job_growth() } else { 0 };
+        if grown + job == 0 || self.makes_room(job, max) {
             return true;
         }
         let left = (incoming.slot.len() - incoming.filled) as u64;
@@ -106,9 +135,14 @@ impl Core {
         false
     }
 
+    /// What is taken, and what is set aside.
+    fn committed_bytes(&self) -> u64 {
+        self.memory_bytes() + self.engine.set_aside_bytes() as u64
+    }
+
     /// Whether so much more fits under the ceiling, if need be in place of memory that is only kept.
     fn makes_room(&mut self, growth: usize, max: u64) -> bool {
-        let committed = self.memory_bytes() + (self.engine.set_aside_bytes() + growth) as u64;
+        let committed = self.committed_bytes() + growth as u64;
         if committed <= max {
             return true;
         }

@@ -548,42 +548,49 @@ impl Core {
     }
 
     /// Takes what `rest` has of a body that is on its way. False if more of it has to come.
+    #[inline]
     fn fill(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
-        match &mut talk.input {
-            Input::Line => return true,
-            Input::Skip { left, answer } => {
-                let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *rest = &rest[skipped..];
-                *left -= skipped as u64;
-                if *left > 0 {
-                    return false;
-                }
-                let answer = *answer;
-                talk.input = Input::Line;
-                self.reply(talk, answer);
-            }
-            Input::Body(incoming) => {
-                let Incoming { slot, filled, .. } = incoming;
-                let count = rest.len().min(slot.len() - *filled);
-                let place = &mut self.engine.bodies_mut().bytes_mut(slot)[*filled..*filled + count];
-                let (body, following) = rest.split_at(count);
-                place.copy_from_slice(body);
-                *rest = following;
-                *filled += count;
-                if !self.keep_or_skip(talk) {
-                    return self.fill(talk, rest, now);
-                }
-                let Input::Body(incoming) = &mut talk.input else { unreachable!("it was kept") };
-                let bytes = incoming.args.bytes;
-                if !incoming.is_whole() || self.room_for(talk, bytes) == Room::Later {
-                    return false;
-                }
-                if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {
-                    let Incoming { id, args, slot, .. } = incoming;
-                    self.put(talk, id, args, slot, now);
-                }
-            }
+        match talk.input {
+            Input::Line => true,
+            Input::Body(_) => self.fill_body(talk, rest, now),
+            Input::Skip { .. } => self.skip(talk, rest),
         }
+    }
+
+    fn fill_body(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
+        let Input::Body(incoming) = &mut talk.input else { unreachable!("a body is on its way") };
+        let Incoming { slot, filled, .. } = incoming;
+        let count = rest.len().min(slot.len() - *filled);
+        let place = &mut self.engine.bodies_mut().bytes_mut(slot)[*filled..*filled + count];
+        let (body, following) = rest.split_at(count);
+        place.copy_from_slice(body);
+        *rest = following;
+        *filled += count;
+        let (bytes, is_whole) = (incoming.args.bytes, incoming.is_whole());
+        if !self.keep_or_skip(talk) {
+            return self.skip(talk, rest);
+        }
+        if !is_whole || self.room_for(talk, bytes) == Room::Later {
+            return false;
+        }
+        if let Input::Body(incoming) = std::mem::replace(&mut talk.input, Input::Line) {
+            let Incoming { id, args, slot, .. } = incoming;
+            self.put(talk, id, args, slot, now);
+        }
+        true
+    }
+
+    fn skip(&mut self, talk: &mut Talk, rest: &mut &[u8]) -> bool {
+        let Input::Skip { left, answer } = &mut talk.input else { unreachable!("a body is skipped") };
+        let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *rest = &rest[skipped..];
+        *left -= skipped as u64;
+        if *left > 0 {
+            return false;
+        }
+        let answer = *answer;
+        talk.input = Input::Line;
+        self.reply(talk, answer);
         true
     }
 }
