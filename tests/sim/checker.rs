@@ -24,6 +24,7 @@ pub struct Checker {
     pub clients: Vec<Client>,
     bodies: BTreeMap<u64, Rc<[u8]>>,
     history: History,
+    pub has_ceiling: bool,
     /// Whether a job may be refused for want of space.
     pub may_be_short: bool,
     /// Whether one may have been: then nobody knows how many ids were taken.
@@ -71,15 +72,17 @@ enum Answer {
 }
 
 impl Checker {
-    pub fn new(max_job_bytes: u32) -> Self {
+    /// With a ceiling of memory any job may be refused.
+    pub fn new(max_job_bytes: u32, has_ceiling: bool) -> Self {
         Self {
             model: Model::new(),
             totals: Totals { max_job_bytes, ..Totals::default() },
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
-            may_be_short: false,
-            has_been_short: false,
+            has_ceiling,
+            may_be_short: has_ceiling,
+            has_been_short: has_ceiling,
             has_failed: false,
         }
     }
@@ -220,14 +223,14 @@ impl Checker {
         self.totals = Totals { max_job_bytes, ..Totals::default() };
         self.clients.clear();
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
-        (self.may_be_short, self.has_been_short, self.has_failed) = (false, false, false);
+        (self.may_be_short, self.has_been_short) = (self.has_ceiling, self.has_ceiling);
+        self.has_failed = false;
         self.history = History::from(state, self.model.last_id);
         self.compare(engine);
     }
 
     /// Compares all that can be seen of the queue.
     pub fn compare(&mut self, engine: &Engine) {
-        engine.check();
         let now = self.model.now;
         for (key, client) in engine.clients().iter() {
             let known = self.clients.iter().rposition(|known| known.slot == client.conn.slot);

@@ -47,7 +47,8 @@ impl Generator {
             _ => Some(Durability::Never),
         };
         let is_small = random.below(3) == 0;
-        let setting = Setting { durability, room: if is_small { 5 } else { 100 } };
+        let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
+        let setting = Setting { durability, room: if is_small { 5 } else { 100 }, memory };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),

@@ -34,7 +34,7 @@ use self::generate::Generator;
 use self::script::{Script, message};
 use self::world::World;
 
-const SEEDS_DEFAULT: u64 = 300;
+const SEEDS_DEFAULT: u64 = 100;
 const ACTIONS: usize = 500;
 /// How many shorter scripts are tried.
 const TRIES: usize = 3_000;

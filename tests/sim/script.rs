@@ -21,7 +21,8 @@ impl Script {
             Some(Durability::Within(_)) => "within",
             Some(Durability::Never) => "never",
         };
-        let mut text = format!("log {mode} {}\n", self.setting.room);
+        let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
+        let mut text = format!("log {mode}, segments {}, memory {memory}\n", self.setting.room);
         for action in &self.actions {
             writeln!(text, "{action}").expect("a String takes all");
         }
@@ -30,8 +31,12 @@ impl Script {
 
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let words: Vec<&str> = lines.next().expect("a setting").split(' ').collect();
-        let ["log", mode, room] = words[..] else { panic!("{words:?} is not a setting") };
+        let words: Vec<&str> =
+            lines.next().expect("a setting").split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        let ["log", mode, "segments", room, "memory", memory] = words[..] else {
+            panic!("{words:?} is not a setting")
+        };
+        let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
             "none" => None,
             "always" => Some(Durability::Always),
@@ -39,7 +44,8 @@ impl Script {
             "never" => Some(Durability::Never),
             other => panic!("{other} is not a mode"),
         };
-        let setting = Setting { durability, room: room.parse().expect("a number of segments") };
+        let room = room.parse().expect("a number of segments");
+        let setting = Setting { durability, room, memory };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 

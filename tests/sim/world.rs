@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use beanring::io::disk::{Directory, recover};
-use beanring::log::{Config, Durability};
+use beanring::log::{self, Durability};
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::action::Action;
@@ -40,6 +40,14 @@ pub struct Setting {
     pub durability: Option<Durability>,
     /// Segments that there is space for.
     pub room: usize,
+    /// The ceiling of memory, in bytes.
+    pub memory: Option<u64>,
+}
+
+impl Setting {
+    fn config(&self) -> Config {
+        Config { max_memory_bytes: self.memory, ..config(MAX_JOB_BYTES) }
+    }
 }
 
 pub struct World {
@@ -63,7 +71,7 @@ impl World {
         let now = Time::from_nanos(1_000_000_000_000);
         let directory = setting.durability.map(|_| Scratch::new());
         let (server, disk) = start(setting, directory.as_deref(), now);
-        let mut checker = Checker::new(MAX_JOB_BYTES);
+        let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
         checker.model.now = now;
         let links = Vec::new();
         Self {
@@ -90,7 +98,7 @@ impl World {
         }
         self.catch_up();
         if self.roomy_since.is_some_and(|since| since + PUTS_AGAIN_WITHIN <= self.now) {
-            self.checker.may_be_short = false;
+            self.checker.may_be_short = self.checker.has_ceiling;
         }
         match *action {
             Action::Connect => self.connect(),
@@ -358,9 +366,7 @@ impl World {
         let is_known = due.is_none() || deadline.is_some_and(|at| Some(at) <= due);
         assert!(is_known || self.is_behind(), "{due:?} is before {deadline:?}");
         self.checker.compare(self.server.engine());
-        if let Some(log) = self.server.log() {
-            log.check();
-        }
+        self.server.check();
         let is_behind = self.is_behind();
         assert!(!is_behind || deadline.is_some(), "the log waits for nothing");
         for client in (0..self.links.len()).filter(|&client| self.links[client].is_open()) {
@@ -429,14 +435,14 @@ impl World {
 /// A server on what is in the directory.
 fn start(setting: Setting, directory: Option<&Path>, now: Time) -> (Server, Disk) {
     let Some((durability, directory)) = setting.durability.zip(directory) else {
-        return (Server::new(config(MAX_JOB_BYTES)), Disk::default());
+        return (Server::new(setting.config()), Disk::default());
     };
     let mut engine = Engine::new(0);
     let opened = Directory::open(directory, false).expect("it is a directory");
-    let log_config = Config { durability, segment_bytes: SEGMENT_BYTES };
+    let log_config = log::Config { durability, segment_bytes: SEGMENT_BYTES };
     let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     let disk = Disk::read(directory, setting.room);
-    (Server::with_log(config(MAX_JOB_BYTES), engine, Some(log)), disk)
+    (Server::with_log(setting.config(), engine, Some(log)), disk)
 }
 
 /// Where a script is kept when it fails.
