@@ -176,7 +176,16 @@ fn version_and_help() {
         let output = output(&[flag]);
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
-        for name in ["--listen", "--port", "--log-dir", "--sync-interval", "--no-sync", "--log-file-size"] {
+        for name in [
+            "--max-memory",
+            "--max-connections",
+            "--listen",
+            "--port",
+            "--log-dir",
+            "--sync-interval",
+            "--no-sync",
+            "--log-file-size",
+        ] {
             assert!(help.contains(name), "{name}");
         }
     }
@@ -201,6 +210,11 @@ fn what_cannot_be_used_is_told_in_one_line() {
     check(
         &["-z", "big"],
         "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) \"big\": must be a number from 0 to 1073741824",
+    );
+    check(
+        &["--max-memory", "15m"],
+        "--max-memory (BEANRING_MAX_MEMORY) \"15m\": must be a number of bytes, with k, m or g for 1024, 1024^2 or \
+         1024^3 of them: 16m at least, or 0 for no limit",
     );
     check(&["-b", "/no/such"], "-b /no/such: there is no such directory; make it first");
     let other = scratch.0.join("other");
@@ -406,6 +420,23 @@ fn may_open_as_many_descriptors_as_the_hard_limit_allows() {
     for client in &mut clients {
         client.send("list-tube-used\r\n").expect("USING default\r\n");
     }
+}
+
+#[test]
+fn a_ceiling_of_connections_above_the_limit_of_descriptors_is_told() {
+    let first_line = |most: u32| {
+        let script = format!("ulimit -n 100; exec \"$0\" -V -l 127.0.0.1 -p 0 --max-connections {most}");
+        let mut child = shell(&script).stderr(Stdio::piped()).spawn().unwrap();
+        let line = BufReader::new(child.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        line
+    };
+    let line = first_line(69);
+    let expected = "--max-connections 69: with a limit of 100 open files there is room for about 68;";
+    assert!(line.contains(expected), "{line}");
+    let line = first_line(68);
+    assert!(line.contains("using") || line.contains("listening"), "{line}");
 }
 
 #[test]

@@ -231,13 +231,76 @@ fn a_cycle_reuses_the_same_memory() {
 fn announced_bodies_take_no_memory() {
     let mut bodies = Bodies::new();
     let before = resident_bytes();
-    let slots: Vec<_> = (0..1_000).map(|_| bodies.allocate(1_000_000_002).expect("memory")).collect();
+    let slots: Vec<_> = (0..1_000).map(|_| bodies.announce(1_000_000_002).expect("memory")).collect();
     assert!(bodies.usage().mapped_bytes > 1_000_000_000_000);
+    assert!(bodies.resident_bytes() < 1_000_000, "none is counted");
     // Other tests run beside this one; a thousandth of what is announced would be 1 GB.
     assert!(resident_bytes() < before + (512 << 20));
     slots.into_iter().for_each(|slot| bodies.free(slot));
     reclaim_all(&mut bodies);
     assert_eq!(bodies.usage().mapped_bytes, 0);
+}
+
+#[test]
+fn a_body_on_its_way_counts_as_far_as_it_has_come() {
+    for bytes in [60_002, 1_000_002] {
+        let mut bodies = Bodies::new();
+        // A place that has not been used before.
+        let slot = bodies.announce(bytes).expect("memory");
+        let before = bodies.resident_bytes();
+        assert_eq!(bodies.wrote(&slot, 1), PAGE_BYTES);
+        assert_eq!(bodies.wrote(&slot, PAGE_BYTES), 0);
+        assert_eq!(bodies.wrote(&slot, 5 * PAGE_BYTES + 1), 5 * PAGE_BYTES);
+        assert_eq!(bodies.resident_bytes(), before + 6 * PAGE_BYTES);
+        bodies.check();
+        bodies.free(slot);
+        reclaim_all(&mut bodies);
+        bodies.want(usize::MAX);
+        reclaim_all(&mut bodies);
+        assert_eq!((bodies.idle_bytes(), bodies.usage().slots), (0, 0));
+        assert!(bodies.resident_bytes() <= before, "nothing is left of {bytes} bytes");
+    }
+}
+
+#[test]
+fn growth_is_what_an_allocation_adds() {
+    let mut random = Random(7);
+    let mut bodies = Bodies::new();
+    let mut slots = VecDeque::new();
+    for _ in 0..5_000 {
+        let most = [100, 8_000, 60_000, 300_000][random.below(4)];
+        let bytes = 1 + random.below(most) as u32;
+        let (before, growth) = (bodies.resident_bytes(), bodies.growth(bytes));
+        slots.push_back(bodies.allocate(bytes).expect("memory"));
+        // The table of a chunk's spans may double, and those of mappings.
+        let upkeep = bodies.resident_bytes() - before - growth;
+        assert!(upkeep <= 64 * 1024, "{bytes} bytes add {growth} and {upkeep}");
+        while slots.len() > 300 {
+            bodies.free(slots.pop_front().expect("there are some"));
+        }
+    }
+    slots.into_iter().for_each(|slot| bodies.free(slot));
+    reclaim_all(&mut bodies);
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_given_back_when_wanted() {
+    let mut bodies = Bodies::new();
+    let flood = |bodies: &mut Bodies| {
+        let slots: Vec<_> = (0..300).map(|_| bodies.allocate(60_002).expect("memory")).collect();
+        slots.into_iter().for_each(|slot| bodies.free(slot));
+    };
+    flood(&mut bodies);
+    reclaim_all(&mut bodies);
+    let kept = bodies.idle_bytes();
+    assert!((4 << 20..=17 << 20).contains(&kept), "{kept} bytes are kept");
+    bodies.want(1 << 20);
+    reclaim_all(&mut bodies);
+    assert!(bodies.idle_bytes() <= kept - (1 << 20), "a wanted piece is given back");
+    bodies.keep_at_most(1 << 20);
+    flood(&mut bodies);
+    reclaim_all(&mut bodies);
+    assert!(bodies.idle_bytes() <= 1 << 20);
 }
 
 #[test]
