@@ -139,8 +139,15 @@ pub const MEMORY_KEPT_SHARE: usize = 16;
 /// the loop's own, those of the log.
 pub const DESCRIPTORS_OWN: u64 = 24;
 
-/// Descriptors kept in reserve, so that a process full of connections can still open files.
-pub const DESCRIPTORS_RESERVED: usize = 8;
+/// Descriptors that each of the threads which open files of the log keeps in reserve, so that a process full of
+/// connections can go on with it: for two segments, each open in two ways.
+pub const DESCRIPTORS_RESERVED: usize = 4;
+
+/// How often a file of the log that found no descriptor all the same is tried again, and with what pauses: for 10 s.
+/// Connections are not accepted for [`ACCEPT_REST`] when there is none.
+pub const DESCRIPTOR_TRIES: u32 = 2000;
+#[allow(missing_docs)]
+pub const DESCRIPTOR_PAUSE: Span = Span::from_millis(5);
 
 /// The buffer that a connection on tokio-uring's ring holds while it is idle: a request or two of the usual
 /// size. One that fills it is given a larger one for its next receive.

@@ -1,20 +1,25 @@
 //! Descriptors as a resource that runs out.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-use crate::limits::{ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTORS_OWN, DESCRIPTORS_RESERVED};
+use super::socket::to_errno;
+use crate::limits::{
+    ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN, DESCRIPTORS_RESERVED,
+};
 use crate::server::IoCounters;
 use crate::time::Time;
 
 /// Raises this process's limit as far as it may go without rights. The usual soft limit of 1024 is for
-/// programs that call select(2).
-/// Returns what it is then.
+/// programs that call select(2). Returns what it is then.
 pub fn raise_limit() -> nix::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
@@ -23,12 +28,16 @@ pub fn raise_limit() -> nix::Result<u64> {
     Ok(hard)
 }
 
+/// The loop has one where there is a log, and so has each of the log's threads.
+const RESERVES: u64 = 3;
+
 /// How many connections a process with this limit of descriptors can have, about.
 pub const fn connections_within(limit: u64) -> u64 {
-    limit.saturating_sub(DESCRIPTORS_RESERVED as u64 + DESCRIPTORS_OWN)
+    limit.saturating_sub(RESERVES * DESCRIPTORS_RESERVED as u64 + DESCRIPTORS_OWN)
 }
 
-/// Descriptors held back from connections, for files that must be opened whatever happens.
+/// Descriptors held back from connections, for files that must be opened whatever happens. Each thread that opens
+/// such files has its own.
 #[derive(Debug)]
 pub struct Reserve {
     held: Vec<OwnedFd>,
@@ -42,18 +51,51 @@ impl Reserve {
         reserve
     }
 
+    /// Opens something, in place of what is held here if there is no other descriptor left.
+    ///
+    /// # Errors
+    /// Those of `open`: of a shortage only if nothing is held any more.
+    pub fn open<T>(&mut self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.refill();
+        loop {
+            match open() {
+                Err(error) if is_shortage(&error) && self.spend() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// The same for a thread that nobody waits for: another one may have been faster where a descriptor was given
+    /// up, and a connection may have it for a while.
+    pub fn open_in_time<T>(&mut self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        for _ in 0..DESCRIPTOR_TRIES {
+            match self.open(&mut open) {
+                Err(error) if is_shortage(&error) => {
+                    thread::sleep(Duration::from_nanos(DESCRIPTOR_PAUSE.as_nanos()));
+                }
+                result => return result,
+            }
+        }
+        self.open(open)
+    }
+
     /// Gives one back, so that the next thing that is opened finds room. False if none is left.
-    pub fn spend(&mut self) -> bool {
+    fn spend(&mut self) -> bool {
         self.held.pop().is_some()
     }
 
     /// Takes back what was spent, as far as it can be had.
-    pub fn refill(&mut self) {
+    fn refill(&mut self) {
         while self.held.len() < DESCRIPTORS_RESERVED {
             let Ok(file) = File::open("/dev/null") else { return };
             self.held.push(file.into());
         }
     }
+}
+
+/// Whether the process, or the system, has no descriptor left.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE)
 }
 
 /// Whether connections are accepted, or have to wait: for descriptors, or for one of as many as there may be to
@@ -182,13 +224,25 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_can_be_spent_and_refilled() {
+    fn what_has_to_be_opened_takes_the_place_of_what_is_held() {
         let mut reserve = Reserve::take();
-        for _ in 0..DESCRIPTORS_RESERVED {
-            assert!(reserve.spend());
-        }
-        assert!(!reserve.spend());
-        reserve.refill();
-        assert!(reserve.spend());
+        let mut left = DESCRIPTORS_RESERVED;
+        let opened = reserve.open(|| match left.checked_sub(1) {
+            None => Ok("a file"),
+            Some(fewer) => {
+                left = fewer;
+                Err(Errno::EMFILE.into())
+            }
+        });
+        assert_eq!(opened.expect("there was room at last"), "a file");
+        assert!(reserve.held.is_empty());
+        let refused = |errno: Errno| move || Err::<(), _>(io::Error::from(errno));
+        assert_eq!(
+            to_errno(&reserve.open(refused(Errno::ENFILE)).expect_err("nothing is left")),
+            Errno::ENFILE
+        );
+        assert!(reserve.held.is_empty(), "it was filled again, and spent again");
+        assert_eq!(to_errno(&reserve.open(refused(Errno::ENOENT)).expect_err("it fails")), Errno::ENOENT);
+        assert_eq!(reserve.held.len(), DESCRIPTORS_RESERVED);
     }
 }

@@ -32,6 +32,7 @@ pub use self::recovery::{RecoveryError, recover};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 pub use self::tool::{ToolError, dump};
+use super::descriptors::Reserve;
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 use crate::server::{Event, Service};
@@ -48,6 +49,7 @@ pub struct Disk {
     arranger: Worker,
     done: Receiver<Outcome>,
     bell: Arc<EventFd>,
+    reserve: Reserve,
 }
 
 /// A thread that does one thing after the other.
@@ -82,7 +84,8 @@ impl Disk {
         let (outcomes, done) = mpsc::channel();
         let worker = |name| Worker::start(name, directory.clone(), outcomes.clone(), bell.clone());
         let (writer, arranger) = (worker("log")?, worker("log files")?);
-        Ok(Self { directory, files: HashMap::new(), writer, arranger, done, bell })
+        let (files, reserve) = (HashMap::new(), Reserve::take());
+        Ok(Self { directory, files, writer, arranger, done, bell, reserve })
     }
 
     /// Begins what the server has for the disk. What is done at once is told at once.
@@ -142,7 +145,7 @@ impl Disk {
         }
         // Older segments are not written to any more.
         self.files.retain(|&(number, _), _| number.0 + 2 > segment.0);
-        let file = Arc::new(self.directory.open_segment(segment, access)?);
+        let file = Arc::new(self.reserve.open(|| self.directory.open_segment(segment, access))?);
         self.files.insert((segment, access), file.clone());
         Ok(file)
     }
@@ -156,9 +159,11 @@ impl Worker {
         bell: Arc<EventFd>,
     ) -> io::Result<Self> {
         let (to_do, tasks) = mpsc::channel::<Task>();
+        let mut reserve = Reserve::take();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             for task in tasks {
-                if outcomes.send(task.carry_out(&directory)).is_err() || bell.write(1).is_err() {
+                if outcomes.send(task.carry_out(&directory, &mut reserve)).is_err() || bell.write(1).is_err()
+                {
                     return;
                 }
             }
@@ -173,20 +178,22 @@ impl Worker {
 }
 
 impl Task {
-    fn carry_out(self, directory: &Directory) -> Outcome {
+    fn carry_out(self, directory: &Directory, reserve: &mut Reserve) -> Outcome {
         match self {
             Self::Write { file, offset, batch } => {
                 let written = write_blocks(&file, batch.bytes(), offset);
                 Outcome::Written(batch, written)
             }
             // One after the other: there may be thousands since the last sync.
-            Self::Sync(segments) => Outcome::Synced(
-                segments
-                    .into_iter()
-                    .try_for_each(|segment| directory.open_segment(segment, Access::Cached)?.sync_data()),
-            ),
+            Self::Sync(segments) => {
+                let mut open =
+                    |segment| reserve.open_in_time(|| directory.open_segment(segment, Access::Cached));
+                let mut segments = segments.into_iter();
+                Outcome::Synced(segments.try_for_each(|segment| open(segment)?.sync_data()))
+            }
             Self::Arrange(arrangement) => {
-                let arranged = directory.arrange(arrangement);
+                // Nothing is half done where there was no descriptor.
+                let arranged = reserve.open_in_time(|| directory.arrange(arrangement));
                 Outcome::Arranged(arrangement, arranged)
             }
         }

@@ -17,7 +17,7 @@ use nix::sys::uio::readv;
 use tracing::debug;
 
 use super::clock::Clock;
-use super::descriptors::{Admission, Reserve};
+use super::descriptors::Admission;
 use super::disk::Disk;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
@@ -66,7 +66,6 @@ struct Driver<S> {
     slices: Vec<IoSlice<'static>>,
     stopping: bool,
     has_failed: bool,
-    _reserve: Reserve,
 }
 
 impl<S: Service> Driver<S> {
@@ -90,7 +89,6 @@ impl<S: Service> Driver<S> {
             slices: Vec::new(),
             stopping: false,
             has_failed: false,
-            _reserve: Reserve::take(),
         };
         driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
         if let Some(disk) = &driver.disk {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use beanring::io::driver::Driver;
 
 use super::driver;
-use super::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use super::live::{Address, REPLY_PATIENCE, ServerProcess, Stream, Transport};
 use super::peer::Received;
 
 /// The server.
@@ -33,10 +34,15 @@ impl Drop for Scratch {
 
 /// A server with a log in this directory, and its first connection.
 pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
+    launch(Command::new(PROGRAM), dir, io, flags)
+}
+
+/// The same by a command that becomes the server with the arguments that follow.
+pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
     let mut all = driver::flags(io);
     all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
     all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &all);
+    let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
     (server, Client::new(stream))
 }
 

@@ -15,7 +15,7 @@ use super::readiness::End;
 use super::{Shared, connection};
 use crate::ids::ConnId;
 use crate::io::clock::Clock;
-use crate::io::descriptors::{Admission, Reserve};
+use crate::io::descriptors::Admission;
 use crate::io::signal::{Signal, Signals};
 use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
@@ -54,7 +54,6 @@ pub struct State<S> {
     pub batch: Awaited<()>,
     /// The process has been told to stop, or cannot go on.
     pub end: Awaited<Result<(), DriverError>>,
-    _reserve: Reserve,
 }
 
 /// Something that one task waits for.
@@ -127,7 +126,6 @@ impl<S: Service> State<S> {
             stopping: false,
             batch: Awaited::default(),
             end: Awaited::default(),
-            _reserve: Reserve::take(),
         }
     }
 

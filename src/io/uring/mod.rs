@@ -33,7 +33,7 @@ use self::log_files::LogFiles;
 use self::registered::Registered;
 use self::ring::{Buffer, Completion, Ring, Token};
 use super::clock::Clock;
-use super::descriptors::{Admission, Reserve};
+use super::descriptors::Admission;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
@@ -87,7 +87,6 @@ struct Driver<S, R> {
     counters: Rc<IoCounters>,
     stopping: bool,
     has_failed: bool,
-    _reserve: Reserve,
 }
 
 /// Waits for the end of requests on listeners, of 1 ms and less each.
@@ -124,7 +123,6 @@ impl<S: Service, R: Ring> Driver<S, R> {
             counters,
             stopping: false,
             has_failed: false,
-            _reserve: Reserve::take(),
         };
         driver.ring.watch_signals(driver.signals.as_fd().as_raw_fd());
         driver.log.watch(&mut driver.ring);

@@ -1,0 +1,63 @@
+//! A log goes on where connections have taken every descriptor that the server may open.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use nix::sys::signal::Signal;
+use support::driver;
+use support::lines::{PROGRAM, Scratch, launch, put, start};
+use support::live::{REPLY_PATIENCE, Stream};
+
+const DESCRIPTORS: usize = 80;
+
+/// Jobs at once: several segments of the smallest size.
+const JOBS: usize = 100;
+const ROUNDS: usize = 20;
+
+#[test]
+fn connections_leave_it_the_descriptors_that_it_needs() {
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "a log without descriptors")) {
+        for mode in [&["-f", "0"][..], &["-f", "10"], &["-F"]] {
+            println!("{} {mode:?}", io.name());
+            go_on(io, &[mode, &["-s", "65536"]].concat());
+        }
+    }
+}
+
+fn go_on(io: Driver, flags: &[&str]) {
+    let dir = Scratch::new("shortage");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\""), PROGRAM]);
+    let (mut server, mut client) = launch(limited, &dir.0, io, flags);
+    client.expect("use first\r\n", "USING first");
+    // They come and go all the time, so that each descriptor that gets free has somebody who wants it.
+    let mut crowd: Vec<Stream> = (0..DESCRIPTORS).map(|_| server.connect()).collect();
+    let started = Instant::now();
+    while server.descriptors() < DESCRIPTORS {
+        assert!(started.elapsed() < REPLY_PATIENCE, "{} descriptors are in use", server.descriptors());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let body = "z".repeat(4000);
+    let mut kept = 0;
+    for round in 0..ROUNDS {
+        client.send(&put(0, 0, &body).repeat(JOBS));
+        let line = |line: Option<String>| line.expect("the server runs");
+        let ids: Vec<String> = (0..JOBS).map(|_| line(client.line()).replace("INSERTED ", "")).collect();
+        ids[1..].iter().for_each(|id| client.send(&format!("delete {id}\r\n")));
+        (1..JOBS).for_each(|_| assert_eq!(line(client.line()), "DELETED"));
+        kept += 1;
+        for place in crowd.iter_mut().skip(round % 8).step_by(8) {
+            *place = server.connect();
+        }
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    drop(server);
+    let (_server, mut client) = start(&dir.0, io, flags);
+    assert_eq!(client.stat("current-jobs-ready"), kept);
+}
