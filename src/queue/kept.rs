@@ -113,7 +113,8 @@ impl Engine {
         self.bodies_mut().free(body);
     }
 
-    /// Jobs that were put back take their places in their tubes.
+    /// Jobs that were put back take their places in their tubes. None waits longer than it was told to at first: where
+    /// the clock went back meanwhile, what is written down may lie far ahead.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
         let mut buried = Vec::new();
@@ -121,7 +122,8 @@ impl Engine {
             let Job { id, state, .. } = *self.jobs.get(job);
             match (state, self.jobs.activity(job)) {
                 (State::Delayed, Some(activity)) if activity.deadline > now => {
-                    self.enter_delayed(job, activity.deadline);
+                    let latest = now + Span::from_secs(activity.delay);
+                    self.enter_delayed(job, activity.deadline.min(latest));
                 }
                 (State::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
                 _ => self.enter_ready(job),
@@ -137,8 +139,9 @@ impl Engine {
         tubes.into_iter().for_each(|tube| self.drop_if_unwanted(tube));
     }
 
-    /// Pauses a tube again, if there is one of this name.
+    /// Pauses a tube again, if there is one of this name, for no longer than it was paused at first.
     pub fn restore_pause(&mut self, name: TubeName<'_>, until: Time, length: Span, now: Time) {
+        let until = until.min(now + length);
         if let Some(key) = self.tubes.find(name).filter(|_| until > now) {
             let tube = self.tubes.get_mut(key);
             tube.pause = Some(Pause { until, length });
