@@ -36,7 +36,8 @@ pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 pub const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
 
 /// A connection that cannot be served now (it waits, or does not read its replies) is read until this
-/// much input is kept for it. One receive may overshoot it by its own size.
+/// much input is kept for it. One receive may overshoot it by its own size; under io_uring
+/// [`RECEIVE_BUFFERS_EACH`] of them.
 pub const INBOX_BYTES_PAUSE: usize = 16 * 1024;
 
 /// Buffers for replies that are kept for the next connection that needs one. One is in use for each
@@ -71,7 +72,11 @@ pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
 
 /// Receive buffers that io_uring chooses from. It needs one for each receive that is done and not taken in
 /// yet, not one a connection; a receive that finds none is made again.
-pub const RECEIVE_BUFFERS: u16 = 64;
+pub const RECEIVE_BUFFERS: u16 = 128;
+
+/// How many of them one connection may have at a time. What it sends beyond what is kept of it cannot be left to the
+/// kernel when it is in them already: they may be added to [`INBOX_BYTES_PAUSE`].
+pub const RECEIVE_BUFFERS_EACH: u16 = 4;
 
 /// Large bodies that are received at the same time with room for what follows them, of
 /// [`RECEIVE_BYTES_MAX`] each; those above it take a receive more.

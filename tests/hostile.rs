@@ -5,10 +5,12 @@
 mod support;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
+use beanring::limits::{INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
 use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
@@ -64,6 +66,37 @@ fn bodies_that_are_announced_and_never_sent_take_no_memory() {
     let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 8 * MIB, "200 announced gigabytes took {grown} bytes");
     drop(silent);
+    works(&mut honest);
+}
+
+/// What cannot be served yet is left to the kernel, also where much of it comes at once.
+#[test]
+fn clients_that_wait_and_pipeline_take_little_memory() {
+    const CLIENTS: usize = 64;
+    let (server, mut honest) = start(&[]);
+    works(&mut honest);
+    let before = server.resident_bytes();
+    let flood = b"list-tube-used\r\n".repeat(MIB / 16);
+    let waiting: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let Stream::Tcp(mut stream) = server.connect() else { unreachable!("TCP was asked for") };
+            stream.write_all(b"watch nothing\r\nignore default\r\nreserve\r\n").expect("it is heard");
+            stream.set_nonblocking(true).expect("a socket option");
+            let mut rest = &flood[..];
+            while let Ok(bytes @ 1..) = stream.write(rest) {
+                rest = &rest[bytes..];
+            }
+            stream
+        })
+        .collect();
+    works(&mut honest);
+    server.settle();
+    let grown = server.resident_bytes().saturating_sub(before);
+    let each = 2 * (INBOX_BYTES_PAUSE + RECEIVE_BUFFERS_EACH as usize * RECEIVE_BYTES_MAX);
+    // The driver's buffers come to be used too.
+    let buffers = (RECEIVE_BUFFERS as usize + 1) * RECEIVE_BYTES_MAX;
+    assert!(grown < CLIENTS * each + buffers, "{CLIENTS} clients that wait took {grown} bytes");
+    drop(waiting);
     works(&mut honest);
 }
 

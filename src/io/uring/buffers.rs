@@ -1,5 +1,9 @@
 //! Buffers that the kernel takes when there is something to receive, so that a connection without input
 //! holds none.
+//!
+//! They lie in groups, and a connection's receives choose from one of them. A receive that is made again and again by
+//! the kernel goes on while there are buffers: a connection whose input is not wanted any more is ended only after
+//! that, and could otherwise have filled all of them.
 
 #![allow(unsafe_code)]
 
@@ -14,35 +18,45 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::ring::Buffer;
 use crate::io::socket::to_errno;
-use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX};
+use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
 
-/// The only group of buffers.
-pub const GROUP: u16 = 0;
+const GROUPS: u16 = RECEIVE_BUFFERS / RECEIVE_BUFFERS_EACH;
 
-const MASK: u16 = RECEIVE_BUFFERS - 1;
+const MASK: u16 = RECEIVE_BUFFERS_EACH - 1;
 
-const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());
+/// Each group's ring begins at a page, the largest that there are.
+const GROUP_ENTRIES: usize = 65_536 / size_of::<BufRingEntry>();
 
-/// [`RECEIVE_BUFFERS`] buffers of [`RECEIVE_BYTES_MAX`], and the ring in which they are offered to the kernel.
+const _: () = assert!(RECEIVE_BUFFERS_EACH.is_power_of_two() && RECEIVE_BUFFERS.is_multiple_of(GROUPS));
+const _: () = assert!(RECEIVE_BUFFERS_EACH as usize <= GROUP_ENTRIES);
+
+/// [`RECEIVE_BUFFERS`] buffers of [`RECEIVE_BYTES_MAX`], and the rings in which they are offered to the kernel.
 /// Mapped for the life of the process, since the kernel may use them as long as the ring exists.
 pub struct Buffers {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
-    /// Buffers offered so far; the kernel reads it as a number modulo 2^16.
-    tail: u16,
+    /// By group: buffers offered so far; the kernel reads it as a number modulo 2^16.
+    tails: [u16; GROUPS as usize],
+}
+
+/// The group that receives of the connection in this slot choose from.
+pub const fn group_of(slot: u32) -> u16 {
+    (slot % GROUPS as u32) as u16
 }
 
 impl Buffers {
     /// Offers all of them to a ring.
     pub fn register(submitter: &Submitter<'_>) -> nix::Result<Self> {
-        let entries: NonNull<BufRingEntry> =
-            map(RECEIVE_BUFFERS as usize * size_of::<BufRingEntry>())?.cast();
+        let entries_bytes = GROUPS as usize * GROUP_ENTRIES * size_of::<BufRingEntry>();
+        let entries: NonNull<BufRingEntry> = map(entries_bytes)?.cast();
         let bytes = map(RECEIVE_BUFFERS as usize * RECEIVE_BYTES_MAX)?;
-        let address = entries.as_ptr().addr() as u64;
-        // SAFETY: the mapping has room for as many entries, and is never unmapped.
-        unsafe { submitter.register_buf_ring_with_flags(address, RECEIVE_BUFFERS, GROUP, 0) }
-            .map_err(|error| to_errno(&error))?;
-        let mut buffers = Self { entries, bytes, tail: 0 };
+        let mut buffers = Self { entries, bytes, tails: [0; GROUPS as usize] };
+        for group in 0..GROUPS {
+            let address = buffers.ring(group).as_ptr().addr() as u64;
+            // SAFETY: the mapping has room for as many entries, and is never unmapped.
+            unsafe { submitter.register_buf_ring_with_flags(address, RECEIVE_BUFFERS_EACH, group, 0) }
+                .map_err(|error| to_errno(&error))?;
+        }
         for id in 0..RECEIVE_BUFFERS {
             buffers.give_back(Buffer { id, len: 0 });
         }
@@ -60,17 +74,26 @@ impl Buffers {
 
     /// Offers a buffer to the kernel.
     pub fn give_back(&mut self, buffer: Buffer) {
+        let group = buffer.id / RECEIVE_BUFFERS_EACH;
+        let (ring, place) = (self.ring(group), self.place(buffer.id));
+        let tail = &mut self.tails[group as usize];
         // SAFETY: the index is below the number of entries. The kernel reads an entry only once the tail
         // has passed it, and no more after it has handed the buffer over: so it does not read this one.
-        let entry = unsafe { self.entries.add((self.tail & MASK) as usize).as_mut() };
-        entry.set_addr(self.place(buffer.id).as_ptr().addr() as u64);
+        let entry = unsafe { ring.add((*tail & MASK) as usize).as_mut() };
+        entry.set_addr(place.as_ptr().addr() as u64);
         entry.set_len(RECEIVE_BYTES_MAX as u32);
         entry.set_bid(buffer.id);
-        self.tail = self.tail.wrapping_add(1);
+        *tail = tail.wrapping_add(1);
         // SAFETY: the tail lies in the first entry, in a field that nothing else uses; the kernel only
         // reads it.
-        let tail = unsafe { &*BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>() };
-        tail.store(self.tail, Ordering::Release);
+        let shown = unsafe { &*BufRingEntry::tail(ring.as_ptr()).cast::<AtomicU16>() };
+        shown.store(*tail, Ordering::Release);
+    }
+
+    /// The entries of a group.
+    fn ring(&self, group: u16) -> NonNull<BufRingEntry> {
+        // SAFETY: groups are below the number of those that were mapped.
+        unsafe { self.entries.add(group as usize * GROUP_ENTRIES) }
     }
 
     fn place(&self, id: u16) -> NonNull<u8> {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::libc::{self, iovec, msghdr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 
-use super::buffers::{Buffers, GROUP};
+use super::buffers::{Buffers, group_of};
 use super::landings::Landings;
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
 use crate::io::socket::to_errno;
@@ -165,11 +165,12 @@ impl Ring for KernelRing {
     }
 
     fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
+        let group = group_of(slot);
         let entry = if is_repeated {
-            opcode::RecvMulti::new(Fd(fd), GROUP).build()
+            opcode::RecvMulti::new(Fd(fd), group).build()
         } else {
             opcode::Recv::new(Fd(fd), ptr::null_mut(), 0)
-                .buf_group(GROUP)
+                .buf_group(group)
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT)
         };
@@ -373,10 +374,11 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::limits::RECEIVE_BUFFERS_EACH;
 
     /// What comes of one receive, with the kernel that is there.
-    fn receive(ring: &mut KernelRing, fd: RawFd) -> Completion {
-        ring.receive(0, fd, false);
+    fn receive(ring: &mut KernelRing, slot: u32, fd: RawFd) -> Completion {
+        ring.receive(slot, fd, false);
         loop {
             ring.enter(None).expect("the ring works");
             if let Some(completion) = ring.next() {
@@ -385,7 +387,7 @@ mod tests {
         }
     }
 
-    /// For more than 2^16 of them, so that the count of those given back begins anew.
+    /// For more than 2^16 of them in one group, so that the count of those given back begins anew.
     #[test]
     fn a_buffer_is_nobody_elses_until_it_is_given_back() {
         let mut ring = match KernelRing::new() {
@@ -394,22 +396,25 @@ mod tests {
         };
         let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
         let fd = ours.as_raw_fd();
-        for round in 0..1100_u32 {
+        for round in 0..17_000_u32 {
+            // Now and then of another group.
+            let slot = if round % 64 == 63 { round } else { 0 };
             let mut held = Vec::new();
-            for number in 0..u32::from(RECEIVE_BUFFERS) {
-                let message = (round << 16 | number).to_le_bytes();
+            for number in 0..u32::from(RECEIVE_BUFFERS_EACH) {
+                let message = (round << 8 | number).to_le_bytes();
                 peer.write_all(&message).expect("there is room");
-                let Completion { result, buffer, .. } = receive(&mut ring, fd);
+                let Completion { result, buffer, .. } = receive(&mut ring, slot, fd);
                 assert_eq!(result, Ok(4), "round {round}");
                 held.push((message, buffer.expect("it is in a buffer")));
             }
             peer.write_all(b"more").expect("there is room");
-            assert_eq!(receive(&mut ring, fd).result, Err(Errno::ENOBUFS), "round {round}: all are held");
+            let refused = receive(&mut ring, slot, fd).result;
+            assert_eq!(refused, Err(Errno::ENOBUFS), "round {round}: all that one may have are held");
             for (message, buffer) in held.into_iter().rev() {
                 assert_eq!(ring.bytes(&buffer), message, "round {round}");
                 ring.give_back(buffer);
             }
-            let Completion { result, buffer, .. } = receive(&mut ring, fd);
+            let Completion { result, buffer, .. } = receive(&mut ring, slot, fd);
             assert_eq!(result, Ok(4), "round {round}: they are back");
             ring.give_back(buffer.expect("it is in a buffer"));
         }
