@@ -103,6 +103,9 @@ pub const ZERO_COPY_BYTES_MIN: usize = 32 * 1024;
 /// wait for room on such a socket.
 pub const SEND_REST: Span = Span::from_millis(20);
 
+/// The rest doubles up to this while there is still no room: ten thousand of such connections take 2 % of a core.
+pub const SEND_REST_MAX: Span = Span::from_millis(1280);
+
 /// Completions taken before the server has its own turn.
 pub const COMPLETIONS_MAX: usize = 1024;
 

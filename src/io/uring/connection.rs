@@ -2,6 +2,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use crate::limits::{SEND_REST, SEND_REST_MAX};
+use crate::time::Span;
+
 /// Receives that are made one at a time after a large body, in case another follows: a receive that waits for
 /// any input would have to be ended first to receive the next one to its place.
 const SINGLE_RECEIVES: u8 = 8;
@@ -19,6 +22,8 @@ pub struct Connection {
     pub is_ending: bool,
     /// A send found no room, and is tried again after a while.
     pub is_stalled: bool,
+    /// How long it rests when that happens the next time.
+    rest: Span,
     /// Whether large bodies are sent without a copy; not known before the first.
     pub zero_copy: Option<bool>,
     /// Sent, but the server has not been told, since the network may be reading it still.
@@ -86,6 +91,7 @@ impl Connection {
             is_sending: false,
             is_ending: false,
             is_stalled: false,
+            rest: SEND_REST,
             zero_copy: None,
             unreported: 0,
             notifications: 0,
@@ -107,6 +113,17 @@ impl Connection {
         self.receive == Receive::Idle && self.watch == Watch::Idle && !self.is_sending
     }
 
+    /// How long to rest, since a send found no room. Longer each time.
+    pub fn rest(&mut self) -> Span {
+        let longer = Span::from_nanos(2 * self.rest.as_nanos()).min(SEND_REST_MAX);
+        std::mem::replace(&mut self.rest, longer)
+    }
+
+    /// A send found room.
+    pub fn end_rest(&mut self) {
+        self.rest = SEND_REST;
+    }
+
     /// Part of a large body was received.
     pub fn expect_large_bodies(&mut self) {
         self.singly = SINGLE_RECEIVES;
@@ -117,5 +134,21 @@ impl Connection {
         let is_over = self.singly == 0;
         self.singly = self.singly.saturating_sub(1);
         is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_read_is_asked_less_and_less_often() {
+        let mut connection = Connection::new(File::open("/dev/null").expect("it is everywhere").into());
+        let rests: Vec<u64> = (0..9).map(|_| connection.rest().as_nanos() / 1_000_000).collect();
+        assert_eq!(rests, [20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
+        connection.end_rest();
+        assert_eq!(connection.rest(), SEND_REST);
     }
 }

@@ -19,7 +19,8 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -79,9 +80,8 @@ struct Driver<S, R> {
     connections: Table<Connection>,
     /// Empty between sends; kept for its allocation.
     slices: Vec<IoSlice<'static>>,
-    /// Connections whose sends found no room, and when to try again.
-    stalled: Vec<ConnId>,
-    stalled_until: Option<Time>,
+    /// When to try again, and for which connections, whose sends found no room.
+    stalled: BinaryHeap<Reverse<(Time, u64)>>,
     registered: Registered,
     log: LogFiles,
     counters: Rc<IoCounters>,
@@ -116,8 +116,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             signals,
             connections: Table::new(),
             slices: Vec::new(),
-            stalled: Vec::new(),
-            stalled_until: None,
+            stalled: BinaryHeap::new(),
             registered: Registered::new(registered_bytes_max),
             log: LogFiles::new(disk),
             counters,
@@ -155,7 +154,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         if self.admission.resume(self.now) {
             self.go_on_accepting();
         }
-        let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.stalled_until];
+        let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.stalled_until()];
         Ok(deadlines.into_iter().flatten().min().map(|first| first.since(self.now)))
     }
 

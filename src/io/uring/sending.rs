@@ -4,6 +4,7 @@
 //! notification tells when it is done with it. Until then the server is not told that it is sent, though the
 //! driver goes on behind it.
 
+use std::cmp::Reverse;
 use std::io::IoSlice;
 
 use nix::errno::Errno;
@@ -12,8 +13,9 @@ use super::connection::Phase;
 use super::ring::{Flags, Ring, Token};
 use super::{Driver, recycle};
 use crate::ids::ConnId;
-use crate::limits::{SEND_REST, ZERO_COPY_BYTES_MIN};
+use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::server::{Event, Service};
+use crate::time::Time;
 
 impl<S: Service, R: Ring> Driver<S, R> {
     /// Sends what there is, if nothing is being sent.
@@ -71,6 +73,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             (Phase::Broken | Phase::Closing, _) => {}
             (_, Ok(bytes)) => {
                 connection.unreported += bytes as usize;
+                connection.end_rest();
                 self.report_sent(conn);
                 self.carry_out();
                 if self.connections.get_mut(conn).is_some() {
@@ -79,8 +82,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
             }
             (_, Err(Errno::EAGAIN)) if connection.is_ending => {
                 connection.is_stalled = true;
-                self.stalled.push(conn);
-                self.stalled_until.get_or_insert(self.now + SEND_REST);
+                let until = self.now + connection.rest();
+                self.stalled.push(Reverse((until, conn.to_u64())));
             }
             (_, Err(Errno::EINTR | Errno::EAGAIN | Errno::ECANCELED)) => self.send(conn),
             // There is no memory for it, or the socket cannot do it after all.
@@ -135,17 +138,20 @@ impl<S: Service, R: Ring> Driver<S, R> {
 
     /// Tries the sends again that found no room, when it is time.
     pub(super) fn retry_stalled(&mut self) {
-        if self.stalled_until.is_none_or(|until| self.now < until) {
-            return;
-        }
-        self.stalled_until = None;
-        for conn in std::mem::take(&mut self.stalled) {
+        while self.stalled_until().is_some_and(|until| until <= self.now) {
+            let Reverse((_, conn)) = self.stalled.pop().expect("there is a first");
+            let conn = ConnId::from_u64(conn);
             if let Some(connection) = self.connections.get_mut(conn) {
                 connection.is_stalled = false;
                 self.send(conn);
             }
         }
         self.carry_out();
+    }
+
+    /// When the first of them is to be tried.
+    pub(super) fn stalled_until(&self) -> Option<Time> {
+        self.stalled.peek().map(|Reverse((until, _))| *until)
     }
 
     pub(super) fn cancel_send(&mut self, conn: ConnId) {

@@ -1,6 +1,7 @@
 //! Conversations through the driver with a kernel that completes requests late, in pieces, in any order,
 //! and in every other way that the real one may.
 
+use std::cmp::Reverse;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use super::Driver;
 use super::connection::Phase;
 use super::fake::{FakeRing, Request, Socket, Work};
 use super::ring::Ring;
+use crate::ids::ConnId;
 use crate::io::Sources;
 use crate::io::clock::Clock;
 use crate::io::signal::Signals;
@@ -111,7 +113,7 @@ impl Simulated {
             self.check_closed();
             if patience != Some(Span::ZERO) && self.driver.ring.is_at_rest() {
                 self.driver.ring.check_waits();
-                let stalled_until = self.driver.stalled_until;
+                let stalled_until = self.driver.stalled_until();
                 match stalled_until {
                     Some(until) if self.has_room_for_stalled() => self.now = self.now.max(until),
                     _ => return,
@@ -124,7 +126,10 @@ impl Simulated {
     /// Whether a send that rests would get on.
     fn has_room_for_stalled(&mut self) -> bool {
         let Driver { stalled, connections, ring, .. } = &mut self.driver;
-        stalled.iter().any(|&conn| connections.get_mut(conn).is_some_and(|one| ring.can_send(one.fd())))
+        stalled.iter().any(|&Reverse((_, conn))| {
+            let connection = connections.get_mut(ConnId::from_u64(conn));
+            connection.is_some_and(|one| ring.can_send(one.fd()))
+        })
     }
 
     /// A connection stays open as long as a request refers to it.
