@@ -11,10 +11,10 @@
 //!
 //! `cargo bench --bench disk`
 
-#[path = "compare/machine.rs"]
+#[path = "common/machine.rs"]
 #[allow(dead_code)]
 mod machine;
-#[path = "compare/table.rs"]
+#[path = "common/table.rs"]
 #[allow(dead_code)]
 mod table;
 

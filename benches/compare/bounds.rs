@@ -5,7 +5,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::measure::{Metric, Outcome, cpu, rate, restart_ms};
-use crate::servers::{Driver, Kind, Peers};
+use crate::process::Driver;
+use crate::servers::{Kind, Peers};
 use crate::table::{figure, ratio};
 
 /// One side of a ratio.

@@ -19,16 +19,23 @@ use signals::Signals;
 
 mod bounds;
 mod failure;
+#[path = "../common/logs.rs"]
 mod logs;
+#[path = "../common/machine.rs"]
 mod machine;
 mod matrix;
 mod measure;
 mod options;
 mod plots;
+#[path = "../common/process.rs"]
+mod process;
 mod report;
 mod servers;
+#[path = "../common/signals.rs"]
 mod signals;
+#[path = "../common/stats.rs"]
 mod stats;
+#[path = "../common/table.rs"]
 mod table;
 
 fn main() -> ExitCode {
@@ -58,7 +65,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     written(&directory, std::fs::create_dir_all(&directory))?;
     machine::allow_descriptors().map_err(Failure::Descriptors)?;
     let signals = Signals::block()?;
-    let logs = Place::find(&directory);
+    let logs = Place::find(&directory, "log");
     let mut bench = Bench::new(&machine, &signals, &directory, &logs);
     let peers = Peers::find(options, &mut bench)?;
     let results = bench.run(&rows, &peers, options)?;

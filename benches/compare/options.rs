@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use crate::servers::Driver;
+use crate::process::Driver;
 
 /// Compares beanring with its peers; see docs/BENCHMARKS.md
 #[derive(Parser)]

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::logs::Directory;
 use crate::machine::{Machine, first_line};
 use crate::measure::Bench;
 use crate::options::Options;
+use crate::process::{Driver, Guarded, address, first_words};
 use crate::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
@@ -27,25 +28,6 @@ const SETTLE: Duration = Duration::from_millis(30);
 const RESTART_MAX: Duration = Duration::from_secs(60);
 /// Between attempts at a first answer, whose time is no more exact.
 const RESTART_PAUSE: Duration = Duration::from_millis(1);
-
-/// How beanring does its I/O; named as its `--io` names it.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Driver {
-    Uring,
-    Epoll,
-    TokioUring,
-}
-
-impl Driver {
-    /// As typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Driver::Uring => "uring",
-            Driver::Epoll => "epoll",
-            Driver::TokioUring => "tokio-uring",
-        }
-    }
-}
 
 /// A server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,17 +142,6 @@ pub struct Server {
     said: PathBuf,
 }
 
-/// A child that does not outlive its guard.
-pub struct Guarded(pub Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // Fails only where it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Server {
     /// Starts one on the `nth` address, with a log where it is to have one.
     pub fn spawn(
@@ -252,18 +223,4 @@ impl Server {
             _ => Ok(()),
         }
     }
-}
-
-/// The first line of a file that says something.
-pub fn first_words(path: &Path) -> String {
-    let text = std::fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
-}
-
-/// One of its own for each start: no socket of an earlier one is in the way, nor that of another run.
-fn address(nth: u32) -> SocketAddr {
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let [_, _, upper, lower] = nth.to_be_bytes();
-    (Ipv4Addr::new(127, 64 | high & 63, low, lower.clamp(1, 254)), 21300 + u16::from(upper)).into()
 }

@@ -56,10 +56,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// In `directory`, or where temporary files go if only that is on a disk.
-    pub fn find(directory: &Path) -> Place {
-        let own = Place::at(directory, "log".to_owned());
-        let temporary = Place::at(&env::temp_dir(), format!("beanring-compare.{}", process::id()));
+    /// A place of this name in `directory`, or where temporary files go if only that is on a disk.
+    pub fn find(directory: &Path, name: &str) -> Place {
+        let own = Place::at(directory, name.to_owned());
+        let temporary = Place::at(&env::temp_dir(), format!("beanring-bench-{name}.{}", process::id()));
         if own.is_memory() && !temporary.is_memory() { temporary } else { own }
     }
 
