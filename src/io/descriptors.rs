@@ -13,7 +13,8 @@ use tracing::warn;
 
 use super::socket::to_errno;
 use crate::limits::{
-    ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN, DESCRIPTORS_RESERVED,
+    ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN,
+    DESCRIPTORS_RESERVED,
 };
 use crate::server::IoCounters;
 use crate::time::Time;
