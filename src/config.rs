@@ -9,7 +9,7 @@ use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
-    MEMORY_BYTES_MIN, REGISTERED_BYTES_DEFAULT, SYNC_INTERVAL_MS_DEFAULT,
+    MEMORY_BYTES_MIN, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE, SYNC_INTERVAL_MS_DEFAULT,
 };
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{self, Durability};
@@ -100,6 +100,8 @@ impl Config {
             Some(given) => number("--registered-memory (BEANRING_REGISTERED_MEMORY)", given, u64::MAX)?,
             None => REGISTERED_BYTES_DEFAULT,
         };
+        let max_memory_bytes = arguments.max_memory.map(max_memory).transpose()?.flatten();
+        let registered_share = max_memory_bytes.map_or(u64::MAX, |max| max / REGISTERED_SHARE);
         let job_bytes_max = match arguments.max_job_size {
             None => JOB_BYTES_DEFAULT,
             Some(given) => job_bytes(given, &mut warnings)?,
@@ -113,9 +115,9 @@ impl Config {
             listen: address(arguments.listen, arguments.port)?,
             user: arguments.user,
             io: arguments.io,
-            registered_bytes,
+            registered_bytes: registered_bytes.min(registered_share),
             job_bytes_max,
-            max_memory_bytes: arguments.max_memory.map(max_memory).transpose()?.flatten(),
+            max_memory_bytes,
             max_connections,
             log_dir: arguments.log_dir,
             log,
@@ -338,6 +340,8 @@ mod tests {
         for given in ["16777215", "16383k", "15m", "1t", "m", "256mb", "-1", "1.5g", "+17m", "17179869184g"] {
             assert_eq!(memory(given), Err(ConfigError::Memory { given: given.to_owned() }), "{given}");
         }
+        assert_eq!(check("").unwrap().registered_bytes, REGISTERED_BYTES_DEFAULT);
+        assert_eq!(check("--max-memory 64m").unwrap().registered_bytes, 16 << 20);
         let connections = |line| check(line).unwrap().max_connections;
         assert_eq!(connections(""), None);
         assert_eq!(connections("--max-connections 0"), None);

@@ -92,6 +92,9 @@ pub const COMPLETIONS_QUEUED_MAX: u32 = 4096;
 /// locked, and not given back.
 pub const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 
+/// Under `--max-memory`, one part in so many may be registered at most: it is not given back.
+pub const REGISTERED_SHARE: u64 = 4;
+
 /// Chunks of bodies that may be registered: of 2 MiB each, so at most 2 GiB.
 pub const REGISTERED_CHUNKS_MAX: u16 = 1024;
 
