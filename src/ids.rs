@@ -6,6 +6,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
+impl JobId {
+    /// The largest id that a file is believed: ids go on above it, and will not come to an end.
+    pub const LAST: Self = Self(i64::MAX as u64);
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

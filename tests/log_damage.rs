@@ -7,11 +7,14 @@ use std::{env, fs, process};
 
 use beanring::bodies::Slot;
 use beanring::ids::{ConnId, JobId};
-use beanring::io::disk::{Directory, RecoveryError, recover};
-use beanring::log::batch::BLOCK_BYTES;
-use beanring::log::{Config, Durability, Log, Operation, Outcome};
-use beanring::queue::{Engine, NewJob};
+use beanring::io::disk::{self, Directory, RecoveryError, recover};
+use beanring::log::batch::{BLOCK_BYTES, Batch};
+use beanring::log::record::{JobRecord, Lsn, Record, Stamp};
+use beanring::log::segment::Header;
+use beanring::log::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
+use beanring::queue::{Counts, Engine, Kept, NewJob, Standing};
 use beanring::time::Time;
+use beanring::tube_name::TubeName;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
 const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
@@ -200,4 +203,66 @@ fn a_flipped_bit_is_noticed() {
         }
     }
     assert!(refused > 200 && shortened > 200, "{refused} refused, {shortened} shortened");
+}
+
+/// A header that tells of segments from the first on.
+fn header(number: u64, first: u64) -> Header {
+    let (number, first, previous) = (SegmentNumber(number), Lsn(first), SegmentNumber(number - 1));
+    Header { log_id: 7, number, first, next_id: JobId(5), oldest: SegmentNumber(1), previous }
+}
+
+/// Writes a segment with this header and these records into the file of this number.
+fn write_segment(scratch: &Scratch, file: u64, header: &Header, records: &[Record<'_>], bytes: u64) {
+    let mut batch = Batch::default();
+    header.encode(&mut batch);
+    let mut at = header.first;
+    for record in records {
+        record.encode(&Stamp { seed: header.seed(), at, durable: Lsn(0) }, &mut batch);
+        at.0 += record.bytes() as u64;
+    }
+    batch.pad_to(bytes as usize);
+    fs::write(scratch.0.join(SegmentNumber(file).to_string()), batch.bytes()).expect("a segment");
+}
+
+/// A checksum is no proof that a server has written it.
+#[test]
+fn jobs_that_no_server_could_have_had_are_not_read() {
+    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
+    let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, kept, body };
+    let buried = |order| Kept { standing: Standing::Buried(order), ..kept };
+    let impossible = [
+        Record::Job(job(0)),
+        Record::Job(job(u64::MAX)),
+        Record::Job(JobRecord { ttr: 0, ..job(2) }),
+        Record::Job(JobRecord { created: Time::ZERO, ..job(2) }),
+        Record::Job(JobRecord { body: b"", ..job(2) }),
+        Record::Job(JobRecord { body: b"no end", ..job(2) }),
+        Record::Job(JobRecord { kept: buried(u64::MAX), ..job(2) }),
+        Record::State { id: JobId(1), kept: buried(u64::MAX) },
+    ];
+    let scratch = Scratch::new("impossible");
+    for record in impossible {
+        let records = [Record::Job(job(1)), record];
+        write_segment(&scratch, 1, &header(1, 0), &records, SEGMENT_BYTES);
+        let expected = Jobs::from([(1, body.to_vec())]);
+        assert_eq!(jobs_of(&scratch.0).expect("nothing is proven"), expected, "{records:?}");
+    }
+}
+
+#[test]
+fn headers_that_no_server_could_have_written_are_none() {
+    let impossible = [
+        Header { first: Lsn(u64::MAX), ..header(1, 0) },
+        Header { next_id: JobId(u64::MAX), ..header(1, 0) },
+        Header { number: SegmentNumber(u64::MAX), ..header(1, 0) },
+    ];
+    for header in impossible {
+        let scratch = Scratch::new("impossible-header");
+        write_segment(&scratch, 1, &header, &[], SEGMENT_BYTES);
+        assert!(matches!(jobs_of(&scratch.0), Err(RecoveryError::Damaged { offset: 0, .. })), "{header:?}");
+        write_segment(&scratch, u64::MAX, &header, &[], SEGMENT_BYTES);
+        assert!(disk::check(&scratch.0, NOW).is_err() && disk::dump(&scratch.0, |_| Ok(())).is_err());
+        assert!(disk::salvage(&scratch.0, &scratch.0.join("to"), NOW).is_err(), "{header:?}");
+    }
 }

@@ -10,6 +10,7 @@
 use super::batch::{BLOCK_BYTES, Batch};
 use super::segment::SegmentNumber;
 use crate::ids::{JobId, JobKey};
+use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, Engine, Job, Kept, Standing};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -17,6 +18,11 @@ use crate::tube_name::TubeName;
 /// A place in the log: bytes of records since its beginning, over all segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Lsn(pub u64);
+
+impl Lsn {
+    /// The largest beginning of a segment that is believed: positions go on above it.
+    pub const LAST: Self = Self(i64::MAX as u64);
+}
 
 /// Before the payload.
 pub const FRAME_BYTES: usize = 32;
@@ -28,6 +34,9 @@ pub const ALIGN_BYTES: usize = 8;
 const JOB_BYTES: usize = 60;
 
 const STATE_BYTES: usize = 48;
+
+/// The most burials that a record may tell of: they are counted on from there.
+const BURIALS_MAX: u64 = i64::MAX as u64;
 
 /// Of a pause, before the name of its tube.
 const PAUSE_BYTES: usize = 24;
@@ -73,6 +82,16 @@ impl<'a> JobRecord<'a> {
         let Job { id, created, ttr, .. } = *engine.jobs().get(job);
         let (tube, kept, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
         Self { id, created, ttr, tube, kept, body }
+    }
+
+    /// Whether the queue could have had it: what it relies on is not left to a checksum.
+    fn is_possible(&self) -> bool {
+        let Self { id, created, ttr, body, .. } = self;
+        (1..=JobId::LAST.0).contains(&id.0)
+            && *created > Time::ZERO
+            && *ttr > 0
+            && body.ends_with(b"\r\n")
+            && body.len() <= JOB_BYTES_MAX as usize + 2
     }
 }
 
@@ -251,7 +270,8 @@ impl Record<'_> {
                 let (ttr, word) = (fields.u32(), fields.u32());
                 let (tube, body) = rest.split_at_checked((word >> 24) as usize)?;
                 let tube = TubeName::new(tube)?;
-                Record::Job(JobRecord { id, created, ttr, tube, kept: raw.kept(word & 0xff)?, body })
+                let job = JobRecord { id, created, ttr, tube, kept: raw.kept(word & 0xff)?, body };
+                Record::Job(Some(job).filter(JobRecord::is_possible)?)
             }
             2 => {
                 let id = JobId(fields.u64());
@@ -358,7 +378,7 @@ impl RawKept {
         let standing = match code {
             0 => Standing::Ready,
             1 => Standing::Delayed(Time::from_nanos(self.order)),
-            2 => Standing::Buried(self.order),
+            2 if self.order <= BURIALS_MAX => Standing::Buried(self.order),
             _ => return None,
         };
         Some(Kept { pri: self.pri, delay: self.delay, standing, counts: self.counts })

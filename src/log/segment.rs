@@ -117,13 +117,18 @@ impl Header {
             return Err(HeaderFault::Version(version));
         }
         let word = |at: usize| u64::from_le_bytes(checked[at..at + 8].try_into().expect("eight bytes"));
-        Ok(Self {
+        let header = Self {
             number: SegmentNumber(word(24)),
             log_id: word(32),
             first: Lsn(word(40)),
             next_id: JobId(word(48)),
             oldest: SegmentNumber(word(56)),
             previous: SegmentNumber(word(64)),
-        })
+        };
+        // What is counted on from is not left to a checksum.
+        let is_possible = header.number <= SegmentNumber::LAST
+            && header.first <= Lsn::LAST
+            && header.next_id.0 <= JobId::LAST.0 + 1;
+        if is_possible { Ok(header) } else { Err(HeaderFault::Invalid) }
     }
 }

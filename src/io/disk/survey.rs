@@ -125,6 +125,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
         let name = number.to_string();
         let (header, is_headless) = match header {
             // It has not been used under this name, or it belongs to another log.
+            _ if number > SegmentNumber::LAST => continue,
             Some(header) if header.number != number || header.log_id != log_id => continue,
             Some(header) => (header, false),
             None => {
@@ -156,8 +157,9 @@ fn guess_header(file: &File, bytes: u64, number: SegmentNumber, log_id: u64) -> 
         let word = searched[begin + 8..begin + 16].try_into().expect("eight bytes");
         let at = u64::from_le_bytes(word);
         let found = Record::find(&searched[begin..], seed, Lsn(at));
-        if let (Ok(_), Some(first)) = (found, at.checked_sub(begin as u64)) {
-            header.first = Lsn(first);
+        let first = at.checked_sub(begin as u64).map(Lsn).filter(|&first| first <= Lsn::LAST);
+        if let (Ok(_), Some(first)) = (found, first) {
+            header.first = first;
             return Ok(Some(header));
         }
     }

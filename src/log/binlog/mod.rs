@@ -25,6 +25,9 @@ pub const HEAD_BYTES_MAX: usize = 8 + 200 + JOB_BYTES;
 
 const JOB_BYTES: usize = 80;
 
+/// The reference's times are signed: this is in the year 2262.
+const LATEST: Time = Time::from_nanos(i64::MAX as u64);
+
 const NANOS_A_US: u64 = 1_000;
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
@@ -150,7 +153,7 @@ impl Version {
     fn job(self, bytes: &[u8]) -> Option<Job> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= i64::MAX as u64);
+        let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= LATEST.as_nanos());
         let seconds = |at| u32::try_from(nanos(at)? / NANOS_A_SECOND).ok();
         let job = Job {
             id: JobId(word(0)),
@@ -169,7 +172,7 @@ impl Version {
             },
             state: State::from_number(bytes[76])?,
         };
-        let is_sound = (1..=i64::MAX as u64).contains(&job.id.0)
+        let is_sound = (1..=JobId::LAST.0).contains(&job.id.0)
             && (2..=JOB_BYTES_MAX + 2).contains(&job.body_bytes)
             && job.created > Time::ZERO;
         is_sound.then_some(job)
@@ -207,6 +210,7 @@ impl Job {
             Standing::Buried(_) => (State::Buried, Time::ZERO),
         };
         let Kept { pri, delay, counts, .. } = *kept;
+        let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));
         Self { id, created, ttr, pri, delay, body_bytes, deadline, counts, state }
     }
 
