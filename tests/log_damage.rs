@@ -224,6 +224,24 @@ fn write_segment(scratch: &Scratch, file: u64, header: &Header, records: &[Recor
     fs::write(scratch.0.join(SegmentNumber(file).to_string()), batch.bytes()).expect("a segment");
 }
 
+/// On a full disk it is the new name of the first file alone that says that it was of no use any more.
+#[test]
+fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
+    for (bytes, is_torn) in [(SEGMENT_BYTES, false), (2 * SEGMENT_BYTES, false), (SEGMENT_BYTES, true)] {
+        let scratch = Scratch::new(&format!("renamed-{bytes}-{is_torn}"));
+        write_segment(&scratch, 2, &header(2, 0), &[], bytes);
+        if is_torn {
+            write_segment(&scratch, 3, &header(3, 640), &[], bytes);
+        }
+        write_segment(&scratch, 4, &header(1, 0), &[], bytes);
+        // Servers that end before they have written anything.
+        for start in 1..4 {
+            let found = jobs_of(&scratch.0);
+            assert!(found.is_ok_and(|jobs| jobs.is_empty()), "start {start} of {bytes}, {is_torn}");
+        }
+    }
+}
+
 /// A checksum is no proof that a server has written it.
 #[test]
 fn jobs_that_no_server_could_have_had_are_not_read() {

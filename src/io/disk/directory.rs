@@ -112,6 +112,21 @@ impl Directory {
         }
     }
 
+    /// Gives a segment another size, and all the space that it needs. What is in it stays, as far as it fits.
+    pub fn resize_segment(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new().append(true).open(self.file(&segment.to_string()))?;
+        let before = file.metadata()?.len();
+        if before > bytes {
+            file.set_len(bytes)?;
+        }
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
+            Ok(()) => {}
+            Err(Errno::EOPNOTSUPP) => write_zeros(&mut file, bytes.saturating_sub(before))?,
+            Err(errno) => return Err(errno.into()),
+        }
+        file.sync_all()
+    }
+
     /// Changes the files, and brings that to disk.
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
         match arrangement {

@@ -115,6 +115,8 @@ pub(super) fn read(
 pub(super) struct Found {
     /// They hold nothing, and have never held anything under their names.
     unused: Vec<SegmentNumber>,
+    /// Of those, the ones whose old name alone tells that they, and what was before them, were of no use.
+    telling: Vec<SegmentNumber>,
     /// They come after the end.
     lost: Vec<SegmentNumber>,
     last: Option<SegmentNumber>,
@@ -176,13 +178,17 @@ impl Tail {
 /// What is at the beginning of a segment's file.
 enum Kind {
     Segment(Header),
-    Unused,
+    /// Of this log it may have been another one before.
+    Unused {
+        was: Option<SegmentNumber>,
+    },
 }
 
 impl Reader<'_> {
     fn read_all(&mut self, files: &BTreeMap<SegmentNumber, u64>) -> Result<Found, RecoveryError> {
         let mut found = Found { last: files.keys().next_back().copied(), ..Found::default() };
         let mut window = Vec::new();
+        let mut renamed = Vec::new();
         for (&number, &bytes) in files {
             let name = number.to_string();
             if number > SegmentNumber::LAST {
@@ -190,8 +196,9 @@ impl Reader<'_> {
             }
             let file = File::open(self.directory.join(&name)).map_err(|error| io_error(&name, error))?;
             let header = match self.kind(number, &name, &file)? {
-                Kind::Unused => {
+                Kind::Unused { was } => {
                     found.unused.push(number);
+                    renamed.extend(was.map(|was| (number, was)));
                     continue;
                 }
                 Kind::Segment(header) => header,
@@ -217,6 +224,11 @@ impl Reader<'_> {
         if self.proven > end {
             return Err(RecoveryError::Damaged { file, offset });
         }
+        renamed.retain(|&(_, was)| was >= self.oldest);
+        for (number, was) in renamed {
+            found.telling.push(number);
+            self.oldest = self.oldest.max(was.next());
+        }
         match self.first {
             Some(Header { previous, .. }) if previous.0 > 0 && previous >= self.oldest => {
                 Err(RecoveryError::Missing(previous.to_string()))
@@ -234,17 +246,17 @@ impl Reader<'_> {
             Err(HeaderFault::Version(version)) => {
                 return Err(RecoveryError::Version(name.to_owned(), version));
             }
-            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => return Ok(Kind::Unused),
+            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => {
+                return Ok(Kind::Unused { was: None });
+            }
             Err(HeaderFault::Invalid) => {
                 return Err(RecoveryError::Damaged { file: name.to_owned(), offset: 0 });
             }
         };
         if header.number != number {
             // It had another name, which was of no use any more, and has not been used under this one.
-            if self.log.as_ref().is_some_and(|tail| tail.header.log_id == header.log_id) {
-                self.oldest = self.oldest.max(header.number.next());
-            }
-            return Ok(Kind::Unused);
+            let is_ours = self.log.as_ref().is_some_and(|tail| tail.header.log_id == header.log_id);
+            return Ok(Kind::Unused { was: Some(header.number).filter(|_| is_ours) });
         }
         match &self.log {
             Some(tail) if tail.header.log_id != header.log_id => {
@@ -307,19 +319,27 @@ fn prepare(
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
     let mut next = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
-    for &number in found.lost.iter().rev().chain(&found.unused) {
+    let remove = |number: SegmentNumber| {
         let name = number.to_string();
-        let is_usable = found.lost.is_empty() && files[&number] == config.segment_bytes;
-        let changed = if is_usable {
-            // Where the power failed, there may be records in it without the header: under another number they mean
-            // nothing.
-            prepared.push(next);
-            fs::rename(directory.file(&name), directory.file(&next.to_string()))
-        } else {
-            fs::remove_file(directory.file(&name))
-        };
-        changed.map_err(|error| io_error(&name, error))?;
-        next = if is_usable { next.next() } else { next };
+        fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))
+    };
+    found.lost.iter().rev().try_for_each(|&number| remove(number))?;
+    for &number in &found.unused {
+        let fits = files[&number] == config.segment_bytes;
+        let is_telling = found.telling.contains(&number);
+        if !is_telling && !(fits && found.lost.is_empty()) {
+            remove(number)?;
+            continue;
+        }
+        let name = number.to_string();
+        let resized = if fits { Ok(()) } else { directory.resize_segment(number, config.segment_bytes) };
+        // Where the power failed, there may be records in it without the header: under another number they mean
+        // nothing.
+        resized
+            .and_then(|()| fs::rename(directory.file(&name), directory.file(&next.to_string())))
+            .map_err(|error| io_error(&name, error))?;
+        prepared.push(next);
+        next = next.next();
     }
     if prepared.is_empty() {
         let created = directory.arrange(Arrangement::Create { segment: next, bytes: config.segment_bytes });
