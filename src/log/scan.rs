@@ -21,6 +21,8 @@ pub struct Scanner<S> {
     /// Of the file.
     bytes: u64,
     header: Header,
+    /// See [`Header::seed`].
+    seed: u32,
     window: Vec<u8>,
     /// What of the window is used up, and where in the file its end is.
     used: usize,
@@ -33,15 +35,16 @@ impl<S: Source> Scanner<S> {
     /// For the segment with this header and a file of so many bytes. `window` is what an earlier one gave back.
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
-        Self { source, bytes, header, window, used: 0, read_to: HEADER_BYTES, end: header.first }
+        let (seed, end) = (header.seed(), header.first);
+        Self { source, bytes, header, seed, window, used: 0, read_to: HEADER_BYTES, end }
     }
 
     /// The next record and its offset in the file; none at the end of the valid ones.
     pub fn next_record(&mut self) -> Result<Option<(u64, Framed<'_>)>, S::Error> {
         loop {
             let offset = self.offset();
-            let (seed, at) = (self.header.seed(), self.header.lsn(offset));
-            match Record::find(&self.window[self.used..], seed, at) {
+            let at = self.header.lsn(offset);
+            match Record::find(&self.window[self.used..], self.seed, at) {
                 Ok(bytes) => {
                     let begin = self.used;
                     self.used += bytes;
@@ -63,8 +66,8 @@ impl<S: Source> Scanner<S> {
     pub fn next_beyond(&mut self) -> Result<Option<(u64, Framed<'_>)>, S::Error> {
         loop {
             let offset = self.offset();
-            let (seed, at) = (self.header.seed(), self.header.lsn(offset));
-            match Record::find(&self.window[self.used..], seed, at) {
+            let at = self.header.lsn(offset);
+            match Record::find(&self.window[self.used..], self.seed, at) {
                 Ok(bytes) => {
                     let begin = self.used;
                     self.used += bytes;
