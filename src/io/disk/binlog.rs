@@ -178,8 +178,10 @@ impl Binlog {
 
     /// The bytes at this offset: fewer at the end of the file.
     fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], BinlogError> {
-        let is_there =
-            offset >= self.window_at && offset + count as u64 <= self.window_at + self.window.len() as u64;
+        let window_end = self.window_at + self.window.len() as u64;
+        // A window that is not full has all that there is.
+        let is_last = (1..WINDOW_BYTES).contains(&self.window.len()) && offset <= window_end;
+        let is_there = offset >= self.window_at && (offset + count as u64 <= window_end || is_last);
         if !is_there {
             self.window.resize(WINDOW_BYTES, 0);
             let read = read_up_to(&self.file, offset, &mut self.window);
