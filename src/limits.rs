@@ -150,13 +150,13 @@ pub const MEMORY_KEPT_SHARE: usize = 16;
 /// the loop's own, those of the log.
 pub const DESCRIPTORS_OWN: u64 = 24;
 
-/// Descriptors that each of the threads which open files of the log keeps in reserve, so that a process full of
-/// connections can go on with it: for two segments, each open in two ways.
-pub const DESCRIPTORS_RESERVED: usize = 4;
+/// Descriptors kept in reserve for the log, so that a process full of connections can go on with it: for two segments,
+/// each open in two ways, and one of each of its threads; and some for those that a connection gets before they do.
+pub const DESCRIPTORS_RESERVED: usize = 8;
 
-/// How often a file of the log that found no descriptor all the same is tried again, and with what pauses: for 10 s.
-/// Connections are not accepted for [`ACCEPT_REST`] when there is none.
-pub const DESCRIPTOR_TRIES: u32 = 2000;
+/// How often a file of the log that found no descriptor all the same is tried again while the loop waits for it, and
+/// with what pauses: for a second.
+pub const DESCRIPTOR_TRIES: u32 = 200;
 #[allow(missing_docs)]
 pub const DESCRIPTOR_PAUSE: Span = Span::from_millis(5);
 

@@ -13,7 +13,7 @@ use support::driver;
 use support::lines::{PROGRAM, Scratch, launch, put, start};
 use support::live::{REPLY_PATIENCE, Stream};
 
-const DESCRIPTORS: usize = 80;
+const DESCRIPTORS: usize = 64;
 
 /// Jobs at once: several segments of the smallest size.
 const JOBS: usize = 100;

@@ -1,7 +1,6 @@
 //! Processes that a benchmark starts: which driver, on which address, and that none outlives its guard.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::process::Child;
 
 use clap::ValueEnum;
@@ -34,13 +33,6 @@ impl Drop for Guarded {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The first line of a file that says something.
-pub fn first_words(path: &Path) -> String {
-    let text = std::fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
 /// One of its own for each start: no socket of an earlier one is in the way, nor that of another run.

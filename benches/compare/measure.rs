@@ -13,8 +13,8 @@ use crate::logs::{Directory, Place};
 use crate::machine::Machine;
 use crate::matrix::{Row, Work};
 use crate::options::Options;
-use crate::process::{Guarded, first_words};
-use crate::servers::{Kind, Peers, Server};
+use crate::process::Guarded;
+use crate::servers::{Kind, Peers, Server, first_words};
 use crate::signals::Signals;
 
 /// beanstalkd needs more than a minute to let 64 connections watch 10,000 tubes each.

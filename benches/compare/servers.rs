@@ -17,7 +17,7 @@ use crate::logs::Directory;
 use crate::machine::{Machine, first_line};
 use crate::measure::Bench;
 use crate::options::Options;
-use crate::process::{Driver, Guarded, address, first_words};
+use crate::process::{Driver, Guarded, address};
 use crate::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
@@ -223,4 +223,11 @@ impl Server {
             _ => Ok(()),
         }
     }
+}
+
+/// The first line of a file that says something.
+pub fn first_words(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
 }

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -29,69 +31,93 @@ pub fn raise_limit() -> nix::Result<u64> {
     Ok(hard)
 }
 
-/// The loop has one where there is a log, and so has each of the log's threads.
-const RESERVES: u64 = 3;
-
 /// How many connections a process with this limit of descriptors can have, about.
 pub const fn connections_within(limit: u64) -> u64 {
-    limit.saturating_sub(RESERVES * DESCRIPTORS_RESERVED as u64 + DESCRIPTORS_OWN)
+    limit.saturating_sub(DESCRIPTORS_RESERVED as u64 + DESCRIPTORS_OWN)
 }
 
-/// Descriptors held back from connections, for files that must be opened whatever happens. Each thread that opens
-/// such files has its own.
+/// Descriptors held back from connections, for files of the log that must be opened whatever happens. Shared by the
+/// threads that open such files.
 #[derive(Debug)]
 pub struct Reserve {
-    held: Vec<OwnedFd>,
+    /// Each a descriptor, or none.
+    held: [AtomicI32; DESCRIPTORS_RESERVED],
 }
+
+const NONE: RawFd = -1;
 
 impl Reserve {
     /// Takes [`DESCRIPTORS_RESERVED`] descriptors, or as many as there are.
     pub fn take() -> Self {
-        let mut reserve = Self { held: Vec::with_capacity(DESCRIPTORS_RESERVED) };
+        let reserve = Self { held: [const { AtomicI32::new(NONE) }; DESCRIPTORS_RESERVED] };
         reserve.refill();
         reserve
     }
 
-    /// Opens something, in place of what is held here if there is no other descriptor left.
+    /// Opens something, in place of what is held here if there is no other descriptor left. Where one was given up, a
+    /// connection may have been faster: then it is tried again for a second, in which other threads give back what
+    /// they took.
     ///
     /// # Errors
-    /// Those of `open`: of a shortage only if nothing is held any more.
-    pub fn open<T>(&mut self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    /// Those of `open`.
+    pub fn open<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.open_or_wait(DESCRIPTOR_TRIES, &mut open)
+    }
+
+    /// The same for a thread that nobody waits for: it waits as long as connections have all descriptors.
+    pub fn open_in_time<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.open_or_wait(u32::MAX, &mut open)
+    }
+
+    fn open_or_wait<T>(&self, mut tries: u32, open: &mut impl FnMut() -> io::Result<T>) -> io::Result<T> {
         self.refill();
         loop {
             match open() {
                 Err(error) if is_shortage(&error) && self.spend() => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// The same for a thread that nobody waits for: another one may have been faster where a descriptor was given
-    /// up, and a connection may have it for a while.
-    pub fn open_in_time<T>(&mut self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        for _ in 0..DESCRIPTOR_TRIES {
-            match self.open(&mut open) {
-                Err(error) if is_shortage(&error) => {
+                Err(error) if is_shortage(&error) && tries > 0 => {
+                    tries -= 1;
                     thread::sleep(Duration::from_nanos(DESCRIPTOR_PAUSE.as_nanos()));
                 }
                 result => return result,
             }
         }
-        self.open(open)
+    }
+
+    /// Takes back what was spent, as far as it can be had. Whether that is all.
+    pub fn refill(&self) -> bool {
+        self.held.iter().all(|place| {
+            if place.load(Ordering::Acquire) != NONE {
+                return true;
+            }
+            let Ok(file) = File::open("/dev/null") else { return false };
+            let fd = file.into_raw_fd();
+            if let Err(held) = place.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Acquire) {
+                debug_assert_ne!(held, NONE);
+                close(fd);
+            }
+            true
+        })
     }
 
     /// Gives one back, so that the next thing that is opened finds room. False if none is left.
-    fn spend(&mut self) -> bool {
-        self.held.pop().is_some()
+    fn spend(&self) -> bool {
+        let given_up =
+            self.held.iter().map(|place| place.swap(NONE, Ordering::AcqRel)).find(|&fd| fd != NONE);
+        given_up.map(close).is_some()
     }
+}
 
-    /// Takes back what was spent, as far as it can be had.
-    fn refill(&mut self) {
-        while self.held.len() < DESCRIPTORS_RESERVED {
-            let Ok(file) = File::open("/dev/null") else { return };
-            self.held.push(file.into());
-        }
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        while self.spend() {}
     }
+}
+
+/// Closes a descriptor of the reserve.
+fn close(fd: RawFd) {
+    // SAFETY: it was opened here, and whoever has taken it out of the reserve is the only one who knows it.
+    #[allow(unsafe_code)]
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
 /// Whether the process, or the system, has no descriptor left.
@@ -108,6 +134,8 @@ pub struct Admission {
     rest: Option<Rest>,
     complained: Option<Time>,
     counters: Rc<IoCounters>,
+    /// Goes before connections.
+    reserve: Option<Arc<Reserve>>,
 }
 
 /// Why connections have to wait.
@@ -120,9 +148,11 @@ enum Rest {
 }
 
 impl Admission {
-    /// At most `open_max` connections at once (`None`: any number), of which there is none yet.
-    pub fn new(open_max: Option<u32>, counters: Rc<IoCounters>) -> Self {
-        Self { open: 0, open_max: open_max.unwrap_or(u32::MAX), rest: None, complained: None, counters }
+    /// At most `open_max` connections at once (`None`: any number), of which there is none yet, and only while the
+    /// reserve is full, if there is one.
+    pub fn new(open_max: Option<u32>, reserve: Option<Arc<Reserve>>, counters: Rc<IoCounters>) -> Self {
+        let open_max = open_max.unwrap_or(u32::MAX);
+        Self { open: 0, open_max, rest: None, complained: None, counters, reserve }
     }
 
     /// Accepting failed for want of something that comes back.
@@ -142,18 +172,28 @@ impl Admission {
     /// A connection has closed: there is room for another.
     pub fn closed(&mut self, now: Time) {
         self.open -= 1;
+        let is_full = self.fills_reserve();
         if self.is_resting() && self.open < self.open_max {
-            self.rest = Some(Rest::Until(now));
+            if is_full {
+                self.rest = Some(Rest::Until(now));
+            } else if self.rest == Some(Rest::Full) {
+                self.rest = Some(Rest::Until(now + ACCEPT_REST));
+            }
         }
     }
 
     /// Ends the rest if its time has come, and tells whether it did.
     pub fn resume(&mut self, now: Time) -> bool {
-        let is_over = self.deadline().is_some_and(|until| until <= now);
-        if is_over {
-            self.rest = None;
+        if self.deadline().is_none_or(|until| now < until) {
+            return false;
         }
-        is_over
+        let is_full = self.fills_reserve();
+        self.rest = (!is_full).then(|| Rest::Until(now + ACCEPT_REST));
+        is_full
+    }
+
+    fn fills_reserve(&self) -> bool {
+        self.reserve.as_ref().is_none_or(|reserve| reserve.refill())
     }
 
     /// Connections are not accepted now.
@@ -191,7 +231,7 @@ mod tests {
     #[test]
     fn rests_until_its_time_or_until_there_is_room() {
         let start = Time::from_nanos(1);
-        let mut admission = Admission::new(None, Rc::default());
+        let mut admission = Admission::new(None, None, Rc::default());
         (0..2).for_each(|_| admission.opened(start));
         admission.closed(start);
         assert!(!admission.resume(start));
@@ -211,7 +251,7 @@ mod tests {
     #[test]
     fn rests_while_there_are_as_many_as_there_may_be() {
         let (now, counters) = (Time::from_nanos(1), Rc::<IoCounters>::default());
-        let mut admission = Admission::new(Some(2), counters.clone());
+        let mut admission = Admission::new(Some(2), None, counters.clone());
         admission.opened(now);
         assert!(!admission.is_resting());
         admission.opened(now);
@@ -226,7 +266,8 @@ mod tests {
 
     #[test]
     fn what_has_to_be_opened_takes_the_place_of_what_is_held() {
-        let mut reserve = Reserve::take();
+        let reserve = Reserve::take();
+        let held = || reserve.held.iter().filter(|place| place.load(Ordering::Acquire) != NONE).count();
         let mut left = DESCRIPTORS_RESERVED;
         let opened = reserve.open(|| match left.checked_sub(1) {
             None => Ok("a file"),
@@ -236,14 +277,9 @@ mod tests {
             }
         });
         assert_eq!(opened.expect("there was room at last"), "a file");
-        assert!(reserve.held.is_empty());
-        let refused = |errno: Errno| move || Err::<(), _>(io::Error::from(errno));
-        assert_eq!(
-            to_errno(&reserve.open(refused(Errno::ENFILE)).expect_err("nothing is left")),
-            Errno::ENFILE
-        );
-        assert!(reserve.held.is_empty(), "it was filled again, and spent again");
-        assert_eq!(to_errno(&reserve.open(refused(Errno::ENOENT)).expect_err("it fails")), Errno::ENOENT);
-        assert_eq!(reserve.held.len(), DESCRIPTORS_RESERVED);
+        assert_eq!(held(), 0);
+        assert!(reserve.refill());
+        let error = reserve.open(|| Err::<(), _>(Errno::ENOENT.into())).expect_err("it fails");
+        assert_eq!((to_errno(&error), held()), (Errno::ENOENT, DESCRIPTORS_RESERVED));
     }
 }

@@ -49,7 +49,7 @@ pub struct Disk {
     arranger: Worker,
     done: Receiver<Outcome>,
     bell: Arc<EventFd>,
-    reserve: Reserve,
+    reserve: Arc<Reserve>,
 }
 
 /// A thread that does one thing after the other.
@@ -82,10 +82,13 @@ impl Disk {
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let (outcomes, done) = mpsc::channel();
-        let worker = |name| Worker::start(name, directory.clone(), outcomes.clone(), bell.clone());
+        let reserve = Arc::new(Reserve::take());
+        let worker = |name| {
+            let hands = (outcomes.clone(), bell.clone());
+            Worker::start(name, directory.clone(), hands, reserve.clone())
+        };
         let (writer, arranger) = (worker("log")?, worker("log files")?);
-        let (files, reserve) = (HashMap::new(), Reserve::take());
-        Ok(Self { directory, files, writer, arranger, done, bell, reserve })
+        Ok(Self { directory, files: HashMap::new(), writer, arranger, done, bell, reserve })
     }
 
     /// Begins what the server has for the disk. What is done at once is told at once.
@@ -122,6 +125,11 @@ impl Disk {
         }
     }
 
+    /// Descriptors for its files, which connections leave it.
+    pub fn reserve(&self) -> Arc<Reserve> {
+        self.reserve.clone()
+    }
+
     /// Readable when a thread has finished something.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
@@ -155,15 +163,15 @@ impl Worker {
     fn start(
         name: &str,
         directory: Arc<Directory>,
-        outcomes: Sender<Outcome>,
-        bell: Arc<EventFd>,
+        (outcomes, bell): (Sender<Outcome>, Arc<EventFd>),
+        reserve: Arc<Reserve>,
     ) -> io::Result<Self> {
         let (to_do, tasks) = mpsc::channel::<Task>();
-        let mut reserve = Reserve::take();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             for task in tasks {
-                if outcomes.send(task.carry_out(&directory, &mut reserve)).is_err() || bell.write(1).is_err()
-                {
+                let outcome = task.carry_out(&directory, &reserve);
+                reserve.refill();
+                if outcomes.send(outcome).is_err() || bell.write(1).is_err() {
                     return;
                 }
             }
@@ -178,7 +186,7 @@ impl Worker {
 }
 
 impl Task {
-    fn carry_out(self, directory: &Directory, reserve: &mut Reserve) -> Outcome {
+    fn carry_out(self, directory: &Directory, reserve: &Reserve) -> Outcome {
         match self {
             Self::Write { file, offset, batch } => {
                 let written = write_blocks(&file, batch.bytes(), offset);
@@ -186,8 +194,7 @@ impl Task {
             }
             // One after the other: there may be thousands since the last sync.
             Self::Sync(segments) => {
-                let mut open =
-                    |segment| reserve.open_in_time(|| directory.open_segment(segment, Access::Cached));
+                let open = |segment| reserve.open_in_time(|| directory.open_segment(segment, Access::Cached));
                 let mut segments = segments.into_iter();
                 Outcome::Synced(segments.try_for_each(|segment| open(segment)?.sync_data()))
             }

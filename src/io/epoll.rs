@@ -76,7 +76,7 @@ impl<S: Service> Driver<S> {
             server,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             clock,
-            admission: Admission::new(connections_max, counters.clone()),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
             counters,
             now: clock.now(),
             listeners,

@@ -327,7 +327,7 @@ fn prepare(
     for &number in &found.unused {
         let fits = files[&number] == config.segment_bytes;
         let is_telling = found.telling.contains(&number);
-        if !is_telling && !(fits && found.lost.is_empty()) {
+        if !(is_telling || fits && found.lost.is_empty()) {
             remove(number)?;
             continue;
         }

@@ -70,10 +70,11 @@ impl LogFiles {
                 Err(error) => return Some(Outcome::Written(batch, Err(error))),
             },
             Operation::Sync(segments) if segments.len() <= SYNCED_BY_RING => {
-                let files = segments.into_iter().map(|segment| self.open(segment, Access::Cached));
+                let files = segments.iter().map(|&segment| self.open(segment, Access::Cached));
                 match files.collect() {
                     Ok(files) => self.sync.set(files),
-                    Err(error) => return Some(Outcome::Synced(Err(error))),
+                    // The thread has more patience, where there are no descriptors.
+                    Err(_) => return self.disk.begin(Operation::Sync(segments)),
                 }
             }
             operation => return self.disk.begin(operation),
@@ -92,7 +93,8 @@ impl LogFiles {
 
     /// A segment as a file of the runtime's, which is closed apart from the disk's.
     fn open(&mut self, segment: SegmentNumber, access: Access) -> io::Result<File> {
-        Ok(File::from_std(self.disk.file(segment, access)?.try_clone()?))
+        let file = self.disk.file(segment, access)?;
+        Ok(File::from_std(self.disk.reserve().open(|| file.try_clone())?))
     }
 }
 

@@ -16,6 +16,7 @@ use super::{Shared, connection};
 use crate::ids::ConnId;
 use crate::io::clock::Clock;
 use crate::io::descriptors::Admission;
+use crate::io::disk::Disk;
 use crate::io::signal::{Signal, Signals};
 use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
@@ -111,7 +112,7 @@ impl<S: Service> State<S> {
         Self {
             server,
             clock,
-            admission: Admission::new(connections_max, counters.clone()),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
             counters,
             now: clock.now(),
             is_in_batch: false,

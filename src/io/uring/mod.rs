@@ -35,6 +35,7 @@ use self::registered::Registered;
 use self::ring::{Buffer, Completion, Ring, Token};
 use super::clock::Clock;
 use super::descriptors::Admission;
+use super::disk::Disk;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
@@ -111,7 +112,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             ring,
             now: Time::ZERO,
             listeners: listeners.collect(),
-            admission: Admission::new(connections_max, counters.clone()),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
             early: VecDeque::new(),
             signals,
             connections: Table::new(),
