@@ -17,7 +17,7 @@ const DESCRIPTORS: usize = 64;
 
 /// Jobs at once: several segments of the smallest size.
 const JOBS: usize = 100;
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 
 #[test]
 fn connections_leave_it_the_descriptors_that_it_needs() {

@@ -69,7 +69,8 @@ fn main() -> ExitCode {
 
 fn storm(options: &Options) -> Result<(), Failure> {
     let storms = storms::all();
-    let wanted: Vec<_> = storms.iter().filter(|storm| options.wants(storm.name())).collect();
+    let wanted: Vec<&dyn storms::Storm> =
+        storms.iter().map(AsRef::as_ref).filter(|storm| options.wants(storm.name())).collect();
     if options.list {
         wanted.iter().for_each(|storm| println!("{:16} {}", storm.name(), storm.title()));
         return Ok(());

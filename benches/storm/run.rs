@@ -106,7 +106,7 @@ impl<'a> Bench<'a> {
     }
 
     /// All storms under all drivers that start here.
-    pub fn run(&mut self, storms: &[&Box<dyn Storm>], drivers: &[Driver]) -> Result<Vec<Outcome>, Failure> {
+    pub fn run(&mut self, storms: &[&dyn Storm], drivers: &[Driver]) -> Result<Vec<Outcome>, Failure> {
         self.stay_off_the_server();
         let (mut outcomes, mut refusals) = (Vec::new(), Vec::new());
         for (number, &driver) in drivers.iter().enumerate() {
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
                 }
             }
             for storm in storms {
-                let outcome = self.try_storm(storm.as_ref(), driver, number == 0)?;
+                let outcome = self.try_storm(*storm, driver, number == 0)?;
                 eprintln!("{}", progress(&outcome));
                 outcomes.push(outcome);
             }
