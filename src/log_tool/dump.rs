@@ -61,7 +61,10 @@ struct State {
     kicks: u32,
 }
 
-/// Prints all that can be read of the log in this directory.
+/// Prints all that can be read of the log in this directory, a line of JSON for each segment, gap and record.
+///
+/// # Errors
+/// [`ToolError::Output`] if `out` does not take it, and what [`disk::dump`] meets.
 pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
     let mut out = BufWriter::new(out);
     disk::dump(dir, |finding| {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+pub use self::dump::dump;
 use crate::cli::LogTool;
 use crate::config::Verbosity;
 use crate::io::clock::Clock;
@@ -22,7 +23,7 @@ pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
     match tool {
         LogTool::Check { dir } => check(&dir, now, &mut out),
         LogTool::Salvage { dir, new_dir } => salvage(&dir, &new_dir, now, &mut out),
-        LogTool::Dump { dir } => match dump::dump(&dir, out) {
+        LogTool::Dump { dir } => match dump(&dir, out) {
             // Whoever reads it has seen enough.
             Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             result => Ok(result?),

@@ -1,0 +1,210 @@
+//! Many clients and one server, with everything between them done in any order: replies answer commands one by one,
+//! the queue stays sound, and nothing is left when all have gone.
+
+use beanring::log::Durability;
+use beanring::server::Service;
+use beanring::time::Span;
+
+use super::driver::Driver;
+use super::input::{Input, filler};
+
+const TUBES: [&str; 8] = ["default", "a", "b", "c", "d/e", "(f)", "g$h;i", "-j"];
+const CONNECTIONS_MAX: usize = 24;
+/// What all clients together send at most, so that an input takes milliseconds.
+const SENT_BYTES_MAX: usize = 1 << 20;
+
+struct Conversation<'a> {
+    input: Input<'a>,
+    driver: Driver,
+    sent_bytes: usize,
+    /// How many there have been: those of more than a few bytes are all different.
+    bodies: u64,
+}
+
+/// The first byte says how large jobs may be, the second whether there is a log. Then each byte is a thing to be done.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let max_job_bytes = input.pick(&[65_535, 0, 100, 300_000]);
+    let within = Durability::Within(Span::from_millis(50));
+    let durability =
+        input.pick(&[None, None, Some(Durability::Always), Some(within), Some(Durability::Never)]);
+    let driver = Driver::new(max_job_bytes, durability);
+    let mut conversation = Conversation { input, driver, sent_bytes: 0, bodies: 0 };
+    conversation.driver.connect();
+    let mut steps = 0;
+    while !conversation.input.is_empty() {
+        conversation.step();
+        steps += 1;
+        let engine = conversation.driver.server.engine();
+        if engine.jobs().len() < 50 || steps % 32 == 0 {
+            engine.check();
+        }
+    }
+    conversation.end();
+}
+
+impl Conversation<'_> {
+    fn step(&mut self) {
+        let what = self.input.byte();
+        let at = self.input.below(self.driver.ends.len());
+        let Self { input, driver, .. } = self;
+        match what & 0x1f {
+            0 if driver.ends.len() < CONNECTIONS_MAX => _ = driver.connect(),
+            1 => {
+                let length = input.below(256);
+                driver.send(at, input.bytes(length));
+            }
+            2 => {
+                let count = usize::from(input.half());
+                driver.receive(at, count, what & 0x20 > 0);
+            }
+            3 => _ = driver.begin_send(at),
+            4 => {
+                let count = usize::from(input.half());
+                driver.end_send(at, count);
+            }
+            5 => driver.turn(),
+            6 | 7 => self.pass(),
+            8 => driver.half_close(at),
+            9 => driver.hang_up(at),
+            10 => _ = driver.close(at),
+            11 => driver.ends[at].reads ^= true,
+            12 if input.byte() == 0 => driver.drain(),
+            13 => self.flood(at),
+            14 => driver.check_files(),
+            15 => _ = driver.end_disk(at),
+            _ => self.command(at),
+        }
+        if what & 0x40 == 0 {
+            self.driver.settle();
+        }
+    }
+
+    /// Time passes: to what is due next, to just before or behind it, or any other.
+    fn pass(&mut self) {
+        let due = self.driver.server.next_deadline().map_or(Span::ZERO, |due| due.since(self.driver.now));
+        let nanos = due.as_nanos();
+        let span = match self.input.below(8) {
+            0..3 => due,
+            3 => Span::from_nanos(nanos.saturating_sub(1)),
+            4 => Span::from_nanos(nanos + 1),
+            5 => Span::from_nanos(self.input.word() % 4_000_000_000),
+            6 => Span::from_secs(u32::from(self.input.half())),
+            _ => Span::from_secs(u32::MAX),
+        };
+        // Some hundred years are enough: time itself has an end.
+        if self.driver.now.as_nanos() < i64::MAX as u64 {
+            self.driver.pass(span);
+        }
+    }
+
+    /// The same command many times, with numbers that count up.
+    fn flood(&mut self, at: usize) {
+        let what = self.input.below(5);
+        let first = self.input.below(64);
+        let mut bytes = Vec::new();
+        for number in first..first + 300 {
+            let line = match what {
+                0 => format!("put {number} 0 100 0\r\n\r\n"),
+                1 => format!("put {number} 3 100 0\r\n\r\n"),
+                2 => "reserve-with-timeout 0\r\n".to_owned(),
+                3 => format!("bury {number} 1\r\n"),
+                _ => format!("watch tube-{number}\r\n"),
+            };
+            bytes.extend_from_slice(line.as_bytes());
+        }
+        self.send(at, &bytes);
+    }
+
+    fn send(&mut self, at: usize, bytes: &[u8]) {
+        self.sent_bytes += bytes.len();
+        if self.sent_bytes <= SENT_BYTES_MAX {
+            self.driver.send(at, bytes);
+        }
+    }
+
+    fn command(&mut self, at: usize) {
+        let what = self.input.below(28);
+        let line = match what {
+            0..4 => return self.put(at),
+            4 | 5 => "reserve".to_owned(),
+            6 => format!("reserve-with-timeout {}", self.input.pick(&[0, 1, 2, 60, i32::MAX as u32])),
+            7 => format!("reserve-job {}", self.id()),
+            8 => format!("peek {}", self.id()),
+            9 => ["peek-ready", "peek-delayed", "peek-buried"][self.input.below(3)].to_owned(),
+            10 => format!("delete {}", self.id()),
+            11 | 12 => format!("release {} {} {}", self.id(), self.pri(), self.delay()),
+            13 | 14 => format!("bury {} {}", self.id(), self.pri()),
+            15 => format!("kick {}", self.input.pick(&[0, 1, 2, 300, u64::MAX])),
+            16 => format!("kick-job {}", self.id()),
+            17 => format!("touch {}", self.id()),
+            18 => "stats".to_owned(),
+            19 => format!("stats-job {}", self.id()),
+            20 => format!("stats-tube {}", self.tube()),
+            21 => format!("use {}", self.tube()),
+            22 | 23 => format!("watch {}", self.tube()),
+            24 => format!("ignore {}", self.tube()),
+            25 => ["list-tubes", "list-tube-used", "list-tubes-watched"][self.input.below(3)].to_owned(),
+            26 => format!("pause-tube {} {}", self.tube(), self.delay()),
+            _ if self.input.below(8) == 0 => "quit".to_owned(),
+            _ => "reserve".to_owned(),
+        };
+        self.send(at, format!("{line}\r\n").as_bytes());
+    }
+
+    fn put(&mut self, at: usize) {
+        let sizes = [0, 1, 7, 60, 100, 100, 500, 2_000, 2_000, 8_190, 8_191, 16_400, 20_000, 65_535, 65_536];
+        let bytes = match self.input.below(256) {
+            255 => 270_000,
+            at => sizes[at % sizes.len()],
+        };
+        let (pri, delay) = (self.pri(), self.delay());
+        let ttr = self.input.pick(&[60, 0, 1, 2, u32::MAX]);
+        let ending: &[u8] =
+            self.input.pick(&[b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n\n", b"", b"\r\nstats\r\n"]);
+        self.bodies += 1;
+        let body = filler(self.bodies, bytes);
+        let line = format!("put {pri} {delay} {ttr} {bytes}\r\n");
+        self.send(at, &[line.as_bytes(), &body, ending].concat());
+    }
+
+    fn id(&mut self) -> u64 {
+        match self.input.byte() {
+            0xff => self.input.word(),
+            byte => 1 + u64::from(byte % 32),
+        }
+    }
+
+    fn pri(&mut self) -> u32 {
+        self.input.pick(&[0, 1, 1023, 1024, u32::MAX])
+    }
+
+    fn delay(&mut self) -> u32 {
+        self.input.pick(&[0, 0, 0, 1, 2, 100, u32::MAX])
+    }
+
+    fn tube(&mut self) -> String {
+        match self.input.below(TUBES.len() + 2) {
+            at if at < TUBES.len() => TUBES[at].to_owned(),
+            at => "x".repeat(200 + at - TUBES.len()),
+        }
+    }
+
+    /// All leave, and somebody cleans up.
+    fn end(mut self) {
+        self.driver.finish();
+        self.driver.server.engine().check();
+        let sweeper = self.driver.connect();
+        let ids: Vec<u64> = self.driver.server.engine().jobs().iter().map(|(_, job)| job.id.0).collect();
+        for id in ids {
+            self.driver.send(sweeper, format!("delete {id}\r\n").as_bytes());
+        }
+        self.driver.settle();
+        self.driver.finish();
+        let engine = self.driver.server.engine();
+        engine.check();
+        assert!(engine.jobs().is_empty(), "jobs that nobody holds can be deleted");
+        assert_eq!(engine.tubes().iter().len(), 1, "tubes go when nobody wants them");
+        assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
+    }
+}

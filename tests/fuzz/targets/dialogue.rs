@@ -1,0 +1,322 @@
+//! One connection from the client's side: what it has asked by protocol.txt, and whether the replies answer that.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use beanring::ids::JobId;
+use beanring::limits::LINE_BYTES_MAX;
+use beanring::protocol::command::Command;
+use beanring::protocol::parse::{ParseError, parse};
+
+use super::made_log::Jobs;
+
+/// What all clients know together.
+#[derive(Default)]
+pub struct Book {
+    max_job_bytes: u32,
+    /// What a log has room for, if there is one.
+    job_bytes_logged: Option<usize>,
+    /// The server was told to take no new jobs.
+    pub is_draining: bool,
+    /// The bodies of all puts that came in whole, without their CR LF.
+    put: HashSet<Vec<u8>>,
+    /// Bodies by id, as replies have told them.
+    bodies: HashMap<u64, Vec<u8>>,
+    inserted: HashSet<u64>,
+    /// Jobs that somebody wants deleted.
+    condemned: HashSet<u64>,
+}
+
+/// A command that came in whole and has no reply yet.
+#[derive(Debug)]
+enum Asked {
+    /// It is understood by its line.
+    Line(Vec<u8>),
+    /// A job of this body, with what stood where its CR LF should be.
+    Put(Vec<u8>),
+    /// There is one reply to it.
+    Fixed(&'static str),
+}
+
+/// What the next byte of a client is part of.
+enum Expects {
+    Line,
+    Body(usize),
+    /// So many bytes that are not looked at.
+    Skip(u64),
+}
+
+pub struct Dialogue {
+    input: Vec<u8>,
+    expects: Expects,
+    has_quit: bool,
+    asked: VecDeque<Asked>,
+    replies: Vec<u8>,
+    used: Vec<u8>,
+    watched: BTreeSet<Vec<u8>>,
+}
+
+/// A reply, taken apart.
+struct Reply<'a> {
+    words: Vec<&'a str>,
+    data: Option<&'a [u8]>,
+}
+
+impl Dialogue {
+    pub fn new() -> Self {
+        Self {
+            input: Vec::new(),
+            expects: Expects::Line,
+            has_quit: false,
+            asked: VecDeque::new(),
+            replies: Vec::new(),
+            used: b"default".to_vec(),
+            watched: BTreeSet::from([b"default".to_vec()]),
+        }
+    }
+
+    /// The server has received these bytes.
+    pub fn server_received(&mut self, bytes: &[u8], book: &mut Book) {
+        self.input.extend_from_slice(bytes);
+        while !self.has_quit && self.take_command(book) {}
+    }
+
+    /// The client has received these bytes. `may_time_out` says whether the server may think that it has left.
+    pub fn client_received(&mut self, bytes: &[u8], may_time_out: bool, book: &mut Book) {
+        self.replies.extend_from_slice(bytes);
+        let replies = std::mem::take(&mut self.replies);
+        let mut rest = &replies[..];
+        while let Some((reply, bytes)) = Reply::take(rest) {
+            let asked = self.asked.pop_front().unwrap_or_else(|| panic!("{:?} answers nothing", reply.words));
+            self.compare(&asked, &reply, may_time_out, book);
+            rest = &rest[bytes..];
+        }
+        self.replies = rest.to_vec();
+    }
+
+    /// Asserts that there is a reply to everything, or that what has none may wait for a job.
+    pub fn check_answered(&self, may_wait: bool) {
+        let waits =
+            |line: &[u8]| matches!(parse(line), Ok(Command::Reserve | Command::ReserveWithTimeout { .. }));
+        match self.asked.front() {
+            None => {}
+            Some(Asked::Line(line)) if may_wait && waits(line) => {}
+            Some(asked) => panic!("there is no reply to {asked:?}"),
+        }
+        assert!(self.replies.is_empty(), "half a reply: {:?}", self.replies.escape_ascii().to_string());
+    }
+
+    fn take_command(&mut self, book: &mut Book) -> bool {
+        match self.expects {
+            Expects::Skip(left) => {
+                let skipped = left.min(self.input.len() as u64);
+                self.input.drain(..skipped as usize);
+                self.expects = if skipped < left { Expects::Skip(left - skipped) } else { Expects::Line };
+                if skipped == left {
+                    self.asked.push_back(Asked::Fixed("JOB_TOO_BIG"));
+                }
+                skipped == left
+            }
+            Expects::Body(bytes) if self.input.len() < bytes => false,
+            Expects::Body(bytes) => {
+                let body: Vec<u8> = self.input.drain(..bytes).collect();
+                if let Some(body) = body.strip_suffix(b"\r\n") {
+                    book.put.insert(body.to_vec());
+                }
+                self.asked.push_back(Asked::Put(body));
+                self.expects = Expects::Line;
+                true
+            }
+            Expects::Line => {
+                let Some(end) = self.input.windows(2).position(|pair| pair == b"\r\n") else { return false };
+                let line: Vec<u8> = self.input.drain(..end + 2).take(end).collect();
+                self.take_line(line, book);
+                true
+            }
+        }
+    }
+
+    fn take_line(&mut self, line: Vec<u8>, book: &mut Book) {
+        let asked = match parse(&line) {
+            _ if line.len() + 2 > LINE_BYTES_MAX => Asked::Fixed("BAD_FORMAT"),
+            Err(ParseError::BadFormat) => Asked::Fixed("BAD_FORMAT"),
+            Err(ParseError::UnknownCommand) => Asked::Fixed("UNKNOWN_COMMAND"),
+            Ok(Command::Put(args)) => {
+                if args.bytes > book.max_job_bytes {
+                    self.expects = Expects::Skip(u64::from(args.bytes) + 2);
+                } else if args.trailing {
+                    self.asked.push_back(Asked::Fixed("BAD_FORMAT"));
+                } else {
+                    self.expects = Expects::Body(args.bytes as usize + 2);
+                }
+                return;
+            }
+            Ok(Command::Quit) => {
+                self.has_quit = true;
+                return;
+            }
+            Ok(Command::PauseTube { tube: None, .. }) => Asked::Fixed("BAD_FORMAT"),
+            Ok(Command::Delete(id)) => {
+                book.condemned.insert(id.0);
+                Asked::Line(line)
+            }
+            Ok(_) => Asked::Line(line),
+        };
+        self.asked.push_back(asked);
+    }
+
+    fn compare(&mut self, asked: &Asked, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
+        let is_right = match asked {
+            Asked::Fixed(expected) => reply.words == [*expected],
+            Asked::Put(body) => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
+                (None, ["EXPECTED_CRLF"]) => true,
+                (Some(_), ["DRAINING"]) => book.is_draining,
+                (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| body.len() > most / 2),
+                (Some(body), ["INSERTED", id]) => {
+                    let id = number(id);
+                    book.know(id, body);
+                    id > 0 && book.inserted.insert(id)
+                }
+                _ => false,
+            },
+            Asked::Line(line) => {
+                let command = parse(line).expect("it was a command");
+                let is_early =
+                    matches!(command, Command::Reserve) && !may_time_out && reply.words == ["TIMED_OUT"];
+                !is_early && (self.is_right(&command, reply) || book.is_right(&command, reply))
+            }
+        };
+        let data = reply.data.map(|data| data.escape_ascii().to_string());
+        assert!(is_right, "{:?} {data:?} is no reply to {asked:?}", reply.words);
+    }
+
+    /// For what depends on the connection alone.
+    fn is_right(&mut self, command: &Command<'_>, reply: &Reply<'_>) -> bool {
+        match *command {
+            Command::Use(tube) => {
+                self.used = tube.as_bytes().to_vec();
+                reply.words == ["USING", tube.as_str()]
+            }
+            Command::ListTubeUsed => reply.words == ["USING", str::from_utf8(&self.used).expect("ASCII")],
+            Command::Watch(tube) => {
+                self.watched.insert(tube.as_bytes().to_vec());
+                reply.words == ["WATCHING", &self.watched.len().to_string()]
+            }
+            Command::Ignore(tube) => {
+                let is_last = self.watched.len() == 1 && self.watched.contains(tube.as_bytes());
+                if !is_last {
+                    self.watched.remove(tube.as_bytes());
+                }
+                let count = self.watched.len().to_string();
+                if is_last { reply.words == ["NOT_IGNORED"] } else { reply.words == ["WATCHING", &count] }
+            }
+            Command::ListTubesWatched => reply.list() == Some(self.watched.clone()),
+            Command::ListTubes => reply.list().is_some_and(|all| {
+                all.contains(&self.used) && all.contains(&b"default"[..]) && all.is_superset(&self.watched)
+            }),
+            _ => false,
+        }
+    }
+}
+
+impl Book {
+    pub fn new(max_job_bytes: u32, job_bytes_logged: Option<usize>) -> Self {
+        Self { max_job_bytes, job_bytes_logged, ..Self::default() }
+    }
+
+    /// Asserts that all jobs are there that replies have told of, and nothing else.
+    pub fn check_kept(&self, jobs: &Jobs, next_id: JobId) {
+        for (id, job) in jobs {
+            let body = job.body.strip_suffix(b"\r\n").expect("a body has its end");
+            assert!(self.put.contains(body), "nobody has put the body of job {id}");
+            assert!(self.bodies.get(id).is_none_or(|known| known == body), "job {id} has its body");
+        }
+        for id in self.inserted.difference(&self.condemned) {
+            assert!(jobs.contains_key(id), "job {id} is lost");
+        }
+        assert!(self.inserted.iter().all(|&id| id < next_id.0), "no id is used twice");
+    }
+
+    /// A reply has told that a job has this body.
+    fn know(&mut self, id: u64, body: &[u8]) {
+        assert!(self.put.contains(body), "nobody has put the body of job {id}");
+        let known = self.bodies.entry(id).or_insert_with(|| body.to_vec());
+        assert!(known == body, "the body of job {id} has changed");
+    }
+
+    /// For what depends on the queue. Which of the possible replies is right takes a model.
+    fn is_right(&mut self, command: &Command<'_>, reply: &Reply<'_>) -> bool {
+        let words = &reply.words[..];
+        if let ([_, id, _], Some(body)) = (words, reply.data) {
+            self.know(number(id), body);
+        }
+        let has_id = |id: JobId| words.get(1) == Some(&&*id.to_string());
+        match *command {
+            Command::Reserve | Command::ReserveWithTimeout { .. } => {
+                words[0] == "RESERVED" || words == ["DEADLINE_SOON"] || words == ["TIMED_OUT"]
+            }
+            Command::ReserveJob(id) => words[0] == "RESERVED" && has_id(id) || words == ["NOT_FOUND"],
+            Command::Peek(id) => words[0] == "FOUND" && has_id(id) || words == ["NOT_FOUND"],
+            Command::PeekReady | Command::PeekDelayed | Command::PeekBuried => {
+                words[0] == "FOUND" || words == ["NOT_FOUND"]
+            }
+            Command::Delete(_) => words == ["DELETED"] || words == ["NOT_FOUND"],
+            Command::Release { .. } => words == ["RELEASED"] || words == ["NOT_FOUND"],
+            Command::Bury { .. } => words == ["BURIED"] || words == ["NOT_FOUND"],
+            Command::Touch(_) => words == ["TOUCHED"] || words == ["NOT_FOUND"],
+            Command::KickJob(_) => words == ["KICKED"] || words == ["NOT_FOUND"],
+            Command::Kick { bound } => {
+                matches!(words, ["KICKED", count] if number(count) <= u64::from(bound))
+            }
+            Command::Stats => reply.is_report(),
+            Command::StatsJob(id) => reply.has("id", &id.to_string()) || words == ["NOT_FOUND"],
+            Command::StatsTube(tube) => {
+                reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
+            }
+            Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],
+            _ => false,
+        }
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// The reply at the beginning of `bytes` and its length, if it is whole.
+    fn take(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let end = bytes.windows(2).position(|pair| pair == b"\r\n");
+        assert!(end.unwrap_or(bytes.len()) <= LINE_BYTES_MAX, "the line of a reply is short");
+        let line = str::from_utf8(&bytes[..end?]).expect("the line of a reply is ASCII");
+        let words: Vec<&str> = line.split(' ').collect();
+        let after = &bytes[end? + 2..];
+        let length = match words[..] {
+            ["RESERVED" | "FOUND", _, length] | ["OK", length] => number(length) as usize,
+            _ => return Some((Self { words, data: None }, end? + 2)),
+        };
+        let data = after.get(..length)?;
+        let end_of_data = after.get(length..length + 2)?;
+        assert_eq!(end_of_data, b"\r\n", "data ends with CR LF");
+        Some((Self { words, data: Some(data) }, end? + 2 + length + 2))
+    }
+
+    /// The lines of a report.
+    fn lines(&self) -> Option<std::str::Lines<'a>> {
+        let text = str::from_utf8(self.data?).expect("a report is UTF-8");
+        Some(text.strip_prefix("---\n")?.lines())
+    }
+
+    fn list(&self) -> Option<BTreeSet<Vec<u8>>> {
+        self.lines()?.map(|line| Some(line.strip_prefix("- ")?.as_bytes().to_vec())).collect()
+    }
+
+    fn is_report(&self) -> bool {
+        self.lines().is_some_and(|mut lines| lines.all(|line| line.contains(": ")))
+    }
+
+    /// Whether it is a report with this line.
+    fn has(&self, key: &str, value: &str) -> bool {
+        let is_it = |line: &str| line.split_once(": ") == Some((key, value));
+        self.is_report() && self.lines().is_some_and(|mut lines| lines.any(is_it))
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+}

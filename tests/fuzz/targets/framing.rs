@@ -1,0 +1,109 @@
+//! The same bytes in other pieces are the same lines; what is understood is within the protocol's limits.
+
+use beanring::ids::JobId;
+use beanring::limits::LINE_BYTES_MAX;
+use beanring::protocol::command::{Command, PutArgs};
+use beanring::protocol::framing::{Line, LineReader};
+use beanring::protocol::parse::parse;
+use beanring::tube_name::TubeName;
+
+use super::input::Input;
+
+/// A line as it was read; `None` is one that is too long.
+type Read = Option<Vec<u8>>;
+
+/// The first byte says how many bytes follow it that are lengths of pieces. The rest is what a client sends.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let count = input.below(16);
+    let lengths: Vec<usize> = input.bytes(count).iter().map(|&byte| 1 + usize::from(byte)).collect();
+    let sent = input.bytes(usize::MAX);
+
+    let expected = by_definition(sent);
+    assert_eq!(read(sent, [sent.len().max(1)].iter()), expected, "in one piece");
+    assert_eq!(read(sent, [1].iter().cycle()), expected, "byte by byte");
+    if !lengths.is_empty() {
+        assert_eq!(read(sent, lengths.iter().cycle()), expected, "in pieces of {lengths:?}");
+    }
+    expected.0.iter().flatten().for_each(|line| check(line));
+}
+
+/// The lines, and whether the last byte was the end of one.
+fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (Vec<Read>, bool) {
+    let mut reader = LineReader::new();
+    let mut lines = Vec::new();
+    while !sent.is_empty() {
+        let length = *lengths.next().expect("they are enough");
+        let (mut piece, rest) = sent.split_at(length.min(sent.len()));
+        while let Some(line) = reader.next(&mut piece) {
+            lines.push(match line {
+                Line::Command(line) => Some(line.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+        assert!(piece.is_empty(), "all input is taken");
+        sent = rest;
+    }
+    (lines, reader.is_empty())
+}
+
+/// What `read` has to find, by the plainest way.
+fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
+    let mut lines = Vec::new();
+    while let Some(end) = sent.windows(2).position(|pair| pair == b"\r\n") {
+        lines.push((end + 2 <= LINE_BYTES_MAX).then(|| sent[..end].to_vec()));
+        sent = &sent[end + 2..];
+    }
+    (lines, sent.is_empty())
+}
+
+fn check(line: &[u8]) {
+    let Ok(command) = parse(line) else { return };
+    assert!(!line.contains(&0), "a NUL is no part of a command");
+    if let Command::ReserveWithTimeout { seconds } = command {
+        assert!(i32::try_from(seconds).is_ok(), "{seconds}");
+    }
+    if let Some(plain) = plainly(&command) {
+        assert!(plain.len() + 2 <= LINE_BYTES_MAX, "{command:?}");
+        assert_eq!(parse(plain.as_bytes()), Ok(command), "{plain}");
+    }
+}
+
+/// The command as protocol.txt has it. None for what only this server and beanstalkd understand.
+fn plainly(command: &Command<'_>) -> Option<String> {
+    let with_id = |word: &str, id: JobId| format!("{word} {id}");
+    let with_name = |word: &str, tube: TubeName<'_>| {
+        assert_eq!(TubeName::new(tube.as_bytes()), Some(tube));
+        format!("{word} {}", tube.as_str())
+    };
+    Some(match *command {
+        Command::Put(PutArgs { trailing: true, .. }) | Command::PauseTube { tube: None, .. } => return None,
+        Command::Put(PutArgs { pri, delay, ttr, bytes, .. }) => format!("put {pri} {delay} {ttr} {bytes}"),
+        Command::Peek(id) => with_id("peek", id),
+        Command::PeekReady => "peek-ready".to_owned(),
+        Command::PeekDelayed => "peek-delayed".to_owned(),
+        Command::PeekBuried => "peek-buried".to_owned(),
+        Command::Reserve => "reserve".to_owned(),
+        Command::ReserveWithTimeout { seconds } => format!("reserve-with-timeout {seconds}"),
+        Command::ReserveJob(id) => with_id("reserve-job", id),
+        Command::Delete(id) => with_id("delete", id),
+        Command::Release { id, pri, delay } => format!("release {id} {pri} {delay}"),
+        Command::Bury { id, pri } => format!("bury {id} {pri}"),
+        Command::Kick { bound } => format!("kick {bound}"),
+        Command::KickJob(id) => with_id("kick-job", id),
+        Command::Touch(id) => with_id("touch", id),
+        Command::Stats => "stats".to_owned(),
+        Command::StatsJob(id) => with_id("stats-job", id),
+        Command::StatsTube(tube) => with_name("stats-tube", tube),
+        Command::Use(tube) => with_name("use", tube),
+        Command::Watch(tube) => with_name("watch", tube),
+        Command::Ignore(tube) => with_name("ignore", tube),
+        Command::ListTubes => "list-tubes".to_owned(),
+        Command::ListTubeUsed => "list-tube-used".to_owned(),
+        Command::ListTubesWatched => "list-tubes-watched".to_owned(),
+        Command::PauseTube { tube: Some(tube), seconds } => {
+            format!("{} {seconds}", with_name("pause-tube", tube))
+        }
+        Command::Quit => "quit".to_owned(),
+    })
+}

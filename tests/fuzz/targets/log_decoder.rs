@@ -1,0 +1,116 @@
+//! Segments of the log as bytes in memory: whatever they are, reading them ends, and what comes back was written.
+
+use std::convert::Infallible;
+
+use beanring::ids::JobId;
+use beanring::log::record::{Lsn, PauseRecord};
+use beanring::log::scan::{Scanner, Source};
+use beanring::log::segment::{HEADER_BYTES, Header};
+use beanring::log::{Replay, SegmentNumber};
+use beanring::queue::Engine;
+use beanring::time::Time;
+
+use super::input::Input;
+use super::made_log::{BEGIN, Files, Jobs, MadeLog, check_bodies, damage, forge, jobs_of};
+
+/// A file in memory.
+struct Bytes<'a>(&'a [u8]);
+
+impl Source for Bytes<'_> {
+    type Error = Infallible;
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, Infallible> {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+}
+
+/// The first byte says what the rest is: a segment behind its header, records that are given sound checksums, or
+/// what a writer is to do and how its files are damaged then.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    match input.below(4) {
+        0 => arbitrary(input.bytes(usize::MAX)),
+        1 => {
+            let mut files = forge(&mut input);
+            damage(&mut input, &mut files);
+            read(&files, BEGIN);
+        }
+        _ => {
+            let made = MadeLog::write(&mut input);
+            let (jobs, next_id) = read(&made.files, made.now);
+            assert_eq!(jobs, made.jobs, "what was written comes back");
+            assert!(made.bodies.keys().all(|&id| id < next_id.0), "no id is used twice");
+            let mut files = made.files.clone();
+            damage(&mut input, &mut files);
+            check_bodies(&read(&files, made.now).0, &made);
+        }
+    }
+}
+
+fn arbitrary(bytes: &[u8]) {
+    let _ = Header::decode(bytes);
+    let number = SegmentNumber(1);
+    let (first, next_id, previous) = (Lsn(0), JobId(1), SegmentNumber(0));
+    let header = Header { log_id: 0, number, first, next_id, oldest: number, previous };
+    let file = [&[0; HEADER_BYTES as usize], bytes].concat();
+    let mut scan = Scan::default();
+    scan.segment(header, &file);
+    scan.finish(BEGIN);
+}
+
+#[derive(Default)]
+struct Scan {
+    replay: Replay,
+    engine: Option<Engine>,
+}
+
+impl Scan {
+    /// Reads all records that are sound, those behind others that are not too.
+    fn segment(&mut self, header: Header, file: &[u8]) {
+        let engine = self.engine.get_or_insert_with(|| Engine::new(0));
+        self.replay.open(&header);
+        let mut scanner = Scanner::new(Bytes(file), file.len() as u64, header, Vec::new());
+        while let Ok(Some((offset, framed))) = scanner.next_record() {
+            assert!(offset + framed.bytes as u64 <= file.len() as u64, "a record is in its file");
+            self.replay.apply(&framed.record, framed.bytes, engine).expect("there is memory");
+        }
+        let end = scanner.end();
+        assert!(header.offset(end) <= scanner.offset());
+        while let Ok(Some((offset, framed))) = scanner.next_beyond() {
+            assert!(header.lsn(offset) > end, "it is behind the end");
+            self.replay.apply(&framed.record, framed.bytes, engine).expect("there is memory");
+        }
+        assert!(scanner.into_window().capacity() <= 4 << 20, "a reader needs a bounded window");
+    }
+
+    fn finish(self, now: Time) -> (Jobs, JobId) {
+        let mut engine = self.engine.unwrap_or_else(|| Engine::new(0));
+        let recovered = self.replay.finish(&mut engine, now);
+        let paused: Vec<PauseRecord<'_>> = recovered.pauses().collect();
+        assert!(paused.iter().all(|pause| !pause.tube.as_bytes().is_empty()));
+        engine.check();
+        let jobs = jobs_of(&engine);
+        for (id, job) in &jobs {
+            assert!(job.body.ends_with(b"\r\n"), "the body of job {id} has its end");
+        }
+        (jobs, engine.upcoming_id())
+    }
+}
+
+/// Reads the segments in their order, as salvage does.
+pub fn read(files: &Files, now: Time) -> (Jobs, JobId) {
+    let mut scan = Scan::default();
+    for (&number, file) in files {
+        if number > SegmentNumber::LAST {
+            continue;
+        }
+        match Header::decode(file) {
+            Ok(header) if header.number == number => scan.segment(header, file),
+            _ => {}
+        }
+    }
+    scan.finish(now)
+}

@@ -1,0 +1,181 @@
+//! `beanring log` and a start on any directory: they end with a message or agree with one another, and what comes
+//! back was written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use beanring::io::disk::{self, Directory, Verdict};
+use beanring::log::{Config, Durability, SegmentNumber};
+use beanring::log_tool;
+use beanring::queue::{Engine, Standing};
+use beanring::time::Time;
+
+use super::input::Input;
+use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
+use super::scratch::{Scratch, contents};
+
+/// Room for a job of any of these logs.
+const LARGE: Config = Config { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
+
+/// The first byte says what the rest is: files as they are, records that are given sound checksums, or what a
+/// writer is to do and how its files are damaged then.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    match input.below(4) {
+        0 => {
+            let mut files = Files::new();
+            for _ in 0..1 + input.below(3) {
+                let number = SegmentNumber(u64::from(input.byte()));
+                let length = usize::from(input.half());
+                files.insert(number, input.bytes(length).to_vec());
+            }
+            look(&files, false, BEGIN);
+        }
+        1 => {
+            let mut files = forge(&mut input);
+            damage(&mut input, &mut files);
+            look(&files, false, BEGIN);
+        }
+        _ => {
+            let made = MadeLog::write(&mut input);
+            let mut files = made.files.clone();
+            damage(&mut input, &mut files);
+            let is_whole = files == made.files;
+            let seen = look(&files, is_whole, made.now);
+            seen.iter().flatten().for_each(|jobs| check_bodies(jobs, &made));
+            if is_whole {
+                assert_eq!(
+                    seen,
+                    [Some(made.jobs.clone()), Some(made.jobs)],
+                    "nothing is lost of a whole log"
+                );
+            }
+        }
+    }
+}
+
+/// Works on the files in every way. The jobs of a start, and those that are saved.
+fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
+    let scratch = Scratch::new();
+    let log = scratch.dir("log");
+    for (number, bytes) in files {
+        fs::write(log.join(number.to_string()), bytes).expect("a file");
+    }
+    let before = contents(&log);
+    dump(&log);
+    let verdict = disk::check(&log, now).ok();
+    let saved = salvage(&log, &scratch.join("saved"), verdict.as_ref(), now);
+    if is_whole {
+        let verdict = verdict.as_ref().expect("a whole log can be checked");
+        assert!(verdict.refusal.is_none() && verdict.damage.is_empty(), "a log is whole: {verdict:?}");
+    }
+    let exported = export(&log, &scratch.join("exported"), now);
+    assert!(contents(&log) == before, "the tools change nothing");
+
+    let started = start(&log, now);
+    if let Some(verdict) = &verdict {
+        assert_eq!(
+            started.is_ok(),
+            verdict.refusal.is_none(),
+            "check knows whether a server starts: {started:?}"
+        );
+        assert_eq!(exported.is_some(), verdict.refusal.is_none(), "what can be started from can be exported");
+    }
+    if let Ok(jobs) = &started {
+        if let Some(verdict) = &verdict {
+            assert_eq!(counted(jobs), verdict.tubes, "check counts the jobs of a server");
+        }
+        if let Some(exported) = &exported {
+            assert_eq!(plain(jobs), plain(exported), "beanstalkd gets the same jobs");
+        }
+        match start(&log, now) {
+            Ok(again) => assert_eq!(again, *jobs, "and the same once more"),
+            // What the first start has taken away for being damaged may have been all that told of the beginning.
+            Err(error) => assert!(!is_whole && error.contains("is missing"), "and once more: {error}"),
+        }
+    }
+    let saved = saved.map(|(jobs, lost)| {
+        assert!(!is_whole || lost.is_empty(), "nothing is lost of a whole log: {lost:?}");
+        jobs
+    });
+    [started.ok(), saved]
+}
+
+fn dump(log: &Path) {
+    let mut out = Vec::new();
+    if log_tool::dump(log, &mut out).is_ok() {
+        let text = str::from_utf8(&out).expect("it is text");
+        for line in text.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).expect("it is JSON");
+            assert!(line["kind"].is_string() && line["file"].is_string());
+        }
+    }
+}
+
+/// The jobs that are saved, and first and last ids of those that are not.
+fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Option<(Jobs, Vec<(u64, u64)>)> {
+    let salvaged = disk::salvage(log, to, now);
+    let Ok(salvaged) = salvaged else {
+        assert!(verdict.is_none(), "what can be checked can be saved: {salvaged:?}");
+        return None;
+    };
+    let again = disk::check(to, now).expect("a new log");
+    assert!(again.refusal.is_none() && again.damage.is_empty(), "a new log is whole: {again:?}");
+    let jobs = start(to, now).expect("a server starts from a new log");
+    assert_eq!((jobs.len(), counted(&jobs)), (salvaged.jobs, again.tubes));
+    if let Some(verdict) = verdict {
+        assert_eq!(salvaged.damage, verdict.damage);
+        let is_whole = verdict.refusal.is_none() && verdict.damage.is_empty();
+        if is_whole || verdict.refusal.is_some() {
+            assert_eq!(counted(&jobs), verdict.tubes, "what check has counted is saved");
+        }
+    }
+    Some((jobs, salvaged.lost))
+}
+
+/// The jobs that come back to this server from the binlog.
+fn export(log: &Path, to: &Path, now: Time) -> Option<Jobs> {
+    let count = disk::export(log, to, now).ok()?;
+    let directory = Directory::open(to, false).expect("a new directory");
+    disk::import(&directory, LARGE).expect("a new binlog");
+    drop(directory);
+    let jobs = start(to, now).expect("a server starts from a new log");
+    assert_eq!(jobs.len(), count);
+    Some(jobs)
+}
+
+fn start(log: &Path, now: Time) -> Result<Jobs, String> {
+    let directory = Directory::open(log, false).map_err(|error| error.to_string())?;
+    let mut engine = Engine::new(0);
+    disk::recover(&directory, LARGE, &mut engine, now).map_err(|error| error.to_string())?;
+    engine.check();
+    let jobs = jobs_of(&engine);
+    assert!(jobs.values().all(|job| job.body.ends_with(b"\r\n")), "a body has its end");
+    Ok(jobs)
+}
+
+/// Of each tube, how many are ready, delayed and buried.
+fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
+    let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    for job in jobs.values() {
+        let at = match job.kept.standing {
+            Standing::Ready => 0,
+            Standing::Delayed(_) => 1,
+            Standing::Buried(_) => 2,
+        };
+        tubes.entry(job.tube.clone()).or_default()[at] += 1;
+    }
+    tubes
+}
+
+/// Without the numbers of burials, which only count.
+fn plain(jobs: &Jobs) -> Jobs {
+    let mut jobs = jobs.clone();
+    for job in jobs.values_mut() {
+        if let Standing::Buried(before) = &mut job.kept.standing {
+            *before = 0;
+        }
+    }
+    jobs
+}

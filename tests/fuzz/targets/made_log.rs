@@ -1,0 +1,394 @@
+//! Logs for the targets that read them, in memory: written by the server's own writer, or forged, and then damaged.
+
+use std::collections::BTreeMap;
+
+use beanring::bodies::Slot;
+use beanring::ids::{ClientKey, ConnId, JobId};
+use beanring::limits::LOG_SEGMENT_BYTES_MIN;
+use beanring::log::batch::Batch;
+use beanring::log::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
+use beanring::log::segment::{HEADER_BYTES, Header};
+use beanring::log::{Arrangement, Config, Durability, Log, Operation, Outcome, Replay, Room, SegmentNumber};
+use beanring::queue::{Counts, Engine, Kept, NewJob, Standing};
+use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
+
+use super::input::{Input, filler};
+
+pub const SEGMENT_BYTES: u64 = LOG_SEGMENT_BYTES_MIN;
+pub const BEGIN: Time = Time::from_nanos(1_800_000_000_000_000_000);
+const LOG_ID: u64 = 0x1234_5678_9abc_def0;
+const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
+const STEPS_MAX: usize = 256;
+
+/// The files of a log by their numbers.
+pub type Files = BTreeMap<SegmentNumber, Vec<u8>>;
+
+/// A job as a log keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptJob {
+    pub created: Time,
+    pub ttr: u32,
+    pub tube: String,
+    pub kept: Kept,
+    pub body: Vec<u8>,
+}
+
+/// Jobs by id.
+pub type Jobs = BTreeMap<u64, KeptJob>;
+
+/// A log, and what is in it.
+pub struct MadeLog {
+    pub files: Files,
+    /// The jobs that there are at the end.
+    pub jobs: Jobs,
+    /// Of all jobs that there ever were.
+    pub bodies: BTreeMap<u64, Vec<u8>>,
+    /// When it was ended.
+    pub now: Time,
+}
+
+/// The jobs of a queue.
+pub fn jobs_of(engine: &Engine) -> Jobs {
+    let jobs = engine.jobs().iter().map(|(key, job)| {
+        let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.kept(key));
+        let (created, ttr, body) = (job.created, job.ttr, engine.body(key).to_vec());
+        (job.id.0, KeptJob { created, ttr, tube, kept, body })
+    });
+    jobs.collect()
+}
+
+/// Asserts that jobs have the bodies that they were put with.
+pub fn check_bodies(jobs: &Jobs, made: &MadeLog) {
+    for (id, job) in jobs {
+        assert!(made.bodies.get(id) == Some(&job.body), "job {id} has a body that was never its own");
+    }
+}
+
+// Written.
+
+/// A log that has nothing in it yet, and its files.
+pub fn begin(config: Config, engine: &mut Engine) -> (Log, Files) {
+    let mut recovered = Replay::default().finish(engine, BEGIN);
+    recovered.log_id = LOG_ID;
+    let first = SegmentNumber(1);
+    let log = Log::new(config, recovered, vec![first], engine);
+    (log, Files::from([(first, vec![0; config.segment_bytes as usize])]))
+}
+
+/// Does what a log asks for.
+pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
+    match operation {
+        Operation::Write { segment, offset, batch, .. } => {
+            let at = offset as usize..offset as usize + batch.len();
+            files.get_mut(&segment).expect("it is prepared")[at].copy_from_slice(batch.bytes());
+            Outcome::Written(batch, Ok(()))
+        }
+        Operation::Sync(_) => Outcome::Synced(Ok(())),
+        Operation::Arrange(arrangement) => {
+            arrange(files, arrangement);
+            Outcome::Arranged(arrangement, Ok(()))
+        }
+    }
+}
+
+struct Writer {
+    engine: Engine,
+    log: Log,
+    client: ClientKey,
+    now: Time,
+    made: MadeLog,
+}
+
+impl MadeLog {
+    /// What the writer makes of steps that the input tells.
+    pub fn write(input: &mut Input<'_>) -> Self {
+        let durability =
+            input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
+        let mut writer = Writer::new(Config { durability, segment_bytes: SEGMENT_BYTES });
+        for _ in 0..input.below(STEPS_MAX) {
+            writer.step(input);
+        }
+        writer.finish()
+    }
+}
+
+impl Writer {
+    fn new(config: Config) -> Self {
+        let mut engine = Engine::new(0);
+        let (log, files) = begin(config, &mut engine);
+        engine.record_changes(true);
+        let client = engine.connect(ConnId { slot: 0, generation: 1 });
+        let made = MadeLog { files, jobs: Jobs::new(), bodies: BTreeMap::new(), now: BEGIN };
+        Self { engine, log, client, now: BEGIN, made }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let (now, client) = (self.now, self.client);
+        let what = input.byte();
+        let id = JobId(1 + input.below(64) as u64);
+        match what & 0x0f {
+            0..5 => self.put(input),
+            5 | 6 => _ = self.engine.delete(client, id),
+            7 => _ = self.engine.reserve_job(client, id, now),
+            8 => _ = self.engine.bury(client, id, u32::from(input.byte())),
+            9 => {
+                let delay = input.pick(&[0, 1, 100, u32::MAX]);
+                self.engine.release(client, id, u32::from(input.byte()), delay, now);
+            }
+            10 => _ = self.engine.kick_job(id, now),
+            11 => {
+                let length = Span::from_secs(input.pick(&[0, 1, 100, u32::MAX]));
+                self.engine.pause(tube(input), length, now);
+            }
+            12 => self.engine.use_tube(client, tube(input)),
+            13 => _ = self.engine.kick(client, u32::from(input.byte()), now),
+            14 => {
+                self.now = now + Span::from_millis(u32::from(input.half()));
+                self.work_off();
+            }
+            _ => self.flood(input),
+        }
+        self.record();
+        if what & 0x10 == 0 {
+            self.use_disk();
+        }
+    }
+
+    /// What the server does before it serves a command.
+    fn record(&mut self) {
+        self.log.record(&mut self.engine, self.now);
+        self.log.compact(&self.engine, self.now);
+        for round in 0.. {
+            assert!(round < 10_000, "the log is behind for good");
+            if !self.log.is_behind() {
+                break;
+            }
+            self.use_disk();
+            self.log.compact(&self.engine, self.now);
+        }
+    }
+
+    fn put(&mut self, input: &mut Input<'_>) {
+        let bytes = input.pick(&[0, 5, 40, 300, 1_000, 4_000, 9_000, 30_000]);
+        let (pri, delay) = (u32::from(input.byte()), input.pick(&[0, 0, 0, 1, 100, u32::MAX]));
+        self.put_one(bytes, pri, delay);
+    }
+
+    /// Many jobs of one size, and most of those before them away.
+    fn flood(&mut self, input: &mut Input<'_>) {
+        let bytes = input.pick(&[20, 200, 2_000]);
+        for number in 0..40 {
+            self.put_one(bytes, number, 0);
+            self.record();
+            let last = self.engine.upcoming_id().0;
+            if number % 4 > 0 {
+                self.engine.delete(self.client, JobId(last.saturating_sub(1 + u64::from(number))));
+            }
+            self.record();
+        }
+    }
+
+    fn put_one(&mut self, bytes: usize, pri: u32, delay: u32) {
+        let tube_bytes = self.engine.used(self.client).name().as_bytes().len();
+        let room = self.log.room_for(tube_bytes, bytes + 2);
+        self.record();
+        if room == Room::Never {
+            return;
+        }
+        let id = self.engine.next_id();
+        let body = [filler(id.0, bytes), b"\r\n".to_vec()].concat();
+        let slot = store(&mut self.engine, &body);
+        self.engine.put(self.client, NewJob { id, pri, delay, ttr: 60, body: slot }, self.now);
+        self.made.bodies.insert(id.0, body);
+    }
+
+    fn work_off(&mut self) {
+        while self.engine.next_deadline().is_some_and(|due| due <= self.now) {
+            self.engine.step(self.now);
+            self.record();
+        }
+    }
+
+    /// Does all that the log asks for.
+    fn use_disk(&mut self) {
+        while let Some(operation) = self.log.next_operation(self.now) {
+            let outcome = carry_out(operation, &mut self.made.files);
+            self.log.complete(outcome, self.now);
+        }
+        self.log.check();
+    }
+
+    fn finish(mut self) -> MadeLog {
+        self.engine.disconnect(self.client, self.now);
+        self.work_off();
+        self.record();
+        self.log.stop();
+        self.use_disk();
+        assert!(self.log.is_settled(), "everything is written");
+        self.engine.check();
+        MadeLog { jobs: jobs_of(&self.engine), now: self.now, ..self.made }
+    }
+}
+
+fn arrange(files: &mut Files, arrangement: Arrangement) {
+    match arrangement {
+        Arrangement::Create { segment, bytes } => {
+            assert!(files.insert(segment, vec![0; bytes as usize]).is_none(), "a segment is made once");
+        }
+        Arrangement::Recycle { from, to } => {
+            let file = files.remove(&from).expect("it is there");
+            assert!(files.insert(to, file).is_none(), "its new name is new");
+        }
+        Arrangement::Remove(segment) => assert!(files.remove(&segment).is_some(), "it is there"),
+    }
+}
+
+fn store(engine: &mut Engine, body: &[u8]) -> Slot {
+    let bodies = engine.bodies_mut();
+    let mut slot = bodies.allocate(body.len() as u32).expect("memory");
+    bodies.bytes_mut(&mut slot).copy_from_slice(body);
+    slot
+}
+
+fn tube(input: &mut Input<'_>) -> TubeName<'static> {
+    TubeName::new(input.pick(&TUBES).as_bytes()).expect("it is a name")
+}
+
+// Forged.
+
+/// Segments with sound checksums, and in them whatever the input tells.
+pub fn forge(input: &mut Input<'_>) -> Files {
+    let mut files = Files::new();
+    let mut number = SegmentNumber(u64::from(input.byte()));
+    let mut end = Lsn(0);
+    for _ in 0..1 + input.below(3) {
+        number = if input.byte() == 0xff { SegmentNumber(input.word()) } else { number.next() };
+        let previous = SegmentNumber(number.0.wrapping_sub(1 + any(input, 0)));
+        let first = if input.byte() == 0xff { Lsn(input.word()) } else { end };
+        let oldest = SegmentNumber(any(input, 0));
+        let next_id = JobId(any(input, 1));
+        let header = Header { log_id: LOG_ID, number, first, next_id, oldest, previous };
+        let mut batch = Batch::default();
+        header.encode(&mut batch);
+        end = first;
+        for _ in 0..input.below(32) {
+            if input.is_empty() {
+                break;
+            }
+            let durable = Lsn(any(input, 0));
+            forge_record(input, &Stamp { seed: header.seed(), at: end, durable }, &mut batch);
+            end = Lsn(first.0.wrapping_add(batch.len() as u64 - HEADER_BYTES));
+        }
+        batch.pad_to(SEGMENT_BYTES as usize);
+        files.insert(number, batch.bytes().to_vec());
+    }
+    files
+}
+
+/// Most of the time something small, and then any number.
+fn any(input: &mut Input<'_>, usual: u64) -> u64 {
+    match input.byte() {
+        0xff => input.word(),
+        byte => usual + u64::from(byte % 16),
+    }
+}
+
+fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
+    let begin = batch.len();
+    let what = input.byte();
+    let id = JobId(any(input, 1));
+    let pick_tube = tube(input);
+    match what & 0x07 {
+        0..3 => {
+            let body = match input.byte() {
+                0xff => Vec::new(),
+                0xfe => filler(id.0, 2),
+                byte => [filler(id.0, usize::from(byte)), b"\r\n".to_vec()].concat(),
+            };
+            let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), any(input, 0) as u32);
+            let kept = forge_kept(input);
+            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, kept, body: &body })
+                .encode(stamp, batch);
+        }
+        3 => Record::State { id, kept: forge_kept(input) }.encode(stamp, batch),
+        4 => Record::Deleted(id).encode(stamp, batch),
+        5 => {
+            let (until, length) = (Time::from_nanos(input.word()), Span::from_nanos(any(input, 0)));
+            Record::Paused(PauseRecord { tube: pick_tube, until, length }).encode(stamp, batch);
+        }
+        6 => Record::Oldest(SegmentNumber(any(input, 0))).encode(stamp, batch),
+        _ => Record::Padding(32 + 8 * usize::from(input.byte())).encode(stamp, batch),
+    }
+    if what & 0x08 > 0 {
+        change_payload(input, stamp.seed, &mut batch.bytes_mut()[begin..]);
+    }
+}
+
+fn forge_kept(input: &mut Input<'_>) -> Kept {
+    let counts = Counts { reserves: any(input, 0) as u32, ..Counts::default() };
+    let standing = match input.below(3) {
+        0 => Standing::Ready,
+        1 => Standing::Delayed(Time::from_nanos(any(input, 0) >> 1)),
+        _ => Standing::Buried(any(input, 0)),
+    };
+    Kept { pri: u32::from(input.byte()), delay: any(input, 0) as u32, standing, counts }
+}
+
+/// Changes the kind of a record or some of its payload, and its checksum with it.
+fn change_payload(input: &mut Input<'_>, seed: u32, record: &mut [u8]) {
+    let payload = u32::from_le_bytes(record[4..8].try_into().expect("four bytes")) as usize;
+    match input.below(payload + 1) {
+        0 => record[24] = input.byte(),
+        at => record[31 + at] = input.byte(),
+    }
+    let crc = crc32c::crc32c_append(seed, &record[4..32 + payload]);
+    record[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+// Damaged.
+
+/// Does to the files what disks and people do. None of the values are the input's own, so that it cannot find
+/// out checksums.
+pub fn damage(input: &mut Input<'_>, files: &mut Files) {
+    while !input.is_empty() && !files.is_empty() {
+        let what = input.byte();
+        let number = *files.keys().nth(input.below(files.len())).expect("there are so many");
+        let file = files.get_mut(&number).expect("it is there");
+        let at = usize::from(input.half()).min(file.len().saturating_sub(1));
+        let end = (at + [1, 8, 100, 4096][usize::from(what >> 6)]).min(file.len());
+        match what & 0x0f {
+            0..4 if at < file.len() => file[at] ^= 1 << ((what >> 4) & 7),
+            4 => file[at..end].fill(0),
+            5 => file[at..end].copy_from_slice(&filler(u64::from(what), end - at)),
+            6 => {
+                let to = usize::from(input.half()).min(file.len() - (end - at));
+                file.copy_within(at..end, to);
+            }
+            7 => file.truncate(at),
+            8 => file.extend(vec![0; end - at]),
+            9 => file[at..].fill(0),
+            10 => _ = files.remove(&number),
+            11 => {
+                let other = *files.keys().nth(input.below(files.len())).expect("there are so many");
+                let copy = files[&number].clone();
+                let of_other = files.insert(other, copy).expect("it was there");
+                files.insert(number, of_other);
+            }
+            12 => {
+                let last = *files.keys().next_back().expect("there are some");
+                let file = files.remove(&number).expect("it is there");
+                files.insert(SegmentNumber(last.0.saturating_add(1)), file);
+            }
+            13 => {
+                let other = *files.keys().nth(input.below(files.len())).expect("there are so many");
+                let piece = files[&number][at..end].to_vec();
+                let other = files.get_mut(&other).expect("it is there");
+                let end = (at + piece.len()).min(other.len());
+                let length = end.saturating_sub(at);
+                other[end - length..end].copy_from_slice(&piece[..length]);
+            }
+            _ => file[at..end].reverse(),
+        }
+    }
+}
