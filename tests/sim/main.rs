@@ -10,6 +10,9 @@ mod disk;
 #[path = "../model/naive.rs"]
 #[allow(dead_code)] // The simulation announces a job before it stores it.
 mod naive;
+#[path = "../fuzz/targets/scratch.rs"]
+#[allow(dead_code)] // The fuzz targets use more of it.
+mod scratch;
 #[path = "../support/mod.rs"]
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;
@@ -21,7 +24,6 @@ mod history;
 mod names;
 mod network;
 mod report;
-mod scratch;
 mod script;
 mod witness;
 mod world;

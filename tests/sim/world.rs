@@ -1,5 +1,6 @@
 //! A server, its clients, its network, its disk and its clock: all that can happen to it, one thing at a time.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanring::io::disk::{Directory, recover};
@@ -70,7 +71,7 @@ impl World {
         witness::listen();
         let now = Time::from_nanos(1_000_000_000_000);
         let directory = setting.durability.map(|_| Scratch::new());
-        let (server, disk) = start(setting, directory.as_deref(), now);
+        let (server, disk) = start(setting, directory.as_ref().map(|directory| &*directory.0), now);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
         checker.model.now = now;
         let links = Vec::new();
@@ -417,8 +418,8 @@ impl World {
     }
 
     fn begin_again(&mut self, crash: Crash, promise: Promise, random: &mut Random) {
-        let Some(directory) = self.directory.as_deref() else { return };
-        super::scratch::clear(directory);
+        let Some(Scratch(directory)) = &self.directory else { return };
+        clear(directory);
         self.disk.crash(crash, directory, random);
         let room = self.disk.room;
         (self.server, self.disk) = start(self.setting, Some(directory), self.now);
@@ -443,6 +444,12 @@ fn start(setting: Setting, directory: Option<&Path>, now: Time) -> (Server, Disk
     let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     let disk = Disk::read(directory, setting.room);
     (Server::with_log(setting.config(), engine, Some(log)), disk)
+}
+
+fn clear(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("it is there") {
+        fs::remove_file(entry.expect("an entry").path()).expect("it can be removed");
+    }
 }
 
 /// Where a script is kept when it fails.

@@ -375,6 +375,8 @@ impl Flight {
 fn config(max_job_bytes: u32) -> Config {
     Config {
         max_job_bytes,
+        max_memory_bytes: None,
+        max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
         started: Time::ZERO,
         seed: 0,
