@@ -61,6 +61,10 @@ impl Storm for Killed {
         let mut victims: Vec<Guarded> = Vec::new();
         let (mut killed, mut jobs_max) = (0, 0);
         while field.rages()? {
+            if victims.iter_mut().any(|victim| matches!(victim.0.try_wait(), Ok(Some(_)))) {
+                let ended = std::io::Error::other("its process ended by itself");
+                return Err(Failure::Client("live until it is killed", ended));
+            }
             if victims.len() == VICTIMS {
                 // Dropped, it is killed.
                 victims.swap_remove(field.random.below(VICTIMS));
