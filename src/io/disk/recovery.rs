@@ -326,8 +326,8 @@ fn prepare(
     found.lost.iter().rev().try_for_each(|&number| remove(number))?;
     for &number in &found.unused {
         let fits = files[&number] == config.segment_bytes;
-        let is_telling = found.telling.contains(&number);
-        if !(is_telling || fits && found.lost.is_empty()) {
+        let is_kept = found.telling.contains(&number) || fits && found.lost.is_empty();
+        if !is_kept {
             remove(number)?;
             continue;
         }
