@@ -415,6 +415,22 @@ fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u
 }
 
 #[test]
+fn jobs_are_moved_with_what_is_written_anyway() {
+    const JOBS: u64 = 2000;
+    for io in drivers("moving") {
+        let scratch = Scratch::new("moving");
+        let (_server, mut client) = start(&scratch.0, io, &["-f", "0", "-s", "65536"]);
+        for id in 1..=JOBS {
+            client.expect(&put(0, 0, &"m".repeat(64)), &format!("INSERTED {id}"));
+        }
+        let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("log-syncs"));
+        assert!(moved > JOBS, "{moved} were moved");
+        // One for each put, and what a new segment takes.
+        assert!(syncs < JOBS + JOBS / 8, "{}: {syncs} syncs", io.name());
+    }
+}
+
+#[test]
 fn a_log_shrinks_with_its_jobs() {
     const JOBS: u64 = 20_000;
     const SEGMENT_BYTES: u64 = 65_536;

@@ -75,7 +75,9 @@ impl Log {
                 let more = u128::from(written) * u128::from(live) / (2 * u128::from(room));
                 let most = self.config.segment_bytes;
                 self.pace.due = self.pace.due.saturating_add(more.min(most.into()) as u64).min(most);
-                Some(self.pace.due.min(LOG_MOVE_BYTES + 4 * written))
+                // There is time: a write of its own would keep the next reply waiting for one more sync.
+                let has_company = !self.gathering.is_empty();
+                has_company.then(|| self.pace.due.min(LOG_MOVE_BYTES + 4 * written))
             }
         }
     }
