@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT};
+use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
 use beanring::time::Time;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -37,6 +37,7 @@ impl Rig {
             max_memory_bytes: None,
             max_connections: None,
             log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+            metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
             started: Time::ZERO,
             seed: 1,
             host,

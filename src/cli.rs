@@ -81,6 +81,15 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub registered_memory: Option<String>,
 
+    /// Tell monitors over HTTP at this address how the server is: a port of 127.0.0.1, HOST:PORT, or unix:PATH; /metrics for
+    /// Prometheus, /healthz, /readyz
+    #[arg(long, value_name = "ADDR", env = "BEANRING_HTTP", hide_env = true)]
+    pub http: Option<String>,
+
+    /// What the names of metrics begin with [default: beanring]
+    #[arg(long, value_name = "WORD", env = "BEANRING_METRICS_PREFIX", hide_env = true)]
+    pub metrics_prefix: Option<String>,
+
     /// Log connections; twice: commands too
     #[arg(short = 'V', long, action = ArgAction::Count, env = "BEANRING_VERBOSE", hide_env = true)]
     #[arg(value_parser = verbosity)]

@@ -9,7 +9,8 @@ use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
-    MEMORY_BYTES_MIN, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE, SYNC_INTERVAL_MS_DEFAULT,
+    MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE,
+    SYNC_INTERVAL_MS_DEFAULT,
 };
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{self, Durability};
@@ -20,6 +21,10 @@ use crate::time::Span;
 pub struct Config {
     /// Where to listen, if that was said.
     pub listen: Option<Address>,
+    /// Where to speak HTTP, if that was said.
+    pub http: Option<Address>,
+    /// What the names of metrics begin with.
+    pub metrics_prefix: String,
     /// Who to become, if that was said.
     pub user: Option<String>,
     /// Which driver to use.
@@ -84,6 +89,16 @@ pub enum ConfigError {
     },
     /// The address to listen on is empty.
     NoAddress,
+    /// No address for HTTP.
+    Http {
+        /// What was typed.
+        given: String,
+    },
+    /// Names of metrics cannot begin so.
+    MetricsPrefix {
+        /// What was typed.
+        given: String,
+    },
 }
 
 impl Config {
@@ -113,6 +128,8 @@ impl Config {
         let max_connections = Some(max_connections as u32).filter(|&max| max > 0);
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
+            http: arguments.http.map(http_address).transpose()?,
+            metrics_prefix: metrics_prefix(arguments.metrics_prefix)?,
             user: arguments.user,
             io: arguments.io,
             registered_bytes: registered_bytes.min(registered_share),
@@ -155,6 +172,37 @@ fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Addres
         return Err(ConfigError::NoAddress);
     }
     Ok(Some(Address::Tcp { host: host.to_owned(), port }))
+}
+
+/// A port alone is one of this machine, which nobody else can reach.
+fn http_address(given: String) -> Result<Address, ConfigError> {
+    if let Some(path) = given.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Address::Unix(PathBuf::from(path)));
+    }
+    let (host, port) = given.rsplit_once(':').unwrap_or(("127.0.0.1", &given));
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let host = if host.is_empty() { "127.0.0.1" } else { host };
+    match port.parse() {
+        Ok(port) if port_is_plain(&given) => Ok(Address::Tcp { host: host.to_owned(), port }),
+        _ => Err(ConfigError::Http { given }),
+    }
+}
+
+/// The standard library takes a sign before a number.
+fn port_is_plain(given: &str) -> bool {
+    given.bytes().last().is_some_and(|byte| byte.is_ascii_digit()) && !given.contains('+')
+}
+
+/// As the data model of Prometheus wants it, without the colon that is for rules.
+fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
+    let prefix = given.unwrap_or_else(|| METRICS_PREFIX_DEFAULT.to_owned());
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins_well = prefix.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if begins_well && prefix.bytes().all(is_word) {
+        Ok(prefix)
+    } else {
+        Err(ConfigError::MetricsPrefix { given: prefix })
+    }
 }
 
 /// Checked without a log too: what is wrong in it is wrong all along.
@@ -239,6 +287,14 @@ impl fmt::Display for ConfigError {
                 "--max-memory (BEANRING_MAX_MEMORY) {given:?}: must be a number of bytes, with k, m or g for 1024, \
                  1024^2 or 1024^3 of them: {}m at least, or 0 for no limit",
                 MEMORY_BYTES_MIN >> 20
+            ),
+            Self::Http { given } => {
+                write!(f, "--http (BEANRING_HTTP) \"{given}\": must be PORT, HOST:PORT or unix:PATH")
+            }
+            Self::MetricsPrefix { given } => write!(
+                f,
+                "--metrics-prefix (BEANRING_METRICS_PREFIX) \"{given}\": must be letters, digits and _, and not begin \
+                 with a digit"
             ),
             Self::NoAddress => write!(f, "-l/--listen: must be an address, a host name or unix:PATH"),
         }
@@ -347,6 +403,33 @@ mod tests {
         assert_eq!(connections("--max-connections 0"), None);
         assert_eq!(connections("--max-connections 7"), Some(7));
         assert!(check("--max-connections x").is_err());
+    }
+
+    #[test]
+    fn monitors() {
+        let http = |given: &str| check(&format!("--http {given}")).map(|config| config.http);
+        let tcp = |host: &str, port| Ok(Some(Address::Tcp { host: host.to_owned(), port }));
+        assert_eq!(check("").unwrap().http, None);
+        for (given, host, port) in [
+            ("9100", "127.0.0.1", 9100),
+            (":9100", "127.0.0.1", 9100),
+            ("0.0.0.0:0", "0.0.0.0", 0),
+            ("[::1]:80", "::1", 80),
+            ("host.example:80", "host.example", 80),
+        ] {
+            assert_eq!(http(given), tcp(host, port), "{given}");
+        }
+        assert_eq!(http("unix:/a"), Ok(Some(Address::Unix("/a".into()))));
+        for given in ["unix:", "host", "host:", "65536", "1:+80", "+80"] {
+            assert_eq!(http(given), Err(ConfigError::Http { given: given.to_owned() }), "{given}");
+        }
+        let prefix =
+            |given: &str| check(&format!("--metrics-prefix {given}")).map(|config| config.metrics_prefix);
+        assert_eq!(check("").unwrap().metrics_prefix, "beanring");
+        assert_eq!(prefix("my_Queue2"), Ok("my_Queue2".to_owned()));
+        for given in ["2queue", "my-queue", "a:b", "é"] {
+            assert_eq!(prefix(given), Err(ConfigError::MetricsPrefix { given: given.to_owned() }), "{given}");
+        }
     }
 
     #[test]

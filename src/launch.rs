@@ -16,7 +16,7 @@ use crate::io::user::User;
 use crate::io::{Sources, descriptors, host};
 use crate::log::Durability;
 use crate::queue::Engine;
-use crate::server::{self, Server};
+use crate::server::{self, Protocol, Server};
 
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
@@ -31,7 +31,12 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     warn_of_few_descriptors(config.max_connections, descriptors_max);
     let user = config.user.as_deref().map(User::find).transpose()?;
     let signals = Signals::block()?;
-    let listeners = listeners(inherited, config.listen)?;
+    let mut listeners = listeners(inherited, config.listen)?;
+    if let Some(address) = &config.http {
+        let mut listener = Listener::reserve(address)?;
+        listener.speak(Protocol::Http);
+        listeners.push(listener);
+    }
     if let Some(user) = user {
         user.become_for_good()?;
     }
@@ -55,13 +60,17 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     // Not before: a log that is refused would cost everybody the connection.
     for listener in &listeners {
         listener.listen()?;
-        info!("listening on {}", listener.local_name());
+        match listener.protocol() {
+            Protocol::Beanstalk => info!("listening on {}", listener.local_name()),
+            Protocol::Http => info!("HTTP at {}", listener.local_name()),
+        }
     }
     let server = server::Config {
         max_job_bytes: config.job_bytes_max,
         max_memory_bytes: config.max_memory_bytes,
         max_connections: config.max_connections,
         log_file_bytes: config.log.segment_bytes,
+        metrics_prefix: config.metrics_prefix,
         started: clock.now(),
         seed,
         host,

@@ -9,6 +9,7 @@
 extern crate self as beanring;
 
 pub mod bodies;
+pub mod buckets;
 pub mod cli;
 pub mod config;
 pub mod ids;

@@ -28,6 +28,21 @@ pub const SAFETY_MARGIN: Span = Span::from_secs(1);
 /// is cheaper than a receive of its own.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 16 * 1024;
 
+/// What the names of metrics begin with unless `--metrics-prefix` says otherwise.
+pub const METRICS_PREFIX_DEFAULT: &str = "beanring";
+
+/// What a request over HTTP may be long, and how much may come ahead of the answer before.
+pub const HTTP_REQUEST_BYTES_MAX: usize = 8 * 1024;
+
+/// Connections over HTTP at a time: more than scrapers and probes need, and little memory.
+pub const HTTP_CONNECTIONS_MAX: usize = 64;
+
+/// A page is rendered no further than this ahead of what is sent.
+pub const HTTP_OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
+
+/// Lines of a page that are rendered in one turn: some 100 us.
+pub const HTTP_STEP_LINES: usize = 500;
+
 /// A connection whose unsent replies pass this is not served until they are below
 /// [`OUTPUT_BYTES_RESUME`]. One reply may overshoot it by its own size.
 pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 /// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
 /// lowest and the highest are each one layer of small modules that use one another.
-const LAYERS: [(&str, u32); 17] = [
+const LAYERS: [(&str, u32); 18] = [
     ("time", 0),
     ("limits", 0),
     ("ids", 0),
     ("tube_name", 0),
     ("intrusive", 0),
     ("bodies", 0),
+    ("buckets", 0),
     ("protocol", 1),
     ("queue", 1),
     ("log", 2),

@@ -257,7 +257,7 @@ impl Pair {
             let now = self.model.now;
             let stats = self.engine.tube_stats(key, now);
             let jobs = [stats.ready, stats.reserved as usize, stats.delayed, stats.buried];
-            let clients = [stats.using as usize, stats.watching as usize, stats.waiting];
+            let clients = [stats.using as usize, stats.watching as usize, self.engine.tube_waiting(key)];
             let figures = (jobs, stats.urgent as usize, clients);
             assert_eq!(figures, self.model.tube_figures(tube.name), "{}", stats.name.as_str());
             let totals = (stats.total_jobs, stats.deletes, stats.pauses);

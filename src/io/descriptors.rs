@@ -18,7 +18,7 @@ use crate::limits::{
     ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN,
     DESCRIPTORS_RESERVED,
 };
-use crate::server::IoCounters;
+use crate::server::{IoCounters, Protocol};
 use crate::time::Time;
 
 /// Raises this process's limit as far as it may go without rights. The usual soft limit of 1024 is for
@@ -129,27 +129,20 @@ fn is_shortage(error: &io::Error) -> bool {
 /// close. Who waits stays in the kernel's queue.
 #[derive(Debug)]
 pub struct Admission {
+    /// Connections of clients.
     open: u32,
     open_max: u32,
-    rest: Option<Rest>,
+    /// There is something to wait for, which others may give back until then.
+    rest: Option<Time>,
     complained: Option<Time>,
     counters: Rc<IoCounters>,
     /// Goes before connections.
     reserve: Option<Arc<Reserve>>,
 }
 
-/// Why connections have to wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rest {
-    /// For descriptors that others may give back until then.
-    Until(Time),
-    /// There are as many as there may be.
-    Full,
-}
-
 impl Admission {
-    /// At most `open_max` connections at once (`None`: any number), of which there is none yet, and only while the
-    /// reserve is full, if there is one.
+    /// At most `open_max` connections of clients at once (`None`: any number), of which there is none yet, and only
+    /// while the reserve is full, if there is one.
     pub fn new(open_max: Option<u32>, reserve: Option<Arc<Reserve>>, counters: Rc<IoCounters>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
         Self { open: 0, open_max, rest: None, complained: None, counters, reserve }
@@ -157,63 +150,61 @@ impl Admission {
 
     /// Accepting failed for want of something that comes back.
     pub fn rest(&mut self, now: Time, errno: Errno) {
-        self.begin(Rest::Until(now + ACCEPT_REST), now, || errno.desc().to_owned());
+        self.rest = Some(now + ACCEPT_REST);
+        self.complain(now, || errno.desc().to_owned());
     }
 
     /// A connection is accepted. It may be the last for now.
-    pub fn opened(&mut self, now: Time) {
-        self.open += 1;
-        let open = self.open;
-        if open >= self.open_max {
-            self.begin(Rest::Full, now, || format!("{open} are open, as many as --max-connections allows"));
-        }
-    }
-
-    /// A connection has closed: there is room for another.
-    pub fn closed(&mut self, now: Time) {
-        self.open -= 1;
-        let is_full = self.fills_reserve();
-        if self.is_resting() && self.open < self.open_max {
-            if is_full {
-                self.rest = Some(Rest::Until(now));
-            } else if self.rest == Some(Rest::Full) {
-                self.rest = Some(Rest::Until(now + ACCEPT_REST));
+    pub fn opened(&mut self, protocol: Protocol, now: Time) {
+        if protocol == Protocol::Beanstalk {
+            self.open += 1;
+            let open = self.open;
+            if open == self.open_max {
+                self.complain(now, || format!("{open} are open, as many as --max-connections allows"));
             }
         }
     }
 
-    /// Ends the rest if its time has come, and tells whether it did.
+    /// A connection has closed: there is room for another.
+    pub fn closed(&mut self, protocol: Protocol, now: Time) {
+        let mut is_awaited = self.rest.is_some();
+        if protocol == Protocol::Beanstalk {
+            is_awaited |= self.open == self.open_max;
+            self.open -= 1;
+        }
+        let is_filled = self.fills_reserve();
+        if is_awaited {
+            self.rest = if is_filled { Some(now) } else { self.rest.or(Some(now + ACCEPT_REST)) };
+        }
+    }
+
+    /// Ends the rest if its time has come, and tells whether it did: then look again whether somebody is
+    /// [turned away](Self::turns_away).
     pub fn resume(&mut self, now: Time) -> bool {
-        if self.deadline().is_none_or(|until| now < until) {
+        if self.rest.is_none_or(|until| now < until) {
             return false;
         }
-        let is_full = self.fills_reserve();
-        self.rest = (!is_full).then(|| Rest::Until(now + ACCEPT_REST));
-        is_full
+        let is_filled = self.fills_reserve();
+        self.rest = (!is_filled).then(|| now + ACCEPT_REST);
+        is_filled
     }
 
     fn fills_reserve(&self) -> bool {
         self.reserve.as_ref().is_none_or(|reserve| reserve.refill())
     }
 
-    /// Connections are not accepted now.
-    pub const fn is_resting(&self) -> bool {
-        self.rest.is_some()
+    /// Such connections are not accepted now. Those who watch the server come in beside as many clients as there may
+    /// be.
+    pub fn turns_away(&self, protocol: Protocol) -> bool {
+        self.rest.is_some() || protocol == Protocol::Beanstalk && self.open >= self.open_max
     }
 
     /// When to call [`resume`](Self::resume).
     pub const fn deadline(&self) -> Option<Time> {
-        match self.rest {
-            Some(Rest::Until(until)) => Some(until),
-            Some(Rest::Full) | None => None,
-        }
+        self.rest
     }
 
-    fn begin(&mut self, rest: Rest, now: Time, why: impl FnOnce() -> String) {
-        if self.rest == Some(Rest::Full) {
-            return;
-        }
-        self.rest = Some(rest);
+    fn complain(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.counters.accept_rests.update(|count| count + 1);
         let said_lately = self.complained.is_some_and(|at| now.since(at) < ACCEPT_COMPLAINT_EVERY);
         if !said_lately {
@@ -228,22 +219,25 @@ mod tests {
     use super::*;
     use crate::time::Span;
 
+    use Protocol::{Beanstalk, Http};
+
     #[test]
     fn rests_until_its_time_or_until_there_is_room() {
         let start = Time::from_nanos(1);
         let mut admission = Admission::new(None, None, Rc::default());
-        (0..2).for_each(|_| admission.opened(start));
-        admission.closed(start);
+        (0..2).for_each(|_| admission.opened(Beanstalk, start));
+        admission.closed(Beanstalk, start);
         assert!(!admission.resume(start));
 
         admission.rest(start, Errno::EMFILE);
+        assert!(admission.turns_away(Beanstalk) && admission.turns_away(Http));
         assert!(!admission.resume(start));
         assert!(admission.resume(start + ACCEPT_REST));
-        assert!(!admission.is_resting());
+        assert!(!admission.turns_away(Beanstalk) && !admission.turns_away(Http));
 
         admission.rest(start, Errno::EMFILE);
         let soon = start + Span::from_millis(1);
-        admission.closed(soon);
+        admission.closed(Beanstalk, soon);
         assert_eq!(admission.deadline(), Some(soon));
         assert!(admission.resume(soon));
     }
@@ -252,16 +246,21 @@ mod tests {
     fn rests_while_there_are_as_many_as_there_may_be() {
         let (now, counters) = (Time::from_nanos(1), Rc::<IoCounters>::default());
         let mut admission = Admission::new(Some(2), None, counters.clone());
-        admission.opened(now);
-        assert!(!admission.is_resting());
-        admission.opened(now);
-        // What is known already does not end it sooner.
-        admission.rest(now, Errno::EMFILE);
-        assert!(admission.is_resting() && admission.deadline().is_none());
-        assert!(!admission.resume(now + ACCEPT_REST));
-        admission.closed(now);
-        assert!(admission.resume(now) && !admission.is_resting());
+        admission.opened(Beanstalk, now);
+        (0..9).for_each(|_| admission.opened(Http, now));
+        assert!(!admission.turns_away(Beanstalk));
+        admission.opened(Beanstalk, now);
         assert_eq!(counters.accept_rests.get(), 1);
+        assert!(admission.turns_away(Beanstalk) && !admission.turns_away(Http));
+        assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_REST));
+        // The end of a rest for want of something else does not make room.
+        admission.rest(now, Errno::EMFILE);
+        assert!(admission.turns_away(Http) && admission.resume(now + ACCEPT_REST));
+        assert!(admission.turns_away(Beanstalk) && !admission.turns_away(Http));
+        admission.closed(Http, now);
+        assert!(admission.turns_away(Beanstalk));
+        admission.closed(Beanstalk, now);
+        assert!(admission.resume(now) && !admission.turns_away(Beanstalk));
     }
 
     #[test]

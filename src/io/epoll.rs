@@ -26,7 +26,7 @@ use super::table::Table;
 use super::{DriverError, Sources};
 use crate::ids::ConnId;
 use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
-use crate::server::{Effect, Event, IoCounters, Service};
+use crate::server::{Effect, Event, IoCounters, Protocol, Service};
 use crate::time::Time;
 
 /// What `stats` calls this driver.
@@ -51,9 +51,7 @@ struct Driver<S> {
     counters: Rc<IoCounters>,
     /// Read once a turn.
     now: Time,
-    listeners: Vec<Listener>,
-    /// The listeners are in the loop.
-    is_listening: bool,
+    listeners: Vec<Listening>,
     admission: Admission,
     signals: Signals,
     disk: Option<Disk>,
@@ -68,6 +66,12 @@ struct Driver<S> {
     has_failed: bool,
 }
 
+struct Listening {
+    listener: Listener,
+    /// It is in the loop.
+    is_watched: bool,
+}
+
 impl<S: Service> Driver<S> {
     fn new(server: S, sources: Sources) -> nix::Result<Self> {
         let Sources { listeners, signals, clock, disk, counters, connections_max, .. } = sources;
@@ -79,8 +83,10 @@ impl<S: Service> Driver<S> {
             admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
             counters,
             now: clock.now(),
-            listeners,
-            is_listening: false,
+            listeners: listeners
+                .into_iter()
+                .map(|listener| Listening { listener, is_watched: false })
+                .collect(),
             signals,
             disk,
             connections: Table::new(),
@@ -176,10 +182,11 @@ impl<S: Service> Driver<S> {
 
     fn accept(&mut self, index: usize) -> Result<(), DriverError> {
         for _ in 0..ACCEPTS_MAX {
-            if self.admission.is_resting() {
+            let listener = &self.listeners[index].listener;
+            if self.admission.turns_away(listener.protocol()) {
                 break;
             }
-            match self.listeners[index].accept().and_then(|fd| self.admit(index, fd)) {
+            match listener.accept().and_then(|fd| self.admit(index, fd)) {
                 Ok(()) | Err(AcceptError::Peer) => {}
                 Err(AcceptError::Empty) => break,
                 Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
@@ -190,16 +197,17 @@ impl<S: Service> Driver<S> {
     }
 
     fn admit(&mut self, index: usize, fd: OwnedFd) -> Result<(), AcceptError> {
-        let conn = self.server.connect();
+        let listener = &self.listeners[index].listener;
+        let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
+        let conn = self.server.connect_over(protocol);
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
         let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
         let everything = input | EpollFlags::EPOLLOUT;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
-        let stops_short = self.listeners[index].is_unix();
         let before = self.connections.bytes();
-        self.connections.insert(conn, Connection::new(fd, stops_short));
+        self.connections.insert(conn, Connection::new(fd, protocol, stops_short));
         self.counters.take_memory(self.connections.bytes() - before);
-        self.admission.opened(self.now);
+        self.admission.opened(protocol, self.now);
         if watched.is_err() {
             self.hang_up(conn);
         }
@@ -208,23 +216,26 @@ impl<S: Service> Driver<S> {
         watched.map_err(AcceptError::Exhausted)
     }
 
-    /// While new connections are left in the kernel's queue, the listeners are out of the loop, which would
-    /// not wait while one of them is ready.
+    /// While new connections are left in the kernel's queue, their listener is out of the loop, which would
+    /// not wait while it is ready.
     fn ignore_listeners_at_rest(&mut self) -> nix::Result<()> {
-        if !self.is_listening || !self.admission.is_resting() {
-            return Ok(());
+        for Listening { listener, is_watched } in &mut self.listeners {
+            if *is_watched && self.admission.turns_away(listener.protocol()) {
+                *is_watched = false;
+                self.epoll.delete(&*listener)?;
+            }
         }
-        self.is_listening = false;
-        self.listeners.iter().try_for_each(|listener| self.epoll.delete(listener))
+        Ok(())
     }
 
     fn watch_listeners(&mut self) -> nix::Result<()> {
-        if std::mem::replace(&mut self.is_listening, true) {
-            return Ok(());
+        for (index, Listening { listener, is_watched }) in self.listeners.iter_mut().enumerate() {
+            if !*is_watched && !self.admission.turns_away(listener.protocol()) {
+                *is_watched = true;
+                self.epoll.add(&*listener, Token::Listener(index).event(EpollFlags::EPOLLIN))?;
+            }
         }
-        self.listeners.iter().enumerate().try_for_each(|(index, listener)| {
-            self.epoll.add(listener, Token::Listener(index).event(EpollFlags::EPOLLIN))
-        })
+        Ok(())
     }
 
     /// What has changed for one connection. Nothing is done for one that has been closed since.
@@ -425,9 +436,9 @@ impl<S: Service> Driver<S> {
     }
 
     fn close(&mut self, conn: ConnId) {
-        drop(self.connections.remove(conn));
+        let protocol = self.connections.remove(conn).protocol;
         debug!(conn = conn.slot, "closed");
-        self.admission.closed(self.now);
+        self.admission.closed(protocol, self.now);
         self.tell(Event::Closed { conn });
     }
 
@@ -443,6 +454,7 @@ impl<S: Service> Driver<S> {
 
 struct Connection {
     fd: OwnedFd,
+    protocol: Protocol,
     phase: Phase,
     /// The kernel may have more than was received.
     is_unread: bool,
@@ -481,9 +493,10 @@ enum Phase {
 }
 
 impl Connection {
-    fn new(fd: OwnedFd, stops_short: bool) -> Self {
+    fn new(fd: OwnedFd, protocol: Protocol, stops_short: bool) -> Self {
         Self {
             fd,
+            protocol,
             phase: Phase::Reading,
             is_unread: false,
             stops_short,

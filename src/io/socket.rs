@@ -18,6 +18,7 @@ use nix::sys::socket::{
 };
 
 use crate::limits::TAKEN_PAUSES;
+use crate::server::Protocol;
 
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
@@ -42,6 +43,7 @@ pub struct Listener {
     _file: Option<SocketFile>,
     fd: OwnedFd,
     is_unix: bool,
+    protocol: Protocol,
 }
 
 /// Why a connection was not accepted.
@@ -149,6 +151,16 @@ impl Listener {
         self.accept_with(SockFlag::SOCK_CLOEXEC)
     }
 
+    /// What is spoken over the connections: to clients of the queue unless [something else](Self::speak) was said.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Has something else spoken over them.
+    pub const fn speak(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
     /// Whether connections come over a UNIX socket.
     pub const fn is_unix(&self) -> bool {
         self.is_unix
@@ -241,7 +253,7 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Ok(Listener { is_unix: false, _file: None, fd })
+    Ok(Listener { is_unix: false, _file: None, fd, protocol: Protocol::Beanstalk })
 }
 
 /// Options of every connection, set on the listener from which they inherit them.
@@ -267,7 +279,7 @@ fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
     let file = SocketFile::made_at(path).map_err(|error| system(to_errno(&error)))?;
     // Another server takes a file over that nobody answers at.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
-    Ok(Listener { is_unix: true, _file: Some(file), fd })
+    Ok(Listener { is_unix: true, _file: Some(file), fd, protocol: Protocol::Beanstalk })
 }
 
 /// Whether anybody listens at a socket file. Only a clear refusal says no; a queue that is full or a
@@ -313,7 +325,7 @@ fn adopt_socket(fd: OwnedFd) -> nix::Result<Listener> {
     if !is_unix {
         set_connection_options(&fd)?;
     }
-    Ok(Listener { _file: None, fd, is_unix })
+    Ok(Listener { _file: None, fd, is_unix, protocol: Protocol::Beanstalk })
 }
 
 impl From<Errno> for AcceptError {

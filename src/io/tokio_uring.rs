@@ -154,7 +154,7 @@ async fn accepts<S: Service + 'static>(shared: Shared<S>, index: usize, listener
             }
             match state::accept(&shared, index) {
                 Ok(true) => accepted += 1,
-                Ok(false) => break !shared.borrow().is_resting(),
+                Ok(false) => break !shared.borrow().is_resting(index),
                 Err(error) => return shared.borrow_mut().end.set(Err(error)),
             }
         };

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use super::record::Lsn;
 use super::writer::{Log, LogStats, Waiting, Writing};
 use super::{Arrangement, Durability, Operation, Outcome, SegmentNumber};
+use crate::buckets::Buckets;
 use crate::limits::{LOG_BATCH_BYTES_KEPT, LOG_BATCHES_SPARE, LOG_SPACE_RETRY};
 use crate::time::Time;
 
@@ -146,6 +147,7 @@ impl Log {
         self.totals.syncs += 1;
         self.totals.synced_records = self.totals.records;
         self.totals.last_sync = now.since(self.totals.sync_began);
+        self.totals.sync_times.add(self.totals.last_sync.as_nanos());
     }
 
     fn has_arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {
@@ -230,6 +232,11 @@ impl Log {
             records_a_sync: totals.synced_records.checked_div(totals.syncs).unwrap_or(0),
             last_sync: totals.last_sync,
         }
+    }
+
+    /// How long syncs have taken, in nanoseconds.
+    pub const fn sync_times(&self) -> &Buckets {
+        &self.totals.sync_times
     }
 
     /// The number of the file that a job's record is in, for `stats-job`.

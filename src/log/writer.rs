@@ -11,6 +11,7 @@ use super::record::{JobRecord, Lsn, PauseRecord, Record, Stamp, padding_bytes};
 use super::replay::Recovered;
 use super::segment::{Header, SegmentNumber};
 use super::{Config, Durability};
+use crate::buckets::Buckets;
 use crate::ids::JobKey;
 use crate::limits::LOG_BACKLOG_BYTES_MAX;
 use crate::queue::{Change, Engine};
@@ -94,7 +95,7 @@ pub(super) struct Writing {
     pub(super) end: Lsn,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 pub(super) struct Totals {
     pub(super) records: u64,
     pub(super) moved: u64,
@@ -102,7 +103,42 @@ pub(super) struct Totals {
     pub(super) synced_records: u64,
     pub(super) sync_began: Time,
     pub(super) last_sync: Span,
+    pub(super) sync_times: Buckets,
 }
+
+impl Totals {
+    fn new() -> Self {
+        Self {
+            records: 0,
+            moved: 0,
+            syncs: 0,
+            synced_records: 0,
+            sync_began: Time::ZERO,
+            last_sync: Span::ZERO,
+            sync_times: Buckets::new(&SYNC_BOUNDS),
+        }
+    }
+}
+
+/// Of how long syncs take, in nanoseconds: from 50 us to 10 s.
+const SYNC_BOUNDS: [u64; 16] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
 
 /// What `stats` tells about the log.
 #[derive(Clone, Copy, Default, Debug)]
@@ -172,7 +208,7 @@ impl Log {
             changes: Vec::new(),
             stopping: false,
             failure: None,
-            totals: Totals::default(),
+            totals: Totals::new(),
         };
         if last.is_none() {
             log.begin_segment();

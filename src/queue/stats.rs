@@ -54,8 +54,6 @@ pub struct TubeStats<'a> {
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Clients that watch the tube and wait.
-    pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
     /// How long the pause under way was asked to be; zero without one.
@@ -87,11 +85,16 @@ impl Engine {
         QueueStats { census: self.census, tubes: self.tubes.iter().len() }
     }
 
-    /// Figures about one tube. Counting who waits looks at each of its wide watchers.
-    pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
+    /// How many clients watch a tube and wait. Looks at each of its wide watchers.
+    pub fn tube_waiting(&self, key: TubeKey) -> usize {
         let tube = self.tubes.get(key);
         let wide = tube.wide.iter(&self.clients.watches).map(|watch| self.clients.watches[watch].client);
-        let wide_waiting = wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count();
+        tube.waiting.len() + wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count()
+    }
+
+    /// Figures about one tube, but for who [waits](Self::tube_waiting) for its jobs.
+    pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
+        let tube = self.tubes.get(key);
         TubeStats {
             name: tube.name(),
             urgent: tube.urgent,
@@ -102,7 +105,6 @@ impl Engine {
             total_jobs: tube.counts.jobs,
             using: tube.using,
             watching: tube.watching,
-            waiting: tube.waiting.len() + wide_waiting,
             deletes: tube.counts.deletes,
             pauses: tube.counts.pauses,
             pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),

@@ -12,6 +12,8 @@ use crate::tube_name::TubeName;
 /// A tube exists while it has a job, a user, a watcher, or unfinished work; `default` always does.
 pub struct Tube {
     name: Box<[u8]>,
+    /// How many tubes had been made before it.
+    pub born: u64,
     /// Jobs by (priority, id).
     pub ready: Heap,
     /// Jobs by (deadline, id), through their activities.
@@ -77,6 +79,8 @@ pub struct Tubes {
     index: Index,
     /// Every tube, in the order that `list-tubes` shows.
     order: Vec<TubeKey>,
+    /// How many tubes have been made.
+    made: u64,
     /// What all names take.
     name_bytes: usize,
     /// Tubes from which a job could be reserved now.
@@ -110,6 +114,7 @@ impl Tubes {
             slab: Pages::new(),
             index: Index::new(),
             order: Vec::new(),
+            made: 0,
             name_bytes: 0,
             servable: List::new(),
         }
@@ -118,6 +123,21 @@ impl Tubes {
     /// The tube.
     pub fn get(&self, tube: TubeKey) -> &Tube {
         &self.slab[tube.0]
+    }
+
+    /// The tube, unless it has gone. Another may have its key since.
+    pub fn get_if_there(&self, tube: TubeKey) -> Option<&Tube> {
+        self.slab.get(tube.0)
+    }
+
+    /// All tubes, in the order that `list-tubes` shows.
+    pub fn keys(&self) -> &[TubeKey] {
+        &self.order
+    }
+
+    /// How many tubes have been made since the start.
+    pub const fn made(&self) -> u64 {
+        self.made
     }
 
     /// The tube of this name, if there is one.
@@ -145,6 +165,7 @@ impl Tubes {
         let timer = timers.add();
         let key = self.slab.insert(Tube {
             name: name.as_bytes().into(),
+            born: self.made,
             ready: Heap::new(),
             delayed: Heap::new(),
             buried: List::new(),
@@ -165,6 +186,7 @@ impl Tubes {
             hash: self.hash(name),
             position: self.order.len() as u32,
         });
+        self.made += 1;
         timers.set_owner(timer, Owner::Tube(TubeKey(key)));
         self.index.insert(&mut self.slab, key);
         self.name_bytes += name_bytes(name.as_bytes());

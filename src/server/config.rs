@@ -16,6 +16,8 @@ pub struct Config {
     pub max_connections: Option<u32>,
     /// The size of a log file (`-s`), for `stats`.
     pub log_file_bytes: u64,
+    /// What the names of metrics begin with: letters, digits and `_`, the first no digit.
+    pub metrics_prefix: String,
     /// When it was started.
     pub started: Time,
     /// Makes hashes of names unforeseeable; it changes nothing else.

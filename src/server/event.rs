@@ -57,6 +57,23 @@ pub enum Event<'a> {
     Disk(Outcome),
 }
 
+impl Event<'_> {
+    /// The connection that it is about, if it is about one.
+    #[inline]
+    pub const fn conn(&self) -> Option<ConnId> {
+        match *self {
+            Self::Received { conn, .. }
+            | Self::ReceivedDirect { conn, .. }
+            | Self::InputEnding { conn }
+            | Self::InputEnded { conn }
+            | Self::Sent { conn, .. }
+            | Self::HungUp { conn }
+            | Self::Closed { conn } => Some(conn),
+            Self::Drain | Self::Stop | Self::Disk(_) => None,
+        }
+    }
+}
+
 /// What the server asks of its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use super::connections::Connections;
+use super::http::Exchange;
 use super::session::{Input, Session, Talk};
 use super::{Core, Server};
 use crate::limits::ALLOCATION_BYTES;
@@ -54,10 +56,11 @@ impl Server {
         let Self { core, sessions, queue, effects, held, .. } = self;
         core.footprint.sure_bytes = 0;
         core.footprint.table_bytes = sessions.len() * SESSION_BYTES
-            + sessions.capacity() * size_of::<(usize, Box<Session>)>()
+            + sessions.capacity() * Connections::ENTRY_BYTES
             + queue_bytes(queue)
             + queue_bytes(effects)
-            + queue_bytes(held);
+            + queue_bytes(held)
+            + sessions.exchanges().map(Exchange::memory_bytes).sum::<usize>();
     }
 
     /// Recomputes what is counted, in the queue too.
@@ -69,7 +72,7 @@ impl Server {
         core.engine.check();
         core.log.iter().for_each(Log::check);
         let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
-        for (_, session) in sessions {
+        for session in sessions.clients() {
             assert!(session.inbox.capacity() <= session.inbox_bytes, "an inbox is counted");
             inbox_bytes += session.inbox_bytes;
             buffer_bytes += session.talk.output.buffer_bytes();

@@ -1,10 +1,14 @@
 //! The server without its I/O: events in, effects out, the next deadline.
 
 mod config;
+mod connections;
 mod dispatch;
 mod event;
+mod figures;
+mod http;
 mod memory;
 mod output;
+mod pulse;
 mod report;
 mod service;
 mod session;
@@ -13,14 +17,15 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, BytesMut};
-use slab::Slab;
 
 pub use config::{Config, CpuUsage, HostFacts, IoCounters};
 pub use event::{Effect, Event};
-pub use service::Service;
+pub use service::{Protocol, Service};
 
+use self::connections::Connections;
 use self::memory::Footprint;
 use self::output::Buffers;
+use self::pulse::Pulse;
 use self::session::{Incoming, Input, Phase, Session, Talk};
 use crate::bodies::Bodies;
 use crate::ids::ConnId;
@@ -38,16 +43,16 @@ use crate::time::Time;
 /// The server. A driver feeds it and carries out its effects: see [`Service`].
 pub struct Server {
     core: Core,
-    sessions: Slab<Box<Session>>,
+    sessions: Connections,
     /// Sessions with input that could not be served in their last turn.
     queue: VecDeque<ConnId>,
     effects: VecDeque<Effect>,
     /// Who waits for which batch of the log, in the order of the batches.
     held: VecDeque<(u64, ConnId)>,
+    /// Who waits for a page over HTTP, of which more is to be rendered.
+    pages: VecDeque<ConnId>,
     /// Freed memory is on its way back to the kernel.
     is_reclaiming: bool,
-    /// Generation of the last connection.
-    generation: u32,
 }
 
 /// All that a command may touch, except its own session.
@@ -68,6 +73,7 @@ struct Core {
     connections: u64,
     total_connections: u64,
     draining: bool,
+    pulse: Pulse,
 }
 
 impl Server {
@@ -98,13 +104,14 @@ impl Server {
                 connections: 0,
                 total_connections: 0,
                 draining: false,
+                pulse: Pulse::new(),
             },
-            sessions: Slab::new(),
+            sessions: Connections::default(),
             queue: VecDeque::new(),
             effects: VecDeque::new(),
             held: VecDeque::new(),
+            pages: VecDeque::new(),
             is_reclaiming: false,
-            generation: 0,
         }
     }
 
@@ -126,17 +133,22 @@ impl Server {
 
 impl Service for Server {
     fn connect(&mut self) -> ConnId {
-        self.generation = self.generation.wrapping_add(1);
-        let entry = self.sessions.vacant_entry();
-        let conn = ConnId { slot: entry.key() as u32, generation: self.generation };
-        entry.insert(Box::new(Session::new(conn, self.core.engine.connect(conn))));
+        let engine = &mut self.core.engine;
+        let conn = self.sessions.open_client(|conn| Session::new(conn, engine.connect(conn)));
         self.core.connections += 1;
         self.core.total_connections += 1;
         self.weigh_tables();
         conn
     }
 
+    fn connect_http(&mut self) -> ConnId {
+        self.open_http()
+    }
+
     fn handle(&mut self, now: Time, event: Event<'_>) {
+        if let Some(conn) = event.conn().filter(|&conn| self.sessions.is_http(conn)) {
+            return self.http_event(conn, &event, now);
+        }
         match event {
             Event::Received { conn, bytes } if self.is_open(conn) => self.received(conn, bytes, now),
             Event::ReceivedDirect { conn, bytes } if self.is_open(conn) => {
@@ -156,7 +168,7 @@ impl Service for Server {
             | Event::ReceivedDirect { .. }
             | Event::InputEnding { .. }
             | Event::InputEnded { .. } => {}
-            Event::Sent { conn, bytes } => self.sent(conn, bytes),
+            Event::Sent { conn, bytes } => self.sent(conn, bytes, now),
             Event::HungUp { conn } => self.hung_up(conn, now),
             Event::Closed { conn } => self.closed(conn),
             Event::Drain => self.core.draining = true,
@@ -177,8 +189,10 @@ impl Service for Server {
             steps = steps.saturating_sub(self.serve_inbox(conn, now));
             self.tell_notices(now);
         }
+        self.step_http(now);
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.weigh_tables();
+        self.core.pulse.turned(self.core.commands.iter().sum());
         if let Some(log) = &mut self.core.log {
             log.compact(&self.core.engine, now);
             self.effects.push_back(Effect::Disk);
@@ -192,14 +206,14 @@ impl Service for Server {
     fn next_deadline(&self) -> Option<Time> {
         let log = self.core.log.as_ref().and_then(Log::next_deadline);
         let is_behind = self.core.is_behind();
-        let has_work = !self.queue.is_empty() && !is_behind || self.is_reclaiming;
+        let has_work = !self.queue.is_empty() && !is_behind || self.is_reclaiming || !self.pages.is_empty();
         let work = has_work.then_some(Time::ZERO);
         let engine = self.core.engine.next_deadline().filter(|_| !is_behind);
         [work, engine, log].into_iter().flatten().min()
     }
 
     fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
-        let session = &mut self.sessions[conn.slot as usize];
+        let session = self.sessions.get_mut(conn)?;
         let is_next = session.talk.is_served() && session.inbox.is_empty();
         match &mut session.talk.input {
             Input::Body(incoming)
@@ -213,7 +227,12 @@ impl Service for Server {
     }
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
-        let session = &mut self.sessions[conn.slot as usize];
+        if self.sessions.is_http(conn) {
+            let exchange = self.sessions.http_mut(conn).expect("a driver asks for a connection that is open");
+            slices.extend(Some(exchange.outgoing()).filter(|bytes| !bytes.is_empty()).map(IoSlice::new));
+            return;
+        }
+        let session = &mut self.sessions[conn];
         session.talk.output.slices(self.core.safe_ticket(), self.core.engine.bodies(), slices);
     }
 
@@ -237,9 +256,7 @@ impl Service for Server {
 
 impl Server {
     fn session(&mut self, conn: ConnId) -> &mut Session {
-        let session = &mut self.sessions[conn.slot as usize];
-        assert_eq!(session.conn, conn, "an event names a connection that is open");
-        session
+        &mut self.sessions[conn]
     }
 
     /// Whether its input still counts.
@@ -249,10 +266,11 @@ impl Server {
 
     fn received(&mut self, conn: ConnId, bytes: &[u8], now: Time) {
         let session = self.session(conn);
+        session.asked_by(now);
         let is_next = session.talk.is_served() && session.inbox.is_empty();
         let (used, _) = if is_next { self.serve(conn, bytes, now) } else { (0, 0) };
         let Self { core, sessions, .. } = self;
-        let session = &mut sessions[conn.slot as usize];
+        let session = &mut sessions[conn];
         if used < bytes.len() && session.talk.phase < Phase::Closing {
             session.inbox.extend_from_slice(&bytes[used..]);
             core.footprint.weigh_inbox(session);
@@ -262,7 +280,9 @@ impl Server {
 
     fn received_direct(&mut self, conn: ConnId, bytes: usize, now: Time) {
         let Self { core, sessions, .. } = self;
-        let talk = &mut sessions[conn.slot as usize].talk;
+        let session = &mut sessions[conn];
+        session.asked_by(now);
+        let talk = &mut session.talk;
         let Input::Body(incoming) = &mut talk.input else {
             panic!("only the bytes of a body are received directly");
         };
@@ -272,19 +292,22 @@ impl Server {
         self.after_serving(conn, now);
     }
 
-    fn sent(&mut self, conn: ConnId, bytes: usize) {
+    fn sent(&mut self, conn: ConnId, bytes: usize, now: Time) {
         let Self { core, sessions, .. } = self;
-        let session = &mut sessions[conn.slot as usize];
+        let session = &mut sessions[conn];
         session.talk.output.advance(bytes, core.engine.bodies_mut(), &mut core.buffers);
         session.is_sending = session.talk.output.can_send(core.safe_ticket());
         let pending = session.talk.output.pending();
+        if pending == 0 && session.asked > Time::ZERO {
+            core.pulse.replied(std::mem::take(&mut session.asked), now);
+        }
         if pending == 0 && session.talk.phase == Phase::Closing {
             session.talk.phase = Phase::Closed;
             self.effects.push_back(Effect::Close(conn));
         }
         // What is left may wait for a later batch of the log than what has been sent.
         self.await_log(conn);
-        let session = &mut self.sessions[conn.slot as usize];
+        let session = &mut self.sessions[conn];
         if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
             session.talk.is_choked = false;
             self.queue_if_servable(conn);
@@ -304,7 +327,7 @@ impl Server {
 
     fn closed(&mut self, conn: ConnId) {
         assert_eq!(self.session(conn).talk.phase, Phase::Closed, "a driver closes what it was told to");
-        let mut session = self.sessions.remove(conn.slot as usize);
+        let mut session = self.sessions.close_client(conn);
         self.weigh_tables();
         let bodies = self.core.engine.bodies_mut();
         session.talk.output.clear(bodies, &mut self.core.buffers);
@@ -319,7 +342,7 @@ impl Server {
         let client = self.session(conn).talk.client;
         self.core.engine.disconnect(client, now);
         self.core.connections -= 1;
-        let session = &mut self.sessions[conn.slot as usize];
+        let session = &mut self.sessions[conn];
         session.inbox = BytesMut::new();
         self.core.footprint.weigh_inbox(session);
     }
@@ -328,7 +351,7 @@ impl Server {
     /// Returns how many bytes were used and how many steps were taken.
     fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> (usize, u32) {
         let Self { core, sessions, .. } = self;
-        let Session { reader, talk, .. } = &mut **sessions.get_mut(conn.slot as usize).expect("it is open");
+        let Session { reader, talk, .. } = &mut sessions[conn];
         core.begin_replies(talk);
         let mut rest = input;
         let mut steps = 0;
@@ -361,10 +384,7 @@ impl Server {
 
     /// Serves what is kept for a session that was queued. Returns how many steps were taken.
     fn serve_inbox(&mut self, conn: ConnId, now: Time) -> u32 {
-        let Some(session) = self.sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
-        else {
-            return 0;
-        };
+        let Some(session) = self.sessions.get_mut(conn) else { return 0 };
         session.is_queued = false;
         if !session.talk.is_served() {
             return 0;
@@ -372,7 +392,7 @@ impl Server {
         let mut inbox = std::mem::take(&mut session.inbox);
         let (used, steps) = self.serve(conn, &inbox, now);
         inbox.advance(used);
-        let session = &mut self.sessions[conn.slot as usize];
+        let session = &mut self.sessions[conn];
         if !inbox.is_empty() {
             session.inbox = inbox;
         }
@@ -384,7 +404,7 @@ impl Server {
     /// Brings what the driver and the queue of sessions know in line with what has become of a session.
     fn after_serving(&mut self, conn: ConnId, now: Time) {
         let Self { core, sessions, .. } = self;
-        let session = &mut sessions[conn.slot as usize];
+        let session = &mut sessions[conn];
         if session.input_ending && session.talk.phase == Phase::Waiting {
             // It may be gone: a job should not wait to find that out.
             core.engine.end_wait(session.talk.client);
@@ -408,6 +428,11 @@ impl Server {
                 return;
             }
         }
+        let session = &mut self.sessions[conn];
+        if session.talk.output.pending() == 0 && session.inbox.is_empty() {
+            // Not all of a command has come, or its client waits for a job.
+            session.asked = Time::ZERO;
+        }
         self.ask_to_send(conn);
         self.queue_if_servable(conn);
         self.pause_or_resume(conn);
@@ -415,7 +440,7 @@ impl Server {
 
     fn ask_to_send(&mut self, conn: ConnId) {
         let Self { core, sessions, effects, .. } = self;
-        let session = &mut sessions[conn.slot as usize];
+        let session = &mut sessions[conn];
         let output = &mut session.talk.output;
         if let Some(log) = &core.log {
             output.stamp(log.ticket());
@@ -430,7 +455,7 @@ impl Server {
     /// Has the session told of the batch of the log that its next replies wait for.
     fn await_log(&mut self, conn: ConnId) {
         let Self { core, sessions, held, .. } = self;
-        let session = &mut sessions[conn.slot as usize];
+        let session = &mut sessions[conn];
         let known = core.safe_ticket().max(session.awaited);
         if let Some(ticket) = session.talk.output.waits_for().filter(|&ticket| ticket > known) {
             session.awaited = ticket;
@@ -448,8 +473,7 @@ impl Server {
         }
         let safe = log.safe();
         while let Some((_, conn)) = self.held.pop_front_if(|(ticket, _)| *ticket <= safe) {
-            let session = self.sessions.get(conn.slot as usize);
-            if session.is_some_and(|session| session.conn == conn) {
+            if self.sessions.get(conn).is_some() {
                 self.ask_to_send(conn);
             }
         }
@@ -459,10 +483,7 @@ impl Server {
     fn fail(&mut self) {
         let Self { core, sessions, held, effects, .. } = self;
         for (_, conn) in held.drain(..) {
-            let Some(session) = sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
-            else {
-                continue;
-            };
+            let Some(session) = sessions.get_mut(conn) else { continue };
             let output = &mut session.talk.output;
             output.fail(Reply::InternalError, core.engine.bodies_mut(), &mut core.buffers);
             if !session.is_sending {
@@ -499,14 +520,12 @@ impl Server {
             let Self { core, sessions, .. } = self;
             let conn = notice.conn();
             // A kick goes on when the one who sent it has gone.
-            let Some(session) = sessions.get_mut(conn.slot as usize).filter(|session| session.conn == conn)
-            else {
-                continue;
-            };
-            let talk = &mut session.talk;
-            if talk.phase >= Phase::Closing {
+            let Some(session) = sessions.get_mut(conn) else { continue };
+            if session.talk.phase >= Phase::Closing {
                 continue;
             }
+            session.asked_by(now);
+            let talk = &mut session.talk;
             core.begin_replies(talk);
             match notice {
                 Notice::Reserved(_, job) => core.reply_job(talk, job, dispatch::reserved),

@@ -8,6 +8,15 @@ use crate::ids::ConnId;
 use crate::log::Operation;
 use crate::time::Time;
 
+/// What is spoken over a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// By clients of the queue.
+    Beanstalk,
+    /// By those who watch the server.
+    Http,
+}
+
 /// A server as a driver sees it: [`Server`](super::Server), or a stand-in that shows what a driver costs
 /// by itself.
 ///
@@ -18,6 +27,17 @@ use crate::time::Time;
 pub trait Service {
     /// A connection was accepted.
     fn connect(&mut self) -> ConnId;
+
+    /// A connection was accepted where HTTP is spoken.
+    fn connect_http(&mut self) -> ConnId;
+
+    /// A connection was accepted where this is spoken.
+    fn connect_over(&mut self, protocol: Protocol) -> ConnId {
+        match protocol {
+            Protocol::Beanstalk => self.connect(),
+            Protocol::Http => self.connect_http(),
+        }
+    }
 
     /// Something happened.
     ///

@@ -8,6 +8,7 @@ use crate::ids::{ClientKey, ConnId, JobId};
 use crate::protocol::command::PutArgs;
 use crate::protocol::framing::LineReader;
 use crate::protocol::reply::Reply;
+use crate::time::Time;
 
 /// A connection from accept until the driver has closed it.
 pub(super) struct Session {
@@ -30,6 +31,8 @@ pub(super) struct Session {
     pub is_paused: bool,
     /// The batch of the log that it is to be told of, or 0.
     pub awaited: u64,
+    /// When the first input came that is not answered yet; zero if all is.
+    pub asked: Time,
 }
 
 /// What commands read and change of their session.
@@ -103,6 +106,15 @@ impl Session {
             is_sending: false,
             is_paused: false,
             awaited: 0,
+            asked: Time::ZERO,
+        }
+    }
+
+    /// Something is to be answered from now on, if nothing was before.
+    #[inline]
+    pub fn asked_by(&mut self, now: Time) {
+        if self.asked == Time::ZERO {
+            self.asked = now;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT};
+use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
 use beanring::time::{Span, Time};
 
@@ -263,6 +263,7 @@ pub fn config(max_job_bytes: u32) -> Config {
         max_memory_bytes: None,
         max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
         started: Time::ZERO,
         seed: 0,
         host: HostFacts {

@@ -86,6 +86,10 @@ impl Service for Bare {
         ConnId { slot, generation: self.generation }
     }
 
+    fn connect_http(&mut self) -> ConnId {
+        unreachable!("it listens for clients alone")
+    }
+
     fn handle(&mut self, _: Time, event: Event<'_>) {
         match event {
             Event::Received { conn, bytes } => self.received(conn, bytes),

@@ -26,7 +26,7 @@ use crate::limits::{
     FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES,
 };
 use crate::log::Outcome;
-use crate::server::{Effect, Event, IoCounters, Service};
+use crate::server::{Effect, Event, IoCounters, Protocol, Service};
 use crate::time::Time;
 
 /// The server and all that is known of its connections.
@@ -64,8 +64,8 @@ pub struct Awaited<T> {
 }
 
 /// What is known of a connection besides what its task has in flight.
-#[derive(Default)]
 struct Record {
+    protocol: Protocol,
     phase: Phase,
     waker: Option<Waker>,
     /// The server has shown output, or may have.
@@ -90,10 +90,9 @@ struct Record {
 ///     +------> Ended <-------+
 ///                   received
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 enum Phase {
     /// Received as it comes.
-    #[default]
     Reading,
     /// Left in the kernel; only its end is looked for.
     Paused,
@@ -103,6 +102,13 @@ enum Phase {
     Broken,
     /// To be closed as soon as nothing is in flight.
     Closing,
+}
+
+impl Record {
+    const fn new(protocol: Protocol) -> Self {
+        let (phase, waker) = (Phase::Reading, None);
+        Self { protocol, phase, waker, is_unsent: false, is_ending: false, is_busy: false, was_filled: false }
+    }
 }
 
 impl<S: Service> State<S> {
@@ -193,15 +199,15 @@ impl<S: Service> State<S> {
 
     /// Ready unless connections have to wait for descriptors.
     pub fn poll_admission(&mut self, listener: usize, cx: &Context<'_>) -> Poll<()> {
-        if self.admission.is_resting() {
+        if self.is_resting(listener) {
             self.resting[listener] = Some(cx.waker().clone());
             return Poll::Pending;
         }
         Poll::Ready(())
     }
 
-    pub const fn is_resting(&self) -> bool {
-        self.admission.is_resting()
+    pub fn is_resting(&self, listener: usize) -> bool {
+        self.admission.turns_away(self.listeners[listener].protocol())
     }
 
     fn rest(&mut self, errno: Errno) {
@@ -209,14 +215,14 @@ impl<S: Service> State<S> {
         self.admission.rest(now, errno);
     }
 
-    fn admit(&mut self, fd: &OwnedFd) -> ConnId {
+    fn admit(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         self.now();
-        let conn = self.server.connect();
+        let conn = self.server.connect_over(protocol);
         debug!(conn = conn.slot, peer = peer_name(fd), "connected");
         let before = self.connections.bytes();
-        self.connections.insert(conn, Record::default());
+        self.connections.insert(conn, Record::new(protocol));
         self.counters.take_memory(self.connections.bytes() - before);
-        self.admission.opened(self.now);
+        self.admission.opened(protocol, self.now);
         self.carry_out();
         conn
     }
@@ -354,10 +360,11 @@ impl<S: Service> State<S> {
     /// The connection is closed, whose task took so much memory.
     pub fn closed(&mut self, conn: ConnId, task_bytes: usize) {
         self.counters.give_memory(task_bytes);
+        let protocol = self.record(conn).protocol;
         self.connections.remove(conn);
         debug!(conn = conn.slot, "closed");
         let now = self.now();
-        self.admission.closed(now);
+        self.admission.closed(protocol, now);
         self.tell(Event::Closed { conn });
     }
 
@@ -420,12 +427,13 @@ impl<S: Service> State<S> {
 /// Accepts one connection and starts its task. False if there is none to accept now.
 pub fn accept<S: Service + 'static>(shared: &Shared<S>, index: usize) -> Result<bool, DriverError> {
     let mut state = shared.borrow_mut();
-    if state.is_resting() {
+    if state.is_resting(index) {
         return Ok(false);
     }
     match state.listeners[index].accept_blocking() {
         Ok(fd) => {
-            let conn = state.admit(&fd);
+            let protocol = state.listeners[index].protocol();
+            let conn = state.admit(protocol, &fd);
             drop(state);
             spawn(connection::serve(shared.clone(), conn, fd));
             Ok(true)

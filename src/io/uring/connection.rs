@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::limits::{SEND_REST, SEND_REST_MAX};
+use crate::server::Protocol;
 use crate::time::Span;
 
 /// Receives that are made one at a time after a large body, in case another follows: a receive that waits for
@@ -12,6 +13,7 @@ const SINGLE_RECEIVES: u8 = 8;
 /// A connection, with which requests on it are under way.
 #[derive(Debug)]
 pub struct Connection {
+    pub protocol: Protocol,
     /// Open until it is closed with nothing but notifications left to come.
     fd: Option<OwnedFd>,
     pub phase: Phase,
@@ -82,8 +84,9 @@ pub enum Watch {
 }
 
 impl Connection {
-    pub fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: OwnedFd, protocol: Protocol) -> Self {
         Self {
+            protocol,
             fd: Some(fd),
             phase: Phase::Reading,
             receive: Receive::Idle,
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn who_does_not_read_is_asked_less_and_less_often() {
-        let mut connection = Connection::new(File::open("/dev/null").expect("it is everywhere").into());
+        let file = File::open("/dev/null").expect("it is everywhere");
+        let mut connection = Connection::new(file.into(), Protocol::Beanstalk);
         let rests: Vec<u64> = (0..9).map(|_| connection.rest().as_nanos() / 1_000_000).collect();
         assert_eq!(rests, [20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
         connection.end_rest();

@@ -45,7 +45,7 @@ use crate::ids::ConnId;
 use crate::limits::{
     COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
 };
-use crate::server::{Effect, Event, IoCounters, Service};
+use crate::server::{Effect, Event, IoCounters, Protocol, Service};
 use crate::time::{Span, Time};
 
 /// What `stats` calls this driver.
@@ -76,7 +76,7 @@ struct Driver<S, R> {
     listeners: Vec<Listening>,
     admission: Admission,
     /// Accepted by the kernel before it heard that no more are wanted; they wait too.
-    early: VecDeque<OwnedFd>,
+    early: VecDeque<(Protocol, OwnedFd)>,
     signals: Signals,
     connections: Table<Connection>,
     /// Empty between sends; kept for its allocation.
@@ -98,6 +98,14 @@ struct Listening {
     is_armed: bool,
     /// The request on it is being cancelled.
     is_ending: bool,
+}
+
+impl Listening {
+    fn end_accepting(&mut self, number: u32, ring: &mut impl Ring) {
+        if self.is_armed && !std::mem::replace(&mut self.is_ending, true) {
+            ring.cancel(Token::Accept(number));
+        }
+    }
 }
 
 impl<S: Service, R: Ring> Driver<S, R> {
@@ -192,7 +200,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
 
     fn accept_from_all(&mut self) {
         for (number, listening) in self.listeners.iter_mut().enumerate() {
-            if !std::mem::replace(&mut listening.is_armed, true) {
+            let is_wanted = !self.admission.turns_away(listening.listener.protocol());
+            if is_wanted && !std::mem::replace(&mut listening.is_armed, true) {
                 self.ring.accept(number as u32, listening.listener.as_fd().as_raw_fd());
             }
         }
@@ -204,12 +213,13 @@ impl<S: Service, R: Ring> Driver<S, R> {
         result: Result<u32, Errno>,
         is_last: bool,
     ) -> Result<(), DriverError> {
+        let listening = &mut self.listeners[number as usize];
+        let protocol = listening.listener.protocol();
         if is_last {
-            let listening = &mut self.listeners[number as usize];
             (listening.is_armed, listening.is_ending) = (false, false);
         }
         match result.map_err(AcceptError::from) {
-            Ok(fd) => self.early.push_back(own(fd as RawFd)),
+            Ok(fd) => self.early.push_back((protocol, own(fd as RawFd))),
             Err(AcceptError::Peer | AcceptError::Empty) => {}
             Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
             Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
@@ -220,31 +230,27 @@ impl<S: Service, R: Ring> Driver<S, R> {
 
     /// Admits who waits, as far as there is room, and has the kernel accept more if there is room left.
     fn go_on_accepting(&mut self) {
-        while !self.admission.is_resting()
-            && let Some(fd) = self.early.pop_front()
+        while let Some(at) = self.early.iter().position(|(protocol, _)| !self.admission.turns_away(*protocol))
         {
-            self.admit(fd);
+            let (protocol, fd) = self.early.remove(at).expect("it was found there");
+            self.admit(protocol, fd);
             self.carry_out();
         }
-        if self.admission.is_resting() {
-            self.end_accepting();
-        } else {
-            self.accept_from_all();
-        }
-    }
-
-    fn end_accepting(&mut self) {
-        for (number, listening) in self.listeners.iter_mut().enumerate() {
-            if listening.is_armed && !std::mem::replace(&mut listening.is_ending, true) {
-                self.ring.cancel(Token::Accept(number as u32));
+        let Self { admission, listeners, ring, .. } = self;
+        for (number, listening) in listeners.iter_mut().enumerate() {
+            if admission.turns_away(listening.listener.protocol()) {
+                listening.end_accepting(number as u32, ring);
             }
         }
+        self.accept_from_all();
     }
 
     /// Ends the requests on listeners, so that another server can have their addresses as soon as this one is
     /// gone: what is left to the ring, the kernel lets go some time later.
     fn let_listeners_go(&mut self) -> nix::Result<()> {
-        self.end_accepting();
+        for (number, listening) in self.listeners.iter_mut().enumerate() {
+            listening.end_accepting(number as u32, &mut self.ring);
+        }
         for _ in 0..LETTING_GO_ENTERS_MAX {
             if self.listeners.iter().all(|listening| !listening.is_armed) {
                 break;
@@ -261,13 +267,13 @@ impl<S: Service, R: Ring> Driver<S, R> {
         Ok(())
     }
 
-    fn admit(&mut self, fd: OwnedFd) {
-        let conn = self.server.connect();
+    fn admit(&mut self, protocol: Protocol, fd: OwnedFd) {
+        let conn = self.server.connect_over(protocol);
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
         let before = self.connections.bytes();
-        self.connections.insert(conn, Connection::new(fd));
+        self.connections.insert(conn, Connection::new(fd, protocol));
         self.counters.take_memory(self.connections.bytes() - before);
-        self.admission.opened(self.now);
+        self.admission.opened(protocol, self.now);
         self.receive_if_wanted(conn);
     }
 
@@ -462,7 +468,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         }
         if connection.close() {
             debug!(conn = conn.slot, "closed");
-            self.admission.closed(self.now);
+            self.admission.closed(connection.protocol, self.now);
         }
         // The network may go on reading what was handed to it after the socket is closed.
         if connection.notifications == 0 {

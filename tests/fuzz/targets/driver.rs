@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use beanring::ids::ConnId;
-use beanring::limits::LOG_FILE_BYTES_DEFAULT;
+use beanring::limits::{LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::log::{self, Durability, Operation};
 use beanring::queue::Engine;
 use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
@@ -378,6 +378,7 @@ fn config(max_job_bytes: u32) -> Config {
         max_memory_bytes: None,
         max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
         started: Time::ZERO,
         seed: 0,
         host: HostFacts {

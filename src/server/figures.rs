@@ -1,0 +1,178 @@
+//! What `stats` and `stats-tube` tell, in their order: rendered as YAML in [`report`](super::report), and for
+//! Prometheus in [`http`](super::http).
+
+use super::Core;
+use crate::ids::TubeKey;
+use crate::log::{Log, LogStats};
+use crate::protocol::command::CommandKind::{self, *};
+use crate::queue::{State, TubeStats};
+use crate::time::Time;
+
+/// The value of a figure.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    /// Goes up and down.
+    Gauge(u64),
+    /// Only goes up.
+    Counter(u64),
+    /// Processor time in microseconds, which only goes up.
+    Cpu(u64),
+    Flag(bool),
+    /// A word of the server's own.
+    Word(&'a str),
+    /// What comes from outside.
+    Text(&'a str),
+}
+
+/// How a figure of a tube changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Gauge,
+    Counter,
+}
+
+/// A figure of a tube.
+pub(super) struct TubeFigure {
+    pub key: &'static str,
+    pub kind: Kind,
+    read: Reading,
+}
+
+enum Reading {
+    Stats(fn(&TubeStats<'_>) -> u64),
+    /// Looks at each client that watches many tubes, so it is not part of all others.
+    Waiting,
+}
+
+use Value::{Counter, Cpu, Flag, Gauge, Text, Word};
+
+/// The commands that `stats` counts, in its order.
+const COUNTED: [(&str, CommandKind); 22] = [
+    ("cmd-put", Put),
+    ("cmd-peek", Peek),
+    ("cmd-peek-ready", PeekReady),
+    ("cmd-peek-delayed", PeekDelayed),
+    ("cmd-peek-buried", PeekBuried),
+    ("cmd-reserve", Reserve),
+    ("cmd-reserve-with-timeout", ReserveWithTimeout),
+    ("cmd-delete", Delete),
+    ("cmd-release", Release),
+    ("cmd-use", Use),
+    ("cmd-watch", Watch),
+    ("cmd-ignore", Ignore),
+    ("cmd-bury", Bury),
+    ("cmd-kick", Kick),
+    ("cmd-touch", Touch),
+    ("cmd-stats", Stats),
+    ("cmd-stats-job", StatsJob),
+    ("cmd-stats-tube", StatsTube),
+    ("cmd-list-tubes", ListTubes),
+    ("cmd-list-tube-used", ListTubeUsed),
+    ("cmd-list-tubes-watched", ListTubesWatched),
+    ("cmd-pause-tube", PauseTube),
+];
+
+const fn gauge(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeFigure {
+    TubeFigure { key, kind: Kind::Gauge, read: Reading::Stats(read) }
+}
+
+const fn counter(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeFigure {
+    TubeFigure { key, kind: Kind::Counter, read: Reading::Stats(read) }
+}
+
+/// What is told of each tube, after its name.
+pub(super) const TUBE: &[TubeFigure] = &[
+    gauge("current-jobs-urgent", |tube| tube.urgent.into()),
+    gauge("current-jobs-ready", |tube| tube.ready as u64),
+    gauge("current-jobs-reserved", |tube| tube.reserved.into()),
+    gauge("current-jobs-delayed", |tube| tube.delayed as u64),
+    gauge("current-jobs-buried", |tube| tube.buried as u64),
+    counter("total-jobs", |tube| tube.total_jobs),
+    gauge("current-using", |tube| tube.using.into()),
+    gauge("current-watching", |tube| tube.watching.into()),
+    TubeFigure { key: "current-waiting", kind: Kind::Gauge, read: Reading::Waiting },
+    counter("cmd-delete", |tube| tube.deletes),
+    counter("cmd-pause-tube", |tube| tube.pauses),
+    gauge("pause", |tube| tube.pause.as_secs()),
+    gauge("pause-time-left", |tube| tube.pause_left.as_secs()),
+];
+
+impl TubeFigure {
+    /// The figure for one tube.
+    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> u64 {
+        match self.read {
+            Reading::Stats(read) => read(&core.engine.tube_stats(tube, now)),
+            Reading::Waiting => core.engine.tube_waiting(tube) as u64,
+        }
+    }
+}
+
+/// Tells every figure of the server.
+pub(super) fn each(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)) {
+    queue(core, tell);
+    process(core, now, tell);
+    let log = core.log.as_ref().map_or(LogStats::default(), Log::stats);
+    tell("binlog-oldest-index", Gauge(log.oldest));
+    tell("binlog-current-index", Gauge(log.current));
+    tell("binlog-records-migrated", Counter(log.records_moved));
+    tell("binlog-records-written", Counter(log.records_written));
+    tell("binlog-max-size", Gauge(core.config.log_file_bytes));
+    host(core, tell);
+    tell("log-live-bytes", Gauge(log.live_bytes));
+    tell("log-disk-bytes", Gauge(log.disk_bytes));
+    tell("log-syncs", Counter(log.syncs));
+    tell("log-records-a-sync", Gauge(log.records_a_sync));
+    tell("log-last-sync-us", Gauge(log.last_sync.as_nanos() / 1000));
+    tell("max-memory", Gauge(core.config.max_memory_bytes.unwrap_or(0)));
+    tell("memory-used", Gauge(core.memory_bytes()));
+    tell("memory-set-aside", Gauge(core.engine.set_aside_bytes() as u64));
+    tell("memory-refusals", Counter(core.refusals));
+    tell("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
+    tell("io-accept-rests", Counter(core.config.host.io.accept_rests.get()));
+}
+
+fn queue(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
+    let queue = core.engine.queue_stats();
+    let census = &queue.census;
+    let jobs = |state| Gauge(census.in_state(state).into());
+    tell("current-jobs-urgent", Gauge(census.urgent.into()));
+    tell("current-jobs-ready", jobs(State::Ready));
+    tell("current-jobs-reserved", jobs(State::Reserved));
+    tell("current-jobs-delayed", jobs(State::Delayed));
+    tell("current-jobs-buried", jobs(State::Buried));
+    for (key, kind) in COUNTED {
+        tell(key, Counter(core.commands[kind as usize]));
+    }
+    tell("job-timeouts", Counter(census.timeouts));
+    tell("total-jobs", Counter(census.total_jobs));
+    tell("max-job-size", Gauge(core.config.max_job_bytes.into()));
+    tell("current-tubes", Gauge(queue.tubes as u64));
+    tell("current-connections", Gauge(core.connections));
+    tell("current-producers", Gauge(census.producers.into()));
+    tell("current-workers", Gauge(census.workers.into()));
+    tell("current-waiting", Gauge(census.waiting.into()));
+    tell("total-connections", Counter(core.total_connections));
+}
+
+fn process(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)) {
+    let host = &core.config.host;
+    tell("pid", Gauge(host.pid.into()));
+    tell("version", Text(&host.version));
+    let usage = (host.cpu_usage)();
+    tell("rusage-utime", Cpu(usage.user_us));
+    tell("rusage-stime", Cpu(usage.system_us));
+    tell("uptime", Gauge(now.since(core.config.started).as_secs()));
+}
+
+fn host(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
+    let host = &core.config.host;
+    tell("draining", Flag(core.draining));
+    tell("id", Word(&host.id));
+    tell("hostname", Text(&host.hostname));
+    tell("os", Text(&host.os));
+    tell("platform", Text(&host.platform));
+    tell("io-driver", Word(host.driver));
+    tell("io-registered-bytes", Gauge(host.io.registered_bytes.get()));
+    tell("io-zero-copy-sends", Counter(host.io.zero_copy_sends.get()));
+    tell("io-enters", Counter(host.io.enters.get()));
+}

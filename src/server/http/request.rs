@@ -1,0 +1,114 @@
+//! Requests, as far as this server needs to understand them.
+
+/// HTTP/1.0 ends an answer of unknown length with the connection, HTTP/1.1 sends it in chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Version {
+    Http10,
+    Http11,
+}
+
+/// A request without a body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    pub version: Version,
+    /// Another may follow on the connection.
+    pub keeps_alive: bool,
+}
+
+/// What the input begins with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Parsed {
+    /// Not all of it has come.
+    Partial,
+    /// Nothing that is understood, or a request with a body.
+    Bad,
+    /// A request, and what it takes of the input.
+    Request(Request, usize),
+}
+
+/// More than any scraper or proxy sends.
+const HEADERS_MAX: usize = 64;
+
+impl Request {
+    pub fn parse(input: &[u8]) -> Parsed {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut raw = httparse::Request::new(&mut headers);
+        let bytes = match raw.parse(input) {
+            Ok(httparse::Status::Complete(bytes)) => bytes,
+            Ok(httparse::Status::Partial) => return Parsed::Partial,
+            Err(_) => return Parsed::Bad,
+        };
+        let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
+            return Parsed::Bad;
+        };
+        let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+        let mut keeps_alive = version == Version::Http11;
+        for header in raw.headers.iter() {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            let has_body = is("content-length") && header.value != b"0" || is("transfer-encoding");
+            if has_body {
+                return Parsed::Bad;
+            }
+            keeps_alive &= !(is("connection") && has_token(header.value, "close"));
+        }
+        let path = target.split(['?', '#']).next().unwrap_or_default();
+        let request = Self { method: method.to_owned(), path: path.to_owned(), version, keeps_alive };
+        Parsed::Request(request, bytes)
+    }
+}
+
+/// Whether a list has this word in it, in upper or lower case.
+fn has_token(list: &[u8], word: &str) -> bool {
+    list.split(|&byte| byte == b',').any(|entry| entry.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(input: &str) -> Parsed {
+        Request::parse(input.as_bytes())
+    }
+
+    #[test]
+    fn requests() {
+        let input = "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\nGET";
+        let Parsed::Request(request, bytes) = parsed(input) else { panic!("it is whole") };
+        assert_eq!((&*request.method, &*request.path, request.keeps_alive), ("GET", "/metrics", true));
+        assert_eq!((request.version, bytes), (Version::Http11, input.len() - 3));
+        for (headers, keeps_alive) in [
+            ("Connection: Close\r\n", false),
+            ("connection: te, close\r\n", false),
+            ("Connection: x\r\n", true),
+        ] {
+            let Parsed::Request(request, _) = parsed(&format!("GET / HTTP/1.1\r\n{headers}\r\n")) else {
+                panic!("it is whole")
+            };
+            assert_eq!(request.keeps_alive, keeps_alive, "{headers}");
+        }
+        let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else { panic!("it is whole") };
+        assert_eq!((request.version, request.keeps_alive), (Version::Http10, false));
+    }
+
+    #[test]
+    fn what_is_none() {
+        for whole in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            for end in 0..whole.len() {
+                assert_eq!(parsed(&whole[..end]), Parsed::Partial, "{end}");
+            }
+        }
+        for bad in [
+            "put 0 0 1 1\r\na\r\n\r\n",
+            "GET / HTTP/2.0\r\n\r\n",
+            "GET / HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+            "\0",
+        ] {
+            assert_eq!(parsed(bad), Parsed::Bad, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The connections where HTTP is spoken, beside those of clients.
+
+use crate::ids::ConnId;
+use crate::limits::HTTP_CONNECTIONS_MAX;
+use crate::server::http::{Exchange, Phase};
+use crate::server::{Effect, Event, Server};
+use crate::time::Time;
+
+impl Server {
+    /// A connection was accepted where HTTP is spoken. If there are too many, one that has nothing to do makes room:
+    /// the one that has been silent longest.
+    pub(in crate::server) fn open_http(&mut self) -> ConnId {
+        let open: Vec<&Exchange> = self.sessions.exchanges().filter(|one| one.phase == Phase::Open).collect();
+        if open.len() >= HTTP_CONNECTIONS_MAX {
+            let idle = open.iter().filter(|one| one.is_idle()).min_by_key(|one| one.active);
+            if let Some(conn) = idle.map(|one| one.conn) {
+                self.close_http(conn);
+            }
+        }
+        let conn = self.sessions.open_http(Exchange::new);
+        if open_count(self) > HTTP_CONNECTIONS_MAX {
+            // All others are being answered.
+            self.close_http(conn);
+        }
+        self.weigh_tables();
+        conn
+    }
+
+    /// Something happened on such a connection.
+    pub(in crate::server) fn http_event(&mut self, conn: ConnId, event: &Event<'_>, now: Time) {
+        let Self { core, sessions, .. } = self;
+        let exchange = sessions.http_mut(conn).expect("an event names a connection that is open");
+        match *event {
+            Event::Received { bytes, .. } => {
+                exchange.active = now;
+                exchange.received(bytes, core);
+            }
+            Event::InputEnded { .. } => exchange.input_ended(core),
+            Event::Sent { bytes, .. } => {
+                exchange.active = now;
+                exchange.is_sending = false;
+                exchange.sent(bytes, core);
+            }
+            Event::HungUp { .. } => return self.close_http(conn),
+            Event::Closed { .. } => {
+                assert_eq!(exchange.phase, Phase::Closed, "a driver closes what it was told to");
+                sessions.close_http(conn);
+                return self.weigh_tables();
+            }
+            Event::InputEnding { .. } => {}
+            Event::ReceivedDirect { .. } => panic!("only the bytes of a body are received directly"),
+            Event::Drain | Event::Stop | Event::Disk(_) => unreachable!("they are not of a connection"),
+        }
+        self.after_http(conn);
+    }
+
+    /// Renders a piece of a page that was asked for, if there is one.
+    pub(in crate::server) fn step_http(&mut self, now: Time) {
+        let Some(conn) = self.pages.pop_front() else { return };
+        let Self { core, sessions, .. } = self;
+        let Some(exchange) = sessions.http_mut(conn) else { return };
+        exchange.is_queued = false;
+        if exchange.phase < Phase::Closed {
+            exchange.step(core, now);
+            self.after_http(conn);
+        }
+    }
+
+    fn after_http(&mut self, conn: ConnId) {
+        let Self { sessions, effects, pages, .. } = self;
+        let exchange = sessions.http_mut(conn).expect("it is open");
+        if exchange.phase == Phase::Closed {
+            return;
+        }
+        if exchange.wants_step() && !exchange.is_queued {
+            exchange.is_queued = true;
+            pages.push_back(conn);
+        }
+        if exchange.pending() > 0 && !exchange.is_sending {
+            exchange.is_sending = true;
+            effects.push_back(Effect::Send(conn));
+        }
+        if exchange.phase == Phase::Closing && exchange.is_idle() {
+            self.close_http(conn);
+        }
+    }
+
+    fn close_http(&mut self, conn: ConnId) {
+        let exchange = self.sessions.http_mut(conn).expect("it is open");
+        if exchange.phase != Phase::Closed {
+            exchange.phase = Phase::Closed;
+            self.effects.push_back(Effect::Close(conn));
+        }
+    }
+}
+
+fn open_count(server: &Server) -> usize {
+    server.sessions.exchanges().filter(|one| one.phase == Phase::Open).count()
+}

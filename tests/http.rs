@@ -1,0 +1,360 @@
+//! What those who watch the server get over HTTP.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::io::{IoSlice, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
+
+use beanring::ids::ConnId;
+use beanring::io::driver::Driver;
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::Time;
+use nix::sys::signal::Signal;
+use support::core::config;
+use support::driver;
+use support::lines::{Client, PROGRAM, Scratch, put};
+use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
+
+// In steps.
+
+/// A server with one connection over HTTP and one of a client, and the bytes that each was sent.
+struct Bench {
+    server: Server,
+    conns: [ConnId; 2],
+    sent: [Vec<u8>; 2],
+    /// How much is sent at a time.
+    piece: usize,
+    closed: bool,
+}
+
+const NOW: Time = Time::from_nanos(1);
+const HTTP: usize = 0;
+const CLIENT: usize = 1;
+
+impl Bench {
+    fn new(piece: usize) -> Self {
+        let mut server = Server::new(config(65_535));
+        let conns = [server.connect_http(), server.connect()];
+        Self { server, conns, sent: Default::default(), piece, closed: false }
+    }
+
+    fn receive(&mut self, from: usize, text: &str) {
+        self.server.handle(NOW, Event::Received { conn: self.conns[from], bytes: text.as_bytes() });
+    }
+
+    /// One turn. How many bytes it had sent to the HTTP connection.
+    fn turn(&mut self) -> usize {
+        let before = self.sent[HTTP].len();
+        self.server.turn(NOW);
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) => while self.send(conn) {},
+                Effect::Close(conn) => {
+                    assert_eq!(conn, self.conns[HTTP]);
+                    self.server.handle(NOW, Event::Closed { conn });
+                    self.closed = true;
+                }
+                _ => {}
+            }
+        }
+        self.server.check();
+        self.sent[HTTP].len() - before
+    }
+
+    fn send(&mut self, conn: ConnId) -> bool {
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        self.server.outgoing(conn, &mut slices);
+        let Some(first) = slices.first() else { return false };
+        let bytes = first.len().min(self.piece);
+        let to = self.conns.iter().position(|&known| known == conn).expect("one of the two");
+        self.sent[to].extend_from_slice(&first[..bytes]);
+        self.server.handle(NOW, Event::Sent { conn, bytes });
+        true
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.sent[HTTP].clone()).expect("it is text")
+    }
+}
+
+#[test]
+fn a_page_of_many_tubes_is_rendered_between_other_work() {
+    const TUBES: usize = 3000;
+    const FIGURES: usize = 13;
+    for piece in [usize::MAX, 1000, 17] {
+        let mut bench = Bench::new(piece);
+        for tube in 1..TUBES {
+            bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
+            bench.turn();
+        }
+        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+        let (mut turns, mut largest) = (0, 0);
+        while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
+            turns += 1;
+            largest = bench.turn().max(largest);
+            let before = bench.sent[CLIENT].len();
+            bench.receive(CLIENT, "use default\r\n");
+            bench.turn();
+            assert_eq!(&bench.sent[CLIENT][before..], b"USING default\r\n", "a client is served meanwhile");
+        }
+        assert!(turns > TUBES * FIGURES / 1000 / 2, "{turns}");
+        assert!(largest < 100_000, "at most {largest} bytes a turn");
+        let page = unchunk(&bench.text());
+        let ready = page.lines().filter(|line| line.starts_with("beanring_tube_current_jobs_ready{"));
+        assert_eq!(ready.filter(|line| line.ends_with("\"} 1")).count(), TUBES - 1);
+        assert_eq!(page.lines().filter(|line| line.contains("{tube=")).count(), TUBES * FIGURES);
+    }
+}
+
+#[test]
+fn each_figure_of_a_tube_is_told_once_though_tubes_come_and_go() {
+    const TUBES: usize = 600;
+    let mut bench = Bench::new(usize::MAX);
+    for tube in 0..TUBES {
+        bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
+        bench.turn();
+    }
+    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+    let mut round = 0;
+    while bench.server.next_deadline() == Some(Time::ZERO) || round == 0 {
+        bench.turn();
+        // One goes, and comes back with another key, or with that of another.
+        let (first, second) = (round * 7 % TUBES, round * 11 % TUBES);
+        for tube in [first, second] {
+            bench.receive(CLIENT, &format!("use t{tube}\r\npeek-ready\r\n"));
+            bench.turn();
+            let told = String::from_utf8_lossy(&bench.sent[CLIENT]).into_owned();
+            if let Some((_, found)) = told.rsplit_once("FOUND ") {
+                let id = found.split(' ').next().expect("there is an id");
+                bench.receive(CLIENT, &format!("delete {id}\r\nuse default\r\n"));
+            }
+            bench.sent[CLIENT].clear();
+        }
+        for tube in [second, first] {
+            bench.receive(CLIENT, &format!("use t{tube}\r\n{}use default\r\n", put(0, 0, "x")));
+        }
+        round += 1;
+    }
+    let page = unchunk(&bench.text());
+    let mut names: Vec<&str> = page.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    let all = names.len();
+    assert!(all > 20 * TUBES / 2 && round > 5, "{all} lines, {round} rounds");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "no line comes twice");
+}
+
+#[test]
+fn who_does_not_read_costs_little() {
+    let mut bench = Bench::new(0);
+    for tube in 0..3000 {
+        bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
+    }
+    bench.piece = usize::MAX;
+    for _ in 0..100 {
+        bench.turn();
+    }
+    let before = bench.server.memory_bytes();
+    for _ in 0..10_000 {
+        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+        // The effects are left alone: nothing is sent.
+        bench.server.turn(NOW);
+    }
+    let grown = bench.server.memory_bytes() - before;
+    assert!(grown < 400_000, "{grown} bytes");
+}
+
+// Live.
+
+/// A live server with its HTTP at a socket in a directory.
+struct Live {
+    server: ServerProcess,
+    client: Client,
+    scratch: Scratch,
+}
+
+impl Live {
+    fn start(name: &str, io: Driver, flags: &[&str]) -> Self {
+        let scratch = Scratch::new(&format!("http-{name}"));
+        let http = format!("unix:{}", scratch.0.join("http").display());
+        let mut all = driver::flags(io);
+        all.extend(["--http".to_owned(), http]);
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let started = ServerProcess::launch(Command::new(PROGRAM), Address::fresh(Transport::Tcp), &all);
+        let (server, stream) = started;
+        Self { server, client: Client::new(stream), scratch }
+    }
+
+    fn path(&self) -> &Path {
+        &self.scratch.0
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path().join("http")).expect("it listens");
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+        stream
+    }
+
+    /// All that comes after this was sent, until the server closes.
+    fn ask(&self, text: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(text.as_bytes()).expect("it is open");
+        rest(&mut stream)
+    }
+}
+
+fn rest(stream: &mut UnixStream) -> String {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).expect("it ends");
+    String::from_utf8(all).expect("it is text")
+}
+
+fn drivers() -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "HTTP"))
+}
+
+/// The body of an answer in chunks, which is all that there is.
+fn unchunk(answer: &str) -> String {
+    let (head, mut rest) = answer.split_once("\r\n\r\n").expect("there is a head");
+    assert!(head.contains("\r\nTransfer-Encoding: chunked"), "{head}");
+    let mut body = String::new();
+    loop {
+        let (length, chunk) = rest.split_once("\r\n").expect("a length");
+        let length = usize::from_str_radix(length, 16).expect("a length");
+        body += &chunk[..length];
+        rest = chunk[length..].strip_prefix("\r\n").expect("the end of a chunk");
+        if length == 0 {
+            assert_eq!(rest, "");
+            return body;
+        }
+    }
+}
+
+#[test]
+fn metrics_say_what_stats_says() {
+    for io in drivers() {
+        let mut live = Live::start("metrics", io, &["--metrics-prefix", "queue"]);
+        live.client.expect("use mail\r\n", "USING mail");
+        for id in 1..=5 {
+            live.client.expect(&put(id, 0, "x"), &format!("INSERTED {id}"));
+        }
+        live.client.expect("watch mail\r\n", "WATCHING 2");
+        assert_eq!(live.client.ask("reserve\r\n").0, "RESERVED 1 1");
+        let (_, stats) = live.client.ask("stats\r\n");
+        let (_, tube) = live.client.ask("stats-tube mail\r\n");
+        let page = unchunk(&live.ask("GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"));
+        let value = |name: &str| {
+            let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
+        };
+        let mut compared = 0;
+        for line in stats.lines().filter(|line| line.contains(": ")) {
+            let (key, told) = line.split_once(": ").expect("it is a pair");
+            let name = key.replace('-', "_");
+            let told = told.trim_matches('"');
+            // What goes on by itself, or with the asking.
+            let moves =
+                ["rusage-utime", "rusage-stime", "uptime", "io-enters", "cmd-stats", "cmd-stats-tube"];
+            if moves.contains(&key) || key == "memory-used" {
+                continue;
+            }
+            compared += 1;
+            if matches!(key, "version" | "id" | "hostname" | "os" | "platform" | "io-driver") {
+                assert!(page.contains(&format!("{name}=\"{told}\"")), "{key}");
+            } else if key == "draining" {
+                assert_eq!(value("queue_draining"), "0");
+            } else {
+                let total = format!("queue_{}_total", name.strip_prefix("total_").unwrap_or(&name));
+                let is_counter = page.contains(&format!("# TYPE {total} counter\n"));
+                let name = if is_counter { total } else { format!("queue_{name}") };
+                assert_eq!(value(&name), told, "{key}");
+            }
+        }
+        assert!(compared > 50, "{compared}");
+        for line in tube.lines().filter(|line| line.contains(": ")) {
+            let (key, told) = line.split_once(": ").expect("it is a pair");
+            let name = key.replace('-', "_");
+            if key == "name" {
+                continue;
+            }
+            let total = format!("queue_tube_{}_total", name.strip_prefix("total_").unwrap_or(&name));
+            let is_counter = page.contains(&format!("# TYPE {total} counter\n"));
+            let name = if is_counter { total } else { format!("queue_tube_{name}") };
+            assert_eq!(value(&format!("{name}{{tube=\"mail\"}}")), told, "{key}");
+        }
+        assert_eq!(value("queue_cmd_put_total"), "5");
+        let replies: u64 = value("queue_reply_seconds_count").parse().expect("a number");
+        assert!((8..=10).contains(&replies), "{replies}");
+    }
+}
+
+#[test]
+fn health_readiness_and_what_is_not_understood() {
+    for io in drivers() {
+        let mut live = Live::start("health", io, &[]);
+        let close = "Connection: close\r\n\r\n";
+        let health = live.ask(&format!("GET /healthz HTTP/1.1\r\n{close}"));
+        assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"), "{health}");
+        for (asked, status) in [
+            ("GET /readyz?now HTTP/1.0\r\n\r\n".to_owned(), "200 OK"),
+            (format!("HEAD /healthz HTTP/1.1\r\n{close}"), "200 OK"),
+            (format!("HEAD /metrics HTTP/1.1\r\n{close}"), "200 OK"),
+            (format!("GET / HTTP/1.1\r\n{close}"), "404 Not Found"),
+            (format!("DELETE /metrics HTTP/1.1\r\n{close}"), "405 Method Not Allowed"),
+            ("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello".to_owned(), "400 Bad Request"),
+            ("put 0 0 1 1\r\na\r\n".to_owned(), "400 Bad Request"),
+            (format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(9000)), "431 Request Header Fields Too Large"),
+        ] {
+            let answer = live.ask(&asked);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{asked:?}: {answer}");
+            if asked.starts_with("HEAD") {
+                assert!(answer.ends_with("\r\n\r\n"), "{asked:?}: {answer}");
+            }
+        }
+        let plain = live.ask("GET /metrics HTTP/1.0\r\n\r\n");
+        assert!(plain.contains("\r\n\r\n# HELP beanring_current_jobs_urgent ") && plain.ends_with("} 0\n"));
+
+        // Several on one connection, the last of which is cut off; then the end.
+        let mut stream = live.connect();
+        let asked =
+            "GET /healthz HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\nGET";
+        stream.write_all(asked.as_bytes()).expect("it is open");
+        stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let answers = rest(&mut stream);
+        assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{answers}");
+        assert!(answers.ends_with("\r\n\r\nok\n"), "{answers}");
+
+        live.server.signal(Signal::SIGUSR1);
+        while live.client.ask("put 0 0 1 1\r\na\r\n").0 != "DRAINING" {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let ready = live.ask("GET /readyz HTTP/1.0\r\n\r\n");
+        assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
+        assert!(live.ask("GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        live.server.signal(Signal::SIGTERM);
+        assert_eq!(live.server.wait(), Some(0));
+        assert!(fs::metadata(live.path().join("http")).is_err(), "the socket file is gone");
+    }
+}
+
+#[test]
+fn a_crowd_makes_room_and_clients_do_not_keep_a_probe_out() {
+    for io in drivers() {
+        let live = Live::start("crowd", io, &["--max-connections", "1"]);
+        // The only client that may be there is.
+        let mut crowd: Vec<UnixStream> = (0..200).map(|_| live.connect()).collect();
+        let health = live.ask("GET /healthz HTTP/1.0\r\n\r\n");
+        assert!(health.ends_with("ok\n"), "{health}");
+        let closed = crowd.iter_mut().filter(|stream| {
+            stream.set_nonblocking(true).expect("it is open");
+            matches!((&**stream).read(&mut [0]), Ok(0))
+        });
+        let closed = closed.count();
+        assert!((130..200).contains(&closed), "{closed} of 200 were closed");
+    }
+}
