@@ -78,6 +78,8 @@ pub enum Command<'a> {
         /// For how many seconds no job is reserved from it.
         seconds: u32,
     },
+    /// `undrain`, which is no command of the reference.
+    Undrain,
     /// `quit`
     Quit,
 }
@@ -127,6 +129,7 @@ pub enum CommandKind {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    Undrain,
     Quit,
 }
 
@@ -163,6 +166,7 @@ impl Command<'_> {
             Self::ListTubeUsed => CommandKind::ListTubeUsed,
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
+            Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,
         }
     }

@@ -87,6 +87,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::ListTubes)
     } else if let Some(args) = after(b"pause-tube") {
         pause_tube(args)
+    } else if let Some(args) = after(b"undrain") {
+        args.end(Command::Undrain)
     } else if after(b"quit").is_some() {
         // The reference quits whatever follows the word.
         Ok(Command::Quit)

@@ -73,6 +73,8 @@ pub enum Reply<'a> {
     JobTooBig,
     /// The server takes no new jobs.
     Draining,
+    /// `undrain`: the server takes new jobs.
+    Undrained,
 }
 
 impl Reply<'_> {
@@ -104,6 +106,7 @@ impl Reply<'_> {
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
             Self::Draining => b"DRAINING\r\n",
+            Self::Undrained => b"UNDRAINED\r\n",
         };
         out.extend_from_slice(fixed);
     }
@@ -231,6 +234,7 @@ mod tests {
         check(Reply::ExpectedCrlf, "EXPECTED_CRLF");
         check(Reply::JobTooBig, "JOB_TOO_BIG");
         check(Reply::Draining, "DRAINING");
+        check(Reply::Undrained, "UNDRAINED");
     }
 
     fn check_yaml(write: impl FnOnce(&mut Yaml<'_>), expect: &str) {

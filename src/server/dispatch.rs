@@ -105,6 +105,10 @@ impl Core {
             Command::ListTubesWatched => {
                 return self.data(talk, |core, out| report::watched(core, client, out));
             }
+            Command::Undrain => {
+                self.draining = false;
+                Reply::Undrained
+            }
             Command::Quit => {
                 talk.phase = Phase::Closing;
                 return;
