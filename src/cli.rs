@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
 
 use crate::io::driver::Choice;
 
@@ -17,10 +18,19 @@ use crate::io::driver::Choice;
     disable_version_flag = true,
     disable_help_subcommand = true,
     args_override_self = true,
-    after_help = "Every option can be set by an environment variable too; the command line wins."
+    after_help = "Every option can be set by an environment variable too, or in a file (--config). The command line \
+                  wins over the environment, and both over the file."
 )]
 #[allow(missing_docs)]
 pub struct Arguments {
+    /// Take from this file (TOML, keys as the long options) what neither the command line nor the environment says
+    #[arg(long, value_name = "FILE", env = "BEANRING_CONFIG", hide_env = true)]
+    pub config: Option<PathBuf>,
+
+    /// Say whether the configuration is good, and exit
+    #[arg(long)]
+    pub check_config: bool,
+
     /// Listen on this address, or on a UNIX socket as unix:PATH [default: 0.0.0.0]
     #[arg(short, long, value_name = "ADDR", env = "BEANRING_LISTEN", hide_env = true)]
     pub listen: Option<String>,
@@ -70,10 +80,9 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub max_connections: Option<String>,
 
-    /// How to do I/O
+    /// How to do I/O [default: auto]
     #[arg(long, value_enum, value_name = "DRIVER", env = "BEANRING_IO", hide_env = true)]
-    #[arg(default_value_t)]
-    pub io: Choice,
+    pub io: Option<Choice>,
 
     /// With io_uring: memory of job bodies that may be registered with the kernel, for sends without a copy
     /// to other machines; 0 for none [default: 67108864]
@@ -95,6 +104,10 @@ pub struct Arguments {
     #[arg(value_parser = verbosity)]
     pub verbose: u8,
 
+    /// How to write what is logged: lines for people, or a JSON object a line [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT", env = "BEANRING_LOG_FORMAT", hide_env = true)]
+    pub log_format: Option<LogFormat>,
+
     #[arg(short = 'c', hide = true)]
     pub compact: bool,
 
@@ -108,6 +121,17 @@ pub struct Arguments {
     /// What to do instead of serving.
     #[command(subcommand)]
     pub tool: Option<Tool>,
+}
+
+/// How lines of the log look.
+#[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: an object with `timestamp`, `level`, `fields`.
+    Json,
 }
 
 /// What to do instead of serving.

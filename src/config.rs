@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 
-use crate::cli::Arguments;
+use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
@@ -43,6 +43,8 @@ pub struct Config {
     pub log: log::Config,
     /// What to log.
     pub verbosity: Verbosity,
+    /// How to write it.
+    pub log_format: LogFormat,
     /// What to say about the arguments once there is a log to say it in.
     pub warnings: Vec<Warning>,
 }
@@ -131,7 +133,7 @@ impl Config {
             http: arguments.http.map(http_address).transpose()?,
             metrics_prefix: metrics_prefix(arguments.metrics_prefix)?,
             user: arguments.user,
-            io: arguments.io,
+            io: arguments.io.unwrap_or_default(),
             registered_bytes: registered_bytes.min(registered_share),
             job_bytes_max,
             max_memory_bytes,
@@ -143,6 +145,7 @@ impl Config {
                 1 => Verbosity::Connections,
                 2.. => Verbosity::Commands,
             },
+            log_format: arguments.log_format.unwrap_or_default(),
             warnings,
         })
     }

@@ -6,23 +6,26 @@ use std::io::{self, IsTerminal};
 use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 
+use crate::cli::LogFormat;
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
+use crate::io::successor::Successor;
 use crate::io::user::User;
-use crate::io::{Sources, descriptors, host};
+use crate::io::{Ending, Sources, descriptors, host};
 use crate::log::Durability;
 use crate::queue::Engine;
 use crate::server::{self, Protocol, Server};
 
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
+    let successor = Successor::of_this_process();
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
-    log_to_stderr(config.verbosity);
+    log_to_stderr(config.verbosity, config.log_format);
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -30,13 +33,11 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let descriptors_max = descriptors::raise_limit()?;
     warn_of_few_descriptors(config.max_connections, descriptors_max);
     let user = config.user.as_deref().map(User::find).transpose()?;
-    let signals = Signals::block()?;
-    let mut listeners = listeners(inherited, config.listen)?;
-    if let Some(address) = &config.http {
-        let mut listener = Listener::reserve(address)?;
-        listener.speak(Protocol::Http);
-        listeners.push(listener);
+    let mut signals = Signals::block()?;
+    if config.log_dir.is_some() {
+        signals.let_take_over(successor.clone())?;
     }
+    let listeners = listeners(inherited, config.listen, config.http)?;
     if let Some(user) = user {
         user.become_for_good()?;
     }
@@ -85,8 +86,10 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
     let sources =
         Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
-    driver.run(server, sources)?;
-    Ok(())
+    match driver.run(server, sources)? {
+        Ending::Stopped => Ok(()),
+        Ending::Replaced(listeners) => match successor.take_over(listeners)? {},
+    }
 }
 
 fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
@@ -99,28 +102,42 @@ fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
     }
 }
 
-fn listeners(inherited: Vec<Listener>, asked: Option<Address>) -> Result<Vec<Listener>, ListenError> {
-    if inherited.is_empty() {
-        return Ok(vec![Listener::reserve(&asked.unwrap_or_default())?]);
-    }
-    if asked.is_some() {
+/// Those that were handed over, and what is missing.
+fn listeners(
+    inherited: Vec<Listener>,
+    asked: Option<Address>,
+    http: Option<Address>,
+) -> Result<Vec<Listener>, ListenError> {
+    let (mut monitors, mut listeners): (Vec<_>, Vec<_>) =
+        inherited.into_iter().partition(|listener| listener.protocol() == Protocol::Http);
+    if listeners.is_empty() {
+        listeners.push(Listener::reserve(&asked.unwrap_or_default())?);
+    } else if asked.is_some() && !listeners.iter().any(Listener::is_kept) {
         warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
     }
-    Ok(inherited)
+    if let Some(address) = http.filter(|_| monitors.is_empty()) {
+        let mut listener = Listener::reserve(&address)?;
+        listener.speak(Protocol::Http);
+        monitors.push(listener);
+    }
+    listeners.append(&mut monitors);
+    Ok(listeners)
 }
 
 /// Where warnings go.
-pub fn log_to_stderr(verbosity: Verbosity) {
-    tracing_subscriber::fmt()
+pub fn log_to_stderr(verbosity: Verbosity, format: LogFormat) {
+    let lines = tracing_subscriber::fmt()
         .with_max_level(match verbosity {
             Verbosity::Warnings => LevelFilter::WARN,
             Verbosity::Connections => LevelFilter::DEBUG,
             Verbosity::Commands => LevelFilter::TRACE,
         })
         .with_target(false)
-        .with_ansi(io::stderr().is_terminal())
         // When stderr is gone, complaining about that to stderr does not help.
         .log_internal_errors(false)
-        .with_writer(io::stderr)
-        .init();
+        .with_writer(io::stderr);
+    match format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => lines.json().init(),
+    }
 }

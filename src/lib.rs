@@ -12,6 +12,7 @@ pub mod bodies;
 pub mod buckets;
 pub mod cli;
 pub mod config;
+pub mod config_file;
 pub mod ids;
 pub mod intrusive;
 pub mod io;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, Tool};
 use beanring::config::Config;
-use beanring::{launch, log_tool};
+use beanring::{config_file, launch, log_tool};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -21,8 +21,20 @@ fn main() -> ExitCode {
 }
 
 fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    match arguments.tool.take() {
-        Some(Tool::Log(tool)) => log_tool::run(tool),
-        None => launch::run(Config::check(arguments)?),
+    if let Some(Tool::Log(tool)) = arguments.tool.take() {
+        return log_tool::run(tool);
     }
+    if let Some(file) = arguments.config.take() {
+        config_file::complete(&mut arguments, &file)?;
+    }
+    let checks_only = arguments.check_config;
+    let config = Config::check(arguments)?;
+    if checks_only {
+        for warning in &config.warnings {
+            eprintln!("beanring: {warning}");
+        }
+        println!("the configuration is good");
+        return Ok(());
+    }
+    launch::run(config)
 }

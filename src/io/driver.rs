@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use serde::Deserialize;
 use tracing::info;
 #[cfg(feature = "uring")]
 use tracing::warn;
@@ -11,11 +12,12 @@ use tracing::warn;
 use super::tokio_uring;
 #[cfg(feature = "uring")]
 use super::uring;
-use super::{DriverError, Sources, epoll};
+use super::{DriverError, Ending, Sources, epoll};
 use crate::server::Service;
 
 /// What can be asked for (`--io`).
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "kebab-case")]
 pub enum Choice {
     /// The best that the kernel allows
     #[default]
@@ -117,8 +119,8 @@ impl Ready {
         driver.name()
     }
 
-    /// Serves until SIGTERM or SIGINT.
-    pub fn run<S: Service + 'static>(self, server: S, sources: Sources) -> Result<(), DriverError> {
+    /// Serves until the process is told to stop, or to let another program take over.
+    pub fn run<S: Service + 'static>(self, server: S, sources: Sources) -> Result<Ending, DriverError> {
         match self {
             #[cfg(feature = "uring")]
             Self::Uring(ring) => uring::run(server, *ring, sources),

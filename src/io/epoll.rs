@@ -23,7 +23,7 @@ use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
 use super::table::Table;
-use super::{DriverError, Sources};
+use super::{DriverError, Ending, Sources};
 use crate::ids::ConnId;
 use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
 use crate::server::{Effect, Event, IoCounters, Protocol, Service};
@@ -32,8 +32,8 @@ use crate::time::Time;
 /// What `stats` calls this driver.
 pub const NAME: &str = "epoll";
 
-/// Serves until SIGTERM or SIGINT.
-pub fn run<S: Service>(server: S, sources: Sources) -> Result<(), DriverError> {
+/// Serves until the process is told to stop, or to let another program take over.
+pub fn run<S: Service>(server: S, sources: Sources) -> Result<Ending, DriverError> {
     let mut driver = Driver::new(server, sources).map_err(DriverError::Setup)?;
     let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
     let mut timeout = EpollTimeout::ZERO;
@@ -41,7 +41,11 @@ pub fn run<S: Service>(server: S, sources: Sources) -> Result<(), DriverError> {
         let count = driver.wait(&mut events, timeout).map_err(DriverError::Wait)?;
         timeout = driver.turn(&events[..count])?;
     }
-    driver.server.failure().map_or(Ok(()), |why| Err(DriverError::Server(why)))
+    if let Some(why) = driver.server.failure() {
+        return Err(DriverError::Server(why));
+    }
+    let listeners = driver.listeners.into_iter().map(|listening| listening.listener);
+    Ok(Ending::of(driver.is_replaced, listeners))
 }
 
 struct Driver<S> {
@@ -63,6 +67,8 @@ struct Driver<S> {
     /// Empty between sends; kept for its allocation.
     slices: Vec<IoSlice<'static>>,
     stopping: bool,
+    /// Another program takes over then.
+    is_replaced: bool,
     has_failed: bool,
 }
 
@@ -94,6 +100,7 @@ impl<S: Service> Driver<S> {
             received: vec![0; RECEIVE_BYTES_MAX].into(),
             slices: Vec::new(),
             stopping: false,
+            is_replaced: false,
             has_failed: false,
         };
         driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
@@ -153,17 +160,21 @@ impl<S: Service> Driver<S> {
     }
 
     fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
+        while let Some(signal) = self.signals.take().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => {
-                    self.stopping = true;
-                    self.tell(Event::Stop);
-                }
+                Signal::Stop => self.stop(false),
+                Signal::Replace if self.stopping => {}
+                Signal::Replace => self.stop(true),
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
         self.carry_out();
         Ok(())
+    }
+
+    fn stop(&mut self, is_replaced: bool) {
+        (self.stopping, self.is_replaced) = (true, is_replaced);
+        self.tell(Event::Stop);
     }
 
     fn use_disk(&mut self) {

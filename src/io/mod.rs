@@ -14,6 +14,7 @@ pub mod host;
 pub mod signal;
 pub mod slices;
 pub mod socket;
+pub mod successor;
 pub mod table;
 #[cfg(feature = "tokio-uring")]
 pub mod tokio_uring;
@@ -50,6 +51,22 @@ pub struct Sources {
     pub registered_bytes_max: u64,
     /// Where to count what `stats` tells.
     pub counters: Rc<IoCounters>,
+}
+
+/// How serving has ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The process was told to stop.
+    Stopped,
+    /// Another program is to take over, with the sockets.
+    Replaced(Vec<Listener>),
+}
+
+impl Ending {
+    /// With the sockets that were listened on; where they are not handed over, they are closed.
+    pub fn of(is_replaced: bool, listeners: impl Iterator<Item = Listener>) -> Self {
+        if is_replaced { Self::Replaced(listeners.collect()) } else { Self::Stopped }
+    }
 }
 
 /// Why a driver could not start or go on. Nothing that a peer does can cause one.

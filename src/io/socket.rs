@@ -20,6 +20,9 @@ use nix::sys::socket::{
 use crate::limits::TAKEN_PAUSES;
 use crate::server::Protocol;
 
+/// The number of the first socket that a service manager hands over (sd_listen_fds(3), SD_LISTEN_FDS_START).
+pub const FIRST_INHERITED: RawFd = 3;
+
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
 /// Where to listen.
@@ -40,10 +43,11 @@ pub enum Address {
 #[derive(Debug)]
 pub struct Listener {
     // Dropped first: while the socket is open, no other file can have the inode of its own.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     fd: OwnedFd,
     is_unix: bool,
     protocol: Protocol,
+    is_kept: bool,
 }
 
 /// Why a connection was not accepted.
@@ -127,16 +131,28 @@ impl Listener {
     }
 
     /// The sockets that a service manager handed over (LISTEN_PID, LISTEN_FDS): none if it did not.
-    /// To be called once, before anything else in the process opens descriptors.
+    /// One that is called `http` (LISTEN_FDNAMES) is for monitors. To be called once, before anything else in the
+    /// process opens descriptors.
     pub fn inherit() -> Result<Vec<Self>, ListenError> {
-        /// SD_LISTEN_FDS_START
-        const FIRST: RawFd = 3;
         let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
         if number("LISTEN_PID") != Some(std::process::id()) {
             return Ok(Vec::new());
         }
         let count = number("LISTEN_FDS").unwrap_or(0);
-        (FIRST..).take(count as usize).map(adopt).collect()
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let names = names.split(':').chain(std::iter::repeat(""));
+        (FIRST_INHERITED..).take(count as usize).zip(names).map(|(fd, name)| adopt(fd, name)).collect()
+    }
+
+    /// What [`inherit`](Self::inherit) in the next program is to know of it: what is spoken, and whether the socket file
+    /// is the server's own.
+    pub const fn name_to_hand_over(&self) -> &'static str {
+        match (self.protocol, self.file.is_some()) {
+            (Protocol::Beanstalk, false) => "beanstalk",
+            (Protocol::Beanstalk, true) => "beanstalk+file",
+            (Protocol::Http, false) => "http",
+            (Protocol::Http, true) => "http+file",
+        }
     }
 
     /// The next connection that waits: nonblocking, closed on exec, and with the options of the
@@ -159,6 +175,11 @@ impl Listener {
     /// Has something else spoken over them.
     pub const fn speak(&mut self, protocol: Protocol) {
         self.protocol = protocol;
+    }
+
+    /// Whether the program that ran in this process before has listened at it.
+    pub const fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Whether connections come over a UNIX socket.
@@ -253,7 +274,7 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Ok(Listener { is_unix: false, _file: None, fd, protocol: Protocol::Beanstalk })
+    Ok(Listener { is_unix: false, file: None, fd, protocol: Protocol::Beanstalk, is_kept: false })
 }
 
 /// Options of every connection, set on the listener from which they inherit them.
@@ -279,7 +300,7 @@ fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
     let file = SocketFile::made_at(path).map_err(|error| system(to_errno(&error)))?;
     // Another server takes a file over that nobody answers at.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
-    Ok(Listener { is_unix: true, _file: Some(file), fd, protocol: Protocol::Beanstalk })
+    Ok(Listener { is_unix: true, file: Some(file), fd, protocol: Protocol::Beanstalk, is_kept: false })
 }
 
 /// Whether anybody listens at a socket file. Only a clear refusal says no; a queue that is full or a
@@ -299,7 +320,7 @@ pub fn to_errno(error: &io::Error) -> Errno {
 }
 
 /// Takes over a descriptor that the process was started with.
-fn adopt(raw: RawFd) -> Result<Listener, ListenError> {
+fn adopt(raw: RawFd, name: &str) -> Result<Listener, ListenError> {
     let refused = |_| ListenError::Inherited { fd: raw };
     // SAFETY: the call reads a flag of whatever has this number; it fails if nothing has.
     #[allow(unsafe_code)]
@@ -308,10 +329,10 @@ fn adopt(raw: RawFd) -> Result<Listener, ListenError> {
     // runs before anything else could have opened it.
     #[allow(unsafe_code)]
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-    adopt_socket(fd).map_err(refused)
+    adopt_socket(fd, name).map_err(refused)
 }
 
-fn adopt_socket(fd: OwnedFd) -> nix::Result<Listener> {
+fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     use nix::sys::socket::getsockopt;
 
     if getsockopt(&fd, sockopt::SockType)? != SockType::Stream || !getsockopt(&fd, sockopt::AcceptConn)? {
@@ -321,11 +342,15 @@ fn adopt_socket(fd: OwnedFd) -> nix::Result<Listener> {
     let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
     fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     let address: SockaddrStorage = getsockname(fd.as_raw_fd())?;
+    let path = address.as_unix_addr().and_then(UnixAddr::path).map(Path::to_owned);
     let is_unix = address.as_unix_addr().is_some();
     if !is_unix {
         set_connection_options(&fd)?;
     }
-    Ok(Listener { _file: None, fd, is_unix, protocol: Protocol::Beanstalk })
+    let (word, is_own) = name.strip_suffix("+file").map_or((name, false), |word| (word, true));
+    let protocol = if word == "http" { Protocol::Http } else { Protocol::Beanstalk };
+    let file = path.filter(|_| is_own).and_then(|path| SocketFile::made_at(&path).ok());
+    Ok(Listener { file, fd, is_unix, protocol, is_kept: word == "beanstalk" })
 }
 
 impl From<Errno> for AcceptError {

@@ -34,7 +34,7 @@ use tracing::debug;
 use self::readiness::Watched;
 use self::state::State;
 use super::socket::to_errno;
-use super::{DriverError, Sources};
+use super::{DriverError, Ending, Sources};
 use crate::limits::ACCEPTS_MAX;
 use crate::server::Service;
 use crate::time::Time;
@@ -50,17 +50,18 @@ const COMPLETIONS: u32 = 8 * SUBMISSIONS;
 
 type Shared<S> = Rc<RefCell<State<S>>>;
 
-/// Serves until SIGTERM or SIGINT.
-pub fn run<S: Service + 'static>(server: S, sources: Sources) -> Result<(), DriverError> {
+/// Serves until the process is told to stop, or to let another program take over.
+pub fn run<S: Service + 'static>(server: S, sources: Sources) -> Result<Ending, DriverError> {
     let runtime = runtime()?;
     let shared = Rc::new(RefCell::new(State::new(server, sources)));
     let result = runtime.block_on(serve(shared.clone()));
-    // Socket files go now, since nothing else will drop them.
-    drop(mem::take(&mut shared.borrow_mut().listeners));
+    // Taken now, since nothing will drop the state.
+    let listeners = mem::take(&mut shared.borrow_mut().listeners);
+    let is_replaced = shared.borrow().is_replaced;
     // Dropped, the runtime would drop its tasks with the buffers that the kernel still writes to, or wait for
     // each request. As the process ends, the kernel cancels them first and then takes the memory.
     mem::forget(runtime);
-    result
+    result.map(|()| Ending::of(is_replaced, listeners.into_iter()))
 }
 
 /// Whether the kernel allows it.

@@ -43,6 +43,11 @@ impl User {
 
     /// Gives up the rights of the present user for good.
     pub fn become_for_good(&self) -> Result<(), UserError> {
+        // As after a restart.
+        let is_already = unistd::getuid() == self.uid && unistd::geteuid() == self.uid && !self.uid.is_root();
+        if is_already {
+            return Ok(());
+        }
         // The groups first: afterwards the right to change them is gone.
         let name = CString::new(self.name.as_str()).expect("the system's user names hold no NUL");
         unistd::initgroups(&name, self.gid)

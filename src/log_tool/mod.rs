@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 pub use self::dump::dump;
+use crate::cli::LogFormat;
 use crate::cli::LogTool;
 use crate::config::Verbosity;
 use crate::io::clock::Clock;
@@ -17,7 +18,7 @@ use crate::time::Time;
 
 /// Does what was asked for.
 pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
-    launch::log_to_stderr(Verbosity::Warnings);
+    launch::log_to_stderr(Verbosity::Warnings, LogFormat::Text);
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {

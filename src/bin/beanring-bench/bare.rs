@@ -38,7 +38,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         counters: Rc::default(),
     };
     let driver = Ready::choose(choice).map_err(|error| failed(&error))?;
-    driver.run(Bare::default(), sources).map_err(|error| failed(&error))
+    driver.run(Bare::default(), sources).map(drop).map_err(|error| failed(&error))
 }
 
 fn address(text: &str) -> Option<Address> {

@@ -51,6 +51,8 @@ pub struct State<S> {
     pub signals: Signals,
     pub log: Option<LogFiles>,
     stopping: bool,
+    /// Another program takes over then.
+    pub is_replaced: bool,
     /// Something has happened: the server's turn comes.
     pub batch: Awaited<()>,
     /// The process has been told to stop, or cannot go on.
@@ -131,6 +133,7 @@ impl<S: Service> State<S> {
             signals,
             log: disk.map(LogFiles::new),
             stopping: false,
+            is_replaced: false,
             batch: Awaited::default(),
             end: Awaited::default(),
         }
@@ -159,16 +162,20 @@ impl<S: Service> State<S> {
     }
 
     pub fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
+        while let Some(signal) = self.signals.take().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => {
-                    self.stopping = true;
-                    self.tell(Event::Stop);
-                }
+                Signal::Stop => self.stop(false),
+                Signal::Replace if self.stopping => {}
+                Signal::Replace => self.stop(true),
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
         Ok(())
+    }
+
+    fn stop(&mut self, is_replaced: bool) {
+        (self.stopping, self.is_replaced) = (true, is_replaced);
+        self.tell(Event::Stop);
     }
 
     /// What there is in a server with a log.

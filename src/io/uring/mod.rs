@@ -40,7 +40,7 @@ use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::{AcceptError, Listener, peer_name};
 use super::table::Table;
-use super::{DriverError, Sources};
+use super::{DriverError, Ending, Sources};
 use crate::ids::ConnId;
 use crate::limits::{
     COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
@@ -57,15 +57,16 @@ pub fn probe() -> Result<(), DriverError> {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run<S: Service>(server: S, ring: KernelRing, sources: Sources) -> Result<(), DriverError> {
+pub fn run<S: Service>(server: S, ring: KernelRing, sources: Sources) -> Result<Ending, DriverError> {
     let clock = sources.clock;
     let mut driver = Driver::new(server, ring, sources);
     let result = driver.serve(clock);
     // However it ended, the kernel may read and write what requests under way refer to, until the process
     // ends.
-    let Driver { server, ring, connections, log, .. } = driver;
+    let Driver { server, ring, connections, log, listeners, is_replaced, .. } = driver;
     std::mem::forget((server, ring, connections, log));
-    result
+    let listeners = listeners.into_iter().map(|listening| listening.listener);
+    result.map(|()| Ending::of(is_replaced, listeners))
 }
 
 struct Driver<S, R> {
@@ -87,6 +88,8 @@ struct Driver<S, R> {
     log: LogFiles,
     counters: Rc<IoCounters>,
     stopping: bool,
+    /// Another program takes over then.
+    is_replaced: bool,
     has_failed: bool,
 }
 
@@ -130,6 +133,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             log: LogFiles::new(disk),
             counters,
             stopping: false,
+            is_replaced: false,
             has_failed: false,
         };
         driver.ring.watch_signals(driver.signals.as_fd().as_raw_fd());
@@ -185,17 +189,21 @@ impl<S: Service, R: Ring> Driver<S, R> {
     }
 
     fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.signals.next().map_err(DriverError::Signals)? {
+        while let Some(signal) = self.signals.take().map_err(DriverError::Signals)? {
             match signal {
-                Signal::Stop => {
-                    self.stopping = true;
-                    self.tell(Event::Stop);
-                }
+                Signal::Stop => self.stop(false),
+                Signal::Replace if self.stopping => {}
+                Signal::Replace => self.stop(true),
                 Signal::Drain => self.tell(Event::Drain),
             }
         }
         self.ring.watch_signals(self.signals.as_fd().as_raw_fd());
         Ok(())
+    }
+
+    fn stop(&mut self, is_replaced: bool) {
+        (self.stopping, self.is_replaced) = (true, is_replaced);
+        self.tell(Event::Stop);
     }
 
     fn accept_from_all(&mut self) {

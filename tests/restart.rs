@@ -1,0 +1,278 @@
+//! SIGUSR2: another program takes the process over, and nobody is refused and nothing is lost.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use beanring::io::driver::Driver;
+use nix::sys::signal::Signal;
+use support::driver;
+use support::lines::{Client, PROGRAM, Scratch, field, put};
+use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
+
+/// A connection of either kind.
+trait Stream: Read + Write + Send {}
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// Where the server listens, to be connected to at any moment.
+#[derive(Clone)]
+enum Place {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// # Panics
+    /// If the connection is refused: the very thing that must not be.
+    fn connect(&self) -> BufReader<Box<dyn Stream>> {
+        let stream: Box<dyn Stream> = match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address).expect("somebody listens at every moment");
+                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+                Box::new(stream)
+            }
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path).expect("somebody listens at every moment");
+                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+                Box::new(stream)
+            }
+        };
+        BufReader::new(stream)
+    }
+}
+
+/// What one client was told.
+#[derive(Default)]
+struct Told {
+    /// Bodies by id.
+    stored: BTreeMap<u64, String>,
+    deleted: BTreeSet<u64>,
+    /// Asked to be deleted, without an answer.
+    perhaps: BTreeSet<u64>,
+    reconnects: usize,
+}
+
+/// Puts, and deletes every other job again, over and over until told to stop.
+fn work(name: usize, place: &Place, stop: &AtomicBool) -> Told {
+    let mut told = Told::default();
+    let mut stream = place.connect();
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        round += 1;
+        let body = format!("{name} {round}");
+        let Some(line) = ask(&mut stream, &put(0, 0, &body)) else {
+            told.reconnects += 1;
+            stream = place.connect();
+            continue;
+        };
+        let id: u64 = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| {
+            panic!("{line:?} is no answer to a put");
+        });
+        assert!(told.stored.insert(id, body).is_none(), "{id} is a new id");
+        if round % 2 == 0 {
+            match ask(&mut stream, &format!("delete {id}\r\n")).as_deref() {
+                Some("DELETED") => drop(told.deleted.insert(id)),
+                Some(line) => panic!("{line:?} is no answer to a delete"),
+                None => {
+                    told.perhaps.insert(id);
+                    told.reconnects += 1;
+                    stream = place.connect();
+                }
+            }
+        }
+    }
+    told
+}
+
+/// The answer, or nothing if the connection has been closed.
+fn ask(stream: &mut BufReader<Box<dyn Stream>>, text: &str) -> Option<String> {
+    stream.get_mut().write_all(text.as_bytes()).ok()?;
+    let mut line = String::new();
+    match stream.read_line(&mut line) {
+        Ok(0) => None,
+        // A piece of an answer is none.
+        Ok(_) => line.strip_suffix("\r\n").map(str::to_owned),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn started(program: &Path, address: Address, flags: &[&str]) -> (ServerProcess, Client) {
+    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let (server, stream) = ServerProcess::launch(Command::new(program), address, &flags);
+    (server, Client::new(stream))
+}
+
+/// The `id` of the running program, from a connection of its own.
+fn id_of(place: &Place) -> String {
+    loop {
+        let mut stream = place.connect();
+        // One that came before a restart is closed.
+        let Some(line) = ask(&mut stream, "stats\r\n") else { continue };
+        let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a number");
+        let mut yaml = vec![0; bytes];
+        if stream.read_exact(&mut yaml).is_ok() {
+            return field(&String::from_utf8(yaml).expect("it is text"), "id").to_owned();
+        }
+    }
+}
+
+fn restart(server: &ServerProcess, place: &Place) {
+    let before = id_of(place);
+    server.signal(Signal::SIGUSR2);
+    let asked = Instant::now();
+    while id_of(place) == before {
+        assert!(asked.elapsed() < REPLY_PATIENCE, "another program is there");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn nobody_is_refused_and_nothing_is_lost() {
+    let restarts = env::var("BEANRING_RESTARTS").map_or(3, |text| text.parse().expect("a number"));
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart")) {
+        for transport in [Transport::Tcp, Transport::Unix] {
+            for mode in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
+                let (jobs, reconnects) = restarts_under_load(io, transport, mode, restarts);
+                println!(
+                    "{} {transport:?} {mode:?}: {restarts} restarts, {jobs} jobs acknowledged, \
+                     {reconnects} reconnections",
+                    io.name()
+                );
+            }
+        }
+    }
+}
+
+fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts: usize) -> (usize, usize) {
+    const CLIENTS: usize = 6;
+    let scratch = Scratch::new("restart");
+    let dir = scratch.0.display().to_string();
+    let address = Address::fresh(transport);
+    let place = match &address {
+        Address::Tcp(address) => Place::Tcp(address.to_string()),
+        Address::Unix(path) => Place::Unix(path.clone()),
+    };
+    let flags = driver::flags(io);
+    let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
+    all.extend(["-b", &dir, "-s", "65536"]);
+    all.extend(mode);
+    let (mut server, first) = started(Path::new(PROGRAM), address, &all);
+    drop(first);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<JoinHandle<Told>> = (0..CLIENTS)
+        .map(|name| {
+            let (place, stop) = (place.clone(), stop.clone());
+            thread::spawn(move || work(name, &place, &stop))
+        })
+        .collect();
+    for _ in 0..restarts {
+        thread::sleep(Duration::from_millis(50));
+        restart(&server, &place);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let told: Vec<Told> =
+        clients.into_iter().map(|client| client.join().expect("nothing was wrong")).collect();
+
+    let mut stream = place.connect();
+    let mut jobs = 0;
+    for told in &told {
+        jobs += told.stored.len();
+        for (id, body) in &told.stored {
+            let line = ask(&mut stream, &format!("peek {id}\r\n")).expect("it runs");
+            if told.deleted.contains(id) {
+                assert_eq!(line, "NOT_FOUND", "{id} was deleted");
+            } else if !(told.perhaps.contains(id) && line == "NOT_FOUND") {
+                assert_eq!(line, format!("FOUND {id} {}", body.len()), "{id} was acknowledged");
+                let mut found = String::new();
+                stream.read_line(&mut found).expect("it runs");
+                assert_eq!(found.trim_end(), body, "the body of {id}");
+            }
+        }
+    }
+    let reconnects: usize = told.iter().map(|told| told.reconnects).sum();
+    assert!(jobs > 10 * restarts && reconnects >= restarts, "{jobs} jobs, {reconnects} reconnections");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    if let Place::Unix(path) = &place {
+        assert!(fs::metadata(path).is_err(), "the socket file went with the last program");
+    }
+    (jobs, reconnects)
+}
+
+#[test]
+fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
+    let scratch = Scratch::new("replaced");
+    let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
+    fs::create_dir(&log).expect("there is room");
+    symlink(PROGRAM, &link).expect("there is room");
+    let http = format!("unix:{}", scratch.0.join("http").display());
+    let config = scratch.0.join("config.toml");
+    fs::write(&config, "max-job-size = 100\n").expect("there is room");
+    let address = Address::fresh(Transport::Tcp);
+    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+    let place = Place::Tcp(tcp.to_string());
+    let flags =
+        ["-b", &log.display().to_string(), "--http", &http, "--config", &config.display().to_string()];
+    let (mut server, mut client) = started(&link, address, &flags);
+    client.expect(&put(0, 0, "kept"), "INSERTED 1");
+    let first = id_of(&place);
+
+    // What cannot start, does not: nothing changes.
+    let other = scratch.0.join("other");
+    for (program, configuration) in
+        [("/bin/false", "max-job-size = 100\n"), ("/nowhere", ""), (PROGRAM, "max-job-size = \"x\"\n")]
+    {
+        symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("there is room");
+        fs::write(&config, configuration).expect("there is room");
+        server.signal(Signal::SIGUSR2);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{program}");
+        assert_eq!(id_of(&place), first, "{program}");
+    }
+
+    // A good one does, with what the file says by then, and keeps all sockets.
+    fs::write(&config, "max-job-size = 4\n").expect("there is room");
+    restart(&server, &place);
+    let mut stream = place.connect();
+    assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
+    assert_eq!(ask(&mut stream, "peek 1\r\n").as_deref(), Some("FOUND 1 4"));
+    let mut monitor = UnixStream::connect(scratch.0.join("http")).expect("it listens");
+    monitor.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("it is open");
+    let mut health = String::new();
+    monitor.read_to_string(&mut health).expect("it ends");
+    assert!(health.ends_with("ok\n"), "{health}");
+
+    // Twice at once is once or twice, and told to stop it stops.
+    server.signal(Signal::SIGUSR2);
+    server.signal(Signal::SIGUSR2);
+    thread::sleep(Duration::from_millis(300));
+    assert_ne!(id_of(&place), first);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn without_a_log_it_stays() {
+    let (mut server, mut client) = started(Path::new(PROGRAM), Address::fresh(Transport::Tcp), &[]);
+    client.expect(&put(0, 0, "kept"), "INSERTED 1");
+    server.signal(Signal::SIGUSR2);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+}
