@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 
+use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{CompletionQueue, IoUring, Probe, SubmissionQueue, Submitter, cqueue, opcode, squeue};
 use nix::errno::Errno;
@@ -49,6 +50,11 @@ pub struct KernelRing {
 /// More than this is written in pieces, which direct I/O wants to end with a block.
 const WRITE_BYTES_MAX: u32 = 1 << 30;
 
+/// io_uring_register(2).
+const REGISTER_BUFFERS2: u8 = 15;
+const REGISTER_BUFFERS_UPDATE: u8 = 16;
+const REGISTER_RING_FDS: u8 = 20;
+
 /// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in a notification IORING_NOTIF_USAGE_ZC_COPIED.
 const REPORT_USAGE: u16 = 1 << 3;
 const WAS_COPIED: u32 = 1 << 31;
@@ -63,9 +69,10 @@ impl KernelRing {
     /// Sets up a ring with all that the driver needs.
     pub fn new() -> nix::Result<Self> {
         let (mut submitter, submissions, completions) = Box::leak(Box::new(build()?)).split();
+        let buffers = Buffers::register(&submitter)?;
+        restrict(&submitter)?;
         // Saves looking the descriptor up at every turn; it works as well without (before 5.18).
         let _ = submitter.register_ring_fd();
-        let buffers = Buffers::register(&submitter)?;
         Ok(Self {
             submitter,
             submissions,
@@ -137,6 +144,28 @@ fn build() -> nix::Result<IoUring> {
     if knows_all { Ok(ring) } else { Err(Errno::EOPNOTSUPP) }
 }
 
+/// Lets the ring do what this driver asks of it and nothing else, and has it begin.
+fn restrict(submitter: &Submitter<'_>) -> nix::Result<()> {
+    let operations = [
+        opcode::AcceptMulti::CODE,
+        opcode::AsyncCancel2::CODE,
+        opcode::PollAdd::CODE,
+        opcode::Recv::CODE,
+        opcode::RecvMsg::CODE,
+        opcode::Send::CODE,
+        opcode::SendMsg::CODE,
+        opcode::SendZc::CODE,
+        opcode::Write::CODE,
+    ];
+    let mut allowed: Vec<Restriction> = operations.map(Restriction::sqe_op).into();
+    allowed.extend(
+        [REGISTER_BUFFERS2, REGISTER_BUFFERS_UPDATE, REGISTER_RING_FDS].map(Restriction::register_op),
+    );
+    allowed.push(Restriction::sqe_flags_allowed(squeue::Flags::BUFFER_SELECT.bits()));
+    let restricted = submitter.register_restrictions(&mut allowed);
+    restricted.and_then(|()| submitter.register_enable_rings()).map_err(|error| to_errno(&error))
+}
+
 /// A ring on which only this thread works and which interrupts it for nothing: completions are made when it
 /// asks for them. Kernels before 6.1 do not know how to do that and get the next best.
 fn set_up() -> io::Result<IoUring> {
@@ -144,6 +173,8 @@ fn set_up() -> io::Result<IoUring> {
     for level in [2, 1, 0] {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_submit_all().setup_cqsize(COMPLETIONS_QUEUED_MAX);
+        // Until it is restricted.
+        builder.setup_r_disabled();
         match level {
             2 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
             1 => builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag(),
@@ -418,5 +449,19 @@ mod tests {
             assert_eq!(result, Ok(4), "round {round}: they are back");
             ring.give_back(buffer.expect("it is in a buffer"));
         }
+    }
+
+    #[test]
+    fn the_ring_does_nothing_that_the_driver_never_asks_for() {
+        let mut ring = match KernelRing::new() {
+            Ok(ring) => ring,
+            Err(errno) => {
+                return println!("skipped: restrictions of the real ring, because {}", errno.desc());
+            }
+        };
+        // SAFETY: it refers to nothing.
+        unsafe { ring.push(Token::Cancel, opcode::Nop::new().build()) };
+        ring.enter(None).expect("it can be waited for");
+        assert_eq!(ring.next().expect("it has ended").result, Err(Errno::EACCES));
     }
 }
