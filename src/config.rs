@@ -37,6 +37,8 @@ pub struct Config {
     pub max_memory_bytes: Option<u64>,
     /// How many connections there may be at once, if that is bounded.
     pub max_connections: Option<u32>,
+    /// The file that part of this was taken from.
+    pub file: Option<PathBuf>,
     /// Where to keep a log, if that was said.
     pub log_dir: Option<PathBuf>,
     /// How to keep it.
@@ -138,6 +140,7 @@ impl Config {
             job_bytes_max,
             max_memory_bytes,
             max_connections,
+            file: arguments.config,
             log_dir: arguments.log_dir,
             log,
             verbosity: match arguments.verbose {

@@ -1,7 +1,9 @@
 //! From a configuration to a running server, in the order that rights and descriptors demand.
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
@@ -9,6 +11,7 @@ use tracing::{info, warn};
 use crate::cli::LogFormat;
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
+use crate::io::confine::{self, Needs, directory_of};
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
 use crate::io::signal::Signals;
@@ -50,14 +53,17 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
-    let (log, disk) = match directory {
+    let (log, directory) = match directory {
         Some(directory) => {
             disk::import(&directory, config.log)?;
             let log = disk::recover(&directory, config.log, &mut engine, clock.now())?;
-            (Some(log), Some(Disk::new(directory)?))
+            (Some(log), Some(directory))
         }
         None => (None, None),
     };
+    // Before there are threads, which would keep what they have.
+    confine::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
+    let disk = directory.map(Disk::new).transpose()?;
     // Not before: a log that is refused would cost everybody the connection.
     for listener in &listeners {
         listener.listen()?;
@@ -100,6 +106,30 @@ fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
              {possible}; raise the hard limit (ulimit -Hn)"
         );
     }
+}
+
+/// Whether the files that a server of this configuration needs are in reach.
+pub fn check_places(config: &Config) -> Result<(), Box<dyn Error>> {
+    if let Some(dir) = &config.log_dir {
+        fs::read_dir(dir).map_err(|error| format!("-b {}: {error}", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// What a server needs as long as it runs.
+fn needs(
+    log_dir: &Option<PathBuf>,
+    file: &Option<PathBuf>,
+    listeners: &[Listener],
+    successor: &Successor,
+) -> Needs {
+    let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
+    let successor = log_dir.as_ref().map(|_| {
+        let mut places = successor.places();
+        places.extend(file.as_deref().map(directory_of));
+        places
+    });
+    Needs { log_dir: log_dir.clone(), socket_dirs, successor }
 }
 
 /// Those that were handed over, and what is missing.

@@ -24,7 +24,7 @@ fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     if let Some(Tool::Log(tool)) = arguments.tool.take() {
         return log_tool::run(tool);
     }
-    if let Some(file) = arguments.config.take() {
+    if let Some(file) = arguments.config.clone() {
         config_file::complete(&mut arguments, &file)?;
     }
     let checks_only = arguments.check_config;
@@ -33,6 +33,7 @@ fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");
         }
+        launch::check_places(&config)?;
         println!("the configuration is good");
         return Ok(());
     }

@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -275,4 +275,45 @@ fn without_a_log_it_stays() {
     assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
+    let modules = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
+    if !modules.contains("landlock") {
+        return println!("skipped: files out of reach, because this kernel does not tell of Landlock");
+    }
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "confined")) {
+        let (scratch, other) = (Scratch::new("confined"), Scratch::new("confined-other"));
+        let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
+        fs::create_dir(&log).expect("there is room");
+        symlink(PROGRAM, &link).expect("there is room");
+        fs::write(other.0.join("secret"), "secret").expect("there is room");
+        let flags = driver::flags(io);
+        let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let dir = log.display().to_string();
+        all.extend(["-b", &dir]);
+        let (server, mut client) = started(&link, Address::fresh(Transport::Tcp), &all);
+
+        // In the place of the program that is to take over, one that looks around.
+        let script = scratch.0.join("script");
+        let lines = format!(
+            "#!/bin/sh\ncd {dir}\necho x > inside\ncat {0}/secret > read\necho x > {0}/outside\n\
+             kill -0 {1} && echo x > signalled\nmv inside done\nexit 1\n",
+            other.0.display(),
+            std::process::id()
+        );
+        fs::write(&script, lines).expect("there is room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::rename(&script, &link).expect("there is room");
+        server.signal(Signal::SIGUSR2);
+        let asked = Instant::now();
+        while !log.join("done").exists() {
+            assert!(asked.elapsed() < REPLY_PATIENCE, "it was started, and can write where the log is");
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(fs::read(log.join("read")).expect("it was made"), b"", "what is elsewhere cannot be read");
+        assert!(!other.0.join("outside").exists() && !log.join("signalled").exists());
+        client.expect(&put(0, 0, "goes on"), "INSERTED 1");
+    }
 }

@@ -6,6 +6,7 @@
 //! effects; sockets, signals and descriptors are shared by all drivers and stand in files of their own.
 
 pub mod clock;
+pub mod confine;
 pub mod descriptors;
 pub mod disk;
 pub mod driver;

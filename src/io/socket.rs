@@ -187,6 +187,11 @@ impl Listener {
         self.is_unix
     }
 
+    /// The file of a UNIX socket that is this server's own.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| &*file.path)
+    }
+
     /// The address it listens at, for people.
     pub fn local_name(&self) -> String {
         name(getsockname(self.fd.as_raw_fd()))

@@ -17,6 +17,7 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use tracing::{info, warn};
 
+use super::confine::directory_of;
 use super::socket::{FIRST_INHERITED, Listener};
 
 /// The running program itself, if its file is gone.
@@ -44,6 +45,12 @@ impl Successor {
         // A link to the program may have another aim next time, so it is not followed now.
         let program = find(&name).or_else(|| env::current_exe().ok()).unwrap_or_else(|| SELF.into());
         Self { program, arguments: words.collect() }
+    }
+
+    /// Where the program is, and where a link to it leads.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let aim = self.program.canonicalize().ok();
+        [Some(self.program.clone()), aim].into_iter().flatten().map(|file| directory_of(&file)).collect()
     }
 
     /// Becomes this program, with these sockets as it was handed any by a service manager. Returns only if that
