@@ -8,6 +8,7 @@ use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
 use super::stats::Census;
 use super::timers::Timers;
+use super::times::{Lapse, Times};
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
@@ -39,6 +40,8 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
+    /// By [`Lapse`].
+    pub(super) times: [Times; 2],
     bodies: Bodies,
 }
 
@@ -118,6 +121,7 @@ impl Engine {
             steps: 0,
             next_id: 1,
             burials: 0,
+            times: Default::default(),
             bodies: Bodies::new(),
         }
     }
@@ -223,24 +227,25 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
         self.mark_worker(client);
-        let was_ready = self.jobs.get(job).state == State::Ready;
-        self.leave(job);
-        self.hold(job, client, now);
-        if !was_ready {
+        if self.jobs.get(job).state == State::Ready {
+            self.take(job, client, now);
+        } else {
+            self.leave(job, now);
+            self.hold(job, client, now);
             self.changes.push(Change::TakenOut(job));
         }
         Some(job)
     }
 
     /// Takes a job away that the client holds, or that nobody does. False if there is none.
-    pub fn delete(&mut self, client: ClientKey, id: JobId) -> bool {
+    pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
         if record.state == State::Reserved && self.holder(job) != Some(client) {
             return false;
         }
         let tube = record.tube;
-        self.leave(job);
+        self.leave(job, now);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes.get_mut(tube).counts.deletes += 1;
@@ -252,7 +257,7 @@ impl Engine {
     /// Puts a job that the client holds back with a new priority. False if it does not hold it.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
         let Some(job) = self.held_by(client, id) else { return false };
-        self.leave(job);
+        self.leave(job, now);
         let record = self.jobs.get_mut(job);
         record.pri = pri;
         let tube = record.tube;
@@ -264,9 +269,9 @@ impl Engine {
     }
 
     /// Puts a job that the client holds aside. False if it does not hold it.
-    pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32) -> bool {
+    pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let Some(job) = self.held_by(client, id) else { return false };
-        self.leave(job);
+        self.leave(job, now);
         self.jobs.get_mut(job).pri = pri;
         self.jobs.activity_mut(job).counts.buries += 1;
         self.enter_buried(job);
@@ -415,17 +420,13 @@ impl Engine {
     // Transitions. A job is in exactly one container, the one that its state names; `leave` takes it out
     // of that and one of the `enter` functions or `hold` puts it into the next.
 
-    pub(super) fn leave(&mut self, job: JobKey) {
-        let Job { state, pri, tube: tube_key, .. } = *self.jobs.get(job);
+    pub(super) fn leave(&mut self, job: JobKey, now: Time) {
+        let Job { state, tube: tube_key, .. } = *self.jobs.get(job);
         let tube = self.tubes.get_mut(tube_key);
         match state {
             State::Ready => {
-                tube.ready.remove(&mut self.jobs.slab, job.0);
-                if pri < URGENT_BELOW {
-                    tube.urgent -= 1;
-                    self.census.urgent -= 1;
-                }
-                self.tubes.relist(tube_key);
+                self.leave_ready(job);
+                return;
             }
             State::Buried => tube.buried.remove(&mut self.jobs.slab, job.0),
             State::Delayed => {
@@ -434,14 +435,31 @@ impl Engine {
             }
             State::Reserved => {
                 let activity = self.jobs.activity_key(job);
-                let holder = self.jobs.activities[activity].holder.take().expect("somebody holds the job");
+                let record = &mut self.jobs.activities[activity];
+                let (holder, since) = (record.take_holder(), record.since);
                 let holder = self.clients.get_mut(holder);
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 tube.reserved -= 1;
+                self.note_lapse(tube_key, Lapse::Held, now.since(since));
             }
         }
         self.census.jobs[state as usize] -= 1;
+    }
+
+    /// Takes a ready job out of where it is. Returns since when it has been ready.
+    pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
+        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
+        let tube = self.tubes.get_mut(tube_key);
+        tube.ready.remove(&mut self.jobs.slab, job.0);
+        let since = tube.ready_order.remove(&mut self.jobs, job);
+        if pri < URGENT_BELOW {
+            tube.urgent -= 1;
+            self.census.urgent -= 1;
+        }
+        self.tubes.relist(tube_key);
+        self.census.jobs[State::Ready as usize] -= 1;
+        since
     }
 
     fn enter(&mut self, job: JobKey, state: State) {
@@ -449,11 +467,12 @@ impl Engine {
         self.census.jobs[state as usize] += 1;
     }
 
-    pub(super) fn enter_ready(&mut self, job: JobKey) {
+    pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         self.enter(job, State::Ready);
         let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
         let tube = self.tubes.get_mut(tube_key);
         tube.ready.insert(&mut self.jobs.slab, job.0);
+        tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
             tube.urgent += 1;
             self.census.urgent += 1;
@@ -466,7 +485,7 @@ impl Engine {
             if let Some(activity) = self.jobs.existing_activity_mut(job) {
                 activity.delay = 0;
             }
-            return self.enter_ready(job);
+            return self.enter_ready(job, now);
         }
         self.jobs.activity_mut(job).delay = delay;
         self.enter_delayed(job, now + Span::from_secs(delay));
@@ -496,7 +515,8 @@ impl Engine {
         let key = self.jobs.activity_key(job);
         let activity = &mut self.jobs.activities[key];
         activity.deadline = now + Span::from_secs(ttr);
-        activity.holder = Some(client);
+        activity.since = now;
+        activity.set_holder(client);
         activity.counts.reserves += 1;
         let holder = self.clients.get_mut(client);
         self.timers.arm(holder.timer, activity.deadline);
@@ -508,11 +528,11 @@ impl Engine {
 
     /// Moves a job from where it is to ready and gives it to a client that waits for it.
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, now: Time) {
-        self.leave(job);
+        self.leave(job, now);
         if let Change::Kicked(_) = change {
             self.jobs.activity_mut(job).counts.kicks += 1;
         }
-        self.enter_ready(job);
+        self.enter_ready(job, now);
         self.changes.push(change);
         self.serve(self.jobs.get(job).tube, now);
     }
@@ -584,7 +604,7 @@ impl Engine {
     // Who holds what.
 
     fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        self.jobs.activity(job).and_then(|activity| activity.holder)
+        self.jobs.activity(job).and_then(Activity::holder)
     }
 
     fn held_by(&self, client: ClientKey, id: JobId) -> Option<JobKey> {

@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::job::{Counts, State};
+use super::times::{Lapse, Percentiles, Sample, Times};
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -61,6 +62,10 @@ pub struct TubeStats<'a> {
     /// How long the pause under way was asked to be; zero without one.
     pub pause: Span,
     pub pause_left: Span,
+    /// How long the job has been ready that has been so longest; zero without one.
+    pub oldest_ready: Span,
+    pub queue_time: Percentiles,
+    pub held_time: Percentiles,
 }
 
 /// One job at a glance.
@@ -87,11 +92,29 @@ impl Engine {
         QueueStats { census: self.census, tubes: self.tubes.iter().len() }
     }
 
+    /// How long jobs were ready before they were reserved, over the whole queue.
+    pub fn queue_times(&self) -> &Times {
+        &self.times[Lapse::Queue as usize]
+    }
+
+    /// How long jobs were held, over the whole queue.
+    pub fn held_times(&self) -> &Times {
+        &self.times[Lapse::Held as usize]
+    }
+
+    pub(super) fn note_lapse(&mut self, tube: TubeKey, lapse: Lapse, span: Span) {
+        let sample = Sample::new(span);
+        self.tubes.note_lapse(tube, lapse, sample);
+        self.times[lapse as usize].note(sample);
+    }
+
     /// Figures about one tube. Counting who waits looks at each of its wide watchers.
     pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
         let tube = self.tubes.get(key);
         let wide = tube.wide.iter(&self.clients.watches).map(|watch| self.clients.watches[watch].client);
         let wide_waiting = wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count();
+        let percentiles =
+            |lapse| tube.times.as_ref().map_or(Percentiles::default(), |times| times.percentiles(lapse));
         TubeStats {
             name: tube.name(),
             urgent: tube.urgent,
@@ -107,6 +130,9 @@ impl Engine {
             pauses: tube.counts.pauses,
             pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
             pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+            oldest_ready: tube.ready_order.oldest(&self.jobs).map_or(Span::ZERO, |since| now.since(since)),
+            queue_time: percentiles(Lapse::Queue),
+            held_time: percentiles(Lapse::Held),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use super::order::Order;
 use super::timers::{Owner, TimerKey, Timers};
+use super::times::{Lapse, Sample, TubeTimes};
 use crate::ids::TubeKey;
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
 use crate::limits::ALLOCATION_BYTES;
@@ -14,6 +16,8 @@ pub struct Tube {
     name: Box<[u8]>,
     /// Jobs by (priority, id).
     pub ready: Heap,
+    /// The same jobs in the order in which they became ready.
+    pub(super) ready_order: Order,
     /// Jobs by (deadline, id), through their activities.
     pub delayed: Heap,
     /// Jobs in the order in which they were buried.
@@ -36,6 +40,8 @@ pub struct Tube {
     pub pause: Option<Pause>,
     /// What has happened in it.
     pub counts: TubeCounts,
+    /// How long its jobs waited and were held, from the first time on that one was reserved.
+    pub(super) times: Option<Box<TubeTimes>>,
     /// Fires when a delay or the pause ends.
     pub(super) timer: TimerKey,
     /// In the list of servable tubes.
@@ -79,6 +85,8 @@ pub struct Tubes {
     order: Vec<TubeKey>,
     /// What all names take.
     name_bytes: usize,
+    /// How many tubes have times.
+    timed: usize,
     /// Tubes from which a job could be reserved now.
     pub(super) servable: List,
 }
@@ -111,6 +119,7 @@ impl Tubes {
             index: Index::new(),
             order: Vec::new(),
             name_bytes: 0,
+            timed: 0,
             servable: List::new(),
         }
     }
@@ -133,7 +142,7 @@ impl Tubes {
     /// The memory that they take.
     pub(super) const fn bytes(&self) -> usize {
         let order_bytes = self.order.capacity() * size_of::<TubeKey>();
-        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes
+        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes + self.timed * TubeTimes::BYTES
     }
 
     pub(super) fn get_mut(&mut self, tube: TubeKey) -> &mut Tube {
@@ -146,6 +155,7 @@ impl Tubes {
         let key = self.slab.insert(Tube {
             name: name.as_bytes().into(),
             ready: Heap::new(),
+            ready_order: Order::new(),
             delayed: Heap::new(),
             buried: List::new(),
             reserved: 0,
@@ -157,6 +167,7 @@ impl Tubes {
             wide: List::new(),
             pause: None,
             counts: TubeCounts::default(),
+            times: None,
             timer,
             listed: false,
             serving: false,
@@ -178,6 +189,7 @@ impl Tubes {
         let tube = self.slab.remove(key.0);
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
         self.name_bytes -= name_bytes(&tube.name);
+        self.timed -= usize::from(tube.times.is_some());
         // The last one takes its place, as in the reference, whose clients see the order.
         self.order.swap_remove(tube.position as usize);
         if let Some(&moved) = self.order.get(tube.position as usize) {
@@ -197,6 +209,14 @@ impl Tubes {
                 self.servable.remove(&mut self.slab, key.0);
             }
         }
+    }
+
+    pub(super) fn note_lapse(&mut self, key: TubeKey, lapse: Lapse, sample: Sample) {
+        let times = self.slab[key.0].times.get_or_insert_with(|| {
+            self.timed += 1;
+            TubeTimes::new()
+        });
+        times.note(lapse, sample);
     }
 
     /// SipHash with the seed before the name.
@@ -221,6 +241,8 @@ impl Tubes {
         assert_eq!(self.servable.len(), listed, "the servable tubes are in the list");
         let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
         assert_eq!(self.name_bytes, names, "the names are counted");
+        let timed = self.iter().filter(|(_, tube)| tube.times.is_some()).count();
+        assert_eq!(self.timed, timed, "tubes with times are counted");
     }
 }
 

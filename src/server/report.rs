@@ -34,6 +34,9 @@ const COUNTED: [(&str, CommandKind); 22] = [
     ("cmd-pause-tube", PauseTube),
 ];
 
+const QUEUE_TIME: [&str; 3] = ["queue-time-p50-us", "queue-time-p95-us", "queue-time-p99-us"];
+const HELD_TIME: [&str; 3] = ["held-time-p50-us", "held-time-p95-us", "held-time-p99-us"];
+
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let queue = core.engine.queue_stats();
     let census = &queue.census;
@@ -107,6 +110,13 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     yaml.number("cmd-pause-tube", stats.pauses);
     yaml.number("pause", stats.pause.as_secs());
     yaml.number("pause-time-left", stats.pause_left.as_secs());
+    yaml.number("oldest-ready-age", stats.oldest_ready.as_secs());
+    for (key, span) in QUEUE_TIME.into_iter().zip(stats.queue_time.in_order()) {
+        yaml.number(key, span.as_nanos() / 1000);
+    }
+    for (key, span) in HELD_TIME.into_iter().zip(stats.held_time.in_order()) {
+        yaml.number(key, span.as_nanos() / 1000);
+    }
 }
 
 pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
