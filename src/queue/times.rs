@@ -200,3 +200,98 @@ fn middle(bin: usize) -> Span {
     let middle_ns = 2 * low * high / (low + high);
     Span::from_nanos(((middle_ns + 500) / 1000 * 1000) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intrusive::mix;
+
+    #[test]
+    fn every_time_is_in_the_bin_whose_edges_enclose_it() {
+        for bin in 1..BINS {
+            let edge = edge_ns(bin);
+            let bin_of = |ns| usize::from(Sample::new(Span::from_nanos(ns)).bin);
+            assert_eq!((bin_of(edge - 1), bin_of(edge)), (bin - 1, bin), "{edge} ns");
+        }
+        assert_eq!(Sample::new(Span::ZERO).bin, 0);
+        assert_eq!(usize::from(Sample::new(Span::from_nanos(u64::MAX)).bin), BINS - 1);
+    }
+
+    #[test]
+    fn the_middle_of_a_bin_is_within_12_percent_of_all_in_it() {
+        for bin in 0..BINS - 1 {
+            let middle = middle(bin).as_nanos() as f64;
+            for sample in [edge_ns(bin), edge_ns(bin + 1) - 1] {
+                let error = (middle - sample as f64).abs();
+                assert!(error <= 0.12 * sample as f64 + 500.0, "{sample} ns is told as {middle}");
+            }
+        }
+        assert!(edge_ns(BINS - 1) > 60 * 24 * 3600 * 1_000_000_000, "the last bin begins at two months");
+    }
+
+    #[test]
+    fn without_samples_there_are_no_percentiles_and_the_shortest_is_a_microsecond() {
+        let mut times = TubeTimes::new();
+        assert_eq!(times.percentiles(Lapse::Queue), Percentiles::default());
+        times.note(Lapse::Queue, Sample::new(Span::ZERO));
+        assert_eq!(times.percentiles(Lapse::Queue).in_order(), [Span::from_nanos(1000); 3]);
+        assert_eq!(times.percentiles(Lapse::Held), Percentiles::default());
+    }
+
+    #[test]
+    fn percentiles_are_near_those_of_the_sorted_samples() {
+        for seed in 0..200_u64 {
+            println!("seed {seed}");
+            let mut state = mix(seed);
+            let mut random = || {
+                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                mix(state)
+            };
+            let (count, octaves) = (1 + random() % 3000, 1 + random() % 40);
+            // Of any magnitude, from 1 us on: each octave as often.
+            let mut draw = || 1000 + (random() >> (63 - random() % octaves - 10));
+            let mut samples: Vec<u64> = (0..count).map(|_| draw()).collect();
+            let mut times = TubeTimes::new();
+            for &ns in &samples {
+                times.note(Lapse::Held, Sample::new(Span::from_nanos(ns)));
+            }
+            samples.sort_unstable();
+            let told = times.percentiles(Lapse::Held).in_order();
+            for (percent, span) in [50, 95, 99].into_iter().zip(told) {
+                let sample = samples[(samples.len() * percent).div_ceil(100) - 1] as f64;
+                let error = (span.as_nanos() as f64 - sample).abs();
+                assert!(error <= 0.12 * sample + 500.0, "p{percent} of {count}: {sample} ns, not {span:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_at_the_bounds_are_exact() {
+        let mut times = Times::default();
+        let mut samples = vec![0, 1, u64::MAX];
+        for bound in BOUNDS {
+            samples.extend([bound.as_nanos() - 1, bound.as_nanos(), bound.as_nanos() + 1]);
+        }
+        samples.extend((0..10_000).map(|n| mix(n) >> (n % 60)));
+        for &ns in &samples {
+            times.note(Sample::new(Span::from_nanos(ns)));
+        }
+        for (bound, count) in times.cumulative() {
+            let expected = samples.iter().filter(|&&ns| ns <= bound.as_nanos()).count();
+            assert_eq!(count, expected as u64, "{bound:?}");
+        }
+        assert_eq!(times.count(), samples.len() as u64);
+        assert_eq!(times.sum_ns(), samples.iter().map(|&ns| u128::from(ns)).sum());
+    }
+
+    #[test]
+    fn a_count_that_is_full_is_halved_with_its_neighbours() {
+        let mut times = TubeTimes::new();
+        let [short, long] = [1000, 1_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
+        times.bins[usize::from(short.bin)] = [u32::MAX - 1, 7];
+        times.bins[usize::from(long.bin)] = [1000, 7];
+        times.note(Lapse::Queue, short);
+        assert_eq!(times.bins[usize::from(short.bin)], [u32::MAX / 2, 7]);
+        assert_eq!(times.bins[usize::from(long.bin)], [500, 7]);
+    }
+}
