@@ -14,9 +14,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{
-    Activity, Engine, Ignored, Kicked, NewJob, Notice, Percentiles, Reserved, Times,
-};
+use beanring::queue::{Activity, Engine, Ignored, Kicked, NewJob, Notice, Percentiles, Reserved, Times};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use ledger::Ledger;

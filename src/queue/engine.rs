@@ -8,11 +8,10 @@ use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
 use super::stats::Census;
 use super::timers::Timers;
-use super::times::{Lapse, Times};
+use super::times::Times;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
-use crate::limits::URGENT_BELOW;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -40,7 +39,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
-    /// By [`Lapse`].
+    /// By [`Lapse`](super::times::Lapse).
     pub(super) times: [Times; 2],
     bodies: Bodies,
 }
@@ -415,126 +414,6 @@ impl Engine {
     /// The tube that the client uses.
     pub fn used(&self, client: ClientKey) -> &Tube {
         self.tubes.get(self.clients.get(client).used)
-    }
-
-    // Transitions. A job is in exactly one container, the one that its state names; `leave` takes it out
-    // of that and one of the `enter` functions or `hold` puts it into the next.
-
-    pub(super) fn leave(&mut self, job: JobKey, now: Time) {
-        let Job { state, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
-        match state {
-            State::Ready => {
-                self.leave_ready(job);
-                return;
-            }
-            State::Buried => tube.buried.remove(&mut self.jobs.slab, job.0),
-            State::Delayed => {
-                let activity = self.jobs.activity_key(job);
-                tube.delayed.remove(&mut self.jobs.activities, activity);
-            }
-            State::Reserved => {
-                let activity = self.jobs.activity_key(job);
-                let record = &mut self.jobs.activities[activity];
-                let (holder, since) = (record.take_holder(), record.since);
-                let holder = self.clients.get_mut(holder);
-                holder.held.remove(&mut self.jobs.activities, activity);
-                holder.held_order.remove(&mut self.jobs.slab, job.0);
-                tube.reserved -= 1;
-                self.note_lapse(tube_key, Lapse::Held, now.since(since));
-            }
-        }
-        self.census.jobs[state as usize] -= 1;
-    }
-
-    /// Takes a ready job out of where it is. Returns since when it has been ready.
-    pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
-        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
-        tube.ready.remove(&mut self.jobs.slab, job.0);
-        let since = tube.ready_order.remove(&mut self.jobs, job);
-        if pri < URGENT_BELOW {
-            tube.urgent -= 1;
-            self.census.urgent -= 1;
-        }
-        self.tubes.relist(tube_key);
-        self.census.jobs[State::Ready as usize] -= 1;
-        since
-    }
-
-    fn enter(&mut self, job: JobKey, state: State) {
-        self.jobs.get_mut(job).state = state;
-        self.census.jobs[state as usize] += 1;
-    }
-
-    pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        self.enter(job, State::Ready);
-        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
-        tube.ready.insert(&mut self.jobs.slab, job.0);
-        tube.ready_order.push(&mut self.jobs, job, now);
-        if pri < URGENT_BELOW {
-            tube.urgent += 1;
-            self.census.urgent += 1;
-        }
-        self.tubes.relist(tube_key);
-    }
-
-    fn enter_ready_or_delayed(&mut self, job: JobKey, delay: u32, now: Time) {
-        if delay == 0 {
-            if let Some(activity) = self.jobs.existing_activity_mut(job) {
-                activity.delay = 0;
-            }
-            return self.enter_ready(job, now);
-        }
-        self.jobs.activity_mut(job).delay = delay;
-        self.enter_delayed(job, now + Span::from_secs(delay));
-    }
-
-    pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
-        self.enter(job, State::Delayed);
-        let activity = self.jobs.activity_key(job);
-        self.jobs.activities[activity].deadline = until;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
-        tube.delayed.insert(&mut self.jobs.activities, activity);
-        self.timers.arm(tube.timer, until);
-    }
-
-    pub(super) fn enter_buried(&mut self, job: JobKey) {
-        self.enter(job, State::Buried);
-        self.jobs.activity_mut(job).burial = self.burials;
-        self.burials += 1;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
-        tube.buried.push_back(&mut self.jobs.slab, job.0);
-    }
-
-    /// The client holds the job, which is in no container, from now on.
-    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, now: Time) {
-        self.enter(job, State::Reserved);
-        let Job { ttr, tube, .. } = *self.jobs.get(job);
-        let key = self.jobs.activity_key(job);
-        let activity = &mut self.jobs.activities[key];
-        activity.deadline = now + Span::from_secs(ttr);
-        activity.since = now;
-        activity.set_holder(client);
-        activity.counts.reserves += 1;
-        let holder = self.clients.get_mut(client);
-        self.timers.arm(holder.timer, activity.deadline);
-        holder.held.insert(&mut self.jobs.activities, key);
-        holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes.get_mut(tube).reserved += 1;
-        self.changes.push(Change::Reserved(job));
-    }
-
-    /// Moves a job from where it is to ready and gives it to a client that waits for it.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, now: Time) {
-        self.leave(job, now);
-        if let Change::Kicked(_) = change {
-            self.jobs.activity_mut(job).counts.kicks += 1;
-        }
-        self.enter_ready(job, now);
-        self.changes.push(change);
-        self.serve(self.jobs.get(job).tube, now);
     }
 
     // Tubes and watches.

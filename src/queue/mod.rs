@@ -15,6 +15,7 @@ mod order;
 mod stats;
 mod timers;
 mod times;
+mod transitions;
 mod tube;
 
 pub use change::Change;
