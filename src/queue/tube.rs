@@ -55,6 +55,8 @@ pub struct Tube {
     position: u32,
 }
 
+const _: () = assert!(size_of::<Option<Tube>>() == 232);
+
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
@@ -272,5 +274,41 @@ impl Linked for Tube {
 
     fn links_mut(&mut self) -> &mut Links {
         &mut self.links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Engine, NewJob};
+    use super::*;
+    use crate::ids::ConnId;
+
+    #[test]
+    fn a_tube_takes_memory_for_times_from_its_first_reservation_until_it_goes() {
+        let mut engine = Engine::new(1);
+        let client = engine.connect(ConnId { slot: 0, generation: 0 });
+        let cycle = |engine: &mut Engine, name: &[u8]| {
+            let name = TubeName::new(name).expect("a valid name");
+            engine.use_tube(client, name);
+            engine.watch(client, name);
+            engine.ignore(client, TubeName::DEFAULT);
+            let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
+            engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body }, Time::ZERO);
+            let before = engine.memory_bytes();
+            engine.reserve(client, None, Time::ZERO);
+            let grown = engine.memory_bytes() - before;
+            engine.delete(client, id, Time::ZERO);
+            grown
+        };
+        // The record of what has happened to the job is new too, the first time.
+        cycle(&mut engine, b"first");
+        let used = engine.tubes.timed;
+        assert_eq!(cycle(&mut engine, b"second"), TubeTimes::BYTES);
+        assert_eq!(cycle(&mut engine, b"second"), 0, "it has them by now");
+        engine.use_tube(client, TubeName::DEFAULT);
+        engine.watch(client, TubeName::DEFAULT);
+        engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
+        assert_eq!(engine.tubes.timed, used, "they go with the tube");
+        engine.check();
     }
 }
