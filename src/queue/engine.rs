@@ -8,7 +8,7 @@ use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
 use super::stats::Census;
 use super::timers::Timers;
-use super::times::Times;
+use super::times::QueueTimes;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
@@ -39,8 +39,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
-    /// By [`Lapse`](super::times::Lapse).
-    pub(super) times: [Times; 2],
+    pub(super) times: QueueTimes,
     bodies: Bodies,
 }
 
@@ -120,7 +119,7 @@ impl Engine {
             steps: 0,
             next_id: 1,
             burials: 0,
-            times: Default::default(),
+            times: QueueTimes::default(),
             bodies: Bodies::new(),
         }
     }
@@ -230,7 +229,7 @@ impl Engine {
             self.take(job, client, now);
         } else {
             self.leave(job, now);
-            self.hold(job, client, now);
+            self.hold(job, client, None, now);
             self.changes.push(Change::TakenOut(job));
         }
         Some(job)
@@ -240,10 +239,10 @@ impl Engine {
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
-        if record.state == State::Reserved && self.holder(job) != Some(client) {
+        let tube = record.tube;
+        if record.state == State::Reserved && self.jobs.holder(record) != Some(client) {
             return false;
         }
-        let tube = record.tube;
         self.leave(job, now);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
@@ -483,7 +482,7 @@ impl Engine {
     // Who holds what.
 
     fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        self.jobs.activity(job).and_then(Activity::holder)
+        self.jobs.holder(self.jobs.get(job))
     }
 
     fn held_by(&self, client: ClientKey, id: JobId) -> Option<JobKey> {

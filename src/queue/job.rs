@@ -140,6 +140,11 @@ impl Jobs {
         self.slab[job.0].activity().map(|key| &self.activities[key])
     }
 
+    /// Who holds the job.
+    pub(super) fn holder(&self, job: &Job) -> Option<ClientKey> {
+        job.activity().and_then(|key| self.activities[key].holder())
+    }
+
     /// All jobs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
         self.slab.iter().map(|(key, job)| (JobKey(key), job))

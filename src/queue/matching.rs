@@ -10,7 +10,6 @@
 use super::background::Work;
 use super::client::{Clients, Wait};
 use super::engine::{Engine, Notice, Reserved};
-use super::times::Lapse;
 use crate::ids::{ClientKey, JobKey, TubeKey, WatchKey};
 use crate::limits::{BACKGROUND_STEPS, SAFETY_MARGIN};
 use crate::time::{Span, Time};
@@ -80,8 +79,7 @@ impl Engine {
     /// A ready job goes to the client.
     pub(super) fn take(&mut self, job: JobKey, client: ClientKey, now: Time) {
         let since = self.leave_ready(job);
-        self.note_lapse(self.jobs.get(job).tube, Lapse::Queue, now.since(since));
-        self.hold(job, client, now);
+        self.hold(job, client, Some(since), now);
     }
 
     /// The timer of a client, set to when it must be looked at next.

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::job::{Counts, State};
-use super::times::{Lapse, Percentiles, Sample, Times};
+use super::times::{Lapse, Percentiles, Times};
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -94,18 +94,12 @@ impl Engine {
 
     /// How long jobs were ready before they were reserved, over the whole queue.
     pub fn queue_times(&self) -> &Times {
-        &self.times[Lapse::Queue as usize]
+        self.times.get(Lapse::Queue)
     }
 
     /// How long jobs were held, over the whole queue.
     pub fn held_times(&self) -> &Times {
-        &self.times[Lapse::Held as usize]
-    }
-
-    pub(super) fn note_lapse(&mut self, tube: TubeKey, lapse: Lapse, span: Span) {
-        let sample = Sample::new(span);
-        self.tubes.note_lapse(tube, lapse, sample);
-        self.times[lapse as usize].note(sample);
+        self.times.get(Lapse::Held)
     }
 
     /// Figures about one tube. Counting who waits looks at each of its wide watchers.

@@ -40,6 +40,10 @@ pub struct Times {
     sum_ns: u128,
 }
 
+/// The times of the whole queue.
+#[derive(Default)]
+pub struct QueueTimes([Times; LAPSES]);
+
 /// Where [`Times`] are counted.
 pub const BOUNDS: [Span; 13] = [
     Span::from_nanos(100_000),
@@ -169,6 +173,20 @@ impl Times {
     /// All of them together, in nanoseconds.
     pub const fn sum_ns(&self) -> u128 {
         self.sum_ns
+    }
+}
+
+impl QueueTimes {
+    pub(super) const fn get(&self, lapse: Lapse) -> &Times {
+        &self.0[lapse as usize]
+    }
+
+    /// Takes note of a sample, and returns it for the tube to do so too.
+    #[inline]
+    pub(super) fn note(&mut self, lapse: Lapse, span: Span) -> Sample {
+        let sample = Sample::new(span);
+        self.0[lapse as usize].note(sample);
+        sample
     }
 }
 

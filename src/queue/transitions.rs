@@ -12,26 +12,30 @@ use crate::time::{Span, Time};
 
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
-        let Job { state, tube: tube_key, .. } = *self.jobs.get(job);
+        let record = self.jobs.get(job);
+        let (state, tube) = (record.state, record.tube);
+        let activity = || record.activity().expect("a job that was not always ready has an activity");
         match state {
             State::Ready => {
                 self.leave_ready(job);
                 return;
             }
-            State::Buried => self.tubes.get_mut(tube_key).buried.remove(&mut self.jobs.slab, job.0),
+            State::Buried => self.tubes.get_mut(tube).buried.remove(&mut self.jobs.slab, job.0),
             State::Delayed => {
-                let activity = self.jobs.activity_key(job);
-                self.tubes.get_mut(tube_key).delayed.remove(&mut self.jobs.activities, activity);
+                let activity = activity();
+                self.tubes.get_mut(tube).delayed.remove(&mut self.jobs.activities, activity);
             }
             State::Reserved => {
-                let activity = self.jobs.activity_key(job);
+                let activity = activity();
                 let record = &mut self.jobs.activities[activity];
                 let (holder, since) = (record.take_holder(), record.since);
                 let holder = self.clients.get_mut(holder);
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
-                self.tubes.get_mut(tube_key).reserved -= 1;
-                self.note_lapse(tube_key, Lapse::Held, now.since(since));
+                let tube = self.tubes.get_mut(tube);
+                tube.reserved -= 1;
+                let is_new = tube.note(Lapse::Held, self.times.note(Lapse::Held, now.since(since)));
+                self.tubes.count_timed(is_new);
             }
         }
         self.census.jobs[state as usize] -= 1;
@@ -52,14 +56,15 @@ impl Engine {
         since
     }
 
-    fn enter(&mut self, job: JobKey, state: State) {
-        self.jobs.get_mut(job).state = state;
+    fn enter(&mut self, job: JobKey, state: State) -> &mut Job {
         self.census.jobs[state as usize] += 1;
+        let record = self.jobs.get_mut(job);
+        record.state = state;
+        record
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        self.enter(job, State::Ready);
-        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
+        let &mut Job { pri, tube: tube_key, .. } = self.enter(job, State::Ready);
         let tube = self.tubes.get_mut(tube_key);
         tube.ready.insert(&mut self.jobs.slab, job.0);
         tube.ready_order.push(&mut self.jobs, job, now);
@@ -98,11 +103,11 @@ impl Engine {
         tube.buried.push_back(&mut self.jobs.slab, job.0);
     }
 
-    /// The client holds the job, which is in no container, from now on.
-    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, now: Time) {
-        self.enter(job, State::Reserved);
-        let Job { ttr, tube, .. } = *self.jobs.get(job);
-        let key = self.jobs.activity_key(job);
+    /// The client holds the job, which is in no container, from now on. If it was ready, it waited since then.
+    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, ready_since: Option<Time>, now: Time) {
+        let record = self.enter(job, State::Reserved);
+        let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
+        let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
         let activity = &mut self.jobs.activities[key];
         activity.deadline = now + Span::from_secs(ttr);
         activity.since = now;
@@ -112,7 +117,12 @@ impl Engine {
         self.timers.arm(holder.timer, activity.deadline);
         holder.held.insert(&mut self.jobs.activities, key);
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes.get_mut(tube).reserved += 1;
+        let tube = self.tubes.get_mut(tube);
+        tube.reserved += 1;
+        if let Some(since) = ready_since {
+            let is_new = tube.note(Lapse::Queue, self.times.note(Lapse::Queue, now.since(since)));
+            self.tubes.count_timed(is_new);
+        }
         self.changes.push(Change::Reserved(job));
     }
 

@@ -104,6 +104,13 @@ impl Tube {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
     }
 
+    /// Takes note of a sample. True if it is the first one, for which the tube has taken memory.
+    pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
+        let is_new = self.times.is_none();
+        self.times.get_or_insert_with(TubeTimes::new).note(lapse, sample);
+        is_new
+    }
+
     pub(super) fn is_wanted(&self) -> bool {
         self.using > 0 || self.watching > 0 || self.pins > 0 || self.jobs() > 0
     }
@@ -213,12 +220,9 @@ impl Tubes {
         }
     }
 
-    pub(super) fn note_lapse(&mut self, key: TubeKey, lapse: Lapse, sample: Sample) {
-        let times = self.slab[key.0].times.get_or_insert_with(|| {
-            self.timed += 1;
-            TubeTimes::new()
-        });
-        times.note(lapse, sample);
+    /// Call this with what [`Tube::note`] returned.
+    pub(super) fn count_timed(&mut self, is_new: bool) {
+        self.timed += usize::from(is_new);
     }
 
     /// SipHash with the seed before the name.
