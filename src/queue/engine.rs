@@ -215,7 +215,11 @@ impl Engine {
         let job = self.jobs.insert(id, pri, ttr, body, tube, now);
         self.census.total_jobs += 1;
         self.tubes.get_mut(tube).counts.jobs += 1;
-        self.enter_ready_or_delayed(job, delay, now);
+        if delay == 0 {
+            self.enter_ready(job, now);
+        } else {
+            self.enter_ready_or_delayed(job, delay, now);
+        }
         self.changes.push(Change::Put(job));
         self.serve(tube, now);
         job

@@ -55,7 +55,8 @@ impl Engine {
     /// Gives ready jobs of the tube to clients that wait for them, a bounded number at once. Returns how
     /// many.
     pub(super) fn serve(&mut self, tube: TubeKey, now: Time) -> u32 {
-        if self.tubes.get(tube).serving {
+        let record = self.tubes.get(tube);
+        if record.serving || (record.waiting.is_empty() && record.wide.is_empty()) {
             return 0;
         }
         for served in 0..BACKGROUND_STEPS {

@@ -51,7 +51,9 @@ impl Engine {
             tube.urgent -= 1;
             self.census.urgent -= 1;
         }
-        self.tubes.relist(tube_key);
+        if tube.must_relist() {
+            self.tubes.relist(tube_key);
+        }
         self.census.jobs[State::Ready as usize] -= 1;
         since
     }
@@ -72,7 +74,9 @@ impl Engine {
             tube.urgent += 1;
             self.census.urgent += 1;
         }
-        self.tubes.relist(tube_key);
+        if tube.must_relist() {
+            self.tubes.relist(tube_key);
+        }
     }
 
     pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: u32, now: Time) {

@@ -115,6 +115,10 @@ impl Tube {
         self.using > 0 || self.watching > 0 || self.pins > 0 || self.jobs() > 0
     }
 
+    pub(super) fn must_relist(&self) -> bool {
+        self.is_servable() != self.listed
+    }
+
     fn is_servable(&self) -> bool {
         !self.ready.is_empty() && self.pause.is_none()
     }
