@@ -120,7 +120,7 @@ fn put(rig: &mut Rig, recorder: &mut Recorder, pri: u32) {
 fn reserve_and_delete(rig: &mut Rig, recorder: &mut Recorder) {
     let client = rig.client;
     let id = recorder.time("reserve", || rig.reserve(client));
-    recorder.time("delete", || rig.engine.delete(client, id));
+    recorder.time("delete", || rig.engine.delete(client, id, rig.now));
 }
 
 /// Durations by call.

@@ -85,7 +85,7 @@ impl Bench {
 #[test]
 fn a_page_of_many_tubes_is_rendered_between_other_work() {
     const TUBES: usize = 3000;
-    const FIGURES: usize = 13;
+    const FIGURES: usize = 20;
     for piece in [usize::MAX, 1000, 17] {
         let mut bench = Bench::new(piece);
         for tube in 1..TUBES {

@@ -81,7 +81,7 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
     for step in 0..9_u8 {
         if step % 4 == 3 {
             let (id, _) = jobs.pop_first().expect("there are jobs");
-            assert!(engine.delete(client, JobId(id)));
+            assert!(engine.delete(client, JobId(id), NOW));
         } else {
             let body = [vec![b'a' + step; 5 + 7 * usize::from(step)], b"\r\n".to_vec()].concat();
             let id = engine.next_id();

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{Engine, Ignored, Kicked, NewJob, Notice, Reserved};
+use beanring::queue::{
+    Activity, Engine, Ignored, Kicked, Lapse, NewJob, Notice, Percentiles, Reserved, Times,
+};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use ledger::Ledger;
@@ -158,14 +160,14 @@ impl Pair {
                 assert_eq!(answer, model.reserve_job(conn, id).then_some(id));
             }
             Op::Delete { conn, id } => {
-                assert_eq!(engine.delete(keys[&conn], JobId(id)), model.delete(conn, id));
+                assert_eq!(engine.delete(keys[&conn], JobId(id), now), model.delete(conn, id));
             }
             Op::Release { conn, id, pri, delay } => {
                 let answer = engine.release(keys[&conn], JobId(id), pri, delay, now);
                 assert_eq!(answer, model.release(conn, id, pri, delay));
             }
             Op::Bury { conn, id, pri } => {
-                assert_eq!(engine.bury(keys[&conn], JobId(id), pri), model.bury(conn, id, pri));
+                assert_eq!(engine.bury(keys[&conn], JobId(id), pri, now), model.bury(conn, id, pri));
             }
             Op::Touch { conn, id } => {
                 assert_eq!(engine.touch(keys[&conn], JobId(id), now), model.touch(conn, id));
@@ -202,6 +204,8 @@ impl Pair {
             }
             Op::Jump { to } => {
                 self.settle(to);
+                // What was due meanwhile happens now.
+                self.model.now = to;
                 self.model.pass(to);
             }
         }
@@ -240,6 +244,8 @@ impl Pair {
         self.compare_jobs();
         self.compare_clients();
         assert_eq!(self.engine.queue_stats().census, self.model.census());
+        compare_times(self.engine.queue_times(), &self.model.lapses.queue);
+        compare_times(self.engine.held_times(), &self.model.lapses.held);
         assert!(self.kicked.is_none(), "nobody is told of a kick twice");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
@@ -265,6 +271,9 @@ impl Pair {
             let pause =
                 tube.pause.map_or((Span::ZERO, Span::ZERO), |(until, length)| (length, until.since(now)));
             assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
+            assert_eq!(stats.oldest_ready, self.model.oldest_ready(tube.name), "{}", stats.name.as_str());
+            compare_percentiles(self.engine.tube_times(key, Lapse::Queue), &tube.lapses.queue);
+            compare_percentiles(self.engine.tube_times(key, Lapse::Held), &tube.lapses.held);
         }
     }
 
@@ -286,7 +295,7 @@ impl Pair {
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);
             assert_eq!(engine.body(key), body(job.id), "job {}", job.id);
-            let holder = engine.jobs().activity(key).and_then(|activity| activity.holder);
+            let holder = engine.jobs().activity(key).and_then(Activity::holder);
             let expected = match job.place {
                 naive::Place::Reserved { by, .. } => Some(self.keys[&by]),
                 _ => None,
@@ -306,6 +315,32 @@ impl Pair {
             let expected = client.watched.iter().map(|&tube| name_of(tube));
             assert!(watched.eq(expected), "the order of list-tubes-watched of client {}", client.conn);
         }
+    }
+}
+
+/// Percentiles are told within 12 % and half a microsecond, but as 1 us at least.
+fn compare_percentiles(told: Percentiles, samples: &[u64]) {
+    let mut sorted = samples.to_vec();
+    sorted.sort();
+    for (percent, span) in [50, 95, 99].into_iter().zip(told.in_order()) {
+        let rank = (sorted.len() * percent).div_ceil(100);
+        let Some(&sample) = rank.checked_sub(1).and_then(|at| sorted.get(at)) else {
+            assert_eq!(span, Span::ZERO, "there are no samples");
+            continue;
+        };
+        let (told, sample) = (span.as_nanos() as f64, sample as f64);
+        let is_near = (told - sample).abs() <= 0.12 * sample + 500.0 || (told == 1000.0 && sample < 1000.0);
+        assert!(is_near, "p{percent} is {sample} ns, not {told}");
+    }
+}
+
+/// Over the whole queue the counts are exact.
+fn compare_times(times: &Times, samples: &[u64]) {
+    assert_eq!(times.count(), samples.len() as u64);
+    assert_eq!(times.sum_ns(), samples.iter().map(|&sample| u128::from(sample)).sum());
+    for (bound, count) in times.cumulative() {
+        let below = samples.iter().filter(|&&sample| sample <= bound.as_nanos()).count();
+        assert_eq!(count, below as u64, "samples up to {bound:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is put back into a queue at its start, when the clock says something else than it did before.
 
-use beanring::ids::JobId;
-use beanring::queue::{Counts, Engine, Kept, Restored, Standing};
+use beanring::ids::{ConnId, JobId};
+use beanring::queue::{Counts, Engine, Kept, NewJob, Restored, Standing};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -38,4 +38,56 @@ fn nothing_waits_longer_than_it_was_told_to() {
 #[test]
 fn what_is_over_is_over() {
     assert_eq!(restored(WRITTEN + HOUR).next_deadline(), None);
+}
+
+/// How long the one job of a queue counts as ready that was restored at `now`.
+fn ready_for(created: Time, kept: Kept, now: Time) -> Span {
+    let mut engine = Engine::new(1);
+    let tube = engine.restore_tube(TubeName::DEFAULT);
+    let body = engine.bodies_mut().allocate(3).expect("there is memory");
+    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, kept, body });
+    engine.settle_restored(now);
+    // One put later has been ready for less, whatever the clock said before.
+    let client = engine.connect(ConnId { slot: 0, generation: 0 });
+    let later = now + Span::from_secs(1);
+    let body = engine.bodies_mut().allocate(3).expect("there is memory");
+    let id = engine.next_id();
+    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body }, later);
+    engine.check();
+    engine.tube_stats(tube, later).oldest_ready
+}
+
+#[test]
+fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() {
+    let second = Span::from_secs(1);
+    let plain = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    assert_eq!(ready_for(WRITTEN, plain, WRITTEN + HOUR), Span::from_secs(3601), "since it was put");
+    let ended = WRITTEN + Span::from_secs(DELAY);
+    let delayed = Kept { delay: DELAY, standing: Standing::Delayed(ended), ..plain };
+    assert_eq!(ready_for(WRITTEN, delayed, WRITTEN + HOUR), Span::from_secs(3501), "since the delay ended");
+    let reserved = Kept { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
+    assert_eq!(ready_for(WRITTEN, reserved, WRITTEN + HOUR), second, "since the start");
+    assert_eq!(ready_for(WRITTEN, plain, WRITTEN.back(HOUR)), second, "the clock went back by an hour");
+}
+
+#[test]
+fn restored_jobs_are_ready_in_the_order_in_which_they_became_so() {
+    let mut engine = Engine::new(1);
+    let tube = engine.restore_tube(TubeName::DEFAULT);
+    let plain = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    // A log that has moved old jobs tells of them after new ones.
+    for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
+        let body = engine.bodies_mut().allocate(3).expect("there is memory");
+        let created = WRITTEN.back(Span::from_secs(age));
+        engine.restore(Restored { id: JobId(id), created, ttr: 60, tube, kept: plain, body });
+    }
+    engine.settle_restored(WRITTEN);
+    engine.check();
+    let client = engine.connect(ConnId { slot: 0, generation: 0 });
+    for age in [30, 20, 10, 5] {
+        assert_eq!(engine.tube_stats(tube, WRITTEN).oldest_ready, Span::from_secs(age));
+        engine.reserve(client, None, WRITTEN);
+        engine.check();
+    }
+    assert_eq!(engine.tube_stats(tube, WRITTEN).oldest_ready, Span::ZERO);
 }

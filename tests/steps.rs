@@ -75,7 +75,7 @@ impl Bench {
         let id = self.put(client, URGENT, 0);
         let reserved = self.reserve(client);
         assert_eq!(self.id(reserved), id, "the most urgent job of the tube comes first");
-        assert!(self.engine.delete(client, id));
+        assert!(self.engine.delete(client, id, self.now));
     }
 
     /// Steps until nothing is due, while two clients go on; `progress` counts what has been moved.
@@ -132,12 +132,12 @@ fn a_kick_of_many_buried_jobs_leaves_those_buried_meanwhile() {
     for _ in 0..JOBS {
         let reserved = bench.reserve(kicker);
         let id = bench.id(reserved);
-        assert!(bench.engine.bury(kicker, id, USUAL));
+        assert!(bench.engine.bury(kicker, id, USUAL, bench.now));
     }
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
     let id = bench.put(bench.amid, URGENT, 0);
     assert!(bench.engine.reserve_job(bench.amid, id, bench.now).is_some());
-    assert!(bench.engine.bury(bench.amid, id, URGENT));
+    assert!(bench.engine.bury(bench.amid, id, URGENT, bench.now));
     bench.work_off(Bench::ready);
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
     let left = bench.engine.peek_buried(kicker).expect("one was buried after the command");
@@ -156,7 +156,7 @@ fn a_kick_whose_client_has_gone_goes_on_in_a_tube_that_nobody_uses() {
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
     bench.engine.disconnect(kicker, bench.now);
     for id in (first.0..).take(JOBS as usize) {
-        assert!(bench.engine.delete(bench.amid, JobId(id)));
+        assert!(bench.engine.delete(bench.amid, JobId(id), bench.now));
     }
     bench.work_off(|_| 0);
     assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");

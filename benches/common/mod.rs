@@ -68,7 +68,7 @@ impl Rig {
         self.now = self.now + Span::from_nanos(1000);
         self.put(client, 5000, 0);
         let id = self.reserve(client);
-        self.engine.delete(client, id);
+        self.engine.delete(client, id, self.now);
     }
 
     /// The full life of a job that goes to a worker that waits, which then waits again.
@@ -78,7 +78,7 @@ impl Rig {
         let Some(Notice::Reserved(conn, job)) = self.engine.next_notice() else { panic!("somebody waits") };
         let worker = self.clients[conn.slot as usize];
         let id = self.engine.jobs().get(job).id;
-        self.engine.delete(worker, id);
+        self.engine.delete(worker, id, self.now);
         self.engine.reserve(worker, None, self.now);
     }
 }

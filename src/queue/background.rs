@@ -182,8 +182,8 @@ impl Engine {
                 break;
             }
             let job = activity.job;
-            self.leave(job);
-            self.enter_ready(job);
+            self.leave(job, now);
+            self.enter_ready(job, now);
             self.serve(key, now);
             if !budget.spend() {
                 break;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::background::Work;
 use super::engine::Engine;
-use super::job::State;
+use super::job::{Activity, State};
 use super::stats::Census;
 use crate::ids::{ClientKey, JobKey, TubeKey};
 use crate::time::Time;
@@ -93,6 +93,7 @@ impl Engine {
     fn check_containers(&self) {
         for (key, tube) in self.tubes.iter() {
             tube.ready.check(&self.jobs.slab);
+            tube.ready_order.check(&self.jobs, key, tube.ready.len());
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
             tube.waiting.check(&self.clients.watches);
@@ -114,11 +115,11 @@ impl Engine {
             client.held_order.check(&self.jobs.slab);
             assert_eq!(client.held.len(), client.held_order.len(), "what is held is in the list too");
             for job in client.held_order.iter(&self.jobs.slab) {
-                assert_eq!(self.jobs.activity(JobKey(job)).and_then(|it| it.holder), Some(ClientKey(key)));
+                assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientKey(key)));
             }
             client.held.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
-                assert_eq!(activity.holder, Some(ClientKey(key)), "a held job knows its holder");
+                assert_eq!(activity.holder(), Some(ClientKey(key)), "a held job knows its holder");
                 assert_eq!(self.jobs.get(activity.job).state, State::Reserved);
             });
         }

@@ -8,10 +8,10 @@ use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
 use super::stats::Census;
 use super::timers::Timers;
+use super::times::QueueTimes;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
-use crate::limits::URGENT_BELOW;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -39,6 +39,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
+    pub(super) times: QueueTimes,
     bodies: Bodies,
 }
 
@@ -118,6 +119,7 @@ impl Engine {
             steps: 0,
             next_id: 1,
             burials: 0,
+            times: QueueTimes::default(),
             bodies: Bodies::new(),
         }
     }
@@ -213,7 +215,11 @@ impl Engine {
         let job = self.jobs.insert(id, pri, ttr, body, tube, now);
         self.census.total_jobs += 1;
         self.tubes.get_mut(tube).counts.jobs += 1;
-        self.enter_ready_or_delayed(job, delay, now);
+        if delay == 0 {
+            self.enter_ready(job, now);
+        } else {
+            self.enter_ready_or_delayed(job, delay, now);
+        }
         self.changes.push(Change::Put(job));
         self.serve(tube, now);
         job
@@ -223,24 +229,25 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
         self.mark_worker(client);
-        let was_ready = self.jobs.get(job).state == State::Ready;
-        self.leave(job);
-        self.hold(job, client, now);
-        if !was_ready {
+        if self.jobs.get(job).state == State::Ready {
+            self.take(job, client, now);
+        } else {
+            self.leave(job, now);
+            self.hold(job, client, None, now);
             self.changes.push(Change::TakenOut(job));
         }
         Some(job)
     }
 
     /// Takes a job away that the client holds, or that nobody does. False if there is none.
-    pub fn delete(&mut self, client: ClientKey, id: JobId) -> bool {
+    pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
-        if record.state == State::Reserved && self.holder(job) != Some(client) {
+        let tube = record.tube;
+        if record.state == State::Reserved && self.jobs.holder(record) != Some(client) {
             return false;
         }
-        let tube = record.tube;
-        self.leave(job);
+        self.leave(job, now);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes.get_mut(tube).counts.deletes += 1;
@@ -252,7 +259,7 @@ impl Engine {
     /// Puts a job that the client holds back with a new priority. False if it does not hold it.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
         let Some(job) = self.held_by(client, id) else { return false };
-        self.leave(job);
+        self.leave(job, now);
         let record = self.jobs.get_mut(job);
         record.pri = pri;
         let tube = record.tube;
@@ -264,9 +271,9 @@ impl Engine {
     }
 
     /// Puts a job that the client holds aside. False if it does not hold it.
-    pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32) -> bool {
+    pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let Some(job) = self.held_by(client, id) else { return false };
-        self.leave(job);
+        self.leave(job, now);
         self.jobs.get_mut(job).pri = pri;
         self.jobs.activity_mut(job).counts.buries += 1;
         self.enter_buried(job);
@@ -412,111 +419,6 @@ impl Engine {
         self.tubes.get(self.clients.get(client).used)
     }
 
-    // Transitions. A job is in exactly one container, the one that its state names; `leave` takes it out
-    // of that and one of the `enter` functions or `hold` puts it into the next.
-
-    pub(super) fn leave(&mut self, job: JobKey) {
-        let Job { state, pri, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
-        match state {
-            State::Ready => {
-                tube.ready.remove(&mut self.jobs.slab, job.0);
-                if pri < URGENT_BELOW {
-                    tube.urgent -= 1;
-                    self.census.urgent -= 1;
-                }
-                self.tubes.relist(tube_key);
-            }
-            State::Buried => tube.buried.remove(&mut self.jobs.slab, job.0),
-            State::Delayed => {
-                let activity = self.jobs.activity_key(job);
-                tube.delayed.remove(&mut self.jobs.activities, activity);
-            }
-            State::Reserved => {
-                let activity = self.jobs.activity_key(job);
-                let holder = self.jobs.activities[activity].holder.take().expect("somebody holds the job");
-                let holder = self.clients.get_mut(holder);
-                holder.held.remove(&mut self.jobs.activities, activity);
-                holder.held_order.remove(&mut self.jobs.slab, job.0);
-                tube.reserved -= 1;
-            }
-        }
-        self.census.jobs[state as usize] -= 1;
-    }
-
-    fn enter(&mut self, job: JobKey, state: State) {
-        self.jobs.get_mut(job).state = state;
-        self.census.jobs[state as usize] += 1;
-    }
-
-    pub(super) fn enter_ready(&mut self, job: JobKey) {
-        self.enter(job, State::Ready);
-        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
-        tube.ready.insert(&mut self.jobs.slab, job.0);
-        if pri < URGENT_BELOW {
-            tube.urgent += 1;
-            self.census.urgent += 1;
-        }
-        self.tubes.relist(tube_key);
-    }
-
-    fn enter_ready_or_delayed(&mut self, job: JobKey, delay: u32, now: Time) {
-        if delay == 0 {
-            if let Some(activity) = self.jobs.existing_activity_mut(job) {
-                activity.delay = 0;
-            }
-            return self.enter_ready(job);
-        }
-        self.jobs.activity_mut(job).delay = delay;
-        self.enter_delayed(job, now + Span::from_secs(delay));
-    }
-
-    pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
-        self.enter(job, State::Delayed);
-        let activity = self.jobs.activity_key(job);
-        self.jobs.activities[activity].deadline = until;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
-        tube.delayed.insert(&mut self.jobs.activities, activity);
-        self.timers.arm(tube.timer, until);
-    }
-
-    pub(super) fn enter_buried(&mut self, job: JobKey) {
-        self.enter(job, State::Buried);
-        self.jobs.activity_mut(job).burial = self.burials;
-        self.burials += 1;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
-        tube.buried.push_back(&mut self.jobs.slab, job.0);
-    }
-
-    /// The client holds the job, which is in no container, from now on.
-    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, now: Time) {
-        self.enter(job, State::Reserved);
-        let Job { ttr, tube, .. } = *self.jobs.get(job);
-        let key = self.jobs.activity_key(job);
-        let activity = &mut self.jobs.activities[key];
-        activity.deadline = now + Span::from_secs(ttr);
-        activity.holder = Some(client);
-        activity.counts.reserves += 1;
-        let holder = self.clients.get_mut(client);
-        self.timers.arm(holder.timer, activity.deadline);
-        holder.held.insert(&mut self.jobs.activities, key);
-        holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes.get_mut(tube).reserved += 1;
-        self.changes.push(Change::Reserved(job));
-    }
-
-    /// Moves a job from where it is to ready and gives it to a client that waits for it.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, now: Time) {
-        self.leave(job);
-        if let Change::Kicked(_) = change {
-            self.jobs.activity_mut(job).counts.kicks += 1;
-        }
-        self.enter_ready(job);
-        self.changes.push(change);
-        self.serve(self.jobs.get(job).tube, now);
-    }
-
     // Tubes and watches.
 
     pub(super) fn find_or_make(&mut self, name: TubeName<'_>) -> TubeKey {
@@ -584,7 +486,7 @@ impl Engine {
     // Who holds what.
 
     fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        self.jobs.activity(job).and_then(|activity| activity.holder)
+        self.jobs.holder(self.jobs.get(job))
     }
 
     fn held_by(&self, client: ClientKey, id: JobId) -> Option<JobKey> {

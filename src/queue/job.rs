@@ -55,7 +55,13 @@ pub struct Job {
     /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held ones.
     links: Links,
     rank: u8,
-    activity: u32,
+    /// The job has an [`Activity`].
+    pub(super) is_active: bool,
+    /// The job's activity, if it has one. Else, while the job is ready, the one that became ready after it, in its
+    /// tube's [`Order`](super::order::Order).
+    pub(super) activity_or_after: u32,
+    /// The one that became ready before it, while it is ready and has no activity.
+    pub(super) before: u32,
 }
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);
@@ -77,12 +83,17 @@ pub struct Activity {
     id: JobId,
     /// The job.
     pub job: JobKey,
-    /// Who holds a reserved job.
-    pub holder: Option<ClientKey>,
-    /// In the tube's heap of delayed jobs, or the holder's heap of held ones.
+    /// Since when the job is ready, or held. Means nothing in other states.
+    pub since: Time,
+    is_held: bool,
+    /// The one that holds the job, or was the last to do so.
+    last_holder: ClientKey,
+    /// In the tube's heap of delayed jobs, its order of ready ones, or the holder's heap of held ones.
     links: Links,
     rank: u8,
 }
+
+const _: () = assert!(size_of::<Option<Activity>>() == 80);
 
 /// How often things have happened to one job, for `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -126,8 +137,12 @@ impl Jobs {
 
     /// What has happened to the job, if anything has.
     pub fn activity(&self, job: JobKey) -> Option<&Activity> {
-        let key = self.slab[job.0].activity;
-        (key != NIL).then(|| &self.activities[key])
+        self.slab[job.0].activity().map(|key| &self.activities[key])
+    }
+
+    /// Who holds the job.
+    pub(super) fn holder(&self, job: &Job) -> Option<ClientKey> {
+        job.activity().and_then(|key| self.activities[key].holder())
     }
 
     /// All jobs, in no order.
@@ -172,7 +187,9 @@ impl Jobs {
             state: State::Ready,
             links: Links::NONE,
             rank: 0,
-            activity: NIL,
+            is_active: false,
+            activity_or_after: NIL,
+            before: NIL,
         });
         self.directory.insert(id, key);
         JobKey(key)
@@ -182,8 +199,8 @@ impl Jobs {
     pub(super) fn remove(&mut self, job: JobKey) -> Slot {
         let job = self.slab.remove(job.0);
         self.directory.remove(job.id);
-        if job.activity != NIL {
-            self.activities.remove(job.activity);
+        if let Some(activity) = job.activity() {
+            self.activities.remove(activity);
         }
         job.body
     }
@@ -192,28 +209,30 @@ impl Jobs {
         &mut self.slab[job.0]
     }
 
-    /// The key of the job's activity, which is made if there is none.
+    /// The key of the job's activity, which is made if there is none. Not for a job that is ready and has none.
     pub(super) fn activity_key(&mut self, job: JobKey) -> u32 {
         let record = &mut self.slab[job.0];
-        if record.activity == NIL {
-            record.activity = self.activities.insert(Activity {
+        if !record.is_active {
+            record.is_active = true;
+            record.activity_or_after = self.activities.insert(Activity {
                 deadline: Time::ZERO,
                 delay: 0,
                 counts: Counts::default(),
                 burial: 0,
                 id: record.id,
                 job,
-                holder: None,
+                since: Time::ZERO,
+                is_held: false,
+                last_holder: ClientKey(NIL),
                 links: Links::NONE,
                 rank: 0,
             });
         }
-        record.activity
+        record.activity_or_after
     }
 
     pub(super) fn existing_activity_mut(&mut self, job: JobKey) -> Option<&mut Activity> {
-        let key = self.slab[job.0].activity;
-        (key != NIL).then(|| &mut self.activities[key])
+        self.slab[job.0].activity().map(|key| &mut self.activities[key])
     }
 
     pub(super) fn activity_mut(&mut self, job: JobKey) -> &mut Activity {
@@ -225,7 +244,7 @@ impl Jobs {
         self.slab.check();
         self.activities.check();
         self.directory.check(self.slab.len());
-        let with_activity = self.iter().filter(|(_, job)| job.activity != NIL).count();
+        let with_activity = self.iter().filter(|(_, job)| job.is_active).count();
         assert_eq!(with_activity, self.activities.len(), "no activity outlives its job");
         for (key, _) in self.iter() {
             assert!(self.activity(key).is_none_or(|activity| activity.job == key));
@@ -246,6 +265,30 @@ pub struct NewJob {
     pub ttr: u32,
     /// The body with its CR LF.
     pub body: Slot,
+}
+
+impl Job {
+    /// The key of its activity, if it has one.
+    pub(super) fn activity(&self) -> Option<u32> {
+        self.is_active.then_some(self.activity_or_after)
+    }
+}
+
+impl Activity {
+    /// Who holds the job.
+    pub fn holder(&self) -> Option<ClientKey> {
+        self.is_held.then_some(self.last_holder)
+    }
+
+    pub(super) fn set_holder(&mut self, holder: ClientKey) {
+        (self.is_held, self.last_holder) = (true, holder);
+    }
+
+    /// Nobody holds the job any more. Returns who did.
+    pub(super) fn take_holder(&mut self) -> ClientKey {
+        assert!(std::mem::take(&mut self.is_held), "somebody holds the job");
+        self.last_holder
+    }
 }
 
 impl Linked for Job {

@@ -117,18 +117,26 @@ impl Engine {
     /// the clock went back meanwhile, what is written down may lie far ahead.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
-        let mut buried = Vec::new();
+        let (mut ready, mut buried) = (Vec::new(), Vec::new());
         for job in jobs {
-            let Job { id, state, .. } = *self.jobs.get(job);
+            let Job { id, state, created, .. } = *self.jobs.get(job);
             match (state, self.jobs.activity(job)) {
                 (State::Delayed, Some(activity)) if activity.deadline > now => {
                     let latest = now + Span::from_secs(activity.delay);
                     self.enter_delayed(job, activity.deadline.min(latest));
                 }
                 (State::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
-                _ => self.enter_ready(job),
+                (State::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
+                (_, None) if created <= now => ready.push((created, job)),
+                // Since when it has been ready is not written down, or lies ahead: that is kept in an activity.
+                _ => {
+                    self.jobs.activity_mut(job);
+                    ready.push((now, job));
+                }
             }
         }
+        ready.sort_unstable();
+        ready.into_iter().for_each(|(since, job)| self.enter_ready(job, since));
         buried.sort_unstable();
         for (burial, _, job) in buried {
             self.enter_buried(job);

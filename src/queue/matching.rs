@@ -22,8 +22,7 @@ impl Engine {
         // While a tube's jobs are handed out in steps, whoever can wait gets in line.
         let may_overtake = patience == Some(Span::ZERO);
         if let Some(job) = self.best_ready(client, may_overtake) {
-            self.leave(job);
-            self.hold(job, client, now);
+            self.take(job, client, now);
             return Reserved::Job(job);
         }
         if self.soonest_held(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
@@ -56,7 +55,8 @@ impl Engine {
     /// Gives ready jobs of the tube to clients that wait for them, a bounded number at once. Returns how
     /// many.
     pub(super) fn serve(&mut self, tube: TubeKey, now: Time) -> u32 {
-        if self.tubes.get(tube).serving {
+        let record = self.tubes.get(tube);
+        if record.serving || (record.waiting.is_empty() && record.wide.is_empty()) {
             return 0;
         }
         for served in 0..BACKGROUND_STEPS {
@@ -66,8 +66,7 @@ impl Engine {
             let Some(client) = self.longest_waiting(tube) else { return served };
             let job = JobKey(self.tubes.get(tube).ready.min().expect("a servable tube has a ready job"));
             self.end_wait(client);
-            self.leave(job);
-            self.hold(job, client, now);
+            self.take(job, client, now);
             self.notices.push_back(Notice::Reserved(self.clients.get(client).conn, job));
             self.steps += 1;
         }
@@ -76,6 +75,12 @@ impl Engine {
         record.serving = true;
         self.work.push_back(Work::Serve { tube });
         BACKGROUND_STEPS
+    }
+
+    /// A ready job goes to the client.
+    pub(super) fn take(&mut self, job: JobKey, client: ClientKey, now: Time) {
+        let since = self.leave_ready(job);
+        self.hold(job, client, Some(since), now);
     }
 
     /// The timer of a client, set to when it must be looked at next.

@@ -11,8 +11,11 @@ mod job;
 mod kept;
 mod matching;
 mod memory;
+mod order;
 mod stats;
 mod timers;
+mod times;
+mod transitions;
 mod tube;
 
 pub use change::Change;
@@ -21,4 +24,5 @@ pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
 pub use job::{Activity, Counts, Job, Jobs, NewJob, State};
 pub use kept::{Kept, Restored, Standing};
 pub use stats::{Census, JobStats, QueueStats, TubeStats};
+pub use times::{BOUNDS, Lapse, Percentiles, Times};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};

@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::job::{Counts, State};
+use super::times::{Lapse, Percentiles, Times};
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -59,6 +60,8 @@ pub struct TubeStats<'a> {
     /// How long the pause under way was asked to be; zero without one.
     pub pause: Span,
     pub pause_left: Span,
+    /// How long the job has been ready that has been so longest; zero without one.
+    pub oldest_ready: Span,
 }
 
 /// One job at a glance.
@@ -85,6 +88,16 @@ impl Engine {
         QueueStats { census: self.census, tubes: self.tubes.iter().len() }
     }
 
+    /// How long jobs were ready before they were reserved, over the whole queue.
+    pub fn queue_times(&self) -> &Times {
+        self.times.get(Lapse::Queue)
+    }
+
+    /// How long jobs were held, over the whole queue.
+    pub fn held_times(&self) -> &Times {
+        self.times.get(Lapse::Held)
+    }
+
     /// How many clients watch a tube and wait. Looks at each of its wide watchers.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
         let tube = self.tubes.get(key);
@@ -92,7 +105,13 @@ impl Engine {
         tube.waiting.len() + wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count()
     }
 
-    /// Figures about one tube, but for who [waits](Self::tube_waiting) for its jobs.
+    /// How long jobs of one tube were ready, or held. Looks at every bin of what is kept of it.
+    pub fn tube_times(&self, key: TubeKey, lapse: Lapse) -> Percentiles {
+        let times = self.tubes.get(key).times.as_ref();
+        times.map_or(Percentiles::default(), |times| times.percentiles(lapse))
+    }
+
+    /// Figures about one tube, but for who [waits](Self::tube_waiting) for its jobs, and [times](Self::tube_times).
     pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
         let tube = self.tubes.get(key);
         TubeStats {
@@ -109,6 +128,7 @@ impl Engine {
             pauses: tube.counts.pauses,
             pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
             pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+            oldest_ready: tube.ready_order.oldest(&self.jobs).map_or(Span::ZERO, |since| now.since(since)),
         }
     }
 

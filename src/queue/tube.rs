@@ -2,7 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use super::order::Order;
 use super::timers::{Owner, TimerKey, Timers};
+use super::times::{Lapse, Sample, TubeTimes};
 use crate::ids::TubeKey;
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
 use crate::limits::ALLOCATION_BYTES;
@@ -16,6 +18,8 @@ pub struct Tube {
     pub born: u64,
     /// Jobs by (priority, id).
     pub ready: Heap,
+    /// The same jobs in the order in which they became ready.
+    pub(super) ready_order: Order,
     /// Jobs by (deadline, id), through their activities.
     pub delayed: Heap,
     /// Jobs in the order in which they were buried.
@@ -38,6 +42,8 @@ pub struct Tube {
     pub pause: Option<Pause>,
     /// What has happened in it.
     pub counts: TubeCounts,
+    /// How long its jobs waited and were held, from the first time on that one was reserved.
+    pub(super) times: Option<Box<TubeTimes>>,
     /// Fires when a delay or the pause ends.
     pub(super) timer: TimerKey,
     /// In the list of servable tubes.
@@ -50,6 +56,8 @@ pub struct Tube {
     /// In the list of names.
     position: u32,
 }
+
+const _: () = assert!(size_of::<Option<Tube>>() == 240);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +91,8 @@ pub struct Tubes {
     made: u64,
     /// What all names take.
     name_bytes: usize,
+    /// How many tubes have times.
+    timed: usize,
     /// Tubes from which a job could be reserved now.
     pub(super) servable: List,
 }
@@ -98,8 +108,19 @@ impl Tube {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
     }
 
+    /// Takes note of a sample. True if it is the first one, for which the tube has taken memory.
+    pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
+        let is_new = self.times.is_none();
+        self.times.get_or_insert_with(TubeTimes::new).note(lapse, sample);
+        is_new
+    }
+
     pub(super) fn is_wanted(&self) -> bool {
         self.using > 0 || self.watching > 0 || self.pins > 0 || self.jobs() > 0
+    }
+
+    pub(super) fn must_relist(&self) -> bool {
+        self.is_servable() != self.listed
     }
 
     fn is_servable(&self) -> bool {
@@ -116,6 +137,7 @@ impl Tubes {
             order: Vec::new(),
             made: 0,
             name_bytes: 0,
+            timed: 0,
             servable: List::new(),
         }
     }
@@ -153,7 +175,7 @@ impl Tubes {
     /// The memory that they take.
     pub(super) const fn bytes(&self) -> usize {
         let order_bytes = self.order.capacity() * size_of::<TubeKey>();
-        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes
+        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes + self.timed * TubeTimes::BYTES
     }
 
     pub(super) fn get_mut(&mut self, tube: TubeKey) -> &mut Tube {
@@ -167,6 +189,7 @@ impl Tubes {
             name: name.as_bytes().into(),
             born: self.made,
             ready: Heap::new(),
+            ready_order: Order::new(),
             delayed: Heap::new(),
             buried: List::new(),
             reserved: 0,
@@ -178,6 +201,7 @@ impl Tubes {
             wide: List::new(),
             pause: None,
             counts: TubeCounts::default(),
+            times: None,
             timer,
             listed: false,
             serving: false,
@@ -200,6 +224,7 @@ impl Tubes {
         let tube = self.slab.remove(key.0);
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
         self.name_bytes -= name_bytes(&tube.name);
+        self.timed -= usize::from(tube.times.is_some());
         // The last one takes its place, as in the reference, whose clients see the order.
         self.order.swap_remove(tube.position as usize);
         if let Some(&moved) = self.order.get(tube.position as usize) {
@@ -219,6 +244,11 @@ impl Tubes {
                 self.servable.remove(&mut self.slab, key.0);
             }
         }
+    }
+
+    /// Call this with what [`Tube::note`] returned.
+    pub(super) fn count_timed(&mut self, is_new: bool) {
+        self.timed += usize::from(is_new);
     }
 
     /// SipHash with the seed before the name.
@@ -243,6 +273,8 @@ impl Tubes {
         assert_eq!(self.servable.len(), listed, "the servable tubes are in the list");
         let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
         assert_eq!(self.name_bytes, names, "the names are counted");
+        let timed = self.iter().filter(|(_, tube)| tube.times.is_some()).count();
+        assert_eq!(self.timed, timed, "tubes with times are counted");
     }
 }
 
@@ -272,5 +304,41 @@ impl Linked for Tube {
 
     fn links_mut(&mut self) -> &mut Links {
         &mut self.links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Engine, NewJob};
+    use super::*;
+    use crate::ids::ConnId;
+
+    #[test]
+    fn a_tube_takes_memory_for_times_from_its_first_reservation_until_it_goes() {
+        let mut engine = Engine::new(1);
+        let client = engine.connect(ConnId { slot: 0, generation: 0 });
+        let cycle = |engine: &mut Engine, name: &[u8]| {
+            let name = TubeName::new(name).expect("a valid name");
+            engine.use_tube(client, name);
+            engine.watch(client, name);
+            engine.ignore(client, TubeName::DEFAULT);
+            let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
+            engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body }, Time::ZERO);
+            let before = engine.memory_bytes();
+            engine.reserve(client, None, Time::ZERO);
+            let grown = engine.memory_bytes() - before;
+            engine.delete(client, id, Time::ZERO);
+            grown
+        };
+        // The record of what has happened to the job is new too, the first time.
+        cycle(&mut engine, b"first");
+        let used = engine.tubes.timed;
+        assert_eq!(cycle(&mut engine, b"second"), TubeTimes::BYTES);
+        assert_eq!(cycle(&mut engine, b"second"), 0, "it has them by now");
+        engine.use_tube(client, TubeName::DEFAULT);
+        engine.watch(client, TubeName::DEFAULT);
+        engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
+        assert_eq!(engine.tubes.timed, used, "they go with the tube");
+        engine.check();
     }
 }

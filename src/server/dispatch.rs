@@ -68,11 +68,11 @@ impl Core {
                     return;
                 }
             },
-            Command::Delete(id) => done(engine.delete(client, id), Reply::Deleted),
+            Command::Delete(id) => done(engine.delete(client, id, now), Reply::Deleted),
             Command::Release { id, pri, delay } => {
                 done(engine.release(client, id, pri, delay, now), Reply::Released)
             }
-            Command::Bury { id, pri } => done(engine.bury(client, id, pri), Reply::Buried),
+            Command::Bury { id, pri } => done(engine.bury(client, id, pri, now), Reply::Buried),
             Command::KickJob(id) => done(engine.kick_job(id, now), Reply::KickedJob),
             Command::Touch(id) => done(engine.touch(client, id, now), Reply::Touched),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,

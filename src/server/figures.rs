@@ -5,8 +5,8 @@ use super::Core;
 use crate::ids::TubeKey;
 use crate::log::{Log, LogStats};
 use crate::protocol::command::CommandKind::{self, *};
-use crate::queue::{State, TubeStats};
-use crate::time::Time;
+use crate::queue::{Lapse, Percentiles, State, TubeStats};
+use crate::time::{Span, Time};
 
 /// The value of a figure.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ enum Reading {
     Stats(fn(&TubeStats<'_>) -> u64),
     /// Looks at each client that watches many tubes, so it is not part of all others.
     Waiting,
+    /// Looks at everything that is kept of the times of a tube.
+    Times(Lapse, fn(&Percentiles) -> Span),
 }
 
 use Value::{Counter, Cpu, Flag, Gauge, Text, Word};
@@ -80,6 +82,10 @@ const fn counter(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeFigu
     TubeFigure { key, kind: Kind::Counter, read: Reading::Stats(read) }
 }
 
+const fn time(key: &'static str, lapse: Lapse, read: fn(&Percentiles) -> Span) -> TubeFigure {
+    TubeFigure { key, kind: Kind::Gauge, read: Reading::Times(lapse, read) }
+}
+
 /// What is told of each tube, after its name.
 pub(super) const TUBE: &[TubeFigure] = &[
     gauge("current-jobs-urgent", |tube| tube.urgent.into()),
@@ -95,6 +101,13 @@ pub(super) const TUBE: &[TubeFigure] = &[
     counter("cmd-pause-tube", |tube| tube.pauses),
     gauge("pause", |tube| tube.pause.as_secs()),
     gauge("pause-time-left", |tube| tube.pause_left.as_secs()),
+    gauge("oldest-ready-age", |tube| tube.oldest_ready.as_secs()),
+    time("queue-time-p50-us", Lapse::Queue, |times| times.p50),
+    time("queue-time-p95-us", Lapse::Queue, |times| times.p95),
+    time("queue-time-p99-us", Lapse::Queue, |times| times.p99),
+    time("held-time-p50-us", Lapse::Held, |times| times.p50),
+    time("held-time-p95-us", Lapse::Held, |times| times.p95),
+    time("held-time-p99-us", Lapse::Held, |times| times.p99),
 ];
 
 impl TubeFigure {
@@ -103,6 +116,7 @@ impl TubeFigure {
         match self.read {
             Reading::Stats(read) => read(&core.engine.tube_stats(tube, now)),
             Reading::Waiting => core.engine.tube_waiting(tube) as u64,
+            Reading::Times(lapse, read) => read(&core.engine.tube_times(tube, lapse)).as_nanos() / 1000,
         }
     }
 }

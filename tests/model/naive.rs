@@ -28,6 +28,15 @@ pub struct Model {
     pub last_id: u64,
     /// Numbers waits and burials.
     pub turns: u64,
+    /// Of the whole queue.
+    pub lapses: Lapses,
+}
+
+/// Every time that a job was ready before it was reserved, and that it was held, in nanoseconds.
+#[derive(Clone, Default, Debug)]
+pub struct Lapses {
+    pub queue: Vec<u64>,
+    pub held: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -47,6 +56,8 @@ pub struct Job {
     /// Of the last put or release.
     pub delay: u32,
     pub place: Place,
+    /// Since when it is there.
+    pub since: Time,
     pub counts: Counts,
 }
 
@@ -67,6 +78,7 @@ pub struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
+    pub lapses: Lapses,
 }
 
 #[derive(Debug)]
@@ -201,7 +213,7 @@ impl Model {
         let place = self.ready_or_delayed(delay);
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, counts) = (self.now, Counts::default());
-        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, counts });
+        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts });
         self.serve();
     }
 
@@ -233,6 +245,9 @@ impl Model {
     pub fn delete(&mut self, conn: Conn, id: u64) -> bool {
         let may = |job: &Job| job.state() != State::Reserved || job.is_held_by(conn);
         let Some(at) = self.find(id, may) else { return false };
+        if self.jobs[at].state() == State::Reserved {
+            self.note_lapse(at);
+        }
         let tube = self.jobs.remove(at).tube;
         self.tube(tube).deletes += 1;
         self.drop_tubes();
@@ -241,9 +256,10 @@ impl Model {
 
     pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: u32) -> bool {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        self.note_lapse(at);
         let place = self.ready_or_delayed(delay);
         let job = &mut self.jobs[at];
-        (job.pri, job.delay, job.place) = (pri, delay, place);
+        (job.pri, job.delay, job.place, job.since) = (pri, delay, place, self.now);
         job.counts.releases += 1;
         self.serve();
         true
@@ -252,6 +268,7 @@ impl Model {
     pub fn bury(&mut self, conn: Conn, id: u64, pri: u32) -> bool {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
         self.turns += 1;
+        self.note_lapse(at);
         let job = &mut self.jobs[at];
         (job.pri, job.place) = (pri, Place::Buried { turn: self.turns });
         job.counts.buries += 1;
@@ -428,6 +445,12 @@ impl Model {
         (jobs, urgent, [using, watching().count(), waiting])
     }
 
+    /// How long the ready job of the tube has been ready that has been so longest.
+    pub fn oldest_ready(&self, name: Name) -> Span {
+        let ready = self.jobs.iter().filter(|job| job.tube == name && job.state() == State::Ready);
+        ready.map(|job| self.now.since(job.since)).max().unwrap_or(Span::ZERO)
+    }
+
     pub fn get(&self, conn: Conn) -> &Client {
         self.clients.iter().find(|client| client.conn == conn).expect("the client is there")
     }
@@ -458,7 +481,9 @@ impl Model {
 
     fn hold(&mut self, at: usize, conn: Conn) -> u64 {
         self.turns += 1;
+        self.note_lapse(at);
         let job = &mut self.jobs[at];
+        job.since = self.now;
         let until = self.now + Span::from_secs(job.ttr);
         job.place = Place::Reserved { by: conn, until, turn: self.turns };
         job.counts.reserves += 1;
@@ -466,8 +491,23 @@ impl Model {
     }
 
     fn make_ready(&mut self, at: usize) {
-        self.jobs[at].place = Place::Ready;
+        self.note_lapse(at);
+        (self.jobs[at].place, self.jobs[at].since) = (Place::Ready, self.now);
         self.serve();
+    }
+
+    /// What ends when the job leaves the place that it is in. Deleting a ready one does not come here.
+    fn note_lapse(&mut self, at: usize) {
+        let Job { tube, since, ref place, .. } = self.jobs[at];
+        let span = self.now.since(since).as_nanos();
+        let tube = self.tubes.iter_mut().find(|there| there.name == tube).expect("the tube is there");
+        for lapses in [&mut tube.lapses, &mut self.lapses] {
+            match place {
+                Place::Ready => lapses.queue.push(span),
+                Place::Reserved { .. } => lapses.held.push(span),
+                Place::Delayed { .. } | Place::Buried { .. } => {}
+            }
+        }
     }
 
     fn ready_or_delayed(&self, delay: u32) -> Place {
@@ -504,7 +544,8 @@ impl Model {
     fn make_tube(&mut self, name: Name) {
         if self.tubes.iter().all(|tube| tube.name != name) {
             let key = TubeKey(u32::MAX);
-            self.tubes.push(Tube { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0 });
+            let lapses = Lapses::default();
+            self.tubes.push(Tube { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0, lapses });
         }
     }
 

@@ -12,7 +12,7 @@ use beanring::queue::{Engine, Standing};
 use beanring::time::{Span, Time};
 
 use super::history::{History, Lasting, Promise, State};
-use super::naive::{Conn, Job, Model, Place, Reserve, Told, Tube};
+use super::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
 use super::names::{name_of, number_of};
 use super::report::{self, Report, Totals};
 use super::witness::{Seen, What};
@@ -255,6 +255,11 @@ impl Checker {
             assert!(engine.body(key) == &*self.bodies[&job.id], "job {} has its body", job.id);
         }
         assert_eq!(engine.queue_stats().census, self.model.census());
+        let lapses = &self.model.lapses;
+        for (times, samples) in [(engine.queue_times(), &lapses.queue), (engine.held_times(), &lapses.held)] {
+            let sum_ns = samples.iter().map(|&sample| u128::from(sample)).sum();
+            assert_eq!((times.count(), times.sum_ns()), (samples.len() as u64, sum_ns), "the times of jobs");
+        }
     }
 
     /// The engine's names of tubes decide the order of what is due at the same instant.
@@ -494,7 +499,8 @@ fn restore(model: &mut Model, state: &State, engine: &Engine) {
         let name = number_of(tube.name().as_bytes());
         if name != 0 {
             let (total_jobs, deletes, pauses) = (0, 0, 0);
-            model.tubes.push(Tube { name, key, pause: None, total_jobs, deletes, pauses });
+            let lapses = Lapses::default();
+            model.tubes.push(Tube { name, key, pause: None, total_jobs, deletes, pauses, lapses });
         }
     }
     for tube in &mut model.tubes {
@@ -510,7 +516,10 @@ fn restore(model: &mut Model, state: &State, engine: &Engine) {
         if let Standing::Buried(turn) = standing {
             model.turns = model.turns.max(turn);
         }
-        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, counts });
+        // Not all of when a job became ready is written down; tests/restored.rs shows what is made of it.
+        let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
+        let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
+        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts });
     }
 }
 

@@ -106,6 +106,7 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
         ("cmd-pause-tube", known(tube.pauses)),
         ("pause", known(length.as_secs())),
         ("pause-time-left", known(until.since(model.now).as_secs())),
+        ("oldest-ready-age", known(model.oldest_ready(tube.name).as_secs())),
     ]
 }
 

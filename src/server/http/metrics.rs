@@ -4,11 +4,13 @@
 //! Names are made from the keys: `current-jobs-ready` is `PREFIX_current_jobs_ready`, and of a tube
 //! `PREFIX_tube_current_jobs_ready{tube="..."}`; what only goes up ends with `_total`.
 
+use std::fmt;
 use std::io::Write;
 
 use crate::buckets::Buckets;
 use crate::ids::TubeKey;
 use crate::limits::{HTTP_OUTPUT_BYTES_PAUSE, HTTP_STEP_LINES};
+use crate::queue::Times;
 use crate::server::Core;
 use crate::server::figures::{self, Kind, Value};
 use crate::time::Time;
@@ -174,34 +176,71 @@ fn label(key: &str, value: &str, labels: &mut Vec<u8>) {
 }
 
 fn histograms(core: &Core, out: &mut Vec<u8>) {
-    let mut histogram = |name: &str, help: &str, unit: f64, buckets: &Buckets| {
-        let prefix = &*core.config.metrics_prefix;
-        let mut line = |text: std::fmt::Arguments<'_>| {
-            writeln!(out, "{text}").expect("a Vec takes all that is written");
-        };
-        line(format_args!("# HELP {prefix}_{name} {help}"));
-        line(format_args!("# TYPE {prefix}_{name} histogram"));
-        for (bound, count) in buckets.cumulative() {
-            line(format_args!("{prefix}_{name}_bucket{{le=\"{}\"}} {count}", bound as f64 / unit));
-        }
-        let count = buckets.count();
-        line(format_args!("{prefix}_{name}_bucket{{le=\"+Inf\"}} {count}"));
-        line(format_args!("{prefix}_{name}_sum {}", buckets.sum() as f64 / unit));
-        line(format_args!("{prefix}_{name}_count {count}"));
-    };
-    histogram(
+    let Core { config, engine, pulse, log, .. } = core;
+    let mut page = Histograms { prefix: &config.metrics_prefix, out };
+    page.times(
+        "queue_time_seconds",
+        "how long jobs were ready before they were reserved",
+        engine.queue_times(),
+    );
+    page.times("held_time_seconds", "how long jobs were held", engine.held_times());
+    page.buckets(
         "reply_seconds",
         "from the input, or from the job that a waiting client gets, until all replies are sent",
-        1e9,
-        &core.pulse.replies,
+        NANOSECONDS,
+        &pulse.replies,
     );
-    histogram(
-        "commands_per_enter",
-        "commands that were served between two waits for events",
-        1.0,
-        &core.pulse.commands,
-    );
-    if let Some(log) = &core.log {
-        histogram("sync_seconds", "how long a sync of the log took", 1e9, log.sync_times());
+    let about = "commands that were served between two waits for events";
+    page.buckets("commands_per_enter", about, 1.0, &pulse.commands);
+    if let Some(log) = log {
+        page.buckets("sync_seconds", "how long a sync of the log took", NANOSECONDS, log.sync_times());
+    }
+}
+
+/// In a second.
+const NANOSECONDS: f64 = 1e9;
+
+struct Histograms<'a> {
+    prefix: &'a str,
+    out: &'a mut Vec<u8>,
+}
+
+impl Histograms<'_> {
+    fn times(&mut self, name: &str, help: &str, times: &Times) {
+        self.head(name, help);
+        for (bound, count) in times.cumulative() {
+            self.bucket(name, bound.as_nanos() as f64 / NANOSECONDS, count);
+        }
+        self.total(name, times.sum_ns() as f64 / NANOSECONDS, times.count());
+    }
+
+    fn buckets(&mut self, name: &str, help: &str, unit: f64, buckets: &Buckets) {
+        self.head(name, help);
+        for (bound, count) in buckets.cumulative() {
+            self.bucket(name, bound as f64 / unit, count);
+        }
+        self.total(name, buckets.sum() as f64 / unit, buckets.count());
+    }
+
+    fn head(&mut self, name: &str, help: &str) {
+        let prefix = self.prefix;
+        self.line(format_args!("# HELP {prefix}_{name} {help}"));
+        self.line(format_args!("# TYPE {prefix}_{name} histogram"));
+    }
+
+    fn bucket(&mut self, name: &str, bound: f64, count: u64) {
+        let prefix = self.prefix;
+        self.line(format_args!("{prefix}_{name}_bucket{{le=\"{bound}\"}} {count}"));
+    }
+
+    fn total(&mut self, name: &str, sum: f64, count: u64) {
+        let prefix = self.prefix;
+        self.line(format_args!("{prefix}_{name}_bucket{{le=\"+Inf\"}} {count}"));
+        self.line(format_args!("{prefix}_{name}_sum {sum}"));
+        self.line(format_args!("{prefix}_{name}_count {count}"));
+    }
+
+    fn line(&mut self, text: fmt::Arguments<'_>) {
+        writeln!(self.out, "{text}").expect("a Vec takes all that is written");
     }
 }

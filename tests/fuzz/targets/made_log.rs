@@ -129,9 +129,9 @@ impl Writer {
         let id = JobId(1 + input.below(64) as u64);
         match what & 0x0f {
             0..5 => self.put(input),
-            5 | 6 => _ = self.engine.delete(client, id),
+            5 | 6 => _ = self.engine.delete(client, id, now),
             7 => _ = self.engine.reserve_job(client, id, now),
-            8 => _ = self.engine.bury(client, id, u32::from(input.byte())),
+            8 => _ = self.engine.bury(client, id, u32::from(input.byte()), now),
             9 => {
                 let delay = input.pick(&[0, 1, 100, u32::MAX]);
                 self.engine.release(client, id, u32::from(input.byte()), delay, now);
@@ -183,7 +183,8 @@ impl Writer {
             self.record();
             let last = self.engine.upcoming_id().0;
             if number % 4 > 0 {
-                self.engine.delete(self.client, JobId(last.saturating_sub(1 + u64::from(number))));
+                let id = JobId(last.saturating_sub(1 + u64::from(number)));
+                self.engine.delete(self.client, id, self.now);
             }
             self.record();
         }

@@ -1,0 +1,143 @@
+//! How a job goes from one state to another. It is in exactly one container, the one that its state names, with the
+//! order of ready jobs beside the ready heap: `leave` takes it out of that, and one of the `enter` functions or
+//! `hold` puts it into the next.
+
+use super::change::Change;
+use super::engine::Engine;
+use super::job::{Job, State};
+use super::times::Lapse;
+use crate::ids::{ClientKey, JobKey};
+use crate::limits::URGENT_BELOW;
+use crate::time::{Span, Time};
+
+impl Engine {
+    pub(super) fn leave(&mut self, job: JobKey, now: Time) {
+        let record = self.jobs.get(job);
+        let (state, tube) = (record.state, record.tube);
+        let activity = || record.activity().expect("a job that was not always ready has an activity");
+        match state {
+            State::Ready => {
+                self.leave_ready(job);
+                return;
+            }
+            State::Buried => self.tubes.get_mut(tube).buried.remove(&mut self.jobs.slab, job.0),
+            State::Delayed => {
+                let activity = activity();
+                self.tubes.get_mut(tube).delayed.remove(&mut self.jobs.activities, activity);
+            }
+            State::Reserved => {
+                let activity = activity();
+                let record = &mut self.jobs.activities[activity];
+                let (holder, since) = (record.take_holder(), record.since);
+                let holder = self.clients.get_mut(holder);
+                holder.held.remove(&mut self.jobs.activities, activity);
+                holder.held_order.remove(&mut self.jobs.slab, job.0);
+                let tube = self.tubes.get_mut(tube);
+                tube.reserved -= 1;
+                let is_new = tube.note(Lapse::Held, self.times.note(Lapse::Held, now.since(since)));
+                self.tubes.count_timed(is_new);
+            }
+        }
+        self.census.jobs[state as usize] -= 1;
+    }
+
+    /// Takes a ready job out of where it is. Returns since when it has been ready.
+    pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
+        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
+        let tube = self.tubes.get_mut(tube_key);
+        tube.ready.remove(&mut self.jobs.slab, job.0);
+        let since = tube.ready_order.remove(&mut self.jobs, job);
+        if pri < URGENT_BELOW {
+            tube.urgent -= 1;
+            self.census.urgent -= 1;
+        }
+        if tube.must_relist() {
+            self.tubes.relist(tube_key);
+        }
+        self.census.jobs[State::Ready as usize] -= 1;
+        since
+    }
+
+    fn enter(&mut self, job: JobKey, state: State) -> &mut Job {
+        self.census.jobs[state as usize] += 1;
+        let record = self.jobs.get_mut(job);
+        record.state = state;
+        record
+    }
+
+    pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
+        let &mut Job { pri, tube: tube_key, .. } = self.enter(job, State::Ready);
+        let tube = self.tubes.get_mut(tube_key);
+        tube.ready.insert(&mut self.jobs.slab, job.0);
+        tube.ready_order.push(&mut self.jobs, job, now);
+        if pri < URGENT_BELOW {
+            tube.urgent += 1;
+            self.census.urgent += 1;
+        }
+        if tube.must_relist() {
+            self.tubes.relist(tube_key);
+        }
+    }
+
+    pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: u32, now: Time) {
+        if delay == 0 {
+            if let Some(activity) = self.jobs.existing_activity_mut(job) {
+                activity.delay = 0;
+            }
+            return self.enter_ready(job, now);
+        }
+        self.jobs.activity_mut(job).delay = delay;
+        self.enter_delayed(job, now + Span::from_secs(delay));
+    }
+
+    pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
+        self.enter(job, State::Delayed);
+        let activity = self.jobs.activity_key(job);
+        self.jobs.activities[activity].deadline = until;
+        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
+        tube.delayed.insert(&mut self.jobs.activities, activity);
+        self.timers.arm(tube.timer, until);
+    }
+
+    pub(super) fn enter_buried(&mut self, job: JobKey) {
+        self.enter(job, State::Buried);
+        self.jobs.activity_mut(job).burial = self.burials;
+        self.burials += 1;
+        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
+        tube.buried.push_back(&mut self.jobs.slab, job.0);
+    }
+
+    /// The client holds the job, which is in no container, from now on. If it was ready, it waited since then.
+    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, ready_since: Option<Time>, now: Time) {
+        let record = self.enter(job, State::Reserved);
+        let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
+        let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
+        let activity = &mut self.jobs.activities[key];
+        activity.deadline = now + Span::from_secs(ttr);
+        activity.since = now;
+        activity.set_holder(client);
+        activity.counts.reserves += 1;
+        let holder = self.clients.get_mut(client);
+        self.timers.arm(holder.timer, activity.deadline);
+        holder.held.insert(&mut self.jobs.activities, key);
+        holder.held_order.push_back(&mut self.jobs.slab, job.0);
+        let tube = self.tubes.get_mut(tube);
+        tube.reserved += 1;
+        if let Some(since) = ready_since {
+            let is_new = tube.note(Lapse::Queue, self.times.note(Lapse::Queue, now.since(since)));
+            self.tubes.count_timed(is_new);
+        }
+        self.changes.push(Change::Reserved(job));
+    }
+
+    /// Moves a job from where it is to ready and gives it to a client that waits for it.
+    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, now: Time) {
+        self.leave(job, now);
+        if let Change::Kicked(_) = change {
+            self.jobs.activity_mut(job).counts.kicks += 1;
+        }
+        self.enter_ready(job, now);
+        self.changes.push(change);
+        self.serve(self.jobs.get(job).tube, now);
+    }
+}
