@@ -10,6 +10,7 @@ use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
+use crate::io::manager::Manager;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::user::User;
@@ -30,7 +31,9 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let descriptors_max = descriptors::raise_limit()?;
     warn_of_few_descriptors(config.max_connections, descriptors_max);
     let user = config.user.as_deref().map(User::find).transpose()?;
-    let signals = Signals::block()?;
+    let mut signals = Signals::block()?;
+    // As who the manager started, which a socket of its own may ask for.
+    let manager = Manager::from_environment();
     let listeners = listeners(inherited, config.listen)?;
     if let Some(user) = user {
         user.become_for_good()?;
@@ -57,6 +60,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         listener.listen()?;
         info!("listening on {}", listener.local_name());
     }
+    manager.ready(&status(&listeners, engine.jobs().len(), driver.name()));
+    signals.report_to(manager);
     let server = server::Config {
         max_job_bytes: config.job_bytes_max,
         max_memory_bytes: config.max_memory_bytes,
@@ -78,6 +83,12 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
     driver.run(server, sources)?;
     Ok(())
+}
+
+/// What an operator reads beside the name of the service.
+fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
+    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    format!("listening on {}, began with {jobs} jobs, driver {driver}", names.join(" and "))
 }
 
 fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {

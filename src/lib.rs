@@ -11,6 +11,7 @@ extern crate self as beanring;
 pub mod bodies;
 pub mod cli;
 pub mod config;
+pub mod healthcheck;
 pub mod ids;
 pub mod intrusive;
 pub mod io;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, Tool};
 use beanring::config::Config;
-use beanring::{launch, log_tool};
+use beanring::{healthcheck, launch, log_tool};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
 fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     match arguments.tool.take() {
         Some(Tool::Log(tool)) => log_tool::run(tool),
+        Some(Tool::Healthcheck(tool)) => healthcheck::run(tool, arguments.listen, arguments.port),
         None => launch::run(Config::check(arguments)?),
     }
 }
