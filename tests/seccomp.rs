@@ -204,9 +204,7 @@ fn the_unit_lets_it_have_what_it_needs() {
         return;
     };
     let calls = fs::read_to_string(path).expect("the list is there");
-    serve_held_to("unit", || {
-        vec![allowing(calls.lines().map(|name| json!({ "syscall": name })).collect())]
-    });
+    serve_held_to("unit", || vec![allowing(calls.lines().map(|name| json!({ "syscall": name })).collect())]);
 }
 
 #[test]
