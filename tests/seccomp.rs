@@ -204,7 +204,16 @@ fn the_unit_lets_it_have_what_it_needs() {
         return;
     };
     let calls = fs::read_to_string(path).expect("the list is there");
-    serve_held_to("unit", || vec![allowing(calls.lines().map(|name| json!({ "syscall": name })).collect())]);
+    let calls: Vec<Value> = calls.lines().map(|name| json!({ "syscall": name })).collect();
+    // Some are those of other machines.
+    let is_known = |call: &Value| {
+        let filter =
+            json!({ "all": { "mismatch_action": "allow", "match_action": "trap", "filter": [call] } });
+        compile_from_json(filter.to_string().as_bytes(), TargetArch::x86_64).is_ok()
+    };
+    let calls: Vec<Value> = calls.into_iter().filter(is_known).collect();
+    assert!(calls.len() > 100, "there are only {}", calls.len());
+    serve_held_to("unit", || vec![allowing(calls.clone())]);
 }
 
 #[test]
