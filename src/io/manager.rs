@@ -55,6 +55,10 @@ impl Manager {
     /// Clients are served from now on; `status` is for people.
     pub fn ready(&self, status: &str) {
         self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        // It waits for this word. Later ones must not hold up the loop while it is busy: it is told again.
+        if let Some(socket) = &self.socket {
+            socket.set_nonblocking(true).expect("a socket can be nonblocking");
+        }
     }
 
     /// The loop goes round.
@@ -75,7 +79,6 @@ impl Manager {
         for state in states {
             writeln!(message, "{state}").expect("a string takes it");
         }
-        // A manager that is busy is not waited for; it is told again in time.
         if let Err(error) = socket.send(message.as_bytes()) {
             warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
         }
@@ -90,7 +93,6 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
