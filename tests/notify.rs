@@ -10,6 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
@@ -163,6 +164,22 @@ fn alive_without_descriptors() {
         while manager.socket.recv(&mut [0; 64]).is_ok() {}
         manager.socket.set_nonblocking(false).expect("it can be");
         assert_eq!(manager.heard(), "WATCHDOG=1\n");
+    }
+}
+
+#[test]
+fn a_manager_that_does_not_read_holds_nobody_up() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("deaf-{}", driver.name()));
+        let child = manager.start(server(driver).env("WATCHDOG_USEC", "2000").stderr(Stdio::piped()));
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
+        let (address, _) = manager.heard_ready();
+        assert!(stderr.any(|line| line.expect("text").contains("cannot tell the service manager")));
+        // There is more of that to come, and nobody else reads it.
+        thread::spawn(move || stderr.for_each(drop));
+        let mut client = TcpStream::connect(address).expect("it is ready");
+        answer(&mut client, "list-tube-used\r\n", "USING default\r\n");
+        manager.stop();
     }
 }
 
