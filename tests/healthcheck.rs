@@ -157,7 +157,7 @@ fn over_a_unix_socket() {
     fs::remove_file(&path).expect("it was left");
     let _silent = UnixListener::bind(&path).expect("the place is free");
     let silent = complaint(&mut beanring(&["healthcheck", "-t", "1", "-l", &unix]));
-    assert_eq!(silent, format!("{unix}: no answer within 1 seconds"));
+    assert_eq!(silent, format!("{unix}: no answer within 1 s"));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn nobody_listens() {
 fn somebody_is_silent() {
     let silent = impostor(|_| thread::park());
     let said = complaint(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &silent, "--timeout", "1"]));
-    assert_eq!(said, format!("127.0.0.1:{silent}: no answer within 1 seconds"));
+    assert_eq!(said, format!("127.0.0.1:{silent}: no answer within 1 s"));
 
     // Nor is one well that goes on for ever and does not come to the point.
     let slow = impostor(|stream| {
@@ -182,7 +182,7 @@ fn somebody_is_silent() {
         }
     });
     let said = complaint(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &slow, "-t", "1"]));
-    assert_eq!(said, format!("127.0.0.1:{slow}: no answer within 1 seconds"));
+    assert_eq!(said, format!("127.0.0.1:{slow}: no answer within 1 s"));
 }
 
 #[test]

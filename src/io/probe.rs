@@ -143,7 +143,7 @@ impl fmt::Display for ProbeError {
             Problem::Broken(errno) => write!(f, "{address}: the connection broke: {}", errno.desc()),
             Problem::Closed => write!(f, "{address}: the connection was closed without an answer"),
             Problem::Silent(timeout) => {
-                write!(f, "{address}: no answer within {} seconds", timeout.as_secs())
+                write!(f, "{address}: no answer within {} s", timeout.as_secs())
             }
             Problem::Wrong(received) => {
                 write!(f, "{address}: this is no beanring: it answered \"{}\"", received.escape_ascii())
