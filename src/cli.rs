@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 use crate::io::driver::Choice;
@@ -140,6 +140,23 @@ pub enum Tool {
     /// Work on the log of a server that does not run
     #[command(subcommand, disable_help_subcommand = true)]
     Log(LogTool),
+    /// Ask the server that runs with the same flags and environment whether it serves: exit code 0 if it does
+    Healthcheck(Healthcheck),
+}
+
+/// How to ask. Without a variable of their own: the flags of the server have it.
+#[derive(Args, Clone, Debug)]
+pub struct Healthcheck {
+    /// Where the server listens, as in its own -l; 0.0.0.0 and :: mean this machine
+    #[arg(short, long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Its TCP port, as in its own -p
+    #[arg(short, long, value_name = "PORT", allow_negative_numbers = true)]
+    pub port: Option<String>,
+    /// How long it may take to answer
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub timeout: u32,
 }
 
 /// What to do with a log.
@@ -220,6 +237,11 @@ mod tests {
         let parsed = |line| parse(line).unwrap().tool.expect("it is a tool");
         assert!(matches!(parsed("log check a"), Tool::Log(LogTool::Check { .. })));
         assert!(matches!(parsed("log salvage a b"), Tool::Log(LogTool::Salvage { .. })));
+        let Tool::Healthcheck(tool) = parsed("healthcheck -l ::1 -p 7") else {
+            panic!("it is a healthcheck")
+        };
+        assert_eq!((tool.listen.as_deref(), tool.port.as_deref()), (Some("::1"), Some("7")));
+        assert_eq!(tool.timeout, 3);
         assert!(matches!(parsed("log dump a"), Tool::Log(LogTool::Dump { .. })));
     }
 

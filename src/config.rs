@@ -154,7 +154,8 @@ impl Config {
     }
 }
 
-fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Address>, ConfigError> {
+/// Where to listen, if that was said.
+pub fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Address>, ConfigError> {
     if listen.is_none() && port.is_none() {
         return Ok(None);
     }

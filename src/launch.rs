@@ -14,6 +14,7 @@ use crate::io::clock::Clock;
 use crate::io::confine::{self, Needs, directory_of};
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
+use crate::io::manager::Manager;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::successor::Successor;
@@ -40,6 +41,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     if config.log_dir.is_some() {
         signals.let_take_over(successor.clone())?;
     }
+    // As who the manager started, which a socket of its own may ask for.
+    let manager = Manager::from_environment();
     let listeners = listeners(inherited, config.listen, config.http)?;
     if let Some(user) = user {
         user.become_for_good()?;
@@ -72,6 +75,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
             Protocol::Http => info!("HTTP at {}", listener.local_name()),
         }
     }
+    manager.ready(&status(&listeners, engine.jobs().len(), driver.name()));
+    signals.report_to(manager);
     let server = server::Config {
         max_job_bytes: config.job_bytes_max,
         max_memory_bytes: config.max_memory_bytes,
@@ -96,6 +101,12 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         Ending::Stopped => Ok(()),
         Ending::Replaced(listeners) => match successor.take_over(listeners)? {},
     }
+}
+
+/// What an operator reads beside the name of the service.
+fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
+    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    format!("listening on {}, began with {jobs} jobs, driver {driver}", names.join(" and "))
 }
 
 fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {

@@ -13,6 +13,7 @@ pub mod buckets;
 pub mod cli;
 pub mod config;
 pub mod config_file;
+pub mod healthcheck;
 pub mod ids;
 pub mod intrusive;
 pub mod io;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, Tool};
 use beanring::config::Config;
-use beanring::{config_file, launch, log_tool};
+use beanring::{config_file, healthcheck, launch, log_tool};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -21,11 +21,15 @@ fn main() -> ExitCode {
 }
 
 fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    if let Some(Tool::Log(tool)) = arguments.tool.take() {
+    let tool = arguments.tool.take();
+    if let Some(Tool::Log(tool)) = tool {
         return log_tool::run(tool);
     }
     if let Some(file) = arguments.config.clone() {
         config_file::complete(&mut arguments, &file)?;
+    }
+    if let Some(Tool::Healthcheck(tool)) = tool {
+        return healthcheck::run(tool, arguments.listen, arguments.port);
     }
     let checks_only = arguments.check_config;
     let config = Config::check(arguments)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
 /// lowest and the highest are each one layer of small modules that use one another.
-const LAYERS: [(&str, u32); 19] = [
+const LAYERS: [(&str, u32); 20] = [
     ("time", 0),
     ("limits", 0),
     ("ids", 0),
@@ -22,6 +22,7 @@ const LAYERS: [(&str, u32); 19] = [
     ("cli", 5),
     ("config", 5),
     ("config_file", 5),
+    ("healthcheck", 5),
     ("launch", 5),
     ("log_tool", 5),
     ("lib", 5),

@@ -12,6 +12,8 @@ pub mod disk;
 pub mod driver;
 pub mod epoll;
 pub mod host;
+pub mod manager;
+pub mod probe;
 pub mod signal;
 pub mod slices;
 pub mod socket;

@@ -18,6 +18,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use tracing::{info, warn};
 
 use super::confine::directory_of;
+use super::signal::ALIVE;
 use super::socket::{FIRST_INHERITED, Listener};
 
 /// The running program itself, if its file is gone.
@@ -57,7 +58,7 @@ impl Successor {
     /// cannot be.
     pub fn take_over(self, listeners: Vec<Listener>) -> io::Result<Infallible> {
         let names: Vec<&str> = listeners.iter().map(Listener::name_to_hand_over).collect();
-        for ignored in [Signal::SIGUSR1, Signal::SIGUSR2] {
+        for ignored in [Signal::SIGUSR1, Signal::SIGUSR2, ALIVE] {
             // SAFETY: nothing is installed that could run at a bad moment. What comes before the next program
             // asks for signals must not end it.
             #[allow(unsafe_code)]

@@ -1,0 +1,209 @@
+//! What a service manager is told, over a real socket and under each driver.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use beanring::io::driver::Driver;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::driver::is_allowed;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+
+/// How long something that must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A service manager, and the server that it has started.
+struct Manager {
+    scratch: PathBuf,
+    socket: UnixDatagram,
+    child: Option<Child>,
+}
+
+impl Manager {
+    fn new(name: &str) -> Self {
+        let scratch = std::env::temp_dir().join(format!("beanring-notify-{name}-{}", std::process::id()));
+        fs::create_dir(&scratch).expect("it is new");
+        let socket = UnixDatagram::bind(scratch.join("notify")).expect("the place is free");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        Self { scratch, socket, child: None }
+    }
+
+    fn start(&mut self, command: &mut Command) -> &mut Child {
+        command.env("NOTIFY_SOCKET", self.scratch.join("notify"));
+        self.child.insert(command.spawn().expect("it can be started"))
+    }
+
+    fn heard(&self) -> String {
+        let mut message = [0; 4096];
+        let bytes = self.socket.recv(&mut message).expect("the server says something");
+        String::from_utf8(message[..bytes].to_vec()).expect("text")
+    }
+
+    /// Where the server listens that says it is ready.
+    fn heard_ready(&self) -> (String, String) {
+        let message = self.heard();
+        let status = message.strip_prefix("READY=1\nSTATUS=listening on ").expect(&message);
+        let (address, rest) = status.trim_end().split_once(", ").expect(&message);
+        (address.to_owned(), rest.to_owned())
+    }
+
+    fn stop(&mut self) {
+        let child = self.child.as_mut().expect("it was started");
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
+        assert!(child.wait().expect("it was started").success());
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+fn server(driver: Driver) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(["-l", "127.0.0.1", "-p", "0", "--io", driver.name()]).stdin(Stdio::null());
+    for name in ["WATCHDOG_USEC", "WATCHDOG_PID", "NOTIFY_SOCKET"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn answer(stream: &mut TcpStream, command: &str, expected: &str) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.write_all(command.as_bytes()).expect("it listens");
+    let mut received = vec![0; expected.len()];
+    stream.read_exact(&mut received).expect("it answers");
+    assert_eq!(String::from_utf8_lossy(&received), expected);
+}
+
+fn drivers() -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(|&driver| is_allowed(driver, "notify"))
+}
+
+#[test]
+fn ready_then_alive_then_stopping() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("life-{}", driver.name()));
+        manager.start(server(driver).env("WATCHDOG_USEC", "200000"));
+        let (address, rest) = manager.heard_ready();
+        assert_eq!(rest, format!("began with 0 jobs, driver {}", driver.name()));
+        let mut client = TcpStream::connect(address).expect("it is ready");
+        for _ in 0..3 {
+            assert_eq!(manager.heard(), "WATCHDOG=1\n");
+            answer(&mut client, "list-tube-used\r\n", "USING default\r\n");
+        }
+        manager.stop();
+        let last = std::iter::repeat_with(|| manager.heard()).find(|message| message != "WATCHDOG=1\n");
+        assert_eq!(last.as_deref(), Some("STOPPING=1\nSTATUS=stopping\n"));
+    }
+}
+
+#[test]
+fn without_a_watchdog_only_the_beginning_and_the_end_are_told() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("quiet-{}", driver.name()));
+        // Meant for another process.
+        manager.start(server(driver).env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1"));
+        manager.heard_ready();
+        manager.stop();
+        assert_eq!(manager.heard(), "STOPPING=1\nSTATUS=stopping\n");
+    }
+}
+
+#[test]
+fn ready_means_that_the_jobs_are_back() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("jobs-{}", driver.name()));
+        let log = manager.scratch.join("log");
+        fs::create_dir(&log).expect("it is new");
+        for jobs in ["0", "1"] {
+            manager.start(server(driver).arg("-b").arg(&log));
+            let (address, rest) = manager.heard_ready();
+            assert_eq!(rest, format!("began with {jobs} jobs, driver {}", driver.name()));
+            if jobs == "0" {
+                let mut client = TcpStream::connect(address).expect("it is ready");
+                answer(&mut client, "put 0 0 1 1\r\na\r\n", "INSERTED 1\r\n");
+            }
+            manager.stop();
+            assert_eq!(manager.heard(), "STOPPING=1\nSTATUS=stopping\n");
+        }
+    }
+}
+
+/// A manager that heard nothing would kill a server that only has many connections.
+#[test]
+fn alive_without_descriptors() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("full-{}", driver.name()));
+        let script = "ulimit -n 50; exec \"$0\" \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, BINARY, "-l", "127.0.0.1", "-p", "0", "--io", driver.name()]);
+        let child = manager.start(command.env("WATCHDOG_USEC", "200000").stderr(Stdio::piped()));
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
+        let (address, _) = manager.heard_ready();
+        let _clients: Vec<_> =
+            (0..60).map(|_| TcpStream::connect(&address).expect("the kernel takes it")).collect();
+        assert!(stderr.any(|line| line.expect("text").contains("new connections have to wait")));
+        manager.socket.set_nonblocking(true).expect("it can be");
+        while manager.socket.recv(&mut [0; 64]).is_ok() {}
+        manager.socket.set_nonblocking(false).expect("it can be");
+        assert_eq!(manager.heard(), "WATCHDOG=1\n");
+    }
+}
+
+#[test]
+fn a_manager_that_does_not_read_holds_nobody_up() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("deaf-{}", driver.name()));
+        let child = manager.start(server(driver).env("WATCHDOG_USEC", "2000").stderr(Stdio::piped()));
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
+        let (address, _) = manager.heard_ready();
+        assert!(stderr.any(|line| line.expect("text").contains("cannot tell the service manager")));
+        // There is more of that to come, and nobody else reads it.
+        thread::spawn(move || stderr.for_each(drop));
+        let mut client = TcpStream::connect(address).expect("it is ready");
+        answer(&mut client, "list-tube-used\r\n", "USING default\r\n");
+        manager.stop();
+    }
+}
+
+#[test]
+fn a_manager_in_the_abstract_namespace() {
+    let name = format!("beanring-notify-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a short name");
+    let mut manager = Manager::new("abstract");
+    manager.socket = UnixDatagram::bind_addr(&address).expect("nobody has it");
+    manager.socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let mut command = server(Driver::Epoll);
+    manager.child =
+        Some(command.env("NOTIFY_SOCKET", format!("@{name}")).spawn().expect("it can be started"));
+    manager.heard_ready();
+}
+
+#[test]
+fn a_manager_that_is_not_there_is_no_reason_not_to_serve() {
+    let mut command = server(Driver::Epoll);
+    command.arg("-V").env("NOTIFY_SOCKET", Path::new("/no/such/socket")).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let warning = lines.next().expect("a line");
+    assert!(warning.contains("NOTIFY_SOCKET /no/such/socket: cannot tell the service manager"), "{warning}");
+    assert!(lines.any(|line| line.contains("listening on ")));
+    child.kill().and_then(|()| child.wait()).expect("it was running");
+}

@@ -1,0 +1,251 @@
+//! The profile for containers, `deploy/seccomp-io-uring.json`: under it the server has all that it needs, with each
+//! driver, and what containers are kept from stays refused.
+//!
+//! `BEANRING_SYSCALLS` names a file with one system call a line: then the server is held to these too. `ci/deploy` does so
+//! with those of the systemd unit.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use beanring::io::driver::Driver;
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::unistd::Pid;
+use seccompiler::{BpfProgram, TargetArch, apply_filter, compile_from_json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What Docker reads, as far as the profile uses it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Profile {
+    default_action: String,
+    default_errno_ret: u32,
+    arch_map: Vec<Value>,
+    syscalls: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Rule {
+    #[serde(rename = "comment")]
+    _comment: String,
+    names: Vec<String>,
+    action: String,
+    errno_ret: Option<u32>,
+    #[serde(default)]
+    args: Vec<Argument>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Argument {
+    index: u8,
+    value: u64,
+    #[serde(default)]
+    value_two: u64,
+    op: String,
+}
+
+fn profile() -> Profile {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/seccomp-io-uring.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("it is there")).expect("Docker can read it")
+}
+
+impl Argument {
+    fn condition(&self) -> Value {
+        let (op, value) = match self.op.as_str() {
+            "SCMP_CMP_EQ" => (json!("eq"), self.value),
+            // The mask comes first.
+            "SCMP_CMP_MASKED_EQ" => (json!({ "masked_eq": self.value }), self.value_two),
+            other => panic!("{other} is not known here"),
+        };
+        json!({ "index": self.index, "type": "qword", "op": op, "val": value })
+    }
+}
+
+/// The profile as filters of the kernel, in the order in which they are to be applied.
+fn filters(profile: &Profile) -> Vec<BpfProgram> {
+    assert_eq!((profile.default_action.as_str(), profile.default_errno_ret), ("SCMP_ACT_ERRNO", 1));
+    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
+    for rule in &profile.syscalls {
+        let args: Vec<Value> = rule.args.iter().map(Argument::condition).collect();
+        for name in &rule.names {
+            let mut entry = json!({ "syscall": name });
+            if !args.is_empty() {
+                entry["args"] = json!(args);
+            }
+            match (rule.action.as_str(), rule.errno_ret) {
+                ("SCMP_ACT_ALLOW", None) => allowed.push(entry),
+                ("SCMP_ACT_ERRNO", Some(errno)) if errno == Errno::ENOSYS as u32 => refused.push(entry),
+                (action, errno) => panic!("{name}: {action} {errno:?} is not known here"),
+            }
+        }
+    }
+    // Where several filters refuse a call, the last one says how.
+    vec![allowing(allowed), filter("allow", json!({ "errno": Errno::ENOSYS as u32 }), refused)]
+}
+
+fn allowing(calls: Vec<Value>) -> BpfProgram {
+    filter(json!({ "errno": Errno::EPERM as u32 }), "allow", calls)
+}
+
+fn filter(otherwise: impl Into<Value>, matched: impl Into<Value>, calls: Vec<Value>) -> BpfProgram {
+    let filter = json!({ "all": {
+        "mismatch_action": otherwise.into(), "match_action": matched.into(), "filter": calls,
+    } });
+    let compiled = compile_from_json(filter.to_string().as_bytes(), TargetArch::x86_64);
+    compiled.expect("the kernel knows these calls").remove("all").expect("it was asked for")
+}
+
+/// Does `what` in a thread that is held to the filters, with all that it starts.
+fn held_to(filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {
+    let in_thread = move || {
+        filters.iter().for_each(|filter| apply_filter(filter).expect("a thread may restrict itself"));
+        what();
+    };
+    thread::spawn(in_thread).join().expect("it went well");
+}
+
+/// A life of a server with a log, from its start to its orderly end.
+fn serve(driver: Driver, log: &Path) {
+    let mut command = Command::new(BINARY);
+    command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-f", "0", "--io", driver.name(), "-b"]).arg(log);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let mut said = String::new();
+    let address = loop {
+        let line = lines.next().unwrap_or_else(|| panic!("{}: {said}", driver.name()));
+        match line.split_once("listening on ") {
+            Some((_, address)) => break address.to_owned(),
+            None => said += &(line + "\n"),
+        }
+    };
+    let reader = thread::spawn(move || lines.filter(|line| line.contains("WARN")).collect::<Vec<_>>());
+
+    let mut client = TcpStream::connect(&address).expect("it listens");
+    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let body = "x".repeat(60_000);
+    let conversation = [
+        ("use a\r\n".to_owned(), "USING a\r\n".to_owned()),
+        (format!("put 0 0 9 60000\r\n{body}\r\n"), "INSERTED 1\r\n".to_owned()),
+        ("watch a\r\n".to_owned(), "WATCHING 2\r\n".to_owned()),
+        ("reserve-with-timeout 1\r\n".to_owned(), format!("RESERVED 1 60000\r\n{body}\r\n")),
+        ("delete 1\r\n".to_owned(), "DELETED\r\n".to_owned()),
+        ("reserve-with-timeout 1\r\n".to_owned(), "TIMED_OUT\r\n".to_owned()),
+        ("stats\r\n".to_owned(), "OK ".to_owned()),
+    ];
+    for (command, expected) in conversation {
+        client.write_all(command.as_bytes()).expect("it reads");
+        let mut answer = vec![0; expected.len()];
+        client.read_exact(&mut answer).expect("it answers");
+        assert!(answer == expected.as_bytes(), "{}: {command:.30}", driver.name());
+    }
+    let (host, port) = address.rsplit_once(':').expect("it has a port");
+    let check = Command::new(BINARY).args(["healthcheck", "-l", host, "-p", port]).status();
+    assert!(check.expect("it can be started").success());
+
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
+    assert!(child.wait().expect("it was started").success());
+    assert_eq!(reader.join().expect("it only reads"), Vec::<String>::new(), "{}", driver.name());
+}
+
+/// Under each driver that there is without the filters; with them there must be all of these.
+fn serve_held_to(name: &'static str, filters: impl Fn() -> Vec<BpfProgram>) {
+    for &driver in Driver::ALL {
+        let probe = thread::spawn(move || driver.probe());
+        if let Err(error) = probe.join().expect("it does not panic") {
+            println!("skipped: seccomp under {}, because {error}", driver.name());
+            continue;
+        }
+        let log = Scratch::new(&format!("{name}-{}", driver.name()));
+        held_to(filters(), move || serve(driver, &log.0));
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("beanring-seccomp-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is new");
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_server_has_what_it_needs() {
+    serve_held_to("profile", || filters(&profile()));
+}
+
+#[test]
+fn the_unit_lets_it_have_what_it_needs() {
+    let Some(path) = std::env::var_os("BEANRING_SYSCALLS") else {
+        println!("skipped: the system calls of the unit, because ci/deploy has not listed them");
+        return;
+    };
+    let calls = fs::read_to_string(path).expect("the list is there");
+    let calls: Vec<Value> = calls.lines().map(|name| json!({ "syscall": name })).collect();
+    // Some are those of other machines.
+    let is_known = |call: &Value| {
+        let filter =
+            json!({ "all": { "mismatch_action": "allow", "match_action": "trap", "filter": [call] } });
+        compile_from_json(filter.to_string().as_bytes(), TargetArch::x86_64).is_ok()
+    };
+    let calls: Vec<Value> = calls.into_iter().filter(is_known).collect();
+    assert!(calls.len() > 100, "there are only {}", calls.len());
+    serve_held_to("unit", || vec![allowing(calls.clone())]);
+}
+
+#[test]
+fn what_containers_are_kept_from_is_refused() {
+    held_to(filters(&profile()), || {
+        assert_eq!(unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
+        for family in [AddressFamily::Packet, AddressFamily::Vsock, AddressFamily::Alg] {
+            let refused = socket(family, SockType::Stream, SockFlag::empty(), None).map(drop);
+            assert_eq!(refused, Err(Errno::EPERM), "{family:?}");
+        }
+        let child = Command::new("sh").args(["-c", "exit 7"]).status().expect("it may start programs");
+        assert_eq!(child.code(), Some(7));
+    });
+}
+
+#[test]
+fn each_call_is_named_once_and_the_machines_are_known() {
+    let profile = profile();
+    let machines: Vec<&str> =
+        profile.arch_map.iter().filter_map(|entry| entry["architecture"].as_str()).collect();
+    assert_eq!(machines, ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"]);
+    let mut seen = BTreeSet::new();
+    for rule in &profile.syscalls {
+        for name in &rule.names {
+            assert!(seen.insert(name) || name == "socket", "{name} is there twice");
+        }
+    }
+    for name in ["io_uring_enter", "io_uring_register", "io_uring_setup"] {
+        assert!(seen.contains(&name.to_owned()), "{name}");
+    }
+    // The kernel's and the machine's own affairs.
+    for name in ["bpf", "keyctl", "kexec_load", "mount", "perf_event_open", "ptrace", "setns", "unshare"] {
+        assert!(!seen.contains(&name.to_owned()), "{name}");
+    }
+}
