@@ -207,3 +207,33 @@ fn a_manager_that_is_not_there_is_no_reason_not_to_serve() {
     assert!(lines.any(|line| line.contains("listening on ")));
     child.kill().and_then(|()| child.wait()).expect("it was running");
 }
+
+#[test]
+fn a_program_that_takes_over_is_ready_again() {
+    for driver in drivers() {
+        let mut manager = Manager::new(&format!("again-{}", driver.name()));
+        let log = manager.scratch.join("log");
+        fs::create_dir(&log).expect("there is room");
+        // Alive every millisecond: one such signal is on its way at any moment.
+        let child = manager.start(server(driver).arg("-b").arg(&log).env("WATCHDOG_USEC", "2000"));
+        let pid = Pid::from_raw(child.id() as i32);
+        let (address, _) = manager.heard_ready();
+        for jobs in 1..=5 {
+            let mut client = TcpStream::connect(&address).expect("it is ready");
+            answer(&mut client, "put 0 0 60 1\r\na\r\n", &format!("INSERTED {jobs}\r\n"));
+            kill(pid, Signal::SIGUSR2).expect("it runs");
+            let ready = loop {
+                let message = manager.heard();
+                if message != "WATCHDOG=1\n" {
+                    break message;
+                }
+            };
+            let expected = format!(
+                "READY=1\nSTATUS=listening on {address}, began with {jobs} jobs, driver {}\n",
+                driver.name()
+            );
+            assert_eq!(ready, expected);
+        }
+        manager.stop();
+    }
+}
