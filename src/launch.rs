@@ -20,9 +20,10 @@ use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::successor::Successor;
 use crate::io::user::User;
 use crate::io::{Ending, Sources, descriptors, host};
-use crate::log::Durability;
+use crate::log::{self, Durability, Log};
 use crate::queue::Engine;
 use crate::server::{self, Protocol, Server};
+use crate::time::Time;
 
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
@@ -56,25 +57,13 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
-    let (log, directory) = match directory {
-        Some(directory) => {
-            disk::import(&directory, config.log)?;
-            let log = disk::recover(&directory, config.log, &mut engine, clock.now())?;
-            (Some(log), Some(directory))
-        }
-        None => (None, None),
-    };
+    let now = clock.now();
+    let log = directory.as_ref().map(|from| restore(from, config.log, &mut engine, now)).transpose()?;
     // Before there are threads, which would keep what they have.
     confine::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
     let disk = directory.map(Disk::new).transpose()?;
     // Not before: a log that is refused would cost everybody the connection.
-    for listener in &listeners {
-        listener.listen()?;
-        match listener.protocol() {
-            Protocol::Beanstalk => info!("listening on {}", listener.local_name()),
-            Protocol::Http => info!("HTTP at {}", listener.local_name()),
-        }
-    }
+    open(&listeners)?;
     manager.ready(&status(&listeners, engine.jobs().len(), driver.name()));
     signals.report_to(manager);
     let server = server::Config {
@@ -88,18 +77,44 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         host,
     };
     let server = Server::with_log(server, engine, log);
-    if let Some(max) = config.max_memory_bytes.filter(|&max| server.memory_bytes() >= max) {
-        let used = server.memory_bytes();
-        warn!(
-            "the jobs of the log take {used} bytes of memory, and --max-memory is {max}: no new ones for now"
-        );
-    }
+    warn_of_little_memory(config.max_memory_bytes, server.memory_bytes());
     let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
     let sources =
         Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
     match driver.run(server, sources)? {
         Ending::Stopped => Ok(()),
         Ending::Replaced(listeners) => match successor.take_over(listeners)? {},
+    }
+}
+
+/// The jobs that are in the directory, and the log that goes on there.
+fn restore(
+    directory: &Directory,
+    config: log::Config,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<Log, Box<dyn Error>> {
+    disk::import(directory, config)?;
+    Ok(disk::recover(directory, config, engine, now)?)
+}
+
+/// From now on everybody can connect.
+fn open(listeners: &[Listener]) -> Result<(), ListenError> {
+    for listener in listeners {
+        listener.listen()?;
+        match listener.protocol() {
+            Protocol::Beanstalk => info!("listening on {}", listener.local_name()),
+            Protocol::Http => info!("HTTP at {}", listener.local_name()),
+        }
+    }
+    Ok(())
+}
+
+fn warn_of_little_memory(max: Option<u64>, used: u64) {
+    if let Some(max) = max.filter(|&max| used >= max) {
+        warn!(
+            "the jobs of the log take {used} bytes of memory, and --max-memory is {max}: no new ones for now"
+        );
     }
 }
 
