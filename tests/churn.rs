@@ -63,7 +63,7 @@ fn churn(io: Driver) {
 
 fn churn_once(io: Driver, transport: Transport, seed: u64) {
     let mut random = Random::new(seed);
-    let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+    let program = Path::new(support::lines::PROGRAM);
     let (server, mut control) = ServerProcess::start(program, transport, &driver::flags(io));
     ask(&mut control, "put 0 0 60 5000\r\n", &"p".repeat(5000));
     let before = server.descriptors();

@@ -12,7 +12,7 @@ use support::hold::{flags, hold_all, in_real_time};
 use support::live::{Live, Transport, reference};
 use support::runner::{Dialect, run};
 
-const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+const BEANRING: &str = support::lines::PROGRAM;
 
 /// A conversation in which the reference is unsteady gets this many tries with it. It fails about one
 /// in three.

@@ -42,7 +42,7 @@ fn serve_a_crowd(io: Driver) {
     }
     descriptors::raise_limit().expect("a process may raise its soft limit");
     for transport in [Transport::Tcp, Transport::Unix] {
-        let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+        let program = Path::new(support::lines::PROGRAM);
         let (server, mut giver) = ServerProcess::start(program, transport, &driver::flags(io));
         let mut crowd: Vec<Stream> = (0..CROWD).map(|_| server.connect()).collect();
         // One that has been answered is known to the server; then all of the crowd's input is there at once.

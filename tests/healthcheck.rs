@@ -1,5 +1,8 @@
 //! `beanring healthcheck`: what a container asks to know whether its server serves.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -8,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+use program::PROGRAM as BINARY;
 
 /// A running server, killed at the end.
 struct Server {

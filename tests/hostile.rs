@@ -22,7 +22,7 @@ const MIB: usize = 1024 * 1024;
 
 fn start(flags: &[&str]) -> (ServerProcess, Stream) {
     let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    ServerProcess::start(Path::new(env!("CARGO_BIN_EXE_beanring")), Transport::Tcp, &flags)
+    ServerProcess::start(Path::new(support::lines::PROGRAM), Transport::Tcp, &flags)
 }
 
 /// Sends a command and waits for a reply that ends like this.
@@ -158,7 +158,7 @@ fn urgent_data_hides_nothing() {
 /// A receive stops at a message with descriptors, and what comes behind it is received all the same.
 #[test]
 fn descriptors_in_messages_hide_nothing() {
-    let program = Path::new(env!("CARGO_BIN_EXE_beanring"));
+    let program = Path::new(support::lines::PROGRAM);
     let (server, _) = ServerProcess::start(program, Transport::Unix, &[]);
     let Stream::Unix(stream) = server.connect() else { unreachable!("a UNIX socket was asked for") };
     server.signal(Signal::SIGSTOP);

@@ -30,7 +30,7 @@ use support::peer::Received;
 use support::random::Random;
 use support::runner::{Dialect, run};
 
-const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+const BEANRING: &str = support::lines::PROGRAM;
 
 const BODY_BYTES: usize = 60_000;
 

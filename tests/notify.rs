@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::driver::is_allowed;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+const BINARY: &str = support::lines::PROGRAM;
 
 /// How long something that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,5 +1,8 @@
 //! The server as a process: flags, exit codes, signals, sockets, descriptors.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,7 +17,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
+use program::PROGRAM as BINARY;
 
 /// How long something that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,6 +6,9 @@
 
 #![cfg(target_arch = "x86_64")]
 
+#[path = "support/seccomp.rs"]
+mod profile;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,94 +25,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::unistd::Pid;
 use seccompiler::{BpfProgram, TargetArch, apply_filter, compile_from_json};
-use serde::Deserialize;
 use serde_json::{Value, json};
+
+use self::profile::{allowing, filters, profile};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What Docker reads, as far as the profile uses it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Profile {
-    default_action: String,
-    default_errno_ret: u32,
-    arch_map: Vec<Value>,
-    syscalls: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Rule {
-    #[serde(rename = "comment")]
-    _comment: String,
-    names: Vec<String>,
-    action: String,
-    errno_ret: Option<u32>,
-    #[serde(default)]
-    args: Vec<Argument>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Argument {
-    index: u8,
-    value: u64,
-    #[serde(default)]
-    value_two: u64,
-    op: String,
-}
-
-fn profile() -> Profile {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/seccomp-io-uring.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("it is there")).expect("Docker can read it")
-}
-
-impl Argument {
-    fn condition(&self) -> Value {
-        let (op, value) = match self.op.as_str() {
-            "SCMP_CMP_EQ" => (json!("eq"), self.value),
-            // The mask comes first.
-            "SCMP_CMP_MASKED_EQ" => (json!({ "masked_eq": self.value }), self.value_two),
-            other => panic!("{other} is not known here"),
-        };
-        json!({ "index": self.index, "type": "qword", "op": op, "val": value })
-    }
-}
-
-/// The profile as filters of the kernel, in the order in which they are to be applied.
-fn filters(profile: &Profile) -> Vec<BpfProgram> {
-    assert_eq!((profile.default_action.as_str(), profile.default_errno_ret), ("SCMP_ACT_ERRNO", 1));
-    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
-    for rule in &profile.syscalls {
-        let args: Vec<Value> = rule.args.iter().map(Argument::condition).collect();
-        for name in &rule.names {
-            let mut entry = json!({ "syscall": name });
-            if !args.is_empty() {
-                entry["args"] = json!(args);
-            }
-            match (rule.action.as_str(), rule.errno_ret) {
-                ("SCMP_ACT_ALLOW", None) => allowed.push(entry),
-                ("SCMP_ACT_ERRNO", Some(errno)) if errno == Errno::ENOSYS as u32 => refused.push(entry),
-                (action, errno) => panic!("{name}: {action} {errno:?} is not known here"),
-            }
-        }
-    }
-    // Where several filters refuse a call, the last one says how.
-    vec![allowing(allowed), filter("allow", json!({ "errno": Errno::ENOSYS as u32 }), refused)]
-}
-
-fn allowing(calls: Vec<Value>) -> BpfProgram {
-    filter(json!({ "errno": Errno::EPERM as u32 }), "allow", calls)
-}
-
-fn filter(otherwise: impl Into<Value>, matched: impl Into<Value>, calls: Vec<Value>) -> BpfProgram {
-    let filter = json!({ "all": {
-        "mismatch_action": otherwise.into(), "match_action": matched.into(), "filter": calls,
-    } });
-    let compiled = compile_from_json(filter.to_string().as_bytes(), TargetArch::x86_64);
-    compiled.expect("the kernel knows these calls").remove("all").expect("it was asked for")
-}
 
 /// Does `what` in a thread that is held to the filters, with all that it starts.
 fn held_to(filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {

@@ -19,7 +19,7 @@ use support::live::reference;
 use support::random::Random;
 use workload::{TUBES, Workload};
 
-const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
+const BEANRING: &str = support::lines::PROGRAM;
 
 /// A directory of one test's own, gone with it.
 struct Scratch(PathBuf);

@@ -31,10 +31,7 @@ const TRIES_MAX: usize = 4;
 
 #[test]
 fn beanring_answers_as_the_reference() {
-    compare_with_reference(
-        Path::new(env!("CARGO_BIN_EXE_beanring")),
-        setting("BEANRING_SEEDS", SEEDS_DEFAULT),
-    );
+    compare_with_reference(Path::new(support::lines::PROGRAM), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
 }
 
 /// What differs here is not settled by the protocol, and must not be generated.

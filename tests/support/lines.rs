@@ -11,8 +11,7 @@ use super::driver;
 use super::live::{Address, REPLY_PATIENCE, ServerProcess, Stream, Transport};
 use super::peer::Received;
 
-/// The server.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanring");
+pub use super::program::PROGRAM;
 
 /// A directory of one test's own, gone with it.
 pub struct Scratch(pub PathBuf);

@@ -8,5 +8,6 @@ pub mod lines;
 pub mod live;
 pub mod pattern;
 pub mod peer;
+pub mod program;
 pub mod random;
 pub mod runner;
