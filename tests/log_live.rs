@@ -425,8 +425,8 @@ fn jobs_are_moved_with_what_is_written_anyway() {
         }
         let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("log-syncs"));
         assert!(moved > JOBS, "{moved} were moved");
-        // One for each put, and what a new segment takes.
-        assert!(syncs < JOBS + JOBS / 8, "{}: {syncs} syncs", io.name());
+        // One for each put, and not two; more where segments are made slowly and moving cannot wait.
+        assert!(syncs < JOBS + JOBS / 2, "{}: {syncs} syncs", io.name());
     }
 }
 

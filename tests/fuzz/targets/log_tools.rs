@@ -169,10 +169,15 @@ fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
     tubes
 }
 
-/// Without the numbers of burials, which only count.
+/// As a binlog can have them: without the numbers of burials, which only count, and with times that it can hold.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
     for job in jobs.values_mut() {
+        // Its times are signed, and end in the year 2262.
+        job.created = job.created.min(Time::from_nanos(i64::MAX as u64));
+        if let Standing::Delayed(until) = &mut job.kept.standing {
+            *until = (*until).min(Time::from_nanos(i64::MAX as u64));
+        }
         if let Standing::Buried(before) = &mut job.kept.standing {
             *before = 0;
         }

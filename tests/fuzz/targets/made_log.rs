@@ -265,7 +265,7 @@ pub fn forge(input: &mut Input<'_>) -> Files {
     let mut end = Lsn(0);
     for _ in 0..1 + input.below(3) {
         number = SegmentNumber(if input.byte() == 0xff { input.word() } else { number.0.wrapping_add(1) });
-        let previous = SegmentNumber(number.0.wrapping_sub(1 + any(input, 0)));
+        let previous = SegmentNumber(number.0.wrapping_sub(any(input, 0).wrapping_add(1)));
         let first = if input.byte() == 0xff { Lsn(input.word()) } else { end };
         let oldest = SegmentNumber(any(input, 0));
         let next_id = JobId(any(input, 1));
