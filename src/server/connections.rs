@@ -12,6 +12,8 @@ use crate::ids::ConnId;
 #[derive(Default)]
 pub(super) struct Connections {
     slab: Slab<Connection>,
+    /// The slots where HTTP is spoken: few, and looked for every turn among very many.
+    http: Vec<usize>,
     /// Generation of the last connection.
     generation: u32,
 }
@@ -30,7 +32,9 @@ impl Connections {
     }
 
     pub fn open_http(&mut self, make: impl FnOnce(ConnId) -> Exchange) -> ConnId {
-        self.open(|conn| Connection::Http(Box::new(make(conn))))
+        let conn = self.open(|conn| Connection::Http(Box::new(make(conn))));
+        self.http.push(conn.slot as usize);
+        conn
     }
 
     fn open(&mut self, make: impl FnOnce(ConnId) -> Connection) -> ConnId {
@@ -90,7 +94,9 @@ impl Connections {
     /// The driver has closed one where HTTP was spoken.
     pub fn close_http(&mut self, conn: ConnId) {
         match self.slab.remove(conn.slot as usize) {
-            Connection::Http(exchange) if exchange.conn == conn => drop(exchange),
+            Connection::Http(exchange) if exchange.conn == conn => {
+                self.http.retain(|&slot| slot != conn.slot as usize);
+            }
             _ => panic!("an event names a connection that is open"),
         }
     }
@@ -103,9 +109,9 @@ impl Connections {
     }
 
     pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.slab.iter().filter_map(|(_, connection)| match connection {
-            Connection::Client(_) => None,
-            Connection::Http(exchange) => Some(&**exchange),
+        self.http.iter().map(|&slot| match &self.slab[slot] {
+            Connection::Http(exchange) => &**exchange,
+            Connection::Client(_) => panic!("the slots of HTTP are known"),
         })
     }
 }
