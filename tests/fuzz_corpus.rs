@@ -33,6 +33,11 @@ fn framing() {
 }
 
 #[test]
+fn http() {
+    replay("http", targets::http::run);
+}
+
+#[test]
 fn conversation() {
     replay("conversation", targets::conversation::run);
 }

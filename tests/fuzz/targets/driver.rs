@@ -372,7 +372,7 @@ impl Flight {
     }
 }
 
-fn config(max_job_bytes: u32) -> Config {
+pub fn config(max_job_bytes: u32) -> Config {
     Config {
         max_job_bytes,
         max_memory_bytes: None,

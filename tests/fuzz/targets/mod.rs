@@ -5,6 +5,7 @@ pub mod conversation;
 pub mod dialogue;
 pub mod driver;
 pub mod framing;
+pub mod http;
 pub mod input;
 pub mod log_decoder;
 pub mod log_tools;

@@ -1,0 +1,349 @@
+//! Monitors over HTTP, while tubes come and go: whatever is asked, in whatever pieces, is answered whole and in order.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+
+use beanring::ids::ConnId;
+use beanring::limits::HTTP_REQUEST_BYTES_MAX;
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::{Span, Time};
+
+use super::driver::config;
+use super::input::Input;
+
+const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
+const PATHS: [&str; 6] = ["/metrics", "/metrics", "/healthz", "/readyz", "/readyz?a=b", "/metrics/"];
+const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
+const HEADERS: [&str; 4] = ["", "Host: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
+const MONITORS_MAX: usize = 8;
+/// More figures than one step tells.
+const TUBES: usize = 60;
+
+struct Watched {
+    server: Server,
+    now: Time,
+    client: ConnId,
+    monitors: Vec<Monitor>,
+    is_draining: bool,
+}
+
+struct Monitor {
+    conn: ConnId,
+    asked: Vec<Asked>,
+    /// It has sent what is no request.
+    is_wild: bool,
+    /// Sent, and not received.
+    on_its_way: Vec<u8>,
+    /// How much of what it has sent may not be answered yet.
+    unanswered_bytes: usize,
+    has_ended: bool,
+    wants_send: bool,
+    received: Vec<u8>,
+    is_broken: bool,
+    is_closing: bool,
+    is_closed: bool,
+}
+
+/// What has to come back.
+struct Asked {
+    statuses: &'static [&'static str],
+    has_body: bool,
+    is_page: bool,
+    keeps_alive: bool,
+}
+
+/// Each byte is a thing to be done.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut server = Server::new(config(100));
+    let client = server.connect();
+    let mut watched = Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false };
+    watched.connect();
+    while !input.is_empty() {
+        watched.step(&mut input);
+    }
+    watched.end();
+}
+
+impl Watched {
+    fn step(&mut self, input: &mut Input<'_>) {
+        let what = input.byte();
+        let at = input.below(self.monitors.len());
+        match what & 0x0f {
+            0 if self.monitors.len() < MONITORS_MAX => self.connect(),
+            1 => self.tubes(input),
+            2 => self.receive(at, usize::from(input.half())),
+            3 | 4 => _ = self.send(at, usize::from(input.half())),
+            5 => self.turn(),
+            6 => self.monitors[at].has_ended = true,
+            7 => self.hang_up(at),
+            8 => {
+                let length = input.below(256);
+                let bytes = input.bytes(length);
+                let is_heard = !bytes.is_empty() && self.monitors[at].send(bytes);
+                self.monitors[at].is_wild |= is_heard;
+            }
+            9 if input.byte() == 0 => {
+                self.is_draining = true;
+                self.server.handle(self.now, Event::Drain);
+            }
+            10 => self.now = self.now + Span::from_millis(u32::from(input.half())),
+            _ => self.monitors[at].ask(input),
+        }
+        if what & 0x40 == 0 {
+            self.settle();
+        }
+    }
+
+    fn connect(&mut self) {
+        let conn = self.server.connect_http();
+        self.monitors.push(Monitor {
+            conn,
+            asked: Vec::new(),
+            is_wild: false,
+            on_its_way: Vec::new(),
+            unanswered_bytes: 0,
+            has_ended: false,
+            wants_send: false,
+            received: Vec::new(),
+            is_broken: false,
+            is_closing: false,
+            is_closed: false,
+        });
+        self.carry_out();
+    }
+
+    /// The client makes tubes, or has them go.
+    fn tubes(&mut self, input: &mut Input<'_>) {
+        let (what, first) = (input.below(2), input.below(TUBES));
+        let commands: String = (0..TUBES)
+            .map(|tube| match what {
+                0 => format!("use {}\r\nput 0 0 1 0\r\n\r\n", (first + tube) % TUBES),
+                _ => format!("delete {}\r\n", first + tube),
+            })
+            .collect();
+        let bytes = commands.as_bytes();
+        self.server.handle(self.now, Event::Received { conn: self.client, bytes });
+        self.carry_out();
+    }
+
+    fn receive(&mut self, at: usize, count: usize) {
+        let monitor = &mut self.monitors[at];
+        if monitor.is_gone() {
+            return;
+        }
+        let count = count.min(monitor.on_its_way.len());
+        let piece: Vec<u8> = monitor.on_its_way.drain(..count).collect();
+        let conn = monitor.conn;
+        assert!(self.server.direct(conn).is_none(), "there are no bodies");
+        if !piece.is_empty() {
+            self.server.handle(self.now, Event::Received { conn, bytes: &piece });
+        }
+        self.carry_out();
+        let monitor = &mut self.monitors[at];
+        if monitor.has_ended && monitor.on_its_way.is_empty() && !monitor.is_gone() {
+            self.server.handle(self.now, Event::InputEnded { conn });
+            self.carry_out();
+        }
+    }
+
+    /// The kernel sends up to so many bytes.
+    fn send(&mut self, at: usize, count: usize) -> bool {
+        let monitor = &mut self.monitors[at];
+        if !monitor.wants_send || monitor.is_gone() {
+            return false;
+        }
+        let conn = monitor.conn;
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        self.server.outgoing(conn, &mut slices);
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        if bytes.is_empty() {
+            monitor.wants_send = false;
+            return false;
+        }
+        let count = count.clamp(1, bytes.len());
+        monitor.received.extend_from_slice(&bytes[..count]);
+        self.server.handle(self.now, Event::Sent { conn, bytes: count });
+        self.carry_out();
+        true
+    }
+
+    fn hang_up(&mut self, at: usize) {
+        let monitor = &mut self.monitors[at];
+        if !monitor.is_gone() {
+            monitor.is_broken = true;
+            let conn = monitor.conn;
+            self.server.handle(self.now, Event::HungUp { conn });
+            self.carry_out();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.server.turn(self.now);
+        self.carry_out();
+    }
+
+    /// All are answered.
+    fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "there is always something to do");
+            let mut goes_on = false;
+            for at in 0..self.monitors.len() {
+                self.receive(at, usize::MAX);
+                goes_on |= self.send(at, usize::MAX);
+            }
+            self.turn();
+            goes_on |= self.server.next_deadline().is_some_and(|due| due <= self.now);
+            if !goes_on {
+                break;
+            }
+        }
+        self.server.check();
+        self.monitors.iter_mut().for_each(|monitor| monitor.unanswered_bytes = 0);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) if conn == self.client => {
+                    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+                    self.server.outgoing(conn, &mut slices);
+                    let bytes = slices.iter().map(|slice| slice.len()).sum();
+                    self.server.handle(self.now, Event::Sent { conn, bytes });
+                }
+                Effect::Send(conn) => self.monitor(conn).wants_send = true,
+                Effect::Close(conn) => {
+                    let monitor = self.monitor(conn);
+                    assert!(!monitor.is_closing, "it is closed once");
+                    monitor.is_closing = true;
+                    self.server.handle(self.now, Event::Closed { conn });
+                    self.monitor(conn).is_closed = true;
+                }
+                Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
+                Effect::Disk | Effect::Fail => panic!("there is no disk"),
+            }
+        }
+    }
+
+    fn monitor(&mut self, conn: ConnId) -> &mut Monitor {
+        self.monitors.iter_mut().find(|monitor| monitor.conn == conn).expect("it is one of those")
+    }
+
+    /// All leave after the last answer.
+    fn end(mut self) {
+        self.settle();
+        for monitor in self.monitors.iter().filter(|monitor| !monitor.is_broken) {
+            monitor.check(self.is_draining);
+        }
+        self.monitors.iter_mut().for_each(|monitor| monitor.has_ended = true);
+        self.settle();
+        assert!(self.monitors.iter().all(|monitor| monitor.is_closed), "a connection without input ends");
+    }
+}
+
+impl Monitor {
+    fn is_gone(&self) -> bool {
+        self.is_broken || self.is_closing
+    }
+
+    /// Of one that sends more than this before it is answered not all would be heard.
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        let is_heard = !self.has_ended && self.unanswered_bytes + bytes.len() <= HTTP_REQUEST_BYTES_MAX;
+        if is_heard {
+            self.unanswered_bytes += bytes.len();
+            self.on_its_way.extend_from_slice(bytes);
+        }
+        is_heard
+    }
+
+    fn ask(&mut self, input: &mut Input<'_>) {
+        let (method, path) = (input.pick(&METHODS), input.pick(&PATHS));
+        let (version, header) = (input.pick(&VERSIONS), input.pick(&HEADERS));
+        let request = format!("{method} {path} HTTP/{version}\r\n{header}\r\n");
+        if !self.send(request.as_bytes()) || self.is_wild {
+            return;
+        }
+        let is_page = method == "GET" && path == "/metrics";
+        self.asked.push(Asked {
+            statuses: match path {
+                _ if method == "PUT" => &["405"],
+                "/metrics/" => &["404"],
+                "/readyz" | "/readyz?a=b" => &["200", "503"],
+                _ => &["200"],
+            },
+            has_body: method != "HEAD",
+            is_page,
+            keeps_alive: version == "1.1" && header != "Connection: close\r\n",
+        });
+    }
+
+    /// It was answered what it has asked for.
+    fn check(&self, is_draining: bool) {
+        let mut rest = &*self.received;
+        for asked in &self.asked {
+            let status = asked.read(&mut rest).expect("every request is answered");
+            assert!(asked.statuses.contains(&&*status), "{status}");
+            assert!(is_draining || status != "503", "it is ready");
+            if !asked.keeps_alive {
+                assert!(self.is_closed && rest.is_empty(), "nothing comes after the end");
+                return;
+            }
+        }
+        if !self.is_wild {
+            assert!(rest.is_empty(), "only what is asked for is answered");
+            assert_eq!(self.is_closed, self.has_ended, "it is closed when all has been asked");
+        }
+    }
+}
+
+impl Asked {
+    /// Takes the answer from the front, and returns its status. None if not all of it is there.
+    fn read(&self, rest: &mut &[u8]) -> Option<String> {
+        let end = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+        let head = str::from_utf8(&rest[..end]).expect("it is text");
+        *rest = &rest[end + 4..];
+        let mut lines = head.split("\r\n");
+        let status = lines.next()?.strip_prefix("HTTP/1.1 ").expect("it begins with the version").get(..3)?;
+        let field = |name: &str| lines.clone().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        assert_eq!(field("Connection"), (!self.keeps_alive).then_some("close"), "{head}");
+        let length = field("Content-Length").map(|length| length.parse().expect("a number"));
+        let is_chunked = field("Transfer-Encoding") == Some("chunked");
+        let body = match length {
+            _ if !self.has_body => Vec::new(),
+            Some(length) => rest.split_off(..length)?.to_vec(),
+            None if is_chunked => unchunked(rest)?,
+            None => std::mem::take(rest).to_vec(),
+        };
+        if self.is_page {
+            check_page(str::from_utf8(&body).expect("it is text"));
+        }
+        Some(status.to_owned())
+    }
+}
+
+fn unchunked(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|bytes| bytes == b"\r\n")?;
+        let length = str::from_utf8(&rest[..end]).expect("a number");
+        let length = usize::from_str_radix(length, 16).expect("a number");
+        *rest = &rest[end + 2..];
+        body.extend_from_slice(rest.split_off(..length)?);
+        assert_eq!(rest.split_off(..2)?, b"\r\n", "a chunk ends where it says");
+        if length == 0 {
+            return Some(body);
+        }
+    }
+}
+
+/// No figure is told twice, and each line is whole.
+fn check_page(page: &str) {
+    assert!(page.ends_with('\n'), "the last line is whole");
+    let mut names = BTreeSet::new();
+    for line in page.lines().filter(|line| !line.starts_with("# ")) {
+        let (name, value) = line.rsplit_once(' ').expect(line);
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        assert!(names.insert(name), "{name} is told twice");
+    }
+    assert!(names.contains("beanring_current_jobs_ready"), "it is a page of metrics");
+}
