@@ -76,8 +76,16 @@ fn serve(driver: Driver, log: &Path) {
         assert!(answer == expected.as_bytes(), "{}: {command:.30}", driver.name());
     }
     let (host, port) = address.rsplit_once(':').expect("it has a port");
-    let check = Command::new(BINARY).args(["healthcheck", "-l", host, "-p", port]).status();
-    assert!(check.expect("it can be started").success());
+    let is_well = || {
+        let check = Command::new(BINARY).args(["healthcheck", "-l", host, "-p", port]).status();
+        assert!(check.expect("it can be started").success());
+    };
+    is_well();
+
+    // A program takes over, to which the filters go with the process.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR2).expect("it runs");
+    client.read_to_end(&mut Vec::new()).expect("the connection is closed");
+    is_well();
 
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
     assert!(child.wait().expect("it was started").success());

@@ -36,7 +36,8 @@ impl User {
     pub fn find(name: &str) -> Result<Self, UserError> {
         match unistd::User::from_name(name) {
             Ok(Some(user)) => Ok(Self { name: user.name, uid: user.uid, gid: user.gid }),
-            Ok(None) => Err(UserError::Unknown { name: name.to_owned() }),
+            // What the system says where there is no list of users, as in a container.
+            Ok(None) | Err(Errno::ENOENT) => Err(UserError::Unknown { name: name.to_owned() }),
             Err(errno) => Err(UserError::System { name: name.to_owned(), errno }),
         }
     }

@@ -1,8 +1,8 @@
 //! Stands in for the server in tests (`ci/confined`): becomes it where a container would have it, in an empty root, as a
 //! user without rights, under a seccomp filter.
 //!
-//! `BEANRING_ROOT` is the directory that becomes the root, with `/beanring` in it, and with `/tmp` the one of the tests.
-//! `BEANRING_RING=1` leaves io_uring allowed; without it the filter is that of an ordinary container.
+//! `CONFINED_ROOT` is the directory that becomes the root, with `/beanring` in it, and with `/tmp` the one of the tests.
+//! `CONFINED_RING=1` leaves io_uring allowed; without it the filter is that of an ordinary container.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "seccomp.rs"]
@@ -19,15 +19,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     use nix::unistd::{Gid, Uid, chdir, chroot, setgid, setgroups, setuid};
 
     const USER: u32 = 65532;
-    let root = env::var_os("BEANRING_ROOT").ok_or("BEANRING_ROOT is not set")?;
+    let root = env::var_os("CONFINED_ROOT").ok_or("CONFINED_ROOT is not set")?;
     let mut profile = seccomp::profile();
-    if env::var_os("BEANRING_RING").is_none() {
+    if env::var_os("CONFINED_RING").is_none() {
         profile.forbid(&["io_uring_setup", "io_uring_enter", "io_uring_register"]);
     }
     let filters = seccomp::filters(&profile);
     let arguments: Vec<String> = env::args().skip(1).collect();
     for argument in &arguments {
         own::give(argument, USER)?;
+    }
+    if let Ok(manager) = env::var("NOTIFY_SOCKET") {
+        own::give(&manager, USER)?;
     }
     chroot(&*root)?;
     chdir("/")?;
@@ -51,32 +54,34 @@ fn main() {
 mod own {
     use std::fs;
     use std::io;
-    use std::os::unix::fs::chown;
+    use std::os::unix::fs::{FileTypeExt, lchown};
     use std::path::Path;
 
-    /// What tests have made for the server is the server's: directories that they name, and those of sockets.
+    /// What tests have made for the server is the server's: directories that they name, sockets, and where these are to
+    /// be.
     pub fn give(argument: &str, user: u32) -> io::Result<()> {
         let path = Path::new(argument.strip_prefix("unix:").unwrap_or(argument));
         let temporary = std::env::temp_dir();
-        if path.is_dir() && path.starts_with(&temporary) && path != temporary {
+        if !path.starts_with(&temporary) || path == temporary {
+            return Ok(());
+        }
+        if path.is_dir() {
             return all(path, user);
         }
+        if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+            lchown(path, Some(user), Some(user))?;
+        }
         match path.parent() {
-            Some(parent) if parent.starts_with(&temporary) && parent != temporary && parent.is_dir() => {
-                chown(parent, Some(user), Some(user))
-            }
+            Some(parent) if parent != temporary && parent.is_dir() => lchown(parent, Some(user), Some(user)),
             _ => Ok(()),
         }
     }
 
-    fn all(dir: &Path, user: u32) -> io::Result<()> {
-        chown(dir, Some(user), Some(user))?;
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                all(&entry.path(), user)?;
-            } else {
-                std::os::unix::fs::lchown(entry.path(), Some(user), Some(user))?;
+    fn all(path: &Path, user: u32) -> io::Result<()> {
+        lchown(path, Some(user), Some(user))?;
+        if fs::symlink_metadata(path)?.is_dir() {
+            for entry in fs::read_dir(path)? {
+                all(&entry?.path(), user)?;
             }
         }
         Ok(())
