@@ -169,6 +169,123 @@ fn who_does_not_read_costs_little() {
     assert!(grown < 400_000, "{grown} bytes");
 }
 
+const CROWD: usize = 64;
+
+/// Asks for something on a new connection at a time. What it was sent is taken, if it reads.
+fn ask_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
+    let conn = server.connect_http();
+    if !request.is_empty() {
+        server.handle(now, Event::Received { conn, bytes: request.as_bytes() });
+    }
+    (conn, closed_by_turns(server, now, reads))
+}
+
+/// Which connections are closed in turns until there is nothing to do.
+fn closed_by_turns(server: &mut Server, now: Time, read: bool) -> Vec<ConnId> {
+    let mut closed = Vec::new();
+    let mut goes_on = true;
+    while goes_on {
+        server.turn(now);
+        goes_on = server.next_deadline() == Some(Time::ZERO);
+        while let Some(effect) = server.next_effect() {
+            goes_on = true;
+            match effect {
+                Effect::Send(conn) if read => {
+                    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+                    server.outgoing(conn, &mut slices);
+                    let bytes = slices.iter().map(|slice| slice.len()).sum();
+                    server.handle(now, Event::Sent { conn, bytes });
+                }
+                Effect::Close(conn) => {
+                    server.handle(now, Event::Closed { conn });
+                    closed.push(conn);
+                }
+                _ => {}
+            }
+        }
+    }
+    closed
+}
+
+fn second(number: u64) -> Time {
+    Time::from_nanos(number * 1_000_000_000)
+}
+
+#[test]
+fn of_too_many_the_one_goes_that_is_silent_longest() {
+    let mut server = Server::new(config(65_535));
+    let health = "GET /healthz HTTP/1.1\r\n\r\n";
+    let known: Vec<ConnId> =
+        (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), health, true).0).collect();
+    assert_eq!(ask_at(&mut server, second(100), "", true).1, [known[0]]);
+    // Not the one that has just come and has not asked yet.
+    assert_eq!(ask_at(&mut server, second(100), "", true).1, [known[1]]);
+}
+
+#[test]
+fn readers_that_have_stalled_keep_nobody_out() {
+    for request in ["GET /metrics HTTP/1.1\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n"] {
+        let mut server = Server::new(config(65_535));
+        let known: Vec<ConnId> =
+            (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), request, false).0).collect();
+        for before in &known {
+            let (_, closed) = ask_at(&mut server, second(100), request, false);
+            assert_eq!(closed, [*before], "{request:?}");
+        }
+        // Nor two that come before either asks.
+        let probes = [server.connect_http(), server.connect_http()];
+        let closed = closed_by_turns(&mut server, second(101), false);
+        assert!(closed.len() == 2 && probes.iter().all(|probe| !closed.contains(probe)), "{request:?}");
+    }
+}
+
+#[test]
+fn what_is_unsent_to_all_of_them_is_bounded() {
+    let mut server = Server::new(config(65_535));
+    let client = server.connect();
+    for tube in 0..3000 {
+        let text = format!("use t{tube}\r\n{}", put(0, 0, "x"));
+        server.handle(NOW, Event::Received { conn: client, bytes: text.as_bytes() });
+    }
+    closed_by_turns(&mut server, NOW, true);
+    let before = server.memory_bytes();
+    for _ in 0..CROWD {
+        let (conn, _) = ask_at(&mut server, NOW, "GET /metrics HTTP/1.1\r\n\r\n", false);
+        // It takes a little, and then nothing.
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        server.outgoing(conn, &mut slices);
+        server.handle(NOW, Event::Sent { conn, bytes: 1 });
+        closed_by_turns(&mut server, NOW, false);
+    }
+    let each = (server.memory_bytes() - before) / CROWD as u64;
+    assert!(each < 144 * 1024, "{each} bytes each");
+}
+
+#[test]
+fn a_step_looks_at_a_bounded_number_of_clients() {
+    const WORKERS: usize = 300;
+    const TUBES: usize = 100;
+    let mut bench = Bench::new(usize::MAX);
+    let watches: String = (0..TUBES).map(|tube| format!("watch t{tube}\r\n")).collect();
+    for _ in 0..WORKERS {
+        let worker = bench.server.connect();
+        let bytes = (watches.clone() + "reserve\r\n").into_bytes();
+        bench.server.handle(NOW, Event::Received { conn: worker, bytes: &bytes });
+        closed_by_turns(&mut bench.server, NOW, true);
+    }
+    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+    let (mut turns, mut most) = (0, 0);
+    while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
+        let before = bench.sent[HTTP].len();
+        bench.turn();
+        let new = String::from_utf8_lossy(&bench.sent[HTTP][before..]).into_owned();
+        most = new.matches("beanring_tube_current_waiting{").count().max(most);
+        turns += 1;
+    }
+    assert!(bench.text().contains(&format!("beanring_tube_current_waiting{{tube=\"t0\"}} {WORKERS}\n")));
+    assert!(most * WORKERS < 10_000, "{most} tubes with {WORKERS} workers each in one turn");
+}
+
 // Live.
 
 /// A live server with its HTTP at a socket in a directory.

@@ -210,16 +210,11 @@ impl Engine {
     /// Stores a job in the tube that the client uses.
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
-        let delay = new.delay;
-        let NewJob { id, pri, ttr, body, .. } = new;
+        let NewJob { id, pri, delay, ttr, body } = new;
         let job = self.jobs.insert(id, pri, ttr, body, tube, now);
         self.census.total_jobs += 1;
         self.tubes.get_mut(tube).counts.jobs += 1;
-        if delay == 0 {
-            self.enter_ready(job, now);
-        } else {
-            self.enter_ready_or_delayed(job, delay, now);
-        }
+        self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));
         self.serve(tube, now);
         job

@@ -108,6 +108,11 @@ impl Tube {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
     }
 
+    /// How many clients watch it beside many others.
+    pub fn wide_watchers(&self) -> usize {
+        self.wide.len()
+    }
+
     /// Takes note of a sample. True if it is the first one, for which the tube has taken memory.
     pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
         let is_new = self.times.is_none();

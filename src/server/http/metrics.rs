@@ -61,7 +61,9 @@ impl Page {
         out: &mut Vec<u8>,
     ) -> bool {
         let tubes = core.engine.tubes();
-        for _ in 0..HTTP_STEP_LINES {
+        let mut lines = 0;
+        while lines < HTTP_STEP_LINES {
+            lines += 1;
             let Some(wanted) = figures::TUBE.get(figure) else { return true };
             let prefix = &*core.config.metrics_prefix;
             let name =
@@ -79,6 +81,7 @@ impl Page {
                     out.extend_from_slice(known.name().as_bytes());
                     out.extend_from_slice(b"\"} ");
                     number(wanted.read(core, key, now), out);
+                    lines += wanted.looks(known) / LOOKS_A_LINE;
                 }
             } else {
                 (figure, tube) = (figure + 1, 0);
@@ -91,6 +94,9 @@ impl Page {
         false
     }
 }
+
+/// Clients that are looked at in the time that a line takes.
+const LOOKS_A_LINE: usize = 16;
 
 /// The name of a metric.
 struct Name<'a> {

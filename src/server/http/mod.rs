@@ -23,6 +23,8 @@ const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 pub(super) struct Exchange {
     pub conn: ConnId,
     pub phase: Phase,
+    /// It has asked for something at least.
+    pub has_asked: bool,
     /// When something was last asked or sent.
     pub active: Time,
     /// The driver was told to send and has not sent everything yet.
@@ -58,11 +60,12 @@ pub(super) enum Phase {
 }
 
 impl Exchange {
-    pub fn new(conn: ConnId) -> Self {
+    pub fn new(conn: ConnId, active: Time) -> Self {
         Self {
             conn,
             phase: Phase::Open,
-            active: Time::ZERO,
+            has_asked: false,
+            active,
             is_sending: false,
             is_queued: false,
             input: BytesMut::new(),
@@ -87,7 +90,7 @@ impl Exchange {
 
     /// There is a page to render, and room for more of it.
     pub fn wants_step(&self) -> bool {
-        self.page.is_some() && self.next.len() < HTTP_OUTPUT_BYTES_PAUSE
+        self.page.is_some() && self.pending() < HTTP_OUTPUT_BYTES_PAUSE
     }
 
     pub fn pending(&self) -> usize {
@@ -177,12 +180,13 @@ impl Exchange {
             self.input_ended = true;
             self.input.truncate(HTTP_REQUEST_BYTES_MAX);
         }
-        if self.phase != Phase::Open {
+        if self.phase != Phase::Open || self.input.is_empty() {
             self.input = BytesMut::new();
         }
     }
 
     fn answer_one(&mut self, request: &Request, core: &Core) {
+        self.has_asked = true;
         let is_page = request.method == "GET" && request.path == "/metrics";
         if !request.keeps_alive && !is_page {
             self.phase = Phase::Closing;

@@ -54,10 +54,16 @@ impl Request {
             }
             keeps_alive &= !(is("connection") && has_token(header.value, "close"));
         }
-        let path = target.split(['?', '#']).next().unwrap_or_default();
+        let path = path_of(target).split(['?', '#']).next().unwrap_or_default();
         let request = Self { method: method.to_owned(), path: path.to_owned(), version, keeps_alive };
         Parsed::Request(request, bytes)
     }
+}
+
+/// A target may name the server too (RFC 9112, 3.2.2).
+fn path_of(target: &str) -> &str {
+    let Some(rest) = target.strip_prefix("http://") else { return target };
+    rest.find('/').map_or("/", |at| &rest[at..])
 }
 
 /// Whether a list has this word in it, in upper or lower case.
@@ -88,6 +94,12 @@ mod tests {
                 panic!("it is whole")
             };
             assert_eq!(request.keeps_alive, keeps_alive, "{headers}");
+        }
+        for (target, path) in [("http://h:1/healthz?x", "/healthz"), ("http://h", "/"), ("*", "*")] {
+            let Parsed::Request(request, _) = parsed(&format!("GET {target} HTTP/1.1\r\n\r\n")) else {
+                panic!("it is whole")
+            };
+            assert_eq!(request.path, path, "{target}");
         }
         let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else { panic!("it is whole") };
         assert_eq!((request.version, request.keeps_alive), (Version::Http10, false));

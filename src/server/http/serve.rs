@@ -7,21 +7,20 @@ use crate::server::{Effect, Event, Server};
 use crate::time::Time;
 
 impl Server {
-    /// A connection was accepted where HTTP is spoken. If there are too many, one that has nothing to do makes room:
-    /// the one that has been silent longest.
+    /// A connection was accepted where HTTP is spoken. If there are too many, one makes room: the one that has been
+    /// silent longest of those that have nothing to do, or else of all.
     pub(in crate::server) fn open_http(&mut self) -> ConnId {
-        let open: Vec<&Exchange> = self.sessions.exchanges().filter(|one| one.phase == Phase::Open).collect();
-        if open.len() >= HTTP_CONNECTIONS_MAX {
-            let idle = open.iter().filter(|one| one.is_idle()).min_by_key(|one| one.active);
-            if let Some(conn) = idle.map(|one| one.conn) {
-                self.close_http(conn);
-            }
-        }
-        let conn = self.sessions.open_http(Exchange::new);
-        if open_count(self) > HTTP_CONNECTIONS_MAX {
-            // All others are being answered.
+        // Who has just come is about to ask.
+        let is_done = |one: &Exchange| one.is_idle() && one.has_asked;
+        let open = || self.sessions.exchanges().filter(|one| one.phase < Phase::Closed);
+        // It has just come: nobody has been active later.
+        let active = open().map(|one| one.active).max().unwrap_or(Time::ZERO);
+        if open().count() >= HTTP_CONNECTIONS_MAX {
+            let silent = open().min_by_key(|one| (!is_done(one), one.active)).expect("there are many");
+            let conn = silent.conn;
             self.close_http(conn);
         }
+        let conn = self.sessions.open_http(|conn| Exchange::new(conn, active));
         self.weigh_tables();
         conn
     }
@@ -92,8 +91,4 @@ impl Server {
             self.effects.push_back(Effect::Close(conn));
         }
     }
-}
-
-fn open_count(server: &Server) -> usize {
-    server.sessions.exchanges().filter(|one| one.phase == Phase::Open).count()
 }
