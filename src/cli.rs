@@ -1,10 +1,13 @@
 //! What can be typed: the reference's flags with long names and environment variables. Nothing is
 //! checked here; [`Config`](crate::config::Config) does that.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{FalseyValueParser, Resettable};
+use clap::parser::ValueSource;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 use crate::io::driver::Choice;
@@ -19,7 +22,7 @@ use crate::io::driver::Choice;
     disable_help_subcommand = true,
     args_override_self = true,
     after_help = "Every option can be set by an environment variable too, or in a file (--config). The command line \
-                  wins over the environment, and both over the file."
+                  wins over the environment, and both over the file; a variable that is empty says nothing."
 )]
 #[allow(missing_docs)]
 pub struct Arguments {
@@ -52,8 +55,12 @@ pub struct Arguments {
 
     /// With -b: never sync the log
     #[arg(short = 'F', long, env = "BEANRING_NO_SYNC", hide_env = true)]
-    #[arg(value_parser = FalseyValueParser::new(), overrides_with = "sync_interval")]
+    #[arg(value_parser = FalseyValueParser::new())]
     pub no_sync: bool,
+
+    /// That was said, be it that it should sync.
+    #[arg(skip)]
+    pub says_no_sync: bool,
 
     /// With -b: size of a file of the log [default: 10485760]
     #[arg(short = 's', long, value_name = "BYTES", env = "BEANRING_LOG_FILE_SIZE", hide_env = true)]
@@ -104,6 +111,10 @@ pub struct Arguments {
     #[arg(value_parser = verbosity)]
     pub verbose: u8,
 
+    /// That was said, be it zero.
+    #[arg(skip)]
+    pub says_verbose: bool,
+
     /// How to write what is logged: lines for people, or a JSON object a line [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", env = "BEANRING_LOG_FORMAT", hide_env = true)]
     pub log_format: Option<LogFormat>,
@@ -121,6 +132,39 @@ pub struct Arguments {
     /// What to do instead of serving.
     #[command(subcommand)]
     pub tool: Option<Tool>,
+}
+
+impl Arguments {
+    /// What was typed, with the name of the program first, and what the environment says beside it. A variable that is
+    /// empty says nothing.
+    pub fn from_words<I>(words: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item: Into<OsString> + Clone>,
+    {
+        let is_empty = |name: &OsStr| env::var_os(name).is_some_and(|value| value.is_empty());
+        let command = Self::command().mut_args(|argument| match argument.get_env() {
+            Some(name) if is_empty(name) => argument.env(Resettable::Reset),
+            _ => argument,
+        });
+        let matches = command.try_get_matches_from(words)?;
+        let mut arguments = Self::from_arg_matches(&matches)?;
+        let is_said = |name| matches.value_source(name).is_some_and(|from| from != ValueSource::DefaultValue);
+        arguments.says_no_sync = is_said("no_sync");
+        arguments.says_verbose = is_said("verbose");
+        // They are about the same: what was typed last counts, or else -F.
+        if arguments.no_sync && arguments.sync_interval.is_some() {
+            let typed = |name| {
+                let is_typed = matches.value_source(name) == Some(ValueSource::CommandLine);
+                is_typed.then(|| matches.index_of(name))
+            };
+            if typed("sync_interval") > typed("no_sync") {
+                arguments.no_sync = false;
+            } else {
+                arguments.sync_interval = None;
+            }
+        }
+        Ok(arguments)
+    }
 }
 
 /// How lines of the log look.
@@ -196,13 +240,12 @@ fn verbosity(given: &str) -> Result<u8, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
 
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
-        Arguments::try_parse_from(["beanring"].into_iter().chain(line.split_whitespace()))
+        Arguments::from_words(["beanring"].into_iter().chain(line.split_whitespace()))
     }
 
     #[test]
@@ -225,6 +268,8 @@ mod tests {
         assert_eq!(parse("-p 1 -p 2").unwrap().port.as_deref(), Some("2"));
         let arguments = parse("-f 5 -F").unwrap();
         assert!(arguments.no_sync && arguments.sync_interval.is_none());
+        let arguments = parse("-F -f 5").unwrap();
+        assert!(!arguments.no_sync && arguments.sync_interval.as_deref() == Some("5"));
     }
 
     #[test]

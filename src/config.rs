@@ -187,10 +187,12 @@ fn http_address(given: String) -> Result<Address, ConfigError> {
         return Ok(Address::Unix(PathBuf::from(path)));
     }
     let (host, port) = given.rsplit_once(':').unwrap_or(("127.0.0.1", &given));
-    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let host = if host.is_empty() { "127.0.0.1" } else { host };
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    // As in ::1, where the last colon is none before a port.
+    let is_clear = bracketed.is_some() || !host.contains(':');
+    let host = bracketed.unwrap_or(if host.is_empty() { "127.0.0.1" } else { host });
     match port.parse() {
-        Ok(port) if port_is_plain(&given) => Ok(Address::Tcp { host: host.to_owned(), port }),
+        Ok(port) if is_clear && port_is_plain(&given) => Ok(Address::Tcp { host: host.to_owned(), port }),
         _ => Err(ConfigError::Http { given }),
     }
 }
@@ -296,7 +298,10 @@ impl fmt::Display for ConfigError {
                 MEMORY_BYTES_MIN >> 20
             ),
             Self::Http { given } => {
-                write!(f, "--http (BEANRING_HTTP) \"{given}\": must be PORT, HOST:PORT or unix:PATH")
+                write!(
+                    f,
+                    "--http (BEANRING_HTTP) \"{given}\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"
+                )
             }
             Self::MetricsPrefix { given } => write!(
                 f,

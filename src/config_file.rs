@@ -54,7 +54,7 @@ struct Settings {
 
 /// As a number or, since some have units, as text. It is checked with what was typed.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number or a text")]
 enum Number {
     Plain(i64),
     Text(String),
@@ -81,7 +81,7 @@ pub fn complete(arguments: &mut Arguments, file: &Path) -> Result<(), FileError>
     fill(&mut arguments.port, settings.port);
     fill(&mut arguments.log_dir, settings.log_dir);
     // One of the two that was typed hides both of the file.
-    if arguments.sync_interval.is_none() && !arguments.no_sync {
+    if arguments.sync_interval.is_none() && !arguments.says_no_sync {
         arguments.no_sync = settings.no_sync;
         fill(&mut arguments.sync_interval, settings.sync_interval);
     }
@@ -95,7 +95,7 @@ pub fn complete(arguments: &mut Arguments, file: &Path) -> Result<(), FileError>
     fill(&mut arguments.http, settings.http);
     fill(&mut arguments.metrics_prefix, settings.metrics_prefix);
     fill(&mut arguments.log_format, settings.log_format);
-    if arguments.verbose == 0 {
+    if !arguments.says_verbose {
         arguments.verbose = settings.verbose;
     }
     Ok(())
@@ -125,7 +125,7 @@ impl std::error::Error for FileError {}
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::CommandFactory;
 
     use super::*;
     use crate::config::Config;
@@ -135,7 +135,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("beanring-config-{:?}", std::thread::current().id()));
         fs::write(&file, text).expect("there is room");
         let words = ["beanring"].into_iter().chain(line.split_whitespace());
-        let mut arguments = Arguments::try_parse_from(words).expect("it is a command line");
+        let mut arguments = Arguments::from_words(words).expect("it is a command line");
         let result = complete(&mut arguments, &file);
         fs::remove_file(&file).expect("it is there");
         result.map(|()| arguments).map_err(|error| {
@@ -183,6 +183,17 @@ mod tests {
         let arguments = with("sync-interval = 5", "-F").unwrap();
         assert!(arguments.no_sync && arguments.sync_interval.is_none());
         assert_eq!(with("verbose = 1", "-VV").unwrap().verbose, 2);
+        let said = |text| {
+            let file = std::env::temp_dir().join(format!("beanring-config-said-{}", std::process::id()));
+            fs::write(&file, text).expect("there is room");
+            let mut arguments = Arguments::default();
+            (arguments.says_no_sync, arguments.says_verbose) = (true, true);
+            complete(&mut arguments, &file).expect("it is good");
+            fs::remove_file(&file).expect("it is there");
+            arguments
+        };
+        let arguments = said("no-sync = true\nverbose = 2");
+        assert!(!arguments.no_sync && arguments.verbose == 0, "zero and no are said too");
     }
 
     #[test]
@@ -191,6 +202,7 @@ mod tests {
             ("port = 1\nprot = 2", ":2: unknown field `prot`, expected one of"),
             ("\n\nport = ", ":3: "),
             ("verbose = -1", ":1: invalid value: integer `-1`, expected u8"),
+            ("port = true", ":1: expected a number or a text"),
             ("listen = 5", ":1: invalid type: integer `5`, expected a string"),
             (
                 "\nio = \"fast\"",

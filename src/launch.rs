@@ -1,7 +1,6 @@
 //! From a configuration to a running server, in the order that rights and descriptors demand.
 
 use std::error::Error;
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ use crate::io::driver::Ready;
 use crate::io::manager::Manager;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
-use crate::io::successor::Successor;
+use crate::io::successor::{Present, Successor};
 use crate::io::user::User;
 use crate::io::{Ending, Sources, descriptors, host};
 use crate::log::{self, Durability, Log};
@@ -28,9 +27,9 @@ use crate::time::Time;
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let successor = Successor::of_this_process();
+    log_to_stderr(config.verbosity, config.log_format);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
-    log_to_stderr(config.verbosity, config.log_format);
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -39,9 +38,6 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     warn_of_few_descriptors(config.max_connections, descriptors_max);
     let user = config.user.as_deref().map(User::find).transpose()?;
     let mut signals = Signals::block()?;
-    if config.log_dir.is_some() {
-        signals.let_take_over(successor.clone())?;
-    }
     // As who the manager started, which a socket of its own may ask for.
     let manager = Manager::from_environment();
     let listeners = listeners(inherited, config.listen, config.http)?;
@@ -50,6 +46,14 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     }
     let prewrites = config.log.durability == Durability::Always;
     let directory = config.log_dir.as_deref().map(|path| Directory::open(path, prewrites)).transpose()?;
+    if let Some(directory) = &directory {
+        let present = Present {
+            log_dir: directory.identity()?,
+            segment_bytes: config.log.segment_bytes,
+            speaks_http: listeners.iter().any(|listener| listener.protocol() == Protocol::Http),
+        };
+        signals.let_take_over(successor.clone(), present)?;
+    }
     let driver = Ready::choose(config.io)?;
     let host = host::facts(driver.name())?;
     let counters = host.io.clone();
@@ -132,14 +136,6 @@ fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
              {possible}; raise the hard limit (ulimit -Hn)"
         );
     }
-}
-
-/// Whether the files that a server of this configuration needs are in reach.
-pub fn check_places(config: &Config) -> Result<(), Box<dyn Error>> {
-    if let Some(dir) = &config.log_dir {
-        fs::read_dir(dir).map_err(|error| format!("-b {}: {error}", dir.display()))?;
-    }
-    Ok(())
 }
 
 /// What a server needs as long as it runs.

@@ -23,6 +23,7 @@ pub mod log;
 pub mod log_tool;
 pub mod protocol;
 pub mod queue;
+pub mod rehearsal;
 pub mod server;
 pub mod time;
 pub mod tube_name;

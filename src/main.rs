@@ -1,18 +1,19 @@
 //! The server as a program.
 
+use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 
-use beanring::cli::{Arguments, Tool};
+use beanring::cli::{Arguments, LogFormat, Tool};
 use beanring::config::Config;
-use beanring::{config_file, healthcheck, launch, log_tool};
-use clap::Parser;
+use beanring::{config_file, healthcheck, launch, log_tool, rehearsal};
+use tracing::error;
 
 fn main() -> ExitCode {
     // Answers -h and -v itself with code 0, and what it does not understand with code 2.
-    let arguments = Arguments::parse();
+    let arguments = Arguments::from_words(env::args_os()).unwrap_or_else(|error| error.exit());
     match start(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("beanring: {error}");
             ExitCode::FAILURE
@@ -20,16 +21,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
+fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tool = arguments.tool.take();
     if let Some(Tool::Log(tool)) = tool {
-        return log_tool::run(tool);
+        return log_tool::run(tool).map(|()| ExitCode::SUCCESS);
     }
     if let Some(file) = arguments.config.clone() {
         config_file::complete(&mut arguments, &file)?;
     }
     if let Some(Tool::Healthcheck(tool)) = tool {
-        return healthcheck::run(tool, arguments.listen, arguments.port);
+        return healthcheck::run(tool, arguments.listen, arguments.port).map(|()| ExitCode::SUCCESS);
     }
     let checks_only = arguments.check_config;
     let config = Config::check(arguments)?;
@@ -37,9 +38,17 @@ fn start(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");
         }
-        launch::check_places(&config)?;
+        rehearsal::rehearse(&config)?;
         println!("the configuration is good");
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
-    launch::run(config)
+    let format = config.log_format;
+    match launch::run(config) {
+        // Who reads the log expects nothing else.
+        Err(error) if format == LogFormat::Json => {
+            error!("{error}");
+            Ok(ExitCode::FAILURE)
+        }
+        result => result.map(|()| ExitCode::SUCCESS),
+    }
 }

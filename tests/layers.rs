@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
 /// lowest and the highest are each one layer of small modules that use one another.
-const LAYERS: [(&str, u32); 20] = [
+const LAYERS: [(&str, u32); 21] = [
     ("time", 0),
     ("limits", 0),
     ("ids", 0),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, u32); 20] = [
     ("healthcheck", 5),
     ("launch", 5),
     ("log_tool", 5),
+    ("rehearsal", 5),
     ("lib", 5),
     ("main", 5),
 ];

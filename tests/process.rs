@@ -277,6 +277,61 @@ fn the_environment_sets_what_the_command_line_does_not() {
 }
 
 #[test]
+fn what_is_typed_wins_over_variables_and_empty_ones_say_nothing() {
+    let is_good = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = beanring(&[arguments, &["--check-config"]].concat());
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?} {variables:?}: {output:?}");
+    };
+    let (no_sync, interval) = (("BEANRING_NO_SYNC", "1"), ("BEANRING_SYNC_INTERVAL", "50"));
+    for arguments in [&[][..], &["-f", "0"], &["-F"]] {
+        for variables in [&[no_sync][..], &[interval], &[no_sync, interval], &[("BEANRING_NO_SYNC", "0")]] {
+            is_good(arguments, variables);
+        }
+    }
+    let names = ["LISTEN", "PORT", "LOG_DIR", "SYNC_INTERVAL", "NO_SYNC", "USER", "IO", "HTTP", "VERBOSE"];
+    let names = names.map(|name| format!("BEANRING_{name}"));
+    is_good(&[], &names.each_ref().map(|name| (&**name, "")));
+}
+
+#[test]
+fn a_configuration_that_cannot_start_is_not_called_good() {
+    let scratch = Scratch::new("rehearsed");
+    let (file, dir) = (scratch.file(), scratch.0.display().to_string());
+    fs::write(&file, "precious").unwrap();
+    let long = format!("unix:/{}", "x".repeat(108));
+    for (arguments, why) in [
+        (["-u", "no such user"], "there is no such user"),
+        (["-b", &dir], "and no log; choose an empty directory"),
+        (["-b", "/nowhere"], "there is no such directory"),
+        (["-l", "no host"], "no such host"),
+        (["-l", "unix:/nowhere/socket"], "No such file or directory"),
+        (["--http", &long], "File name too long"),
+        (["--http", "::1"], "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+    ] {
+        let output = output(&[&arguments[..], &["--check-config"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{arguments:?}: {said}");
+        assert!(said.starts_with("beanring: ") && said.contains(why), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn who_wants_json_gets_nothing_else() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = output(&["--log-format", "json", "-c", "-l", "127.0.0.1", "-p", &port]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(lines[0]["fields"]["message"], "-c has no meaning any more and is ignored");
+    let last = lines.last().unwrap();
+    let why = format!("cannot listen on 127.0.0.1:{port}: it is in use");
+    assert_eq!((&last["level"], &last["fields"]["message"]), (&"ERROR".into(), &why.into()));
+}
+
+#[test]
 fn quiet_unless_asked() {
     let mut child = beanring(&["-l", "127.0.0.1", "-p", "0"]).stderr(Stdio::piped()).spawn().unwrap();
     // From then on a signal is an orderly stop.
@@ -301,14 +356,17 @@ fn stops_in_good_order() {
 
 #[test]
 fn stops_in_good_order_as_pid_1() {
-    let in_namespace = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
-    let possible = Command::new("unshare").args(in_namespace).arg("true").output();
+    let mut in_namespace = vec!["--pid", "--fork", "--kill-child"];
+    if !nix::unistd::geteuid().is_root() {
+        in_namespace.extend(["--user", "--map-root-user"]);
+    }
+    let possible = Command::new("unshare").args(&in_namespace).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: no PID namespaces here");
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(in_namespace).args([BINARY, "-V", "-l", "127.0.0.1", "-p", "0"]);
+    command.args(&in_namespace).args([BINARY, "-V", "-l", "127.0.0.1", "-p", "0"]);
     let mut server = Server::spawn(&mut command);
     let unshare = server.child.id();
     let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -65,12 +65,30 @@ struct Told {
     reconnects: usize,
 }
 
+/// What all clients have been told so far, and whether they are to stop.
+#[derive(Default)]
+struct Load {
+    stored: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Load {
+    /// Waits until this many more jobs are acknowledged, however slow the disk is.
+    fn goes_on(&self, jobs: usize) {
+        let (before, asked) = (self.stored.load(Ordering::Relaxed), Instant::now());
+        while self.stored.load(Ordering::Relaxed) < before + jobs {
+            assert!(asked.elapsed() < REPLY_PATIENCE, "{jobs} more jobs are acknowledged");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
 /// Puts, and deletes every other job again, over and over until told to stop.
-fn work(name: usize, place: &Place, stop: &AtomicBool) -> Told {
+fn work(name: usize, place: &Place, load: &Load) -> Told {
     let mut told = Told::default();
     let mut stream = place.connect();
     let mut round = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !load.stop.load(Ordering::Relaxed) {
         round += 1;
         let body = format!("{name} {round}");
         let Some(line) = ask(&mut stream, &put(0, 0, &body)) else {
@@ -82,6 +100,7 @@ fn work(name: usize, place: &Place, stop: &AtomicBool) -> Told {
             panic!("{line:?} is no answer to a put");
         });
         assert!(told.stored.insert(id, body).is_none(), "{id} is a new id");
+        load.stored.fetch_add(1, Ordering::Relaxed);
         if round % 2 == 0 {
             match ask(&mut stream, &format!("delete {id}\r\n")).as_deref() {
                 Some("DELETED") => drop(told.deleted.insert(id)),
@@ -159,6 +178,7 @@ fn nobody_is_refused_and_nothing_is_lost() {
 
 fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts: usize) -> (usize, usize) {
     const CLIENTS: usize = 6;
+    const JOBS_BETWEEN: usize = 3 * CLIENTS;
     let scratch = Scratch::new("restart");
     let dir = scratch.0.display().to_string();
     let address = Address::fresh(transport);
@@ -173,18 +193,20 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
     let (mut server, first) = started(Path::new(PROGRAM), address, &all);
     drop(first);
 
-    let stop = Arc::new(AtomicBool::new(false));
+    let load = Arc::new(Load::default());
     let clients: Vec<JoinHandle<Told>> = (0..CLIENTS)
         .map(|name| {
-            let (place, stop) = (place.clone(), stop.clone());
-            thread::spawn(move || work(name, &place, &stop))
+            let (place, load) = (place.clone(), load.clone());
+            thread::spawn(move || work(name, &place, &load))
         })
         .collect();
     for _ in 0..restarts {
         thread::sleep(Duration::from_millis(50));
+        load.goes_on(JOBS_BETWEEN);
         restart(&server, &place);
     }
-    stop.store(true, Ordering::Relaxed);
+    load.goes_on(JOBS_BETWEEN);
+    load.stop.store(true, Ordering::Relaxed);
     let told: Vec<Told> =
         clients.into_iter().map(|client| client.join().expect("nothing was wrong")).collect();
 
@@ -205,7 +227,10 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
         }
     }
     let reconnects: usize = told.iter().map(|told| told.reconnects).sum();
-    assert!(jobs > 10 * restarts && reconnects >= restarts, "{jobs} jobs, {reconnects} reconnections");
+    assert!(
+        jobs > JOBS_BETWEEN * restarts && reconnects >= restarts,
+        "{jobs} jobs, {reconnects} reconnections"
+    );
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     if let Place::Unix(path) = &place {
@@ -264,6 +289,135 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     assert_ne!(id_of(&place), first);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
+}
+
+/// The lines that a server has written, once there are so many.
+fn lines_of(file: &Path, count: usize) -> Vec<String> {
+    let asked = Instant::now();
+    loop {
+        let text = fs::read_to_string(file).expect("it was made");
+        if text.matches('\n').count() >= count {
+            return text.lines().map(str::to_owned).collect();
+        }
+        assert!(asked.elapsed() < REPLY_PATIENCE, "{count} lines are written: {text:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_configuration_without_what_there_is_does_not_take_over() {
+    let scratch = Scratch::new("changed");
+    let path = |name: &str| scratch.0.join(name).display().to_string();
+    let (config, stderr) = (path("config.toml"), path("said"));
+    for name in ["log", "other", "socket"] {
+        fs::create_dir(path(name)).expect("there is room");
+    }
+    let log = format!("log-dir = {:?}\n", path("log"));
+    fs::write(&config, &log).expect("there is room");
+    let address = Address::fresh(Transport::Tcp);
+    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+    let place = Place::Tcp(tcp.to_string());
+    let mut command = Command::new(PROGRAM);
+    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    let (mut server, stream) =
+        ServerProcess::launch(command, address, &["--config".to_owned(), config.clone()]);
+    let mut client = Client::new(stream);
+    client.expect(&put(0, 0, "kept"), "INSERTED 1");
+    let first = id_of(&place);
+
+    let changes = [
+        (String::new(), "-b is not the directory whose jobs the server has"),
+        (format!("log-dir = {:?}\n", path("other")), "-b is not the directory"),
+        (format!("log-dir = {:?}\n", path("missing")), "there is no such directory"),
+        (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not there at the start"),
+        (format!("{log}log-file-size = 65536\n"), "-s is less than the 10485760 bytes of now"),
+        (format!("{log}log-file-size = {}\n", 1_u64 << 40), "-s: there is no space for a file of that size"),
+        (format!("{log}user = \"no such user\"\n"), "-u no such user: there is no such user"),
+        (format!("{log}max-job-size = \"x\"\n"), "must be a number"),
+    ];
+    for (number, (text, why)) in changes.into_iter().enumerate() {
+        fs::write(&config, &text).expect("there is room");
+        server.signal(Signal::SIGUSR2);
+        let said = lines_of(Path::new(&stderr), number + 1);
+        let last = said.last().expect("there is one");
+        assert!(
+            said.len() == number + 1 && last.contains(" WARN no restart: ") && last.contains(why),
+            "{said:?}"
+        );
+        assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{text}");
+        assert_eq!(id_of(&place), first, "{text}");
+    }
+    fs::write(&config, format!("{log}max-job-size = 4\n")).expect("there is room");
+    restart(&server, &place);
+    let mut stream = place.connect();
+    assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
+    assert_eq!(ask(&mut stream, "peek 1\r\n").as_deref(), Some("FOUND 1 4"));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart without descriptors")) {
+        let scratch = Scratch::new("descriptors");
+        let (link, script) = (scratch.0.join("server"), scratch.0.join("script"));
+        let (asked, log) = (scratch.0.join("log/asked"), scratch.0.join("log"));
+        fs::create_dir(&log).expect("there is room");
+        // Asked whether it could take over, it thinks until connections have come.
+        let lines = format!(
+            "#!/bin/sh\ncase \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
+             esac\nexec {PROGRAM} \"$@\"\n",
+            asked.display()
+        );
+        fs::write(&script, lines).expect("there is room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        symlink(PROGRAM, &link).expect("there is room");
+        let address = Address::fresh(Transport::Tcp);
+        let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+        let place = Place::Tcp(tcp.to_string());
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(&link);
+        let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
+        let (mut server, stream) = ServerProcess::launch(limited, address, &flags);
+        let first = id_of(&place);
+        fs::rename(&script, &link).expect("there is room");
+        server.signal(Signal::SIGUSR2);
+        let begun = Instant::now();
+        while !asked.exists() {
+            assert!(begun.elapsed() < REPLY_PATIENCE, "it is asked");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let mut crowd: Vec<_> = (0..100).map(|_| place.connect()).collect();
+        assert_eq!(ask(&mut crowd[0], "list-tube-used\r\n").as_deref(), Some("USING default"), "{io:?}");
+        fs::remove_file(&asked).expect("it is there");
+        drop((stream, crowd));
+        while id_of(&place) == first {
+            assert!(begun.elapsed() < REPLY_PATIENCE, "{io:?}: another program is there");
+        }
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0), "{io:?}");
+    }
+}
+
+/// More often than the kernel lets a process give up rights, and where whoever started it hears of no child.
+#[test]
+fn it_can_be_done_again_and_again() {
+    let scratch = Scratch::new("again");
+    let (stderr, log) = (scratch.0.join("said"), scratch.0.join("log"));
+    fs::create_dir(&log).expect("there is room");
+    let address = Address::fresh(Transport::Tcp);
+    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+    let place = Place::Tcp(tcp.to_string());
+    let mut deaf = Command::new("sh");
+    deaf.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", PROGRAM]);
+    deaf.stderr(fs::File::create(&stderr).expect("there is room"));
+    let (mut server, stream) =
+        ServerProcess::launch(deaf, address, &["-b".to_owned(), log.display().to_string()]);
+    drop(stream);
+    (0..18).for_each(|_| restart(&server, &place));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(fs::read_to_string(&stderr).expect("it was made"), "");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -56,6 +56,7 @@ pub struct Disk {
 #[derive(Debug)]
 struct Worker {
     to_do: Sender<Task>,
+    thread: JoinHandle<()>,
 }
 
 /// How a segment is opened.
@@ -125,6 +126,13 @@ impl Disk {
         }
     }
 
+    /// Ends the threads, and waits for that. What they have begun is done, or undone if it takes long.
+    pub fn end(self) {
+        self.directory.give_up();
+        self.writer.end();
+        self.arranger.end();
+    }
+
     /// Descriptors for its files, which connections leave it.
     pub fn reserve(&self) -> Arc<Reserve> {
         self.reserve.clone()
@@ -167,7 +175,7 @@ impl Worker {
         reserve: Arc<Reserve>,
     ) -> io::Result<Self> {
         let (to_do, tasks) = mpsc::channel::<Task>();
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             for task in tasks {
                 let outcome = task.carry_out(&directory, &reserve);
                 reserve.refill();
@@ -176,7 +184,12 @@ impl Worker {
                 }
             }
         })?;
-        Ok(Self { to_do })
+        Ok(Self { to_do, thread })
+    }
+
+    fn end(self) {
+        drop(self.to_do);
+        self.thread.join().expect("the thread does not panic");
     }
 
     fn hand_over(&self, task: Task) -> Option<Outcome> {
@@ -194,7 +207,12 @@ impl Task {
             }
             // One after the other: there may be thousands since the last sync.
             Self::Sync(segments) => {
-                let open = |segment| reserve.open_in_time(|| directory.open_segment(segment, Access::Cached));
+                let open = |segment| {
+                    reserve.open_in_time(|| {
+                        directory.goes_on()?;
+                        directory.open_segment(segment, Access::Cached)
+                    })
+                };
                 let mut segments = segments.into_iter();
                 Outcome::Synced(segments.try_for_each(|segment| open(segment)?.sync_data()))
             }
@@ -220,4 +238,31 @@ fn write_blocks(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn its_threads_end_with_it_and_leave_nothing_half_made() {
+        let path = std::env::temp_dir().join(format!("beanring-disk-{}", std::process::id()));
+        fs::create_dir(&path).expect("there is room");
+        let directory = Directory::open(&path, true).expect("it is empty");
+        let mut disk = Disk::new(directory).expect("there are threads");
+        // Written with zeros, it takes a while.
+        let (segment, bytes) = (SegmentNumber(1), crate::limits::LOG_PREWRITTEN_BYTES_MAX);
+        assert!(disk.begin(Operation::Arrange(Arrangement::Create { segment, bytes })).is_none());
+        let file = disk.directory.file(&segment.to_string());
+        while !file.exists() {
+            thread::yield_now();
+        }
+        let bell = disk.bell.clone();
+        disk.end();
+        assert_eq!(Arc::strong_count(&bell), 1, "no thread has it any more");
+        assert!(!file.exists());
+        fs::remove_dir_all(&path).expect("it is ours");
+    }
 }

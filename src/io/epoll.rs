@@ -45,7 +45,7 @@ pub fn run<S: Service>(server: S, sources: Sources) -> Result<Ending, DriverErro
         return Err(DriverError::Server(why));
     }
     let listeners = driver.listeners.into_iter().map(|listening| listening.listener);
-    Ok(Ending::of(driver.is_replaced, listeners))
+    Ok(Ending::of(driver.is_replaced, listeners, driver.disk))
 }
 
 struct Driver<S> {

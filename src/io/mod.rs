@@ -66,9 +66,16 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// With the sockets that were listened on; where they are not handed over, they are closed.
-    pub fn of(is_replaced: bool, listeners: impl Iterator<Item = Listener>) -> Self {
-        if is_replaced { Self::Replaced(listeners.collect()) } else { Self::Stopped }
+    /// With the sockets that were listened on; where they are not handed over, they are closed. Where they are, the
+    /// threads of the disk end before: the descriptors of the process are then this thread's alone.
+    pub fn of(is_replaced: bool, listeners: impl Iterator<Item = Listener>, disk: Option<Disk>) -> Self {
+        if !is_replaced {
+            return Self::Stopped;
+        }
+        if let Some(disk) = disk {
+            disk.end();
+        }
+        Self::Replaced(listeners.collect())
     }
 }
 

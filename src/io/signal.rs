@@ -7,7 +7,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::warn;
 
 use super::manager::Manager;
-use super::successor::{Checks, Successor};
+use super::successor::{Checks, Present, Successor};
 
 /// Comes from a timer of this process: time to tell the service manager that the loop goes round.
 pub const ALIVE: signal::Signal = SIGALRM;
@@ -46,12 +46,23 @@ impl Signals {
     }
 
     /// From now on SIGUSR2 has this program take over, if it could start.
-    pub fn let_take_over(&mut self, successor: Successor) -> nix::Result<()> {
+    pub fn let_take_over(&mut self, successor: Successor, present: Present) -> nix::Result<()> {
         let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, ALIVE, SIGCHLD]);
         signals.thread_block()?;
+        // Where a parent has left it ignored, no child would be heard of.
+        // SAFETY: nothing is installed that could run at a bad moment.
+        #[allow(unsafe_code)]
+        unsafe {
+            signal::signal(SIGCHLD, signal::SigHandler::SigDfl)?;
+        }
         self.fd.set_mask(&signals)?;
-        self.checks = Some(Checks::new(successor));
+        self.checks = Some(Checks::new(successor, present));
         Ok(())
+    }
+
+    /// Nobody takes over any more. As when this is dropped.
+    pub fn end_checks(&mut self) {
+        self.checks = None;
     }
 
     /// From now on `manager` is told when the process is told to stop, and until then that the loop goes round.

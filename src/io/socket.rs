@@ -17,6 +17,7 @@ use nix::sys::socket::{
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
 
+use super::confine::directory_of;
 use crate::limits::TAKEN_PAUSES;
 use crate::server::Protocol;
 
@@ -123,6 +124,21 @@ impl Listener {
         Self::reserve_now(address)
     }
 
+    /// Whether [`reserve`](Self::reserve) could be asked for `address`, as far as that can be told without taking it.
+    pub fn check(address: &Address) -> Result<(), ListenError> {
+        match address {
+            Address::Tcp { host, port } => candidates(address, host, *port).map(drop),
+            Address::Unix(path) => {
+                let system = |errno| ListenError::System { address: address.clone(), errno };
+                UnixAddr::new(path).map_err(system)?;
+                match fs::metadata(directory_of(path)) {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(system(to_errno(&error))),
+                }
+            }
+        }
+    }
+
     fn reserve_now(address: &Address) -> Result<Self, ListenError> {
         match address {
             Address::Tcp { host, port } => bind_host(address, host, *port),
@@ -177,7 +193,8 @@ impl Listener {
         self.protocol = protocol;
     }
 
-    /// Whether the program that ran in this process before has listened at it.
+    /// Whether the program that ran in this process before has listened at it, as its name says
+    /// ([`name_to_hand_over`](Self::name_to_hand_over)).
     pub const fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -258,19 +275,23 @@ fn name(address: nix::Result<SockaddrStorage>) -> String {
 }
 
 fn bind_host(address: &Address, host: &str, port: u16) -> Result<Listener, ListenError> {
-    let unknown = || ListenError::UnknownHost { address: address.clone() };
-    let candidates: Vec<SocketAddr> = match host.parse::<IpAddr>() {
-        Ok(ip) => vec![(ip, port).into()],
-        Err(_) => (host, port).to_socket_addrs().map_err(|_| unknown())?.collect(),
-    };
-    let mut refusal = unknown();
-    for candidate in candidates {
+    let mut refusal = Errno::EADDRNOTAVAIL;
+    for candidate in candidates(address, host, port)? {
         match bind_tcp(candidate) {
             Ok(listener) => return Ok(listener),
-            Err(errno) => refusal = ListenError::System { address: address.clone(), errno },
+            Err(errno) => refusal = errno,
         }
     }
-    Err(refusal)
+    Err(ListenError::System { address: address.clone(), errno: refusal })
+}
+
+/// What a host may stand for: at least one.
+fn candidates(address: &Address, host: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    let found = match host.parse::<IpAddr>() {
+        Ok(ip) => vec![(ip, port).into()],
+        Err(_) => (host, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default(),
+    };
+    if found.is_empty() { Err(ListenError::UnknownHost { address: address.clone() }) } else { Ok(found) }
 }
 
 fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {

@@ -6,19 +6,17 @@
 use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind, PipeReader, Read};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use tracing::{info, warn};
 
 use super::confine::directory_of;
-use super::signal::ALIVE;
 use super::socket::{FIRST_INHERITED, Listener};
 
 /// The running program itself, if its file is gone.
@@ -31,11 +29,47 @@ pub struct Successor {
     arguments: Vec<OsString>,
 }
 
+/// What a server has that its successor could not come by, or would lose the jobs without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Present {
+    /// Device and inode of the directory of the log.
+    pub log_dir: (u64, u64),
+    /// The size of its files; a job may take a whole one.
+    pub segment_bytes: u64,
+    /// HTTP is spoken somewhere.
+    pub speaks_http: bool,
+}
+
 /// A successor that is being asked whether it could start.
 #[derive(Debug)]
 pub struct Checks {
     successor: Successor,
-    check: Option<Child>,
+    present: Present,
+    /// And what it says.
+    check: Option<(Child, PipeReader)>,
+    /// It could: there is nothing more to ask.
+    has_agreed: bool,
+}
+
+/// In the environment of a program that is asked whether it could take over: who asks.
+const PRESENT: &str = "BEANRING_SUCCEEDS";
+
+/// Of what such a program says, this much is told.
+const REASON_BYTES_MAX: u64 = 4096;
+
+impl Present {
+    /// Of the server that asks this process whether it could take over, if one does.
+    pub fn from_environment() -> Option<Self> {
+        let words = env::var(PRESENT).ok()?;
+        let mut numbers = words.split(':').map(|word| word.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Self { log_dir: (next()?, next()?), segment_bytes: next()?, speaks_http: next()? == 1 })
+    }
+
+    fn to_words(self) -> String {
+        let Self { log_dir: (device, inode), segment_bytes, speaks_http } = self;
+        format!("{device}:{inode}:{segment_bytes}:{}", u8::from(speaks_http))
+    }
 }
 
 impl Successor {
@@ -54,18 +88,10 @@ impl Successor {
         [Some(self.program.clone()), aim].into_iter().flatten().map(|file| directory_of(&file)).collect()
     }
 
-    /// Becomes this program, with these sockets as it was handed any by a service manager. Returns only if that
-    /// cannot be.
+    /// Becomes this program, with these sockets as it was handed any by a service manager. Signals stay blocked
+    /// meanwhile, so none is lost. Returns only if that cannot be.
     pub fn take_over(self, listeners: Vec<Listener>) -> io::Result<Infallible> {
         let names: Vec<&str> = listeners.iter().map(Listener::name_to_hand_over).collect();
-        for ignored in [Signal::SIGUSR1, Signal::SIGUSR2, ALIVE] {
-            // SAFETY: nothing is installed that could run at a bad moment. What comes before the next program
-            // asks for signals must not end it.
-            #[allow(unsafe_code)]
-            unsafe {
-                signal(ignored, SigHandler::SigIgn)?;
-            }
-        }
         place(&listeners)?;
         let mut error = None;
         for program in [&*self.program, Path::new(SELF)] {
@@ -96,63 +122,108 @@ fn find(name: &Path) -> Option<PathBuf> {
 /// Gives the sockets the numbers that a service manager would, and lets the next program have them.
 fn place(listeners: &[Listener]) -> io::Result<()> {
     let first_free = FIRST_INHERITED + listeners.len() as i32;
-    // Out of the way first: one may have a number that another is to have.
-    let mut copies = Vec::new();
-    for listener in listeners {
-        copies.push(fcntl(listener.as_fd(), FcntlArg::F_DUPFD_CLOEXEC(first_free))?);
+    let now: Vec<RawFd> = listeners.iter().map(|listener| listener.as_fd().as_raw_fd()).collect();
+    // Out of the way first: one may have a number that another is to have. No number has to be free for that.
+    let aside = || (first_free..).filter(|number| !now.contains(number));
+    for (&from, to) in now.iter().zip(aside()) {
+        duplicate(from, to, libc::O_CLOEXEC)?;
     }
-    for (to, from) in (FIRST_INHERITED..).zip(copies) {
-        // SAFETY: whatever has the number is closed a moment earlier than it would be, as the next program
-        // begins; nothing uses it any more.
-        #[allow(unsafe_code)]
-        let placed = unsafe { libc::dup2(from, to) };
-        if placed < 0 {
-            return Err(io::Error::last_os_error());
-        }
+    for (from, to) in aside().zip(FIRST_INHERITED..first_free) {
+        duplicate(from, to, 0)?;
     }
     Ok(())
 }
 
+fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {
+    // SAFETY: whatever has the number is closed a moment earlier than it would be, as the next program
+    // begins; nothing uses it any more, since this is the only thread by now (`Ending::of`).
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::dup3(from, to, flags) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 impl Checks {
     /// Nothing is asked yet.
-    pub const fn new(successor: Successor) -> Self {
-        Self { successor, check: None }
+    pub const fn new(successor: Successor, present: Present) -> Self {
+        Self { successor, present, check: None, has_agreed: false }
     }
 
-    /// Asks the program whether it could start with this configuration.
+    /// Asks the program whether it could start with this configuration, and take over what there is.
     pub fn begin(&mut self) {
-        if self.check.is_some() {
+        if self.has_agreed {
             return;
+        }
+        if self.check.is_some() {
+            warn!("the program has not said yet whether it could take over, and is asked anew");
+            self.end();
         }
         let Successor { program, arguments } = &self.successor;
         info!("asking {} whether it could take over", program.display());
         let mut command = Command::new(program);
-        command.args(arguments).arg("--check-config");
-        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        command.args(arguments).arg("--check-config").env(PRESENT, self.present.to_words());
+        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
-            Ok(child) => self.check = Some(child),
-            Err(error) => warn!("no restart: {} cannot be started: {error}", program.display()),
+        match said_by(command.stdin(Stdio::null()).stdout(Stdio::null())) {
+            Ok(check) => self.check = Some(check),
+            Err(error) => {
+                let hint = match error.kind() {
+                    ErrorKind::PermissionDenied => {
+                        ": it has to be where the first one was, or below /usr or /opt"
+                    }
+                    _ => "",
+                };
+                warn!("no restart: {} cannot be started: {error}{hint}", program.display());
+            }
         }
     }
 
     /// Whether the program has answered, and could start. To be asked when a child has ended.
     pub fn has_agreed(&mut self) -> bool {
-        let Some(child) = &mut self.check else { return false };
-        let answer = match child.try_wait() {
+        let Some((child, said)) = &mut self.check else { return false };
+        let program = self.successor.program.display();
+        match child.try_wait() {
             Ok(None) => return false,
-            Ok(Some(status)) if status.success() => true,
-            Ok(Some(status)) => {
-                warn!("no restart: {} would not start ({status})", self.successor.program.display());
-                false
-            }
-            Err(error) => {
-                warn!("no restart: {error}");
-                false
-            }
-        };
+            Ok(Some(status)) if status.success() => self.has_agreed = true,
+            Ok(Some(status)) => match reason(said) {
+                reason if reason.is_empty() => warn!("no restart: {program} would not start ({status})"),
+                reason => warn!("no restart: {program} would not start: {reason}"),
+            },
+            Err(error) => warn!("no restart: {error}"),
+        }
         self.check = None;
-        answer
+        self.has_agreed
     }
+
+    /// A check that is under way is not waited for any longer.
+    fn end(&mut self) {
+        if let Some((mut child, _)) = self.check.take() {
+            // What is killed ends at once.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Starts a program, and what it will say. Nobody listens yet: a program that says more than a pipe holds is not kept
+/// waiting.
+fn said_by(command: &mut Command) -> io::Result<(Child, PipeReader)> {
+    let (reader, writer) = io::pipe()?;
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok((command.stderr(writer).spawn()?, reader))
+}
+
+/// What a program has said before it ended, as one line. One that it has left behind may be saying more.
+fn reason(said: &mut PipeReader) -> String {
+    let mut bytes = Vec::new();
+    let _ = said.take(REASON_BYTES_MAX).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(|line| line.strip_prefix("beanring: ").unwrap_or(line).trim());
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }

@@ -58,10 +58,12 @@ pub fn run<S: Service + 'static>(server: S, sources: Sources) -> Result<Ending, 
     // Taken now, since nothing will drop the state.
     let listeners = mem::take(&mut shared.borrow_mut().listeners);
     let is_replaced = shared.borrow().is_replaced;
+    let disk = shared.borrow_mut().log.take().map(|log| log.disk);
+    shared.borrow_mut().signals.end_checks();
     // Dropped, the runtime would drop its tasks with the buffers that the kernel still writes to, or wait for
     // each request. As the process ends, the kernel cancels them first and then takes the memory.
     mem::forget(runtime);
-    result.map(|()| Ending::of(is_replaced, listeners.into_iter()))
+    result.map(|()| Ending::of(is_replaced, listeners.into_iter(), disk))
 }
 
 /// Whether the kernel allows it.

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
 use crate::io::socket::to_errno;
@@ -25,6 +28,7 @@ pub struct Directory {
     /// New segments are written once with zeros: a write to a block that has been written before is durable
     /// sooner.
     prewrites: bool,
+    is_given_up: AtomicBool,
     _lock: File,
 }
 
@@ -54,22 +58,53 @@ impl Directory {
     pub fn open(path: &Path, prewrites: bool) -> Result<Self, DirectoryError> {
         let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
         let handle = File::open(path).map_err(unusable)?;
-        let mut foreign = None;
-        let mut is_ours = false;
-        for entry in fs::read_dir(path).map_err(unusable)? {
-            let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
-            is_ours |= is_log_file(&name);
-            if name != NOBODYS && !name.starts_with('.') && name != LOCK {
-                foreign = Some(name);
-            }
-        }
-        if let Some(name) = foreign.filter(|_| !is_ours) {
-            return Err(DirectoryError::Foreign(path.to_owned(), name));
-        }
+        refuse_foreign(path)?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
         let lock = lock.map_err(unusable)?;
         lock_whole(&lock, libc::F_WRLCK, path)?;
-        Ok(Self { path: path.to_owned(), handle, prewrites, _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            handle,
+            prewrites,
+            is_given_up: AtomicBool::new(false),
+            _lock: lock,
+        })
+    }
+
+    /// Whether [`open`](Self::open) would find a directory that it can use, as far as that can be told without a change
+    /// to it, and while another process may hold its lock. Returns its device and inode.
+    pub fn check(path: &Path) -> Result<(u64, u64), DirectoryError> {
+        let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+        let directory = fs::metadata(path).map_err(unusable)?;
+        refuse_foreign(path)?;
+        let both = AccessFlags::R_OK | AccessFlags::W_OK;
+        let check = |path: &Path, access| {
+            faccessat(AT_FDCWD, path, access, AtFlags::AT_EACCESS).map_err(|errno| unusable(errno.into()))
+        };
+        check(path, both | AccessFlags::X_OK)?;
+        for entry in fs::read_dir(path).map_err(unusable)? {
+            let entry = entry.map_err(unusable)?;
+            let name = entry.file_name();
+            if name == LOCK || is_log_file(&name.to_string_lossy()) {
+                match check(&entry.path(), both) {
+                    // The server that uses the directory has done with it meanwhile.
+                    Err(DirectoryError::Unusable(_, error)) if error.kind() == ErrorKind::NotFound => {}
+                    result => result?,
+                }
+            }
+        }
+        Ok((directory.dev(), directory.ino()))
+    }
+
+    /// What is free on its disk for this user, in bytes.
+    pub fn free_bytes(path: &Path) -> io::Result<u64> {
+        let disk = statvfs(path)?;
+        Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
+    }
+
+    /// Its device and inode.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        self.handle.metadata().map(|directory| (directory.dev(), directory.ino()))
     }
 
     /// Where it is.
@@ -85,6 +120,21 @@ impl Directory {
     /// All segments by number, with the bytes of their files.
     pub fn segments(&self) -> io::Result<BTreeMap<SegmentNumber, u64>> {
         segments_in(&self.path)
+    }
+
+    /// Ends what takes long in other threads, with an error.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// If the directory is [given up](Self::give_up).
+    pub fn goes_on(&self) -> io::Result<()> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            Err(io::Error::other("the server ends"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Brings to disk which files there are.
@@ -121,7 +171,7 @@ impl Directory {
         }
         match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
             Ok(()) => {}
-            Err(Errno::EOPNOTSUPP) => write_zeros(&mut file, bytes.saturating_sub(before))?,
+            Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes.saturating_sub(before))?,
             Err(errno) => return Err(errno.into()),
         }
         file.sync_all()
@@ -129,6 +179,7 @@ impl Directory {
 
     /// Changes the files, and brings that to disk.
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
+        self.goes_on()?;
         match arrangement {
             Arrangement::Create { segment, bytes } => {
                 let path = self.file(&segment.to_string());
@@ -150,24 +201,25 @@ impl Directory {
         match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
             Ok(()) if !self.prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
             // What cannot be reserved has to be written.
-            Ok(()) | Err(Errno::EOPNOTSUPP) => write_zeros(&mut file, bytes)?,
+            Ok(()) | Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes)?,
             Err(errno) => return Err(errno.into()),
         }
         file.sync_all()
     }
-}
 
-fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; 1 << 18];
-    let mut left = bytes;
-    while left > 0 {
-        let count = left.min(zeros.len() as u64);
-        file.write_all(&zeros[..count as usize])?;
-        // All at once would keep the disk from what somebody waits for.
-        file.sync_data()?;
-        left -= count;
+    fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; 1 << 18];
+        let mut left = bytes;
+        while left > 0 {
+            self.goes_on()?;
+            let count = left.min(zeros.len() as u64);
+            file.write_all(&zeros[..count as usize])?;
+            // All at once would keep the disk from what somebody waits for.
+            file.sync_data()?;
+            left -= count;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Keeps servers from writing to a directory, for as long as the value lives. The directory stays as it is: where
@@ -192,6 +244,22 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
         }
     }
     Ok(found)
+}
+
+/// A directory that has files and none of a log is meant for something else.
+fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
+    let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+    let mut foreign = None;
+    for entry in fs::read_dir(path).map_err(unusable)? {
+        let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
+        if is_log_file(&name) {
+            return Ok(());
+        }
+        if name != NOBODYS && !name.starts_with('.') && name != LOCK {
+            foreign = Some(name);
+        }
+    }
+    foreign.map_or(Ok(()), |name| Err(DirectoryError::Foreign(path.to_owned(), name)))
 }
 
 /// The reference's files are imported, and stay under other names.

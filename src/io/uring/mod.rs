@@ -64,9 +64,10 @@ pub fn run<S: Service>(server: S, ring: KernelRing, sources: Sources) -> Result<
     // However it ended, the kernel may read and write what requests under way refer to, until the process
     // ends.
     let Driver { server, ring, connections, log, listeners, is_replaced, .. } = driver;
-    std::mem::forget((server, ring, connections, log));
+    let disk = log.forget_write();
+    std::mem::forget((server, ring, connections));
     let listeners = listeners.into_iter().map(|listening| listening.listener);
-    result.map(|()| Ending::of(is_replaced, listeners))
+    result.map(|()| Ending::of(is_replaced, listeners, disk))
 }
 
 struct Driver<S, R> {
