@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
+use std::process;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
@@ -16,7 +17,7 @@ use crate::io::driver::Ready;
 use crate::io::manager::Manager;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
-use crate::io::successor::{Present, Successor};
+use crate::io::successor::{self, Present, Successor};
 use crate::io::user::User;
 use crate::io::{Ending, Sources, descriptors, host};
 use crate::log::{self, Durability, Log};
@@ -30,6 +31,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     log_to_stderr(config.verbosity, config.log_format);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
+    let lock = successor::inherit_lock();
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -45,12 +47,14 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         user.become_for_good()?;
     }
     let prewrites = config.log.durability == Durability::Always;
-    let directory = config.log_dir.as_deref().map(|path| Directory::open(path, prewrites)).transpose()?;
+    let directory = config.log_dir.as_deref().map(|path| Directory::take_over(path, prewrites, lock));
+    let directory = directory.transpose()?;
     if let Some(directory) = &directory {
         let present = Present {
             log_dir: directory.identity()?,
             segment_bytes: config.log.segment_bytes,
             speaks_http: listeners.iter().any(|listener| listener.protocol() == Protocol::Http),
+            pid: process::id(),
         };
         signals.let_take_over(successor.clone(), present)?;
     }
@@ -87,7 +91,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
     match driver.run(server, sources)? {
         Ending::Stopped => Ok(()),
-        Ending::Replaced(listeners) => match successor.take_over(listeners)? {},
+        Ending::Replaced(listeners, lock) => match successor.take_over(listeners, lock)? {},
     }
 }
 

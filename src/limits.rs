@@ -140,8 +140,12 @@ pub const EVENTS_MAX: usize = 1024;
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
 
-/// Pauses between attempts to listen at an address that is taken.
+/// Pauses between attempts at something that the kernel may not have back yet from a program that has ended: an address,
+/// or locked memory.
 pub const TAKEN_PAUSES: [Span; 3] = [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200)];
+
+/// Rounds of the ring at the end, in which last answers are sent.
+pub const LAST_ROUNDS_MAX: usize = 1000;
 
 /// How long accepting rests when the process or the system has no descriptor left. A connection that
 /// closes ends the rest at once; this is for descriptors that others give back.

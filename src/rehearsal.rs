@@ -4,8 +4,10 @@
 use std::error::Error;
 use std::fmt;
 
+use nix::unistd::getppid;
+
 use crate::config::Config;
-use crate::io::disk::Directory;
+use crate::io::disk::{self, Directory};
 use crate::io::driver::Ready;
 use crate::io::socket::Listener;
 use crate::io::successor::Present;
@@ -27,6 +29,8 @@ pub enum Refusal {
     Space,
     /// A process that has given up its rights opens no ports.
     Http,
+    /// The program that was started is another, which has started this one and would wait for it.
+    Parent,
 }
 
 /// A log of other files begins with a new one, and makes the next one ready.
@@ -36,6 +40,7 @@ const FILES_AT_START: u64 = 2;
 pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
     let present = Present::from_environment();
     match present {
+        Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),
         // Its sockets stay where they are.
         Some(present) if config.http.is_some() && !present.speaks_http => return Err(Refusal::Http.into()),
         Some(_) => {}
@@ -56,6 +61,7 @@ pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
         User::find(name)?.become_for_good()?;
     }
     let log_dir = config.log_dir.as_deref().map(Directory::check).transpose()?;
+    config.log_dir.as_deref().map_or(Ok(()), disk::check_import)?;
     if let Some(present) = present {
         if log_dir != Some(present.log_dir) {
             return Err(Refusal::LogDir.into());
@@ -70,7 +76,7 @@ pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
             return Err(Refusal::Space.into());
         }
     }
-    Ready::choose(config.io)?;
+    Ready::choose(config.io)?.probe()?;
     Ok(())
 }
 
@@ -85,6 +91,10 @@ impl fmt::Display for Refusal {
                 write!(f, "-s is less than the {present} bytes of now: stop the server and start it anew")
             }
             Self::Space => write!(f, "-s: there is no space for a file of that size"),
+            Self::Parent => write!(
+                f,
+                "a script has to become the program (exec), and not only to start it: the process is to stay the same"
+            ),
             Self::Http => write!(f, "--http was not there at the start: stop the server and start it anew"),
         }
     }

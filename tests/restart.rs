@@ -259,9 +259,16 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
 
     // What cannot start, does not: nothing changes.
     let other = scratch.0.join("other");
-    for (program, configuration) in
-        [("/bin/false", "max-job-size = 100\n"), ("/nowhere", ""), (PROGRAM, "max-job-size = \"x\"\n")]
-    {
+    // Another process would not have the sockets.
+    let script = scratch.0.join("script").display().to_string();
+    fs::write(&script, format!("#!/bin/sh\n{PROGRAM} \"$@\"\nexit $?\n")).expect("there is room");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for (program, configuration) in [
+        ("/bin/false", "max-job-size = 100\n"),
+        ("/nowhere", ""),
+        (&script, "max-job-size = 100\n"),
+        (PROGRAM, "max-job-size = \"x\"\n"),
+    ] {
         symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("there is room");
         fs::write(&config, configuration).expect("there is room");
         server.signal(Signal::SIGUSR2);
@@ -335,6 +342,7 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
         (format!("{log}user = \"no such user\"\n"), "-u no such user: there is no such user"),
         (format!("{log}max-job-size = \"x\"\n"), "must be a number"),
     ];
+    let changes_count = changes.len();
     for (number, (text, why)) in changes.into_iter().enumerate() {
         fs::write(&config, &text).expect("there is room");
         server.signal(Signal::SIGUSR2);
@@ -348,6 +356,13 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
         assert_eq!(id_of(&place), first, "{text}");
     }
     fs::write(&config, format!("{log}max-job-size = 4\n")).expect("there is room");
+    let binlog = path("log/binlog.1");
+    fs::write(&binlog, "").expect("there is room");
+    server.signal(Signal::SIGUSR2);
+    let said = lines_of(Path::new(&stderr), changes_count + 1);
+    assert!(said.last().is_some_and(|last| last.contains("are in one directory")), "{said:?}");
+    assert_eq!(id_of(&place), first);
+    fs::remove_file(&binlog).expect("it is there");
     restart(&server, &place);
     let mut stream = place.connect();
     assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
@@ -418,6 +433,104 @@ fn it_can_be_done_again_and_again() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     assert_eq!(fs::read_to_string(&stderr).expect("it was made"), "");
+}
+
+#[test]
+fn nobody_else_gets_the_log_meanwhile() {
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart beside a reader of the log"))
+    {
+        let scratch = Scratch::new("locked");
+        let dir = scratch.0.display().to_string();
+        let address = Address::fresh(Transport::Tcp);
+        let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+        let place = Place::Tcp(tcp.to_string());
+        let flags = [driver::flags(io), vec!["-b".to_owned(), dir.clone()]].concat();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let (mut server, mut client) = started(Path::new(PROGRAM), address, &flags);
+        client.expect(&put(0, 0, "kept"), "INSERTED 1");
+        let stop = Arc::new(AtomicBool::new(false));
+        let reader = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let mut tries = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let output = Command::new(PROGRAM).args(["log", "check", &dir]).output();
+                    let output = output.expect("it can be started");
+                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                    assert!(said.contains("a server uses this log"), "{output:?}");
+                    tries += 1;
+                }
+                tries
+            }
+        });
+        (0..5).for_each(|_| restart(&server, &place));
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().expect("it never reads the log") > 0);
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0), "{io:?}");
+    }
+}
+
+#[test]
+fn who_is_connected_hears_of_all_that_is_stored() {
+    const ROUNDS: usize = 8;
+    for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "last answers")) {
+        // Also where there is no room for another connection.
+        for connections in ["100", "1"] {
+            let scratch = Scratch::new("answered");
+            let dir = scratch.0.display().to_string();
+            let address = Address::fresh(Transport::Tcp);
+            let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
+            let place = Place::Tcp(tcp.to_string());
+            let mut flags = driver::flags(io);
+            flags.extend(["-b", &dir, "-f", "0", "--max-connections", connections].map(str::to_owned));
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            let (mut server, first) = started(Path::new(PROGRAM), address, &flags);
+            drop(first);
+            let mut inserted = 0;
+            for round in 0..=ROUNDS {
+                let mut stream = place.connect();
+                let line = ask(&mut stream, "stats-tube default\r\n").expect("it runs");
+                let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a number");
+                let mut yaml = vec![0; bytes + 2];
+                stream.read_exact(&mut yaml).expect("it is sent");
+                let ready =
+                    field(std::str::from_utf8(&yaml).expect("it is text"), "current-jobs-ready").to_owned();
+                assert_eq!(ready, inserted.to_string(), "{io:?}, {connections} connections, round {round}");
+                if round == ROUNDS {
+                    break;
+                }
+                server.signal(Signal::SIGUSR2);
+                while let Some(line) = ask(&mut stream, &put(0, 0, "heard of")) {
+                    assert!(line.starts_with("INSERTED "), "{line}");
+                    inserted += 1;
+                }
+            }
+            server.signal(Signal::SIGTERM);
+            assert_eq!(server.wait(), Some(0), "{io:?}");
+        }
+    }
+}
+
+#[test]
+fn the_file_of_another_socket_stays() {
+    let scratch = Scratch::new("file");
+    let (path, log) = (scratch.0.join("socket"), scratch.0.join("log"));
+    fs::create_dir(&log).expect("there is room");
+    let address = Address::Unix(path.clone());
+    let place = Place::Unix(path.clone());
+    let (server, client) = started(Path::new(PROGRAM), address, &["-b", &log.display().to_string()]);
+    drop(client);
+    restart(&server, &place);
+    let mut stream = place.connect();
+    fs::remove_file(&path).expect("it is there");
+    fs::write(&path, "of somebody else").expect("there is room");
+    server.signal(Signal::SIGUSR2);
+    assert_eq!(stream.read_line(&mut String::new()).expect("it is closed"), 0);
+    let mut server = server;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "of somebody else");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub use self::binlog::BinlogError;
 pub use self::check::{Verdict, check};
 pub use self::directory::{Directory, DirectoryError};
 pub use self::export::export;
-pub use self::import::{ImportError, import};
+pub use self::import::{ImportError, check as check_import, import};
 pub use self::recovery::{RecoveryError, recover};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
@@ -126,11 +126,13 @@ impl Disk {
         }
     }
 
-    /// Ends the threads, and waits for that. What they have begun is done, or undone if it takes long.
-    pub fn end(self) {
+    /// Ends the threads, and waits for that. What they have begun is done, or undone if it takes long. Returns the lock
+    /// of the directory.
+    pub fn end(self) -> File {
         self.directory.give_up();
         self.writer.end();
         self.arranger.end();
+        Arc::into_inner(self.directory).expect("the threads are gone").into_lock()
     }
 
     /// Descriptors for its files, which connections leave it.
@@ -260,9 +262,15 @@ mod tests {
             thread::yield_now();
         }
         let bell = disk.bell.clone();
-        disk.end();
+        let lock = disk.end();
         assert_eq!(Arc::strong_count(&bell), 1, "no thread has it any more");
         assert!(!file.exists());
+        // Until somebody else has it.
+        assert!(matches!(Directory::open(&path, false), Err(DirectoryError::Locked(_))));
+        let taken = Directory::take_over(&path, false, Some(lock)).expect("it is the lock of this directory");
+        assert!(matches!(Directory::open(&path, false), Err(DirectoryError::Locked(_))));
+        drop(taken);
+        Directory::open(&path, false).expect("nobody has it");
         fs::remove_dir_all(&path).expect("it is ours");
     }
 }

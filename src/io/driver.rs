@@ -3,11 +3,15 @@
 use std::fmt;
 
 use clap::ValueEnum;
+#[cfg(feature = "uring")]
+use nix::errno::Errno;
 use serde::Deserialize;
 use tracing::info;
 #[cfg(feature = "uring")]
 use tracing::warn;
 
+#[cfg(feature = "uring")]
+use super::patiently;
 #[cfg(feature = "tokio-uring")]
 use super::tokio_uring;
 #[cfg(feature = "uring")]
@@ -104,7 +108,17 @@ impl Ready {
 
     #[cfg(feature = "uring")]
     fn uring() -> Result<Self, DriverError> {
-        uring::KernelRing::new().map(Box::new).map(Self::Uring).map_err(DriverError::Ring)
+        let ring = patiently(uring::KernelRing::new, |&errno| errno == Errno::ENOMEM);
+        ring.map(Box::new).map(Self::Uring).map_err(DriverError::Ring)
+    }
+
+    /// Whether the kernel will give the driver what it has not taken yet.
+    pub fn probe(&self) -> Result<(), DriverError> {
+        match self {
+            #[cfg(feature = "tokio-uring")]
+            Self::TokioUring => tokio_uring::probe(),
+            _ => Ok(()),
+        }
     }
 
     /// What `--io` and `stats` call it.

@@ -26,7 +26,10 @@ pub mod uring;
 pub mod user;
 
 use std::fmt;
+use std::fs::File;
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -35,6 +38,7 @@ use disk::Disk;
 use signal::Signals;
 use socket::Listener;
 
+use crate::limits::TAKEN_PAUSES;
 use crate::server::IoCounters;
 
 /// What a driver watches besides its connections.
@@ -56,13 +60,25 @@ pub struct Sources {
     pub counters: Rc<IoCounters>,
 }
 
+/// Tries something again for a moment if it fails for want of what the kernel may be about to get back: what a program
+/// that has ended had left to an io_uring, it lets go only after that.
+fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>, is_want: impl Fn(&E) -> bool) -> Result<T, E> {
+    for pause in TAKEN_PAUSES {
+        match attempt() {
+            Err(error) if is_want(&error) => thread::sleep(Duration::from_nanos(pause.as_nanos())),
+            result => return result,
+        }
+    }
+    attempt()
+}
+
 /// How serving has ended.
 #[derive(Debug)]
 pub enum Ending {
     /// The process was told to stop.
     Stopped,
-    /// Another program is to take over, with the sockets.
-    Replaced(Vec<Listener>),
+    /// Another program is to take over, with the sockets and the lock of the log.
+    Replaced(Vec<Listener>, File),
 }
 
 impl Ending {
@@ -72,10 +88,8 @@ impl Ending {
         if !is_replaced {
             return Self::Stopped;
         }
-        if let Some(disk) = disk {
-            disk.end();
-        }
-        Self::Replaced(listeners.collect())
+        let lock = disk.expect("only a server with a log is replaced").end();
+        Self::Replaced(listeners.collect(), lock)
     }
 }
 

@@ -7,8 +7,6 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -18,7 +16,7 @@ use nix::sys::socket::{
 };
 
 use super::confine::directory_of;
-use crate::limits::TAKEN_PAUSES;
+use super::patiently;
 use crate::server::Protocol;
 
 /// The number of the first socket that a service manager hands over (sd_listen_fds(3), SD_LISTEN_FDS_START).
@@ -115,13 +113,7 @@ impl Listener {
     /// before waits. One that is taken is tried again for a moment: what a server that has just been killed left to an
     /// io_uring, the kernel lets go only after the process is gone.
     pub fn reserve(address: &Address) -> Result<Self, ListenError> {
-        for pause in TAKEN_PAUSES {
-            match Self::reserve_now(address) {
-                Err(error) if error.is_taken() => thread::sleep(Duration::from_nanos(pause.as_nanos())),
-                result => return result,
-            }
-        }
-        Self::reserve_now(address)
+        patiently(|| Self::reserve_now(address), ListenError::is_taken)
     }
 
     /// Whether [`reserve`](Self::reserve) could be asked for `address`, as far as that can be told without taking it.
@@ -160,14 +152,16 @@ impl Listener {
         (FIRST_INHERITED..).take(count as usize).zip(names).map(|(fd, name)| adopt(fd, name)).collect()
     }
 
-    /// What [`inherit`](Self::inherit) in the next program is to know of it: what is spoken, and whether the socket file
-    /// is the server's own.
-    pub const fn name_to_hand_over(&self) -> &'static str {
-        match (self.protocol, self.file.is_some()) {
-            (Protocol::Beanstalk, false) => "beanstalk",
-            (Protocol::Beanstalk, true) => "beanstalk+file",
-            (Protocol::Http, false) => "http",
-            (Protocol::Http, true) => "http+file",
+    /// What [`inherit`](Self::inherit) in the next program is to know of it: what is spoken, and which socket file is the
+    /// server's own.
+    pub fn name_to_hand_over(&self) -> String {
+        let word = match self.protocol {
+            Protocol::Beanstalk => KEPT,
+            Protocol::Http => MONITORS,
+        };
+        match &self.file {
+            Some(SocketFile { identity: (device, inode), .. }) => format!("{word}+{device}+{inode}"),
+            None => word.to_owned(),
         }
     }
 
@@ -238,6 +232,10 @@ impl AsFd for Listener {
 pub fn peer_name(connection: impl AsFd) -> String {
     name(getpeername(connection.as_fd().as_raw_fd()))
 }
+
+/// Names of sockets that are handed over: one for monitors, and one for clients that the program before has had.
+const MONITORS: &str = "http";
+const KEPT: &str = "beanstalk";
 
 /// A socket file that this process has made.
 #[derive(Debug)]
@@ -373,10 +371,13 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     if !is_unix {
         set_connection_options(&fd)?;
     }
-    let (word, is_own) = name.strip_suffix("+file").map_or((name, false), |word| (word, true));
-    let protocol = if word == "http" { Protocol::Http } else { Protocol::Beanstalk };
-    let file = path.filter(|_| is_own).and_then(|path| SocketFile::made_at(&path).ok());
-    Ok(Listener { file, fd, is_unix, protocol, is_kept: word == "beanstalk" })
+    let mut words = name.split('+');
+    let word = words.next();
+    let protocol = if word == Some(MONITORS) { Protocol::Http } else { Protocol::Beanstalk };
+    let mut numbers = words.map_while(|word| word.parse().ok());
+    let identity = numbers.next().zip(numbers.next());
+    let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
+    Ok(Listener { file, fd, is_unix, protocol, is_kept: word == Some(KEPT) })
 }
 
 impl From<Errno> for AcceptError {

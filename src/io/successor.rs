@@ -1,19 +1,22 @@
 //! A restart without a moment in which nobody listens: the program is checked in its present version, and then
-//! takes this process over, with the listening sockets. Clients who come meanwhile wait in the kernel's queue.
+//! takes this process over, with the listening sockets and the lock of the log. Clients who come meanwhile wait in
+//! the kernel's queue.
 //!
 //! The process stays the same, so that it can be the first of a container or the main one of a service.
 
 use std::convert::Infallible;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, Read};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
+use nix::unistd::execve;
 use tracing::{info, warn};
 
 use super::confine::directory_of;
@@ -38,6 +41,8 @@ pub struct Present {
     pub segment_bytes: u64,
     /// HTTP is spoken somewhere.
     pub speaks_http: bool,
+    /// The process whose program is to change.
+    pub pid: u32,
 }
 
 /// A successor that is being asked whether it could start.
@@ -54,6 +59,9 @@ pub struct Checks {
 /// In the environment of a program that is asked whether it could take over: who asks.
 const PRESENT: &str = "BEANRING_SUCCEEDS";
 
+/// In the environment of a program that has taken over: its process, and the descriptor of the log's lock.
+const LOCK: &str = "BEANRING_LOG_LOCK";
+
 /// Of what such a program says, this much is told.
 const REASON_BYTES_MAX: u64 = 4096;
 
@@ -63,12 +71,17 @@ impl Present {
         let words = env::var(PRESENT).ok()?;
         let mut numbers = words.split(':').map(|word| word.parse::<u64>().ok());
         let mut next = || numbers.next().flatten();
-        Some(Self { log_dir: (next()?, next()?), segment_bytes: next()?, speaks_http: next()? == 1 })
+        Some(Self {
+            log_dir: (next()?, next()?),
+            segment_bytes: next()?,
+            speaks_http: next()? == 1,
+            pid: next()?.try_into().ok()?,
+        })
     }
 
     fn to_words(self) -> String {
-        let Self { log_dir: (device, inode), segment_bytes, speaks_http } = self;
-        format!("{device}:{inode}:{segment_bytes}:{}", u8::from(speaks_http))
+        let Self { log_dir: (device, inode), segment_bytes, speaks_http, pid } = self;
+        format!("{device}:{inode}:{segment_bytes}:{}:{pid}", u8::from(speaks_http))
     }
 }
 
@@ -88,26 +101,67 @@ impl Successor {
         [Some(self.program.clone()), aim].into_iter().flatten().map(|file| directory_of(&file)).collect()
     }
 
-    /// Becomes this program, with these sockets as it was handed any by a service manager. Signals stay blocked
-    /// meanwhile, so none is lost. Returns only if that cannot be.
-    pub fn take_over(self, listeners: Vec<Listener>) -> io::Result<Infallible> {
-        let names: Vec<&str> = listeners.iter().map(Listener::name_to_hand_over).collect();
-        place(&listeners)?;
-        let mut error = None;
-        for program in [&*self.program, Path::new(SELF)] {
-            let mut next = Command::new(program);
-            next.args(&self.arguments)
-                .env("LISTEN_PID", process::id().to_string())
-                .env("LISTEN_FDS", listeners.len().to_string())
-                .env("LISTEN_FDNAMES", names.join(":"));
-            let refused = next.exec();
-            warn!("{}: cannot be started: {refused}", program.display());
-            error.get_or_insert(refused);
-        }
+    /// Becomes this program, with these sockets as it was handed any by a service manager, and with the lock of the
+    /// log. Signals stay blocked meanwhile, so none is lost. Returns only if that cannot be.
+    pub fn take_over(self, listeners: Vec<Listener>, lock: File) -> io::Result<Infallible> {
+        let names: Vec<String> = listeners.iter().map(Listener::name_to_hand_over).collect();
+        let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
+        place(&sockets.chain([lock.as_raw_fd()]).collect::<Vec<_>>())?;
+        let pid = process::id();
+        let lock_number = FIRST_INHERITED + listeners.len() as RawFd;
+        let variables = [
+            ("LISTEN_PID", pid.to_string()),
+            ("LISTEN_FDS", listeners.len().to_string()),
+            ("LISTEN_FDNAMES", names.join(":")),
+            (LOCK, format!("{pid}:{lock_number}")),
+        ];
+        let refused = self.execute(&self.program, &variables);
+        warn!("{}: cannot be started: {refused}", self.program.display());
+        self.execute(Path::new(SELF), &variables);
         // Their files are of use to nobody now.
         drop(listeners);
-        Err(error.expect("it was tried"))
+        Err(refused)
     }
+
+    /// Becomes the program in this file, if it is one: a shell would try to read anything. Returns why not.
+    fn execute(&self, file: &Path, variables: &[(&str, String)]) -> io::Error {
+        let kept = env::vars_os().filter(|(name, _)| !variables.iter().any(|(other, _)| name == other));
+        let set = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let words = kept.chain(set).map(|(mut word, value)| {
+            word.push("=");
+            word.push(value);
+            word
+        });
+        let to_c = |word: OsString| CString::new(word.into_vec());
+        let environment: Result<Vec<CString>, _> = words.map(to_c).collect();
+        let name = self.program.clone().into_os_string();
+        let arguments: Result<Vec<CString>, _> =
+            [name].into_iter().chain(self.arguments.iter().cloned()).map(to_c).collect();
+        match (to_c(file.into()), arguments, environment) {
+            (Ok(file), Ok(arguments), Ok(environment)) => match execve(&file, &arguments, &environment) {
+                Err(errno) => errno.into(),
+            },
+            _ => ErrorKind::InvalidInput.into(),
+        }
+    }
+}
+
+/// The lock of the log, if the program that ran in this process before has left it. To be called once, before anything
+/// else in the process opens descriptors.
+pub fn inherit_lock() -> Option<File> {
+    let words = env::var(LOCK).ok()?;
+    let (pid, fd) = words.split_once(':')?;
+    if pid.parse() != Ok(process::id()) {
+        return None;
+    }
+    let fd: RawFd = fd.parse().ok()?;
+    // SAFETY: the call changes a flag of whatever has this number; it fails if nothing has.
+    #[allow(unsafe_code)]
+    let changed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    // SAFETY: it is open, the variable says that it was passed to this process to own, and nothing else could
+    // have opened it.
+    #[allow(unsafe_code)]
+    (changed == 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
 /// The file of a program, as the shell finds it.
@@ -119,10 +173,9 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Gives the sockets the numbers that a service manager would, and lets the next program have them.
-fn place(listeners: &[Listener]) -> io::Result<()> {
-    let first_free = FIRST_INHERITED + listeners.len() as i32;
-    let now: Vec<RawFd> = listeners.iter().map(|listener| listener.as_fd().as_raw_fd()).collect();
+/// Gives descriptors the numbers that a service manager would, and lets the next program have them.
+fn place(now: &[RawFd]) -> io::Result<()> {
+    let first_free = FIRST_INHERITED + now.len() as i32;
     // Out of the way first: one may have a number that another is to have. No number has to be free for that.
     let aside = || (first_free..).filter(|number| !now.contains(number));
     for (&from, to) in now.iter().zip(aside()) {
@@ -161,7 +214,7 @@ impl Checks {
         info!("asking {} whether it could take over", program.display());
         let mut command = Command::new(program);
         command.args(arguments).arg("--check-config").env(PRESENT, self.present.to_words());
-        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"] {
+        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }
         match said_by(command.stdin(Stdio::null()).stdout(Stdio::null())) {
@@ -226,4 +279,25 @@ fn reason(said: &mut PipeReader) -> String {
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.lines().map(|line| line.strip_prefix("beanring: ").unwrap_or(line).trim());
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_program_is_not_given_to_a_shell() {
+        let file = env::temp_dir().join(format!("beanring-program-{}", process::id()));
+        fs::write(&file, "exit 0\n").expect("there is room");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let successor = Successor { program: file.clone(), arguments: Vec::new() };
+        let refused = successor.execute(&file, &[]);
+        assert_eq!(refused.raw_os_error(), Some(Errno::ENOEXEC as i32));
+        fs::remove_file(&file).expect("it is there");
+    }
 }

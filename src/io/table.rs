@@ -42,6 +42,11 @@ impl<T> Table<T> {
         Some((ConnId { slot, generation: entry.generation }, &mut entry.value))
     }
 
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten().map(|entry| &entry.value)
+    }
+
     /// Forgets `conn`, which must be there.
     pub fn remove(&mut self, conn: ConnId) -> T {
         let entry = self.slots[conn.slot as usize].take().expect("a connection is closed once");

@@ -34,8 +34,8 @@ use tracing::debug;
 use self::readiness::Watched;
 use self::state::State;
 use super::socket::to_errno;
-use super::{DriverError, Ending, Sources};
-use crate::limits::ACCEPTS_MAX;
+use super::{DriverError, Ending, Sources, patiently};
+use crate::limits::{ACCEPTS_MAX, LAST_ROUNDS_MAX};
 use crate::server::Service;
 use crate::time::Time;
 
@@ -81,10 +81,13 @@ fn runtime() -> Result<Runtime, DriverError> {
     ring.setup_coop_taskrun().setup_single_issuer();
     let mut quiet = tokio_uring::builder();
     quiet.entries(SUBMISSIONS).uring_builder(&ring);
-    let runtime = Runtime::new(&quiet).or_else(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => Runtime::new(&plain),
-        _ => Err(error),
-    });
+    let attempt = || {
+        Runtime::new(&quiet).or_else(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Runtime::new(&plain),
+            _ => Err(error),
+        })
+    };
+    let runtime = patiently(attempt, is_out_of_memory);
     runtime.map_err(|error| match to_errno(&error) {
         errno @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::ENOMEM) => DriverError::Ring(errno),
         errno => DriverError::Setup(errno),
@@ -95,7 +98,7 @@ fn runtime() -> Result<Runtime, DriverError> {
 async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverError> {
     {
         let mut state = shared.borrow_mut();
-        if let Err(error) = state.fixed.register() {
+        if let Err(error) = patiently(|| state.fixed.register(), is_out_of_memory) {
             debug!("receiving without registered buffers: {error}");
         }
         for (index, listener) in state.listeners.iter().enumerate() {
@@ -112,7 +115,19 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         }
         spawn(turns(shared.clone()));
     }
-    poll_fn(|cx| shared.borrow_mut().end.poll(cx)).await
+    poll_fn(|cx| shared.borrow_mut().end.poll(cx)).await?;
+    // The last answers go to the kernel. What it does not take now, nobody reads.
+    for _ in 0..LAST_ROUNDS_MAX {
+        if !shared.borrow().is_sending() {
+            break;
+        }
+        let _ = no_op().await;
+    }
+    Ok(())
+}
+
+fn is_out_of_memory(error: &io::Error) -> bool {
+    to_errno(error) == Errno::ENOMEM
 }
 
 /// Gives the server its own time: after each batch of events, at its deadlines, and while it has work left.

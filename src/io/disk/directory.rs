@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Directory {
     /// sooner.
     prewrites: bool,
     is_given_up: AtomicBool,
-    _lock: File,
+    lock: File,
 }
 
 /// Why a directory cannot be used. Nothing in it was changed.
@@ -53,22 +53,35 @@ pub(super) const IMPORT_DONE: &str = "import.done";
 const NOBODYS: &str = "lost+found";
 
 impl Directory {
-    /// Opens a directory, and locks it as the reference does: by a POSIX lock on a file `lock`, which ends with
-    /// the process.
+    /// Opens a directory, and locks it where the reference does, which takes note: a file `lock`. The lock ends with
+    /// the process, unless its file goes on to the [next program](Self::into_lock).
     pub fn open(path: &Path, prewrites: bool) -> Result<Self, DirectoryError> {
+        Self::take_over(path, prewrites, None)
+    }
+
+    /// The same with a lock that was [left](Self::into_lock) to this program, if it is one of this directory.
+    pub fn take_over(path: &Path, prewrites: bool, left: Option<File>) -> Result<Self, DirectoryError> {
         let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
         let handle = File::open(path).map_err(unusable)?;
         refuse_foreign(path)?;
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
-        let lock = lock.map_err(unusable)?;
+        let file = path.join(LOCK);
+        let identity = |found: Metadata| (found.dev(), found.ino());
+        let is_there = fs::metadata(&file).map(identity).ok();
+        let left = left.filter(|lock| lock.metadata().map(identity).ok() == is_there);
+        let lock = match left {
+            Some(lock) => lock,
+            None => {
+                let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
+                opened.map_err(unusable)?
+            }
+        };
         lock_whole(&lock, libc::F_WRLCK, path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            handle,
-            prewrites,
-            is_given_up: AtomicBool::new(false),
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_owned(), handle, prewrites, is_given_up: AtomicBool::new(false), lock })
+    }
+
+    /// The file that is locked, for as long as it is open anywhere.
+    pub fn into_lock(self) -> File {
+        self.lock
     }
 
     /// Whether [`open`](Self::open) would find a directory that it can use, as far as that can be told without a change
@@ -181,13 +194,7 @@ impl Directory {
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
         self.goes_on()?;
         match arrangement {
-            Arrangement::Create { segment, bytes } => {
-                let path = self.file(&segment.to_string());
-                self.create(&path, bytes).inspect_err(|_| {
-                    // What is half there is made anew when there is space.
-                    let _ = fs::remove_file(&path);
-                })?;
-            }
+            Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
             Arrangement::Recycle { from, to } => {
                 fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
             }
@@ -196,10 +203,24 @@ impl Directory {
         self.sync()
     }
 
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<()> {
+    /// Makes a segment when somebody waits for that, and so without zeros. Brings that to disk.
+    pub fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        self.create(segment, bytes, false)?;
+        self.sync()
+    }
+
+    fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
+        let path = self.file(&segment.to_string());
+        self.create_at(&path, bytes, prewrites).inspect_err(|_| {
+            // What is half there is made anew when there is space.
+            let _ = fs::remove_file(&path);
+        })
+    }
+
+    fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
-            Ok(()) if !self.prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
+            Ok(()) if !prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
             // What cannot be reserved has to be written.
             Ok(()) | Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes)?,
             Err(errno) => return Err(errno.into()),
@@ -268,6 +289,7 @@ fn is_log_file(name: &str) -> bool {
     is_of_import || SegmentNumber::from_file_name(name).is_some()
 }
 
+/// The lock is one of the open file, which may go on to another program.
 fn lock_whole(file: &File, kind: libc::c_int, directory: &Path) -> Result<(), DirectoryError> {
     let whole = libc::flock {
         l_type: kind as libc::c_short,
@@ -276,7 +298,7 @@ fn lock_whole(file: &File, kind: libc::c_int, directory: &Path) -> Result<(), Di
         l_len: 0,
         l_pid: 0,
     };
-    match fcntl(file, FcntlArg::F_SETLK(&whole)) {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole)) {
         Ok(_) => Ok(()),
         Err(Errno::EAGAIN | Errno::EACCES) => Err(DirectoryError::Locked(directory.to_owned())),
         Err(errno) => Err(DirectoryError::Unusable(directory.to_owned(), errno.into())),

@@ -13,12 +13,13 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 
 use tracing::{info, warn};
 
 use super::Directory;
 use super::binlog::{self, Binlog, BinlogError};
-use super::directory::{IMPORT_BEGUN, IMPORT_DONE};
+use super::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
 use super::fresh::Fresh;
 use crate::io::host;
 use crate::log::Config;
@@ -58,8 +59,8 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     if has_begun {
         warn!("an import of a binlog was broken off, and begins anew");
         remove_segments(directory)?;
-    } else if !directory.segments().map_err(|error| io_error("the directory", error))?.is_empty() {
-        return Err(ImportError::TwoLogs(names[0].clone()));
+    } else {
+        refuse_two_logs(directory.path(), &names)?;
     }
     if let Some(taken) =
         names.iter().map(|name| imported_name(name)).find(|name| directory.file(name).exists())
@@ -84,6 +85,20 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     finish(directory)?;
     info!("{} jobs of beanstalkd's were imported; its files end in .imported now", jobs.len());
     Ok(())
+}
+
+/// Whether [`import`] would find a binlog in a directory where there is a log of another kind already.
+pub fn check(path: &Path) -> Result<(), ImportError> {
+    if [IMPORT_DONE, IMPORT_BEGUN].iter().any(|name| path.join(name).exists()) {
+        return Ok(());
+    }
+    let names = binlog::names(path).map_err(ImportError::Binlog)?;
+    if names.is_empty() { Ok(()) } else { refuse_two_logs(path, &names) }
+}
+
+fn refuse_two_logs(path: &Path, names: &[String]) -> Result<(), ImportError> {
+    let segments = segments_in(path).map_err(|error| io_error("the directory", error))?;
+    if segments.is_empty() { Ok(()) } else { Err(ImportError::TwoLogs(names[0].clone())) }
 }
 
 fn needed_bytes(job: &Imported) -> u64 {

@@ -342,7 +342,12 @@ fn prepare(
         next = next.next();
     }
     if prepared.is_empty() {
-        let created = directory.arrange(Arrangement::Create { segment: next, bytes: config.segment_bytes });
+        let bytes = config.segment_bytes;
+        let created = if goes_on {
+            directory.create_soon(next, bytes)
+        } else {
+            directory.arrange(Arrangement::Create { segment: next, bytes })
+        };
         match created {
             Ok(()) => prepared.push(next),
             // Jobs can be served and deleted, which will make room.

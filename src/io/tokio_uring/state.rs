@@ -326,6 +326,11 @@ impl<S: Service> State<S> {
         self.record(conn).phase == Phase::Closing
     }
 
+    /// Whether something is unsent.
+    pub fn is_sending(&self) -> bool {
+        self.connections.values().any(|record| record.is_unsent && record.phase < Phase::Broken)
+    }
+
     /// What to send now, if there is anything.
     pub fn outgoing(&mut self, conn: ConnId) -> Option<Outgoing> {
         let record = self.record(conn);

@@ -68,9 +68,10 @@ struct Message {
 impl KernelRing {
     /// Sets up a ring with all that the driver needs.
     pub fn new() -> nix::Result<Self> {
-        let (mut submitter, submissions, completions) = Box::leak(Box::new(build()?)).split();
-        let buffers = Buffers::register(&submitter)?;
-        restrict(&submitter)?;
+        let ring = build()?;
+        let buffers = Buffers::register(&ring.submitter())?;
+        restrict(&ring.submitter())?;
+        let (mut submitter, submissions, completions) = Box::leak(Box::new(ring)).split();
         // Saves looking the descriptor up at every turn; it works as well without (before 5.18).
         let _ = submitter.register_ring_fd();
         Ok(Self {

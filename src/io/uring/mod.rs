@@ -261,10 +261,11 @@ impl<S: Service, R: Ring> Driver<S, R> {
             listening.end_accepting(number as u32, &mut self.ring);
         }
         for _ in 0..LETTING_GO_ENTERS_MAX {
-            if self.listeners.iter().all(|listening| !listening.is_armed) {
+            let is_armed = self.listeners.iter().any(|listening| listening.is_armed);
+            self.ring.enter(Some(if is_armed { Span::from_millis(1) } else { Span::ZERO }))?;
+            if !is_armed {
                 break;
             }
-            self.ring.enter(Some(Span::from_millis(1)))?;
             while let Some(Completion { token, result, is_last, .. }) = self.ring.next() {
                 if let Token::Accept(number) = token {
                     // One that came last is closed at once.
