@@ -76,7 +76,7 @@ pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
             return Err(Refusal::Space.into());
         }
     }
-    Ready::choose(config.io)?.probe()?;
+    Ready::choose(config.io)?;
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub enum Ready {
     Uring(Box<uring::KernelRing>),
     /// Needs nothing.
     Epoll,
-    /// Makes its ring when it runs.
+    /// Makes its ring when it runs: it would be granted one.
     #[cfg(feature = "tokio-uring")]
     TokioUring,
 }
@@ -80,7 +80,9 @@ impl Ready {
             #[cfg(not(feature = "uring"))]
             Choice::Uring => Err(Unavailable::NotBuilt { name: "uring" }),
             #[cfg(feature = "tokio-uring")]
-            Choice::TokioUring => Ok(Self::TokioUring),
+            Choice::TokioUring => {
+                tokio_uring::probe().map(|()| Self::TokioUring).map_err(Unavailable::Refused)
+            }
             #[cfg(not(feature = "tokio-uring"))]
             Choice::TokioUring => Err(Unavailable::NotBuilt { name: "tokio-uring" }),
         }
@@ -110,15 +112,6 @@ impl Ready {
     fn uring() -> Result<Self, DriverError> {
         let ring = patiently(uring::KernelRing::new, |&errno| errno == Errno::ENOMEM);
         ring.map(Box::new).map(Self::Uring).map_err(DriverError::Ring)
-    }
-
-    /// Whether the kernel will give the driver what it has not taken yet.
-    pub fn probe(&self) -> Result<(), DriverError> {
-        match self {
-            #[cfg(feature = "tokio-uring")]
-            Self::TokioUring => tokio_uring::probe(),
-            _ => Ok(()),
-        }
     }
 
     /// What `--io` and `stats` call it.
