@@ -258,13 +258,18 @@ mod tests {
         let (segment, bytes) = (SegmentNumber(1), crate::limits::LOG_PREWRITTEN_BYTES_MAX);
         assert!(disk.begin(Operation::Arrange(Arrangement::Create { segment, bytes })).is_none());
         let file = disk.directory.file(&segment.to_string());
-        while !file.exists() {
-            thread::yield_now();
+        let done = std::mem::replace(&mut disk.done, mpsc::channel().1);
+        // Nothing else ends the wait if it cannot be made.
+        let mut outcome = None;
+        while outcome.is_none() && !file.exists() {
+            outcome = done.try_recv().ok();
         }
         let bell = disk.bell.clone();
         let lock = disk.end();
         assert_eq!(Arc::strong_count(&bell), 1, "no thread has it any more");
-        assert!(!file.exists());
+        let outcome = outcome.or_else(|| done.try_recv().ok());
+        let Some(Outcome::Arranged(_, arranged)) = outcome else { panic!("it was begun: {outcome:?}") };
+        assert_eq!(file.exists(), arranged.is_ok(), "{arranged:?}");
         // Until somebody else has it.
         assert!(matches!(Directory::open(&path, false), Err(DirectoryError::Locked(_))));
         let taken = Directory::take_over(&path, false, Some(lock)).expect("it is the lock of this directory");
