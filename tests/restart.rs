@@ -35,6 +35,13 @@ enum Place {
 }
 
 impl Place {
+    fn of(address: &Address) -> Self {
+        match address {
+            Address::Tcp(address) => Self::Tcp(address.to_string()),
+            Address::Unix(path) => Self::Unix(path.clone()),
+        }
+    }
+
     /// # Panics
     /// If the connection is refused: the very thing that must not be.
     fn connect(&self) -> BufReader<Box<dyn Stream>> {
@@ -182,10 +189,7 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
     let scratch = Scratch::new("restart");
     let dir = scratch.0.display().to_string();
     let address = Address::fresh(transport);
-    let place = match &address {
-        Address::Tcp(address) => Place::Tcp(address.to_string()),
-        Address::Unix(path) => Place::Unix(path.clone()),
-    };
+    let place = Place::of(&address);
     let flags = driver::flags(io);
     let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
     all.extend(["-b", &dir, "-s", "65536"]);
@@ -249,8 +253,7 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     let config = scratch.0.join("config.toml");
     fs::write(&config, "max-job-size = 100\n").expect("there is room");
     let address = Address::fresh(Transport::Tcp);
-    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-    let place = Place::Tcp(tcp.to_string());
+    let place = Place::of(&address);
     let flags =
         ["-b", &log.display().to_string(), "--http", &http, "--config", &config.display().to_string()];
     let (mut server, mut client) = started(&link, address, &flags);
@@ -322,8 +325,7 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
     let log = format!("log-dir = {:?}\n", path("log"));
     fs::write(&config, &log).expect("there is room");
     let address = Address::fresh(Transport::Tcp);
-    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-    let place = Place::Tcp(tcp.to_string());
+    let place = Place::of(&address);
     let mut command = Command::new(PROGRAM);
     command.stderr(fs::File::create(&stderr).expect("there is room"));
     let (mut server, stream) =
@@ -388,8 +390,7 @@ fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
         symlink(PROGRAM, &link).expect("there is room");
         let address = Address::fresh(Transport::Tcp);
-        let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-        let place = Place::Tcp(tcp.to_string());
+        let place = Place::of(&address);
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(&link);
         let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
@@ -421,8 +422,7 @@ fn it_can_be_done_again_and_again() {
     let (stderr, log) = (scratch.0.join("said"), scratch.0.join("log"));
     fs::create_dir(&log).expect("there is room");
     let address = Address::fresh(Transport::Tcp);
-    let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-    let place = Place::Tcp(tcp.to_string());
+    let place = Place::of(&address);
     let mut deaf = Command::new("sh");
     deaf.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", PROGRAM]);
     deaf.stderr(fs::File::create(&stderr).expect("there is room"));
@@ -442,8 +442,7 @@ fn nobody_else_gets_the_log_meanwhile() {
         let scratch = Scratch::new("locked");
         let dir = scratch.0.display().to_string();
         let address = Address::fresh(Transport::Tcp);
-        let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-        let place = Place::Tcp(tcp.to_string());
+        let place = Place::of(&address);
         let flags = [driver::flags(io), vec!["-b".to_owned(), dir.clone()]].concat();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let (mut server, mut client) = started(Path::new(PROGRAM), address, &flags);
@@ -480,8 +479,7 @@ fn who_is_connected_hears_of_all_that_is_stored() {
             let scratch = Scratch::new("answered");
             let dir = scratch.0.display().to_string();
             let address = Address::fresh(Transport::Tcp);
-            let Address::Tcp(tcp) = &address else { unreachable!("it was asked for") };
-            let place = Place::Tcp(tcp.to_string());
+            let place = Place::of(&address);
             let mut flags = driver::flags(io);
             flags.extend(["-b", &dir, "-f", "0", "--max-connections", connections].map(str::to_owned));
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -518,7 +516,7 @@ fn the_file_of_another_socket_stays() {
     let (path, log) = (scratch.0.join("socket"), scratch.0.join("log"));
     fs::create_dir(&log).expect("there is room");
     let address = Address::Unix(path.clone());
-    let place = Place::Unix(path.clone());
+    let place = Place::of(&address);
     let (server, client) = started(Path::new(PROGRAM), address, &["-b", &log.display().to_string()]);
     drop(client);
     restart(&server, &place);

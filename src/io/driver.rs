@@ -52,9 +52,9 @@ pub enum Ready {
     Uring(Box<uring::KernelRing>),
     /// Needs nothing.
     Epoll,
-    /// Makes its ring when it runs: it would be granted one.
+    /// With its ring.
     #[cfg(feature = "tokio-uring")]
-    TokioUring,
+    TokioUring(tokio_uring::Runtime),
 }
 
 /// Why what was asked for cannot be had.
@@ -80,9 +80,7 @@ impl Ready {
             #[cfg(not(feature = "uring"))]
             Choice::Uring => Err(Unavailable::NotBuilt { name: "uring" }),
             #[cfg(feature = "tokio-uring")]
-            Choice::TokioUring => {
-                tokio_uring::probe().map(|()| Self::TokioUring).map_err(Unavailable::Refused)
-            }
+            Choice::TokioUring => tokio_uring::runtime().map(Self::TokioUring).map_err(Unavailable::Refused),
             #[cfg(not(feature = "tokio-uring"))]
             Choice::TokioUring => Err(Unavailable::NotBuilt { name: "tokio-uring" }),
         }
@@ -121,7 +119,7 @@ impl Ready {
             Self::Uring(_) => Driver::Uring,
             Self::Epoll => Driver::Epoll,
             #[cfg(feature = "tokio-uring")]
-            Self::TokioUring => Driver::TokioUring,
+            Self::TokioUring(_) => Driver::TokioUring,
         };
         driver.name()
     }
@@ -133,7 +131,7 @@ impl Ready {
             Self::Uring(ring) => uring::run(server, *ring, sources),
             Self::Epoll => epoll::run(server, sources),
             #[cfg(feature = "tokio-uring")]
-            Self::TokioUring => tokio_uring::run(server, sources),
+            Self::TokioUring(runtime) => tokio_uring::run(server, runtime, sources),
         }
     }
 }

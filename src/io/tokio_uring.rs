@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::time::{Instant, sleep_until};
-use tokio_uring::{Runtime, no_op, spawn};
+pub use tokio_uring::Runtime;
+use tokio_uring::{no_op, spawn};
 use tracing::debug;
 
 use self::readiness::Watched;
@@ -51,8 +52,11 @@ const COMPLETIONS: u32 = 8 * SUBMISSIONS;
 type Shared<S> = Rc<RefCell<State<S>>>;
 
 /// Serves until the process is told to stop, or to let another program take over.
-pub fn run<S: Service + 'static>(server: S, sources: Sources) -> Result<Ending, DriverError> {
-    let runtime = runtime()?;
+pub fn run<S: Service + 'static>(
+    server: S,
+    runtime: Runtime,
+    sources: Sources,
+) -> Result<Ending, DriverError> {
     let shared = Rc::new(RefCell::new(State::new(server, sources)));
     let result = runtime.block_on(serve(shared.clone()));
     // Taken now, since nothing will drop the state.
@@ -71,9 +75,11 @@ pub fn probe() -> Result<(), DriverError> {
     runtime().map(drop)
 }
 
+/// The runtime, with its ring, if the kernel grants one.
+///
 /// COOP_TASKRUN and SINGLE_ISSUER save interruptions of the one thread that uses the ring; kernels before 6.0
 /// do not know both and get a plain ring.
-fn runtime() -> Result<Runtime, DriverError> {
+pub fn runtime() -> Result<Runtime, DriverError> {
     let mut ring = tokio_uring::uring_builder();
     ring.setup_cqsize(COMPLETIONS);
     let mut plain = tokio_uring::builder();
