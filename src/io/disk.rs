@@ -7,6 +7,7 @@ mod directory;
 mod export;
 mod fresh;
 mod import;
+mod lock;
 mod recovery;
 mod salvage;
 mod survey;

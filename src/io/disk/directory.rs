@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, fallocate};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
+use super::lock::Lock;
 use crate::io::socket::to_errno;
 use crate::limits::LOG_PREWRITTEN_BYTES_MAX;
 use crate::log::{Arrangement, SegmentNumber};
@@ -29,7 +30,7 @@ pub struct Directory {
     /// sooner.
     prewrites: bool,
     is_given_up: AtomicBool,
-    lock: File,
+    lock: Lock,
 }
 
 /// Why a directory cannot be used. Nothing in it was changed.
@@ -75,13 +76,14 @@ impl Directory {
                 opened.map_err(unusable)?
             }
         };
-        lock_whole(&lock, libc::F_WRLCK, path)?;
+        let lock = Lock::to_write(lock).map_err(unusable)?;
+        let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
         Ok(Self { path: path.to_owned(), handle, prewrites, is_given_up: AtomicBool::new(false), lock })
     }
 
     /// The file that is locked, for as long as it is open anywhere.
     pub fn into_lock(self) -> File {
-        self.lock
+        self.lock.into_file()
     }
 
     /// Whether [`open`](Self::open) would find a directory that it can use, as far as that can be told without a change
@@ -245,14 +247,17 @@ impl Directory {
 
 /// Keeps servers from writing to a directory, for as long as the value lives. The directory stays as it is: where
 /// no server ever was, there is nothing to be locked.
-pub fn lock_to_read(path: &Path) -> Result<Option<File>, DirectoryError> {
+pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
+    let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
     let lock = match File::open(path.join(LOCK)) {
         Ok(lock) => lock,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(DirectoryError::Unusable(path.to_owned(), error)),
+        Err(error) => return Err(unusable(error)),
     };
-    lock_whole(&lock, libc::F_RDLCK, path)?;
-    Ok(Some(lock))
+    match Lock::to_read(lock).map_err(unusable)? {
+        None => Err(DirectoryError::Locked(path.to_owned())),
+        held => Ok(held),
+    }
 }
 
 /// All segments in a directory by number, with the bytes of their files.
@@ -287,22 +292,6 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
 fn is_log_file(name: &str) -> bool {
     let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
     is_of_import || SegmentNumber::from_file_name(name).is_some()
-}
-
-/// The lock is one of the open file, which may go on to another program.
-fn lock_whole(file: &File, kind: libc::c_int, directory: &Path) -> Result<(), DirectoryError> {
-    let whole = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole)) {
-        Ok(_) => Ok(()),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(DirectoryError::Locked(directory.to_owned())),
-        Err(errno) => Err(DirectoryError::Unusable(directory.to_owned(), errno.into())),
-    }
 }
 
 impl fmt::Display for DirectoryError {

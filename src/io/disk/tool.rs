@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
+use super::lock::Lock;
 use super::recovery::{self, RecoveryError};
 use super::survey::{Finding, SurveyError, survey};
 use crate::io::host;
@@ -41,7 +42,7 @@ pub enum ToolError {
 pub struct Offline<'a> {
     pub path: &'a Path,
     pub files: BTreeMap<SegmentNumber, u64>,
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl<'a> Offline<'a> {
