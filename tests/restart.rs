@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -142,6 +142,14 @@ fn started(program: &Path, address: Address, flags: &[&str]) -> (ServerProcess, 
     (server, Client::new(stream))
 }
 
+/// Makes a program of these lines of a shell. Another process writes it: what a child of this one still has open to
+/// write, from before it became its own program, cannot be started.
+fn script(file: &Path, lines: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is room");
+}
+
 /// The `id` of the running program, from a connection of its own.
 fn id_of(place: &Place) -> String {
     loop {
@@ -256,26 +264,31 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     let place = Place::of(&address);
     let flags =
         ["-b", &log.display().to_string(), "--http", &http, "--config", &config.display().to_string()];
-    let (mut server, mut client) = started(&link, address, &flags);
+    let stderr = scratch.0.join("said");
+    let mut command = Command::new(&link);
+    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    let (mut server, stream) = ServerProcess::launch(command, address, &flags.map(str::to_owned));
+    let mut client = Client::new(stream);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     let first = id_of(&place);
 
     // What cannot start, does not: nothing changes.
     let other = scratch.0.join("other");
     // Another process would not have the sockets.
-    let script = scratch.0.join("script").display().to_string();
-    fs::write(&script, format!("#!/bin/sh\n{PROGRAM} \"$@\"\nexit $?\n")).expect("there is room");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    for (program, configuration) in [
+    let parent = scratch.0.join("script").display().to_string();
+    script(Path::new(&parent), &format!("{PROGRAM} \"$@\"\nexit $?\n"));
+    let wrong = [
         ("/bin/false", "max-job-size = 100\n"),
         ("/nowhere", ""),
-        (&script, "max-job-size = 100\n"),
+        (&parent, "max-job-size = 100\n"),
         (PROGRAM, "max-job-size = \"x\"\n"),
-    ] {
+    ];
+    for (number, (program, configuration)) in wrong.into_iter().enumerate() {
         symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("there is room");
         fs::write(&config, configuration).expect("there is room");
         server.signal(Signal::SIGUSR2);
-        thread::sleep(Duration::from_millis(300));
+        let said = lines_of(&stderr, number + 1);
+        assert!(said.last().is_some_and(|last| last.contains(" WARN no restart: ")), "{program}: {said:?}");
         assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{program}");
         assert_eq!(id_of(&place), first, "{program}");
     }
@@ -294,9 +307,7 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
 
     // Twice at once is once or twice, and told to stop it stops.
     server.signal(Signal::SIGUSR2);
-    server.signal(Signal::SIGUSR2);
-    thread::sleep(Duration::from_millis(300));
-    assert_ne!(id_of(&place), first);
+    restart(&server, &place);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
 }
@@ -377,17 +388,16 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
 fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart without descriptors")) {
         let scratch = Scratch::new("descriptors");
-        let (link, script) = (scratch.0.join("server"), scratch.0.join("script"));
+        let (link, slow) = (scratch.0.join("server"), scratch.0.join("script"));
         let (asked, log) = (scratch.0.join("log/asked"), scratch.0.join("log"));
         fs::create_dir(&log).expect("there is room");
         // Asked whether it could take over, it thinks until connections have come.
         let lines = format!(
-            "#!/bin/sh\ncase \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
+            "case \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
              esac\nexec {PROGRAM} \"$@\"\n",
             asked.display()
         );
-        fs::write(&script, lines).expect("there is room");
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        script(&slow, &lines);
         symlink(PROGRAM, &link).expect("there is room");
         let address = Address::fresh(Transport::Tcp);
         let place = Place::of(&address);
@@ -396,7 +406,7 @@ fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
         let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
         let (mut server, stream) = ServerProcess::launch(limited, address, &flags);
         let first = id_of(&place);
-        fs::rename(&script, &link).expect("there is room");
+        fs::rename(&slow, &link).expect("there is room");
         server.signal(Signal::SIGUSR2);
         let begun = Instant::now();
         while !asked.exists() {
@@ -561,16 +571,15 @@ fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
         let (server, mut client) = started(&link, Address::fresh(Transport::Tcp), &all);
 
         // In the place of the program that is to take over, one that looks around.
-        let script = scratch.0.join("script");
+        let curious = scratch.0.join("script");
         let lines = format!(
-            "#!/bin/sh\ncd {dir}\necho x > inside\ncat {0}/secret > read\necho x > {0}/outside\n\
+            "cd {dir}\necho x > inside\ncat {0}/secret > read\necho x > {0}/outside\n\
              kill -0 {1} && echo x > signalled\nmv inside done\nexit 1\n",
             other.0.display(),
             std::process::id()
         );
-        fs::write(&script, lines).expect("there is room");
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        fs::rename(&script, &link).expect("there is room");
+        script(&curious, &lines);
+        fs::rename(&curious, &link).expect("there is room");
         server.signal(Signal::SIGUSR2);
         let asked = Instant::now();
         while !log.join("done").exists() {
