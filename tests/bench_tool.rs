@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the fake server does with its `put`s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,19 +31,26 @@ enum Manner {
 
 /// Serves on a port of its own until the test process ends; a queue for each connection.
 fn fake(manner: Manner) -> String {
+    counting_fake(manner).0
+}
+
+/// The same, with how many `put`s have come.
+fn counting_fake(manner: Manner) -> (String, Arc<AtomicU64>) {
+    let all_puts = Arc::new(AtomicU64::new(0));
+    let count = all_puts.clone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let stream = stream.unwrap();
+            let (stream, count) = (stream.unwrap(), count.clone());
             // A client that goes away in the middle is no fault of the fake's.
-            thread::spawn(move || drop(converse(stream, manner)));
+            thread::spawn(move || drop(converse(stream, manner, &count)));
         }
     });
-    addr
+    (addr, all_puts)
 }
 
-fn converse(stream: TcpStream, manner: Manner) -> std::io::Result<()> {
+fn converse(stream: TcpStream, manner: Manner, all_puts: &AtomicU64) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream.try_clone()?);
     let mut output = stream;
@@ -53,6 +63,7 @@ fn converse(stream: TcpStream, manner: Manner) -> std::io::Result<()> {
                 let mut body = vec![0; bytes.parse::<usize>().unwrap() + 2];
                 input.read_exact(&mut body)?;
                 puts += 1;
+                all_puts.fetch_add(1, Ordering::Relaxed);
                 match manner {
                     Manner::ClosesAfter(limit) if puts > limit => {
                         // With input left unread the kernel would break the connection instead.
@@ -205,14 +216,19 @@ fn bad_options_are_named() {
     }
 }
 
-/// Sends the signal half a second after the start.
-fn interrupted(addr: &str, options: &str, signal: Signal) -> Output {
-    let child = bench(addr, &format!("{options} --json -"))
+/// Sends the signal after so many `put`s.
+fn interrupted(manner: Manner, options: &str, puts: u64, signal: Signal) -> Output {
+    let (addr, count) = counting_fake(manner);
+    let child = bench(&addr, &format!("{options} --json -"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    thread::sleep(Duration::from_millis(500));
+    let begin = Instant::now();
+    while count.load(Ordering::Relaxed) < puts {
+        assert!(begin.elapsed() < PATIENCE, "{puts} puts");
+        thread::sleep(Duration::from_millis(1));
+    }
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -222,7 +238,7 @@ fn interrupted(addr: &str, options: &str, signal: Signal) -> Output {
 #[test]
 fn an_interrupt_shows_what_was_measured() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let output = interrupted(&fake(Manner::Right), "put -c 2 -t 60s --warm-up 0", signal);
+        let output = interrupted(Manner::Right, "put -c 2 -t 60s --warm-up 0", 1000, signal);
         let report = json(&output);
         assert_eq!(report["interrupted"], true);
         assert!(report["rows"][0]["operations"].as_u64().unwrap() > 0);
@@ -254,7 +270,7 @@ fn a_schedule_beyond_the_server_ends() {
 fn an_interrupt_drops_what_is_due_and_has_not_begun() {
     let begin = Instant::now();
     let options = "cycle -c 2 -t 60s --warm-up 0 -r 100000000";
-    let output = interrupted(&fake(Manner::Right), options, Signal::SIGINT);
+    let output = interrupted(Manner::Right, options, 1000, Signal::SIGINT);
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert!(json(&output)["rows"][0]["operations"].as_u64().unwrap() > 0);
 }
@@ -262,7 +278,8 @@ fn an_interrupt_drops_what_is_due_and_has_not_begun() {
 #[test]
 fn an_interrupt_waits_for_a_silent_server_but_not_long() {
     let options = "cycle -c 2 -n 1000 --timeout 60s --no-cleanup";
-    let output = interrupted(&fake(Manner::SilentAfter(20)), options, Signal::SIGINT);
+    // The last put of each connection is not answered.
+    let output = interrupted(Manner::SilentAfter(20), options, 2 * 21, Signal::SIGINT);
     assert_eq!(json(&output)["rows"][0]["operations"], 40);
 }
 
@@ -281,7 +298,7 @@ impl Beanstalkd {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let child = Command::new(BEANSTALKD).args(["-l", "127.0.0.1", "-p", &port]).spawn().unwrap();
         let server = Beanstalkd { child, addr: format!("127.0.0.1:{port}") };
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(&server.addr).is_err() {
             assert!(Instant::now() < deadline, "beanstalkd does not start");
             thread::sleep(Duration::from_millis(10));

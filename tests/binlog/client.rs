@@ -22,9 +22,12 @@ pub struct Seen {
     /// Without the age and what is left of the time.
     pub stats: BTreeMap<String, String>,
     pub body: Vec<u8>,
-    born: Instant,
-    due: Option<Instant>,
+    born: Moment,
+    due: Option<Moment>,
 }
+
+/// The first and the last instant that it can be, whole seconds being taken for exact.
+type Moment = (Instant, Instant);
 
 impl Served {
     /// Starts a server on a log.
@@ -83,10 +86,12 @@ impl Served {
     }
 
     fn look_at(&mut self, id: u64) -> Option<Seen> {
+        let before = Instant::now();
         let (line, text) = self.ask_for_body(&format!("stats-job {id}"));
         if line == "NOT_FOUND" {
             return None;
         }
+        let after = Instant::now();
         let text = String::from_utf8(text).unwrap().replace('"', "");
         let pairs = text.lines().filter_map(|line| line.split_once(": "));
         let mut stats: BTreeMap<String, String> =
@@ -99,10 +104,10 @@ impl Served {
             stats.insert("buries".to_owned(), (buries - 1).to_string());
         }
         let (_, body) = self.ask_for_body(&format!("peek {id}"));
-        let now = Instant::now();
         // A machine may not have been up for so long.
-        let born = now.checked_sub(age)?;
-        Some(Seen { due: (stats["state"] == "delayed").then_some(now + left), stats, body, born })
+        let born = (before.checked_sub(age)?, after.checked_sub(age)?);
+        let due = (stats["state"] == "delayed").then_some((before + left, after + left));
+        Some(Seen { due, stats, body, born })
     }
 
     /// All buried jobs of a tube in their order; they are kicked.
@@ -132,6 +137,7 @@ pub fn compare(left: &BTreeMap<u64, Seen>, right: &BTreeMap<u64, Seen>) {
 }
 
 /// Both are known in whole seconds.
-fn is_near(one: Instant, other: Instant) -> bool {
-    one.max(other) - one.min(other) < Duration::from_secs(2)
+fn is_near(one: Moment, other: Moment) -> bool {
+    let whole = Duration::from_secs(2);
+    one.0 < other.1 + whole && other.0 < one.1 + whole
 }
