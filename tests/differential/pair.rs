@@ -87,12 +87,13 @@ impl Side {
         Ok(())
     }
 
-    /// Lets time pass. `moments` are when deadlines of whole seconds were set.
+    /// Lets time pass. `moments` are when deadlines of whole seconds were set. Returns whether one may have come
+    /// before it was awaited.
     ///
     /// The reference looks at its deadlines all the time in the last millisecond before one, and forgets
     /// a reservation that it looks at in the very microsecond of its end. So it is stopped over each, and
     /// ours too: who is late finds several deadlines over at once and ends them connection by connection.
-    pub fn sleep_until(&self, until: Instant, moments: &[(Instant, Instant)]) {
+    pub fn sleep_until(&self, until: Instant, moments: &[(Instant, Instant)]) -> bool {
         const SECONDS_MAX: u32 = 4;
         const BEFORE: Duration = Duration::from_millis(2);
         // What it does late sets the next deadline late, hence the factor.
@@ -109,13 +110,23 @@ impl Side {
             .filter(|&(from, to)| from > now && to < until)
             .collect();
         stops.sort();
+        stops.dedup_by(|next, last| {
+            let is_within = next.0 <= last.1;
+            if is_within {
+                last.1 = last.1.max(next.1);
+            }
+            is_within
+        });
+        let mut was_late = false;
         for (from, to) in stops {
             sleep_until(from);
             self.server.signal(Signal::SIGSTOP);
+            was_late |= Instant::now() > from + BEFORE;
             sleep_until(to);
             self.server.signal(Signal::SIGCONT);
         }
         sleep_until(until);
+        was_late
     }
 
     /// Waits until every command has been answered, except those behind a reserve that waits. Returns
