@@ -446,7 +446,7 @@ fn health_readiness_and_what_is_not_understood() {
         assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{answers}");
         assert!(answers.ends_with("\r\n\r\nok\n"), "{answers}");
 
-        live.server.signal(Signal::SIGUSR1);
+        live.server.drain();
         while live.client.ask("put 0 0 1 1\r\na\r\n").0 != "DRAINING" {
             thread::sleep(Duration::from_millis(5));
         }

@@ -2,6 +2,8 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/signals.rs"]
+mod signals;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,9 +20,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use program::PROGRAM as BINARY;
+use signals::mask_has;
 
 /// How long something that must happen may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. It is killed if the test does not stop it.
 struct Server {
@@ -592,14 +595,6 @@ fn connections_are_logged_when_asked() {
     server.logged(&peer);
     drop(client);
     server.logged("closed");
-}
-
-/// Whether a mask of signals of a process, in /proc/PID/status, has this one.
-fn mask_has(pid: u32, mask: &str, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let hex = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap();
-    // Signals count from 1, bits from 0.
-    u64::from_str_radix(hex.trim(), 16).unwrap() >> (signal as i32 - 1) & 1 == 1
 }
 
 fn wait_until(mut condition: impl FnMut() -> bool) {

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use self::profile::{allowing, filters, profile};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does `what` in a thread that is held to the filters, with all that it starts.
 fn held_to(filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {

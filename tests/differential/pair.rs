@@ -77,7 +77,7 @@ impl Side {
 
     /// Tells the server to drain, and waits until it does.
     pub fn drain(&mut self) -> Result<(), String> {
-        self.server.signal(Signal::SIGUSR1);
+        self.server.drain();
         let started = Instant::now();
         while !self.probe()?.says_draining() {
             if started.elapsed() > REPLY_PATIENCE {

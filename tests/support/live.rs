@@ -15,6 +15,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
 
 use super::peer::{Patience, Peer, Received};
+use super::signals::mask_has;
 
 /// How long a live test waits for what must come. It bounds a failure, not a server: nothing that
 /// passes depends on it.
@@ -102,6 +103,21 @@ impl ServerProcess {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));
         kill(pid, signal).expect("the process is ours");
+    }
+
+    /// Tells the server to drain, once it awaits to be told: the reference is there to be connected to before that, and
+    /// would end.
+    ///
+    /// # Panics
+    /// If it never awaits it.
+    pub fn drain(&self) {
+        let started = Instant::now();
+        while !["SigCgt:", "SigBlk:"].into_iter().any(|mask| mask_has(self.child.id(), mask, Signal::SIGUSR1))
+        {
+            assert!(started.elapsed() < REPLY_PATIENCE, "it does not await SIGUSR1");
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.signal(Signal::SIGUSR1);
     }
 
     /// Waits for the end of a process that was told to stop. Its exit code.
@@ -366,7 +382,7 @@ impl Peer for Live {
     }
 
     fn drain(&mut self) {
-        self.server.signal(Signal::SIGUSR1);
+        self.server.drain();
         self.server.settle();
     }
 }

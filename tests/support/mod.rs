@@ -11,3 +11,4 @@ pub mod peer;
 pub mod program;
 pub mod random;
 pub mod runner;
+pub mod signals;
