@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -46,7 +46,14 @@ impl Manager {
 
     fn heard(&self) -> String {
         let mut message = [0; 4096];
-        let bytes = self.socket.recv(&mut message).expect("the server says something");
+        let received = loop {
+            match self.socket.recv(&mut message) {
+                // Of a debugger: a wait with a time-out is not gone on with.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                received => break received,
+            }
+        };
+        let bytes = received.expect("the server says something");
         String::from_utf8(message[..bytes].to_vec()).expect("text")
     }
 
