@@ -35,9 +35,12 @@ impl Drop for Guarded {
     }
 }
 
-/// One of its own for each start: no socket of an earlier one is in the way, nor that of another run.
+/// One of its own for each start: no socket of an earlier one is in the way, nor that of another run. A ring goes after
+/// its process, and so does what it listened on.
 pub fn address(nth: u32) -> SocketAddr {
+    const HOSTS: u32 = 254;
     let [_, _, high, low] = std::process::id().to_be_bytes();
-    let [_, _, upper, lower] = nth.to_be_bytes();
-    (Ipv4Addr::new(127, 64 | high & 63, low, lower.clamp(1, 254)), 21300 + u16::from(upper)).into()
+    let host = (1 + nth % HOSTS) as u8;
+    let port = 21300 + u16::try_from(nth / HOSTS).expect("no run starts millions");
+    (Ipv4Addr::new(127, 64 | high & 63, low, host), port).into()
 }
