@@ -1,11 +1,14 @@
 //! Runs `beanring-bench` against servers that answer well, badly and not at all, and compares what it counts
 //! with what the server counted.
 
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -14,8 +17,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use support::live::{Address, ServerProcess, Transport, reference};
+use support::unserved;
 
-const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the fake server does with its `put`s.
@@ -180,7 +184,7 @@ fn no_figures_from_a_server_that_fails() {
 
 #[test]
 fn nobody_there() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (_held, port) = unserved::port();
     fails(&format!("127.0.0.1:{port}"), "put", "cannot connect");
     fails("unix:/nonexistent/socket", "put", "cannot connect");
     fails("127.0.0.1", "put", "HOST:PORT or unix:PATH");
@@ -283,27 +287,24 @@ fn an_interrupt_waits_for_a_silent_server_but_not_long() {
     assert_eq!(json(&output)["rows"][0]["operations"], 40);
 }
 
-/// Debian's beanstalkd on a port of its own.
+/// Debian's beanstalkd.
 struct Beanstalkd {
-    child: Child,
+    process: ServerProcess,
     addr: String,
 }
 
 impl Beanstalkd {
     fn start() -> Option<Beanstalkd> {
-        if !Path::new(BEANSTALKD).exists() {
-            println!("skipped: {BEANSTALKD} is not installed");
+        let Some(program) = reference() else {
+            println!("skipped: the bench tool against beanstalkd, because that is not installed");
             return None;
-        }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-        let child = Command::new(BEANSTALKD).args(["-l", "127.0.0.1", "-p", &port]).spawn().unwrap();
-        let server = Beanstalkd { child, addr: format!("127.0.0.1:{port}") };
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(&server.addr).is_err() {
-            assert!(Instant::now() < deadline, "beanstalkd does not start");
-            thread::sleep(Duration::from_millis(10));
-        }
-        Some(server)
+        };
+        let address = Address::fresh(Transport::Tcp);
+        let Address::Tcp(addr) = address else { unreachable!("TCP was asked for") };
+        let mut command = Command::new(program);
+        command.stderr(Stdio::null());
+        let (process, _) = ServerProcess::launch(command, address, &[]);
+        Some(Beanstalkd { process, addr: addr.to_string() })
     }
 
     fn stats(&self) -> HashMap<String, String> {
@@ -316,17 +317,10 @@ impl Beanstalkd {
     }
 }
 
-impl Drop for Beanstalkd {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 /// Runs `options` and holds every counter of the report against the server's, and the server for clean.
 fn agrees(options: &str, check: impl Fn(&Value)) {
     let Some(server) = Beanstalkd::start() else { return };
-    let pid = server.child.id();
+    let pid = server.process.pid();
     let output = run(&server.addr, &format!("{options} --pid {pid} --json -"));
     assert_eq!(output.status.code(), Some(0), "{options}: {output:?}");
     let report = json(&output);

@@ -2,6 +2,8 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/unserved.rs"]
+mod unserved;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -153,7 +155,7 @@ fn over_a_unix_socket() {
         is_well(beanring(&["healthcheck"]).env("BEANRING_LISTEN", &unix));
     }
     let _ = fs::remove_file(&path);
-    drop(UnixListener::bind(&path).expect("the place is free"));
+    unserved::file(&path);
     let left = complaint(&mut beanring(&["healthcheck", "-l", &unix]));
     assert_eq!(left, format!("nobody can be reached at {unix}: Connection refused"));
 
@@ -165,8 +167,8 @@ fn over_a_unix_socket() {
 
 #[test]
 fn nobody_listens() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("there is a port").local_addr().expect("it is bound");
-    let port = free.port().to_string();
+    let (_held, port) = unserved::port();
+    let port = port.to_string();
     let said = complaint(&mut beanring(&["healthcheck", "-p", &port]));
     assert_eq!(said, format!("nobody can be reached at 0.0.0.0:{port}: Connection refused"));
 }

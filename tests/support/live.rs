@@ -99,6 +99,11 @@ impl ServerProcess {
         self.try_connect().unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));

@@ -12,3 +12,4 @@ pub mod program;
 pub mod random;
 pub mod runner;
 pub mod signals;
+pub mod unserved;

@@ -79,7 +79,10 @@ fn a_socket_file_is_made_and_removed() {
 #[test]
 fn a_stale_socket_file_is_replaced() {
     let scratch = Scratch::new("stale");
-    drop(UnixListener::bind(scratch.path()).unwrap());
+    // One that listened would go on in a child that another thread starts meanwhile.
+    let stale = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(stale.as_raw_fd(), &UnixAddr::new(&scratch.path()).unwrap()).unwrap();
+    drop(stale);
     assert!(scratch.path().exists());
     let _listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
     UnixStream::connect(scratch.path()).unwrap();
