@@ -35,6 +35,14 @@ impl Time {
     pub const fn back(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
+
+    /// The first multiple of `step` that is not before this point.
+    ///
+    /// # Panics
+    /// If `step` is zero.
+    pub const fn round_up(self, step: Span) -> Self {
+        Self(self.0.div_ceil(step.0).saturating_mul(step.0))
+    }
 }
 
 impl Add<Span> for Time {

@@ -42,6 +42,11 @@ impl<T> Table<T> {
         Some((ConnId { slot, generation: entry.generation }, &mut entry.value))
     }
 
+    /// Slots that are or were in use: all values are below.
+    pub const fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// All values.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|entry| &entry.value)

@@ -57,6 +57,8 @@ pub struct IoCounters {
     /// How often it has stopped accepting connections, for want of descriptors or since there were as many as there
     /// may be.
     pub accept_rests: Cell<u64>,
+    /// What the driver's self-check had to repair: requests that were missing, and input that the kernel did not report.
+    pub self_check_repairs: Cell<u64>,
     /// Memory that the process takes besides what the server counts itself, in bytes: what it had at its start, and
     /// the driver's buffers.
     pub memory_bytes: Cell<u64>,

@@ -194,4 +194,5 @@ fn host(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
     tell("io-registered-bytes", Gauge(host.io.registered_bytes.get()));
     tell("io-zero-copy-sends", Counter(host.io.zero_copy_sends.get()));
     tell("io-enters", Counter(host.io.enters.get()));
+    tell("io-self-check-repairs", Counter(host.io.self_check_repairs.get()));
 }

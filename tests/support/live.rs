@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
 
+use super::diagnosis;
 use super::peer::{Patience, Peer, Received};
 use super::signals::mask_has;
 
@@ -191,6 +192,10 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
+        if thread::panicking() {
+            let connection = self.try_connect().ok();
+            eprintln!("{}", diagnosis::of(self.child.id(), &self.address, connection));
+        }
         // Both fail only for a process that has ended, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -2,6 +2,7 @@
 
 pub mod conversation;
 pub mod core;
+pub mod diagnosis;
 pub mod driver;
 pub mod hold;
 pub mod lines;

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::limits::{SEND_REST, SEND_REST_MAX};
 use crate::server::Protocol;
-use crate::time::Span;
+use crate::time::{Span, Time};
 
 /// Receives that are made one at a time after a large body, in case another follows: a receive that waits for
 /// any input would have to be ended first to receive the next one to its place.
@@ -19,6 +19,9 @@ pub struct Connection {
     pub phase: Phase,
     pub receive: Receive,
     pub watch: Watch,
+    /// When a receive that is still armed brought something.
+    pub last_input: Time,
+    pub quiet_check: QuietCheck,
     pub is_sending: bool,
     /// The peer is known to send no more. The kernel then takes the socket for ready whatever is waited for.
     pub is_ending: bool,
@@ -83,6 +86,15 @@ pub enum Watch {
     Ending,
 }
 
+/// Whether the [self-check](super::self_check) is to look for unreported input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuietCheck {
+    None,
+    Scheduled,
+    /// It has found some, and looks once more.
+    HasUnreported,
+}
+
 impl Connection {
     pub fn new(fd: OwnedFd, protocol: Protocol) -> Self {
         Self {
@@ -91,6 +103,8 @@ impl Connection {
             phase: Phase::Reading,
             receive: Receive::Idle,
             watch: Watch::Idle,
+            last_input: Time::ZERO,
+            quiet_check: QuietCheck::None,
             is_sending: false,
             is_ending: false,
             is_stalled: false,
@@ -114,6 +128,15 @@ impl Connection {
     /// Whether no request refers to its descriptor.
     pub fn is_quiet(&self) -> bool {
         self.receive == Receive::Idle && self.watch == Watch::Idle && !self.is_sending
+    }
+
+    /// Whether a request for its input, or for the end of it, should be under way and is not.
+    pub fn lacks_request(&self) -> bool {
+        match self.phase {
+            Phase::Reading => self.receive == Receive::Idle,
+            Phase::Paused => self.watch == Watch::Idle,
+            Phase::PausedEnding | Phase::Ended | Phase::Broken | Phase::Closing => false,
+        }
     }
 
     /// How long to rest, since a send found no room. Longer each time.

@@ -6,13 +6,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
 use super::tests::support::random::Random;
+use crate::io::socket::{AcceptError, Listener};
 use crate::limits::RECEIVE_BYTES_MAX;
 use crate::time::Span;
 
@@ -25,6 +26,8 @@ pub struct FakeRing {
     pub sockets: HashMap<RawFd, Socket>,
     pub requests: Vec<Request>,
     pub completions: VecDeque<Completion>,
+    /// What accept(2) answers at the first listener.
+    pub backlog: VecDeque<Result<RawFd, Errno>>,
     /// What is in each buffer; nothing while the kernel has it. Behind them, what came beyond a place.
     pub buffers: Vec<Option<Vec<u8>>>,
     /// The memory of registered buffers.
@@ -52,6 +55,8 @@ pub struct Socket {
     pub receives_fail: Option<Errno>,
     /// The peer is on another machine.
     pub is_remote: bool,
+    /// A repeated receive that is armed is not woken by what comes, until more comes.
+    pub loses_wakeup: bool,
 }
 
 pub struct Request {
@@ -63,6 +68,8 @@ pub struct Request {
 pub enum Work {
     /// Nothing comes of it by itself.
     Wait,
+    /// Connections wait at the listener.
+    WatchListener,
     Receive {
         is_repeated: bool,
     },
@@ -100,6 +107,7 @@ impl FakeRing {
             sockets: HashMap::new(),
             requests: Vec::new(),
             completions: VecDeque::new(),
+            backlog: VecDeque::new(),
             buffers: (0..BUFFERS).map(|_| None).collect(),
             registered: Vec::new(),
             is_steady: false,
@@ -117,20 +125,12 @@ impl FakeRing {
         let is_remote = self.one_in(2);
         let before = self.sockets.insert(fd, Socket { window, is_remote, ..Socket::default() });
         assert!(before.is_none(), "a descriptor that is open comes again");
-        let is_last = self.one_in(4);
-        self.accept_completes(Ok(fd as u32), is_last);
+        self.backlog.push_back(Ok(fd));
     }
 
-    pub fn accept_completes(&mut self, result: Result<u32, Errno>, is_last: bool) {
-        assert!(self.accepts(), "connections are accepted");
-        if is_last {
-            self.requests.retain(|request| request.token != Token::Accept(0));
-        }
-        self.complete(Token::Accept(0), result, None, is_last);
-    }
-
+    /// Whether the driver would hear of a connection that comes now.
     pub fn accepts(&self) -> bool {
-        self.requests.iter().any(|request| request.token == Token::Accept(0))
+        self.requests.iter().any(|request| request.token == Token::Listener(0))
     }
 
     pub fn ask(&mut self, token: Token, fd: RawFd, work: Work) {
@@ -158,10 +158,12 @@ impl FakeRing {
         let ends = |socket: &Socket| socket.input_ended || socket.is_broken;
         match request.work {
             Work::Wait => false,
+            Work::WatchListener => !self.backlog.is_empty(),
             Work::Cancel(_) | Work::Notify { .. } => true,
             Work::Send { waits: false, .. } => true,
             Work::Send { .. } => self.can_send(request.fd),
             Work::Watch => ends(&self.sockets[&request.fd]),
+            Work::Receive { is_repeated: true } if self.sockets[&request.fd].loses_wakeup => false,
             Work::Receive { .. } | Work::ReceiveInto { .. } => {
                 let socket = &self.sockets[&request.fd];
                 ends(socket) || socket.receives_fail.is_some() || !socket.input.is_empty()
@@ -207,6 +209,10 @@ impl FakeRing {
         let mut request = self.requests.swap_remove(at);
         let is_done = match &mut request.work {
             Work::Wait => unreachable!("it cannot go on"),
+            Work::WatchListener => {
+                self.complete(request.token, Ok(1), None, true);
+                true
+            }
             Work::Receive { is_repeated } => self.receive_some(request.token, request.fd, *is_repeated),
             Work::ReceiveInto { place, filled } => self.fill_some(request.token, request.fd, *place, filled),
             Work::Send { output, is_zero_copy, sent, .. } => {
@@ -353,7 +359,11 @@ impl FakeRing {
             self.complete(Token::Cancel, answer, None, true);
         }
         if let Some(at) = found {
-            let result = match self.requests.swap_remove(at).work {
+            let Request { fd, work, .. } = self.requests.swap_remove(at);
+            if let Some(socket) = self.sockets.get_mut(&fd) {
+                socket.loses_wakeup = false;
+            }
+            let result = match work {
                 Work::ReceiveInto { filled: done, .. } | Work::Send { sent: done, .. } if done > 0 => {
                     Ok(done as u32)
                 }
@@ -395,8 +405,14 @@ impl Output {
 }
 
 impl Ring for FakeRing {
-    fn accept(&mut self, listener: u32, fd: RawFd) {
-        self.ask(Token::Accept(listener), fd, Work::Wait);
+    fn watch_listener(&mut self, number: u32, fd: RawFd) {
+        self.ask(Token::Listener(number), fd, Work::WatchListener);
+    }
+
+    fn accept(&mut self, _: &Listener) -> Result<OwnedFd, AcceptError> {
+        let fd = self.backlog.pop_front().unwrap_or(Err(Errno::EAGAIN))?;
+        // SAFETY: the test has made it for the driver.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
@@ -479,7 +495,6 @@ impl Ring for FakeRing {
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
         let socket = &self.sockets[&fd];
-        assert!(socket.input_ended || socket.is_broken, "only a watch that has told something leads here");
         match socket.input.len() {
             _ if socket.is_broken => Err(Errno::ECONNRESET),
             0 if socket.input_ended => Ok(0),

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use io_uring::register::Restriction;
@@ -18,7 +18,7 @@ use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv
 use super::buffers::{Buffers, group_of};
 use super::landings::Landings;
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
-use crate::io::socket::to_errno;
+use crate::io::socket::{AcceptError, Listener, to_errno};
 use crate::limits::{
     COMPLETIONS_QUEUED_MAX, RECEIVE_BUFFERS, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX,
 };
@@ -132,7 +132,6 @@ fn build() -> nix::Result<IoUring> {
     let mut known = Probe::new();
     ring.submitter().register_probe(&mut known).map_err(|error| to_errno(&error))?;
     let needed = [
-        opcode::AcceptMulti::CODE,
         opcode::RecvMulti::CODE,
         opcode::Send::CODE,
         opcode::SendMsg::CODE,
@@ -148,7 +147,6 @@ fn build() -> nix::Result<IoUring> {
 /// Lets the ring do what this driver asks of it and nothing else, and has it begin.
 fn restrict(submitter: &Submitter<'_>) -> nix::Result<()> {
     let operations = [
-        opcode::AcceptMulti::CODE,
         opcode::AsyncCancel2::CODE,
         opcode::PollAdd::CODE,
         opcode::Recv::CODE,
@@ -190,10 +188,14 @@ fn set_up() -> io::Result<IoUring> {
 }
 
 impl Ring for KernelRing {
-    fn accept(&mut self, listener: u32, fd: RawFd) {
-        let entry = opcode::AcceptMulti::new(Fd(fd)).flags(libc::SOCK_CLOEXEC).build();
+    fn watch_listener(&mut self, number: u32, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
         // SAFETY: it refers to no memory.
-        unsafe { self.push(Token::Accept(listener), entry) };
+        unsafe { self.push(Token::Listener(number), entry) };
+    }
+
+    fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError> {
+        listener.accept_blocking()
     }
 
     fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {

@@ -6,6 +6,7 @@
 //! shows. Whatever a request refers to stays until it has completed: a connection is closed only when none
 //! is under way.
 
+mod accepting;
 mod buffers;
 mod connection;
 #[cfg(test)]
@@ -13,39 +14,44 @@ mod fake;
 mod kernel;
 mod landings;
 mod log_files;
+#[cfg(test)]
+mod multishot;
 mod registered;
 mod ring;
+mod self_check;
 mod sending;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::debug;
 
+use self::accepting::Listening;
 use self::connection::{Connection, Phase, Receive, Watch};
 pub use self::kernel::KernelRing;
 use self::log_files::LogFiles;
 use self::registered::Registered;
 use self::ring::{Buffer, Completion, Ring, Token};
+use self::self_check::SelfCheck;
 use super::clock::Clock;
 use super::descriptors::Admission;
 use super::disk::Disk;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
-use super::socket::{AcceptError, Listener, peer_name};
+use super::socket::peer_name;
 use super::table::Table;
 use super::{DriverError, Ending, Sources};
 use crate::ids::ConnId;
 use crate::limits::{
     COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
 };
-use crate::server::{Effect, Event, IoCounters, Protocol, Service};
+use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::{Span, Time};
 
 /// What `stats` calls this driver.
@@ -77,8 +83,6 @@ struct Driver<S, R> {
     now: Time,
     listeners: Vec<Listening>,
     admission: Admission,
-    /// Accepted by the kernel before it heard that no more are wanted; they wait too.
-    early: VecDeque<(Protocol, OwnedFd)>,
     signals: Signals,
     connections: Table<Connection>,
     /// Empty between sends; kept for its allocation.
@@ -86,6 +90,7 @@ struct Driver<S, R> {
     /// When to try again, and for which connections, whose sends found no room.
     stalled: BinaryHeap<Reverse<(Time, u64)>>,
     registered: Registered,
+    self_check: SelfCheck,
     log: LogFiles,
     counters: Rc<IoCounters>,
     stopping: bool,
@@ -94,38 +99,18 @@ struct Driver<S, R> {
     has_failed: bool,
 }
 
-/// Waits for the end of requests on listeners, of 1 ms and less each.
-const LETTING_GO_ENTERS_MAX: usize = 1000;
-
-struct Listening {
-    listener: Listener,
-    is_armed: bool,
-    /// The request on it is being cancelled.
-    is_ending: bool,
-}
-
-impl Listening {
-    fn end_accepting(&mut self, number: u32, ring: &mut impl Ring) {
-        if self.is_armed && !std::mem::replace(&mut self.is_ending, true) {
-            ring.cancel(Token::Accept(number));
-        }
-    }
-}
-
 impl<S: Service, R: Ring> Driver<S, R> {
     fn new(server: S, ring: R, sources: Sources) -> Self {
         let Sources { listeners, signals, disk, registered_bytes_max, counters, connections_max, .. } =
             sources;
         counters.take_memory((RECEIVE_BUFFERS + LANDINGS_MAX) as usize * RECEIVE_BYTES_MAX);
-        let listeners =
-            listeners.into_iter().map(|listener| Listening { listener, is_armed: false, is_ending: false });
         let mut driver = Self {
             server,
             ring,
             now: Time::ZERO,
-            listeners: listeners.collect(),
+            listeners: listeners.into_iter().map(Listening::new).collect(),
             admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
-            early: VecDeque::new(),
+            self_check: SelfCheck::default(),
             signals,
             connections: Table::new(),
             slices: Vec::new(),
@@ -139,7 +124,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         };
         driver.ring.watch_signals(driver.signals.as_fd().as_raw_fd());
         driver.log.watch(&mut driver.ring);
-        driver.accept_from_all();
+        driver.watch_listeners();
         driver
     }
 
@@ -166,16 +151,22 @@ impl<S: Service, R: Ring> Driver<S, R> {
         self.server.turn(self.now);
         self.carry_out();
         if self.admission.resume(self.now) {
-            self.go_on_accepting();
+            self.watch_listeners();
         }
-        let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.stalled_until()];
+        self.check_itself();
+        let deadlines = [
+            self.server.next_deadline(),
+            self.admission.deadline(),
+            self.stalled_until(),
+            self.self_check.deadline(),
+        ];
         Ok(deadlines.into_iter().flatten().min().map(|first| first.since(self.now)))
     }
 
     fn complete(&mut self, completion: Completion) -> Result<(), DriverError> {
         let Completion { token, result, buffer, is_last } = completion;
         match token {
-            Token::Accept(listener) => self.accepted(listener, result, is_last)?,
+            Token::Listener(number) => self.accept(number, result)?,
             Token::Receive(slot) => self.received(slot, result, buffer, is_last),
             Token::Send(slot) => self.sent(slot, result, is_last),
             Token::Notification(slot) => self.notified(slot, result != Ok(0)),
@@ -207,86 +198,6 @@ impl<S: Service, R: Ring> Driver<S, R> {
         self.tell(Event::Stop);
     }
 
-    fn accept_from_all(&mut self) {
-        for (number, listening) in self.listeners.iter_mut().enumerate() {
-            let is_wanted = !self.admission.turns_away(listening.listener.protocol());
-            if is_wanted && !std::mem::replace(&mut listening.is_armed, true) {
-                self.ring.accept(number as u32, listening.listener.as_fd().as_raw_fd());
-            }
-        }
-    }
-
-    fn accepted(
-        &mut self,
-        number: u32,
-        result: Result<u32, Errno>,
-        is_last: bool,
-    ) -> Result<(), DriverError> {
-        let listening = &mut self.listeners[number as usize];
-        let protocol = listening.listener.protocol();
-        if is_last {
-            (listening.is_armed, listening.is_ending) = (false, false);
-        }
-        match result.map_err(AcceptError::from) {
-            Ok(fd) => self.early.push_back((protocol, own(fd as RawFd))),
-            Err(AcceptError::Peer | AcceptError::Empty) => {}
-            Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
-            Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
-        }
-        self.go_on_accepting();
-        Ok(())
-    }
-
-    /// Admits who waits, as far as there is room, and has the kernel accept more if there is room left.
-    fn go_on_accepting(&mut self) {
-        while let Some(at) = self.early.iter().position(|(protocol, _)| !self.admission.turns_away(*protocol))
-        {
-            let (protocol, fd) = self.early.remove(at).expect("it was found there");
-            self.admit(protocol, fd);
-            self.carry_out();
-        }
-        let Self { admission, listeners, ring, .. } = self;
-        for (number, listening) in listeners.iter_mut().enumerate() {
-            if admission.turns_away(listening.listener.protocol()) {
-                listening.end_accepting(number as u32, ring);
-            }
-        }
-        self.accept_from_all();
-    }
-
-    /// Ends the requests on listeners, so that another server can have their addresses as soon as this one is
-    /// gone: what is left to the ring, the kernel lets go some time later.
-    fn let_listeners_go(&mut self) -> nix::Result<()> {
-        for (number, listening) in self.listeners.iter_mut().enumerate() {
-            listening.end_accepting(number as u32, &mut self.ring);
-        }
-        for _ in 0..LETTING_GO_ENTERS_MAX {
-            let is_armed = self.listeners.iter().any(|listening| listening.is_armed);
-            self.ring.enter(Some(if is_armed { Span::from_millis(1) } else { Span::ZERO }))?;
-            if !is_armed {
-                break;
-            }
-            while let Some(Completion { token, result, is_last, .. }) = self.ring.next() {
-                if let Token::Accept(number) = token {
-                    // One that came last is closed at once.
-                    drop(result.map(|fd| own(fd as RawFd)));
-                    self.listeners[number as usize].is_armed &= !is_last;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn admit(&mut self, protocol: Protocol, fd: OwnedFd) {
-        let conn = self.server.connect_over(protocol);
-        debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
-        let before = self.connections.bytes();
-        self.connections.insert(conn, Connection::new(fd, protocol));
-        self.counters.take_memory(self.connections.bytes() - before);
-        self.admission.opened(protocol, self.now);
-        self.receive_if_wanted(conn);
-    }
-
     /// Asks for input, if the server wants it and nothing is being received.
     fn receive_if_wanted(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
@@ -316,6 +227,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
         let is_direct = matches!(connection.receive, Receive::Direct | Receive::Ending { is_direct: true });
         if is_last {
             connection.receive = Receive::Idle;
+        } else {
+            self.self_check.note_input(conn, connection, self.now);
         }
         if !matches!(connection.phase, Phase::Broken | Phase::Closing) {
             self.take_in(conn, result, buffer.as_ref(), is_direct);
@@ -494,14 +407,5 @@ impl<S: Service, R: Ring> Driver<S, R> {
     /// The record of a connection that the server names: it does not name one that it has closed.
     fn connection(&mut self, conn: ConnId) -> &mut Connection {
         self.connections.get_mut(conn).expect("the server names only connections that are open")
-    }
-}
-
-/// Takes over the descriptor of a connection that the kernel has accepted.
-fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just made it for this process, and named it to nobody else.
-    #[allow(unsafe_code)]
-    unsafe {
-        OwnedFd::from_raw_fd(fd)
     }
 }

@@ -3,11 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
+use crate::io::socket::{AcceptError, Listener};
 use crate::time::Span;
 
 /// What a request is about. It travels through the kernel as one word.
@@ -16,8 +17,8 @@ use crate::time::Span;
 /// completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// Connections from the listener with this number.
-    Accept(u32),
+    /// Connections that wait at the listener with this number.
+    Listener(u32),
     /// Input of the connection in this slot.
     Receive(u32),
     /// Output to it.
@@ -41,7 +42,7 @@ impl Token {
     /// The word.
     pub const fn to_word(self) -> u64 {
         let (kind, number) = match self {
-            Self::Accept(listener) => (0, listener),
+            Self::Listener(number) => (0, number),
             Self::Receive(slot) => (1, slot),
             Self::Send(slot) => (2, slot),
             Self::Watch(slot) => (3, slot),
@@ -61,7 +62,7 @@ impl Token {
     pub fn from_word(word: u64) -> Self {
         let number = word as u32;
         match word >> 32 {
-            0 => Self::Accept(number),
+            0 => Self::Listener(number),
             1 => Self::Receive(number),
             2 => Self::Send(number),
             3 => Self::Watch(number),
@@ -116,10 +117,17 @@ pub struct Flags {
 ///
 /// A connection has at most one request of each kind under way.
 pub trait Ring {
-    /// Accepts connections until the completion that is the last.
-    fn accept(&mut self, listener: u32, fd: RawFd);
+    /// Completes once, when connections wait at a listener.
+    ///
+    /// A request that accepts again and again would save system calls, but kernels lose wake-ups of such requests
+    /// (docs/IO.md): the last connection of a burst could wait for as long as no other one comes.
+    fn watch_listener(&mut self, number: u32, fd: RawFd);
 
-    /// Receives into a buffer that is chosen when there is input: once, or until the last completion.
+    /// Accepts a connection that waits, at once.
+    fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError>;
+
+    /// Receives into a buffer that is chosen when there is input: once, or until the last completion. Kernels may leave
+    /// input unreported to a repeated receive that is still armed ([`self_check`](super::self_check)).
     fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool);
 
     /// Receives once, straight to a place, what there is. What comes beyond it may go to a buffer with the
@@ -196,8 +204,8 @@ mod tests {
     fn tokens_come_back_as_they_went() {
         let last = u32::MAX;
         for token in [
-            Token::Accept(0),
-            Token::Accept(last),
+            Token::Listener(0),
+            Token::Listener(last),
             Token::Receive(last),
             Token::Send(7),
             Token::Notification(7),

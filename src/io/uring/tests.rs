@@ -17,16 +17,16 @@ use self::support::peer::{Patience, Peer, Received};
 use self::support::random::{Random, seeds};
 use self::support::runner::{Dialect, run};
 use super::Driver;
-use super::connection::Phase;
+use super::connection::{Phase, Receive, Watch};
 use super::fake::{FakeRing, Request, Socket, Work};
-use super::ring::Ring;
+use super::ring::{Ring, Token};
 use crate::ids::ConnId;
 use crate::io::Sources;
 use crate::io::clock::Clock;
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, Listener};
-use crate::limits::{ACCEPT_REST, JOB_BYTES_DEFAULT};
-use crate::server::{Config, Server, Service};
+use crate::limits::{ACCEPT_REST, ACCEPTS_MAX, JOB_BYTES_DEFAULT, SELF_CHECK_INTERVAL};
+use crate::server::{Config, Server};
 use crate::time::{Span, Time};
 
 #[allow(dead_code)] // Each test program uses a part of it.
@@ -50,6 +50,8 @@ const TURNS_MAX: usize = 1_000_000;
 struct Simulated {
     driver: Driver<Server, FakeRing>,
     now: Time,
+    /// When the driver wants its next turn.
+    deadline: Option<Time>,
     ends: Vec<End>,
 }
 
@@ -95,7 +97,7 @@ impl Simulated {
             counters: Rc::default(),
         };
         let driver = Driver::new(server, FakeRing::new(seed), sources);
-        Self { driver, now: Time::ZERO, ends: Vec::new() }
+        Self { driver, now: Time::ZERO, deadline: None, ends: Vec::new() }
     }
 
     fn socket(&mut self, conn: usize) -> &mut Socket {
@@ -112,6 +114,8 @@ impl Simulated {
         for _ in 0..TURNS_MAX {
             self.driver.ring.enter(Some(Span::ZERO)).expect("it never fails");
             let patience = self.driver.turn(self.now).expect("nothing breaks");
+            self.deadline = patience.map(|patience| self.now + patience);
+            self.check_requests();
             self.check_closed();
             if patience != Some(Span::ZERO) && self.driver.ring.is_at_rest() {
                 self.driver.ring.check_waits();
@@ -134,6 +138,29 @@ impl Simulated {
         })
     }
 
+    /// What the driver waits for, the ring was asked for, or has answered.
+    fn check_requests(&mut self) {
+        let Driver { connections, listeners, ring, .. } = &mut self.driver;
+        let is_under_way = |token: Token| {
+            ring.requests.iter().any(|request| request.token == token)
+                || ring.completions.iter().any(|completion| completion.token == token)
+        };
+        for slot in 0..connections.slots() as u32 {
+            let Some((_, connection)) = connections.at_slot(slot) else { continue };
+            assert!(!connection.lacks_request(), "{:?}, and nothing is asked for", connection.phase);
+            let receives = connection.receive != Receive::Idle;
+            assert!(!receives || is_under_way(Token::Receive(slot)), "{:?} is lost", connection.receive);
+            let watches = connection.watch != Watch::Idle;
+            assert!(!watches || is_under_way(Token::Watch(slot)), "{:?} is lost", connection.watch);
+            assert!(!connection.is_sending || is_under_way(Token::Send(slot)), "a send is lost");
+        }
+        for (number, listening) in listeners.iter().enumerate() {
+            let is_lost = listening.is_watched && !is_under_way(Token::Listener(number as u32));
+            assert!(!is_lost, "the watch of a listener is lost");
+        }
+        assert_eq!(self.driver.unwatched_listeners(), 0, "connections wait for ever");
+    }
+
     /// A connection stays open as long as a request refers to it.
     fn check_closed(&mut self) {
         let ring = &mut self.driver.ring;
@@ -151,7 +178,8 @@ impl Simulated {
         let slots = engine.bodies().usage().slots;
         let all_closed = (0..self.ends.len()).all(|conn| self.is_closed(conn));
         if all_closed {
-            let left = self.driver.ring.requests.iter().filter(|request| !matches!(request.work, Work::Wait));
+            let is_own = |work: &Work| matches!(work, Work::Wait | Work::WatchListener);
+            let left = self.driver.ring.requests.iter().filter(|request| !is_own(&request.work));
             assert_eq!(left.count(), 0, "no request outlives its connection");
             assert!(self.driver.ring.buffers.iter().all(Option::is_none), "all buffers are back");
             assert!(!no_jobs || slots == 0, "every body is given back");
@@ -199,7 +227,7 @@ impl Peer for Simulated {
 
     fn advance(&mut self, span: Duration) {
         let target = self.now + Span::from_nanos(span.as_nanos() as u64);
-        while let Some(deadline) = self.driver.server.next_deadline().filter(|&deadline| deadline <= target) {
+        while let Some(deadline) = self.deadline.filter(|&deadline| deadline <= target) {
             self.now = deadline.max(self.now);
             self.settle();
         }
@@ -392,9 +420,10 @@ fn accepting_rests_without_descriptors_and_goes_on() {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
         for makes_room in [false, true] {
-            peer.driver.ring.accept_completes(Err(Errno::ECONNABORTED), true);
+            peer.driver.ring.backlog.push_back(Err(Errno::ECONNABORTED));
             peer.settle();
-            peer.driver.ring.accept_completes(Err(Errno::EMFILE), true);
+            assert!(peer.driver.ring.accepts(), "seed {seed}: the next one may be well");
+            peer.driver.ring.backlog.push_back(Err(Errno::EMFILE));
             peer.settle();
             assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
             if makes_room {
@@ -409,30 +438,112 @@ fn accepting_rests_without_descriptors_and_goes_on() {
 }
 
 #[test]
-fn connections_above_the_ceiling_wait_for_one_to_close() {
+fn a_crowd_that_waits_at_a_listener_is_accepted_in_several_turns() {
+    for seed in seeds(5) {
+        let mut peer = Simulated::start(seed);
+        let conns: Vec<usize> = (0..3 * ACCEPTS_MAX).map(|_| peer.connect()).collect();
+        peer.settle();
+        for conn in conns {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn connections_above_the_limit_wait_for_one_to_close() {
     for seed in seeds(20) {
         let mut peer = Simulated::with(config(JOB_BYTES_DEFAULT), Some(3), seed);
-        let mut conns = vec![peer.open(), peer.open(), peer.connect()];
-        // The last one comes before the kernel has heard that no more are wanted; unless it waits there.
-        if !peer.driver.ring.accepts() {
-            continue;
-        }
-        conns.push(peer.connect());
+        let conns: Vec<usize> = (0..4).map(|_| peer.connect()).collect();
         peer.settle();
         assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
-        for &conn in &conns {
-            peer.send(conn, b"pick\r\n");
-        }
-        let answer = || Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec());
+        assert_eq!(peer.driver.ring.backlog.len(), 1, "seed {seed}: one waits");
         for &conn in &conns[..3] {
-            assert_eq!(peer.receive(conn, Patience::Reply), answer(), "seed {seed}");
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
         }
-        assert_eq!(peer.receive(conns[3], Patience::Reply), Received::Silence, "seed {seed}");
         peer.close(conns[0]);
-        assert_eq!(peer.receive(conns[3], Patience::Reply), answer(), "seed {seed}");
+        peer.send(conns[3], b"pick\r\n");
+        assert_eq!(peer.receive(conns[3], Patience::Reply), unknown_command(), "seed {seed}");
         assert!(!peer.driver.ring.accepts(), "seed {seed}: there are three again");
         peer.close(conns[1]);
         assert!(peer.driver.ring.accepts(), "seed {seed}: there is room for one");
+    }
+}
+
+fn unknown_command() -> Received {
+    Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec())
+}
+
+/// Longer than it takes from input that is not reported to its repair.
+const UNTIL_REPAIRED: Duration = Duration::from_nanos(3 * SELF_CHECK_INTERVAL.as_nanos());
+
+#[test]
+fn input_that_the_kernel_does_not_report_is_found() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let conn = peer.open();
+        for repairs in 1..4 {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.socket(conn).loses_wakeup = true;
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Quiet), Received::Silence, "seed {seed}: it is lost");
+            peer.advance(UNTIL_REPAIRED);
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            assert_eq!(peer.driver.counters.self_check_repairs.get(), repairs, "seed {seed}");
+        }
+        peer.send(conn, b"pick\r\n");
+        peer.socket(conn).loses_wakeup = true;
+        peer.close(conn);
+        assert!(!peer.is_closed(conn), "seed {seed}: the hang-up is lost");
+        peer.advance(UNTIL_REPAIRED);
+        assert!(peer.is_closed(conn), "seed {seed}");
+        peer.check();
+    }
+}
+
+/// Nor is the loop woken for connections that stay quiet.
+#[test]
+fn the_self_check_finds_nothing_where_nothing_is_wrong() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        let conn = peer.open();
+        for number in 0..20 {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.advance(Duration::from_millis(number * 150));
+        }
+        peer.advance(UNTIL_REPAIRED);
+        assert_eq!(peer.deadline, None, "seed {seed}");
+        assert_eq!(peer.driver.counters.self_check_repairs.get(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn requests_that_are_missing_are_made() {
+    for seed in seeds(5) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let (lost, other) = (peer.open(), peer.open());
+        let is_lost = |token| matches!(token, Token::Receive(0) | Token::Listener(0));
+        peer.driver.ring.requests.retain(|request| !is_lost(request.token));
+        peer.driver.listeners[0].is_watched = false;
+        peer.driver.connections.at_slot(0).expect("it is open").1.receive = Receive::Idle;
+        peer.socket(lost).input.extend(b"pick\r\n");
+        // Any other client that sends something has the driver check itself.
+        peer.socket(other).input.extend(b"pick\r\n");
+        while !peer.driver.ring.is_at_rest() {
+            peer.driver.ring.enter(None).expect("it never fails");
+            peer.driver.turn(peer.now).expect("nothing breaks");
+        }
+        assert_eq!(peer.receive(lost, Patience::Quiet), Received::Silence, "seed {seed}");
+        peer.now = peer.now + SELF_CHECK_INTERVAL + SELF_CHECK_INTERVAL;
+        peer.settle();
+        assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
+        assert!(peer.driver.ring.accepts(), "seed {seed}");
+        assert_eq!(peer.driver.counters.self_check_repairs.get(), 2, "seed {seed}");
     }
 }
 

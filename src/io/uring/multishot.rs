@@ -1,0 +1,199 @@
+//! What the kernel that is there does with a multishot request when one more wake-up comes after many (docs/IO.md).
+//!
+//! Two threads: one has a ring and is busy while the other makes a burst of wake-ups; then both go on, and the second
+//! makes the last one when the first has nearly dealt with the burst. When that is, is learned from try to try.
+
+#![allow(unsafe_code)]
+
+use std::env;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode};
+use nix::sys::socket::{Backlog, MsgFlags, accept, listen, recv, send};
+
+use super::buffers::Buffers;
+use super::ring::Buffer;
+use super::tests::support::random::Random;
+
+const TRIES: usize = 3_000;
+
+/// After so long without a completion nothing comes any more.
+const QUIET: Timespec = Timespec::new().nsec(50_000_000);
+
+/// What the second thread does, and the first is to be told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    Connect,
+    Send,
+}
+
+struct Setting {
+    ring: IoUring,
+    buffers: Buffers,
+    work: Work,
+    /// The listener, or the connection that is received from.
+    fd: OwnedFd,
+}
+
+#[test]
+#[ignore = "shows what the kernel does, not what the server does: see docs/IO.md"]
+fn the_last_of_many_wakeups() {
+    for burst in [100, 200] {
+        for (work, transport) in [(Work::Connect, "UNIX"), (Work::Send, "UNIX"), (Work::Send, "TCP")] {
+            let lost = if transport == "UNIX" { lost(work, unix(), burst) } else { lost(work, tcp(), burst) };
+            println!("{work:?} over {transport}, after {burst} others: {lost} of {TRIES} were lost");
+        }
+    }
+}
+
+/// A listener of its own, and how to connect to it.
+fn unix() -> (OwnedFd, impl Fn() -> OwnedFd + Send + 'static) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = env::temp_dir().join(format!("beanring-multishot-{}-{number}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("there is a place");
+    listen(&listener, Backlog::MAXALLOWABLE).expect("it listens already");
+    (listener.into(), move || UnixStream::connect(&path).expect("it listens").into())
+}
+
+fn tcp() -> (OwnedFd, impl Fn() -> OwnedFd + Send + 'static) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it is bound");
+    let connect = move || {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).expect("it is open");
+        stream.into()
+    };
+    (listener.into(), connect)
+}
+
+/// How often the last wake-up was lost.
+fn lost(
+    work: Work,
+    listener: &OwnedFd,
+    connect: impl Fn() -> OwnedFd + Send + 'static,
+    burst: usize,
+) -> usize {
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4096);
+    let ring: IoUring = builder.build(64).expect("the kernel grants a ring");
+    let buffers = Buffers::register(&ring.submitter()).expect("there is memory");
+    let (client, fd) = match work {
+        Work::Connect => (None, listener),
+        Work::Send => (Some(connect()), own(accept(listener.as_raw_fd()).expect("one has come"))),
+    };
+    let (go, begun) = channel();
+    let (done, made) = channel();
+    let wakes = move || match &client {
+        Some(client) => {
+            send(client.as_raw_fd(), b".", MsgFlags::empty()).expect("there is room");
+            None
+        }
+        None => Some(connect()),
+    };
+    let maker = thread::spawn(move || make_wakeups(burst, wakes, &begun, &done));
+    let mut setting = Setting { ring, buffers, work, fd };
+    setting.arm();
+    let mut random = Random::new(burst as u64);
+    let (mut delay, mut lost) = (Duration::from_micros(100), 0);
+    for _ in 0..TRIES {
+        made.recv().expect("the burst is made");
+        go.send(delay).expect("it waits for it");
+        let (is_early, is_lost) = setting.take(burst + 1);
+        lost += usize::from(is_lost);
+        let step = Duration::from_nanos(random.below(delay.as_nanos() as usize / 16 + 200) as u64);
+        delay = if is_early { delay + step } else { delay.saturating_sub(step) };
+    }
+    drop(go);
+    maker.join().expect("it ends without the other");
+    lost
+}
+
+/// Makes a burst, and the last one after a delay, until nobody asks for more.
+fn make_wakeups(
+    burst: usize,
+    wake: impl Fn() -> Option<OwnedFd>,
+    begun: &Receiver<Duration>,
+    done: &Sender<()>,
+) {
+    loop {
+        let _clients: Vec<_> = (0..burst).map(|_| wake()).collect();
+        if done.send(()).is_err() {
+            return;
+        }
+        let Ok(delay) = begun.recv() else { return };
+        let started = Instant::now();
+        while started.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        drop(wake());
+    }
+}
+
+impl Setting {
+    fn arm(&mut self) {
+        let fd = Fd(self.fd.as_raw_fd());
+        let entry = match self.work {
+            Work::Connect => opcode::AcceptMulti::new(fd).build(),
+            Work::Send => opcode::RecvMulti::new(fd, 0).build(),
+        };
+        // SAFETY: it refers to nothing but registered buffers, which are never unmapped.
+        unsafe { self.ring.submission().push(&entry) }.expect("the queue is empty");
+        self.ring.submit().expect("the ring works");
+    }
+
+    /// Takes so many connections or bytes; whether all came at once, and whether the last did not come by itself.
+    fn take(&mut self, count: usize) -> (bool, bool) {
+        let (mut taken, mut rounds) = (0, 0);
+        while taken < count {
+            let waited = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&QUIET));
+            let completions: Vec<_> = self.ring.completion().collect();
+            rounds += 1;
+            if waited.is_err() && completions.is_empty() {
+                self.take_by_hand();
+                return (false, true);
+            }
+            for completion in completions {
+                taken += self.take_one(&completion);
+            }
+        }
+        (rounds == 1, false)
+    }
+
+    fn take_one(&mut self, completion: &cqueue::Entry) -> usize {
+        let (result, flags) = (completion.result(), completion.flags());
+        if let Some(id) = cqueue::buffer_select(flags) {
+            self.buffers.give_back(Buffer { id, len: 0 });
+        }
+        if !cqueue::more(flags) {
+            self.arm();
+        }
+        match self.work {
+            Work::Connect if result >= 0 => {
+                drop(own(result));
+                1
+            }
+            Work::Send if result > 0 => result as usize,
+            _ => 0,
+        }
+    }
+
+    fn take_by_hand(&self) {
+        match self.work {
+            Work::Connect => drop(accept(self.fd.as_raw_fd()).map(own)),
+            Work::Send => drop(recv(self.fd.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT)),
+        }
+    }
+}
+
+fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just made it, and nothing else knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
