@@ -455,6 +455,27 @@ mod tests {
     }
 
     #[test]
+    fn requests_beyond_the_queue_are_made_before_the_ring_waits() {
+        let mut ring = match KernelRing::new() {
+            Ok(ring) => ring,
+            Err(errno) => return println!("skipped: backlog of the real ring, because {}", errno.desc()),
+        };
+        let (_quiet_peer, quiet) = UnixStream::pair().expect("there are descriptors");
+        let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
+        peer.write_all(b"input").expect("there is room");
+        for slot in 0..3 * REQUESTS_QUEUED_MAX {
+            ring.watch(slot, quiet.as_raw_fd());
+        }
+        ring.receive(0, ours.as_raw_fd(), true);
+        let long = Span::from_secs(60);
+        let completion = (0..10).find_map(|_| {
+            ring.enter(Some(long)).expect("the ring works");
+            ring.next()
+        });
+        assert_eq!(completion.expect("there is input").token, Token::Receive(0));
+    }
+
+    #[test]
     fn the_ring_does_nothing_that_the_driver_never_asks_for() {
         let mut ring = match KernelRing::new() {
             Ok(ring) => ring,

@@ -9,7 +9,8 @@ use std::env;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +27,11 @@ const TRIES: usize = 3_000;
 
 /// After so long without a completion nothing comes any more.
 const QUIET: Timespec = Timespec::new().nsec(50_000_000);
+
+/// What the first thread says to the second, besides a delay in nanoseconds.
+const WAIT: u64 = u64::MAX;
+const GO_ON: u64 = u64::MAX - 1;
+const END: u64 = u64::MAX - 2;
 
 /// What the second thread does, and the first is to be told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +83,7 @@ fn tcp() -> (OwnedFd, impl Fn() -> OwnedFd + Send + 'static) {
 /// How often the last wake-up was lost.
 fn lost(
     work: Work,
-    listener: &OwnedFd,
-    connect: impl Fn() -> OwnedFd + Send + 'static,
+    (listener, connect): (OwnedFd, impl Fn() -> OwnedFd + Send + 'static),
     burst: usize,
 ) -> usize {
     let mut builder = IoUring::builder();
@@ -89,7 +94,8 @@ fn lost(
         Work::Connect => (None, listener),
         Work::Send => (Some(connect()), own(accept(listener.as_raw_fd()).expect("one has come"))),
     };
-    let (go, begun) = channel();
+    let go = Arc::new(AtomicU64::new(WAIT));
+    let begun = go.clone();
     let (done, made) = channel();
     let wakes = move || match &client {
         Some(client) => {
@@ -103,37 +109,44 @@ fn lost(
     setting.arm();
     let mut random = Random::new(burst as u64);
     let (mut delay, mut lost) = (Duration::from_micros(100), 0);
-    for _ in 0..TRIES {
+    for tried in 1..=TRIES {
         made.recv().expect("the burst is made");
-        go.send(delay).expect("it waits for it");
-        let (is_early, is_lost) = setting.take(burst + 1);
+        go.store(delay.as_nanos() as u64, Ordering::Release);
+        let (is_early, is_lost) = setting.take(burst + 1, &made);
         lost += usize::from(is_lost);
+        go.store(if tried == TRIES { END } else { GO_ON }, Ordering::Release);
         let step = Duration::from_nanos(random.below(delay.as_nanos() as usize / 16 + 200) as u64);
         delay = if is_early { delay + step } else { delay.saturating_sub(step) };
     }
-    drop(go);
     maker.join().expect("it ends without the other");
     lost
 }
 
 /// Makes a burst, and the last one after a delay, until nobody asks for more.
-fn make_wakeups(
-    burst: usize,
-    wake: impl Fn() -> Option<OwnedFd>,
-    begun: &Receiver<Duration>,
-    done: &Sender<()>,
-) {
+fn make_wakeups(burst: usize, wake: impl Fn() -> Option<OwnedFd>, begun: &AtomicU64, done: &Sender<()>) {
     loop {
         let _clients: Vec<_> = (0..burst).map(|_| wake()).collect();
-        if done.send(()).is_err() {
-            return;
-        }
-        let Ok(delay) = begun.recv() else { return };
+        done.send(()).expect("it is waited for");
+        let delay = Duration::from_nanos(told(begun));
         let started = Instant::now();
         while started.elapsed() < delay {
             std::hint::spin_loop();
         }
-        drop(wake());
+        let _last = wake();
+        done.send(()).expect("it is waited for");
+        if told(begun) == END {
+            return;
+        }
+    }
+}
+
+/// The next number that the first thread says. Busy, as any other way to wait takes longer than what is looked for.
+fn told(number: &AtomicU64) -> u64 {
+    loop {
+        match number.swap(WAIT, Ordering::Acquire) {
+            WAIT => std::hint::spin_loop(),
+            number => return number,
+        }
     }
 }
 
@@ -150,19 +163,23 @@ impl Setting {
     }
 
     /// Takes so many connections or bytes; whether all came at once, and whether the last did not come by itself.
-    fn take(&mut self, count: usize) -> (bool, bool) {
-        let (mut taken, mut rounds) = (0, 0);
+    fn take(&mut self, count: usize, made: &Receiver<()>) -> (bool, bool) {
+        let (mut taken, mut rounds, mut is_made) = (0, 0, false);
         while taken < count {
-            let waited = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&QUIET));
+            // It fails when the time is over.
+            let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&QUIET));
             let completions: Vec<_> = self.ring.completion().collect();
             rounds += 1;
-            if waited.is_err() && completions.is_empty() {
+            taken += completions.iter().map(|completion| self.take_one(completion)).sum::<usize>();
+            if completions.is_empty() && std::mem::replace(&mut is_made, true) {
                 self.take_by_hand();
                 return (false, true);
+            } else if completions.is_empty() {
+                made.recv().expect("the last is made");
             }
-            for completion in completions {
-                taken += self.take_one(&completion);
-            }
+        }
+        if !is_made {
+            made.recv().expect("the last is made");
         }
         (rounds == 1, false)
     }
