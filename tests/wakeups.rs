@@ -51,7 +51,7 @@ fn serve_who_comes_last(io: Driver) {
     if !driver::is_allowed(io, "the last of a burst") {
         return;
     }
-    for transport in [Transport::Tcp, Transport::Unix] {
+    for transport in [Transport::Unix, Transport::Tcp] {
         let program = Path::new(support::lines::PROGRAM);
         let (server, mut first) = ServerProcess::start(program, transport, &driver::flags(io));
         ask(&mut first);
@@ -85,6 +85,7 @@ fn pause(server: &ServerProcess) {
     let stat = || fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("it is ours");
     while !stat().rsplit(") ").next().is_some_and(|fields| fields.starts_with('T')) {
         assert!(started.elapsed() < REPLY_PATIENCE, "it does not stop");
+        thread::sleep(Duration::from_micros(100));
     }
 }
 
