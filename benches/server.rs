@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use beanring::ids::ConnId;
 use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
+use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
 use beanring::time::Time;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -37,6 +37,8 @@ impl Rig {
             max_memory_bytes: None,
             max_connections: None,
             log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+            allow_foreign_requests: false,
+            http_hosts: Hosts::any(),
             metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
             started: Time::ZERO,
             seed: 1,

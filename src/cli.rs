@@ -97,10 +97,25 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub registered_memory: Option<String>,
 
+    /// Serve a connection also if it begins with an HTTP request or a TLS handshake, each line as a command; without this
+    /// it is closed
+    #[arg(long, env = "BEANRING_ALLOW_FOREIGN_REQUESTS", hide_env = true)]
+    #[arg(value_parser = FalseyValueParser::new())]
+    pub allow_foreign_requests: bool,
+
+    /// Whether the command line or the environment sets it.
+    #[arg(skip)]
+    pub says_allow_foreign_requests: bool,
+
     /// Tell monitors over HTTP at this address how the server is: a port of 127.0.0.1, HOST:PORT, or unix:PATH; /metrics for
     /// Prometheus, /healthz, /readyz
     #[arg(long, value_name = "ADDR", env = "BEANRING_HTTP", hide_env = true)]
     pub http: Option<String>,
+
+    /// With --http: answer requests for this name too, *.NAME for all below it, or * for any; may be repeated. Loopback,
+    /// the host name and addresses always work
+    #[arg(long, value_name = "NAME", env = "BEANRING_HTTP_HOST", hide_env = true, value_delimiter = ',')]
+    pub http_host: Vec<String>,
 
     /// What the names of metrics begin with [default: beanring]
     #[arg(long, value_name = "WORD", env = "BEANRING_METRICS_PREFIX", hide_env = true)]
@@ -151,6 +166,7 @@ impl Arguments {
         let is_said = |name| matches.value_source(name).is_some_and(|from| from != ValueSource::DefaultValue);
         arguments.says_no_sync = is_said("no_sync");
         arguments.says_verbose = is_said("verbose");
+        arguments.says_allow_foreign_requests = is_said("allow_foreign_requests");
         // They are about the same: what was typed last counts, or else -F.
         if arguments.no_sync && arguments.sync_interval.is_some() {
             let typed = |name| {

@@ -14,6 +14,7 @@ use crate::limits::{
 };
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{self, Durability};
+use crate::server::Hosts;
 use crate::time::Span;
 
 /// A configuration that can be used as it is.
@@ -23,6 +24,10 @@ pub struct Config {
     pub listen: Option<Address>,
     /// Where to speak HTTP, if that was said.
     pub http: Option<Address>,
+    /// Host names that requests there may have, in addition to its own.
+    pub http_hosts: Vec<String>,
+    /// Connections that begin with a request of another protocol are served as any other.
+    pub allow_foreign_requests: bool,
     /// What the names of metrics begin with.
     pub metrics_prefix: String,
     /// Who to become, if that was said.
@@ -98,6 +103,11 @@ pub enum ConfigError {
         /// What was typed.
         given: String,
     },
+    /// No name of a host.
+    HttpHost {
+        /// What was typed.
+        given: String,
+    },
     /// Names of metrics cannot begin so.
     MetricsPrefix {
         /// What was typed.
@@ -133,6 +143,8 @@ impl Config {
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
             http: arguments.http.map(http_address).transpose()?,
+            http_hosts: http_hosts(arguments.http_host)?,
+            allow_foreign_requests: arguments.allow_foreign_requests,
             metrics_prefix: metrics_prefix(arguments.metrics_prefix)?,
             user: arguments.user,
             io: arguments.io.unwrap_or_default(),
@@ -194,6 +206,13 @@ fn http_address(given: String) -> Result<Address, ConfigError> {
     match port.parse() {
         Ok(port) if is_clear && port_is_plain(&given) => Ok(Address::Tcp { host: host.to_owned(), port }),
         _ => Err(ConfigError::Http { given }),
+    }
+}
+
+fn http_hosts(given: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    match given.iter().find(|name| !Hosts::is_name(name)) {
+        Some(name) => Err(ConfigError::HttpHost { given: name.clone() }),
+        None => Ok(given),
     }
 }
 
@@ -303,6 +322,10 @@ impl fmt::Display for ConfigError {
                     "--http (BEANRING_HTTP) \"{given}\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"
                 )
             }
+            Self::HttpHost { given } => write!(
+                f,
+                "--http-host (BEANRING_HTTP_HOST) \"{given}\": must be a host name without a port, *.NAME or *"
+            ),
             Self::MetricsPrefix { given } => write!(
                 f,
                 "--metrics-prefix (BEANRING_METRICS_PREFIX) \"{given}\": must be letters, digits and _, and not begin \
@@ -434,6 +457,14 @@ mod tests {
         assert_eq!(http("unix:/a"), Ok(Some(Address::Unix("/a".into()))));
         for given in ["unix:", "host", "host:", "65536", "1:+80", "+80"] {
             assert_eq!(http(given), Err(ConfigError::Http { given: given.to_owned() }), "{given}");
+        }
+        let hosts = |line: &str| check(line).map(|config| config.http_hosts);
+        assert_eq!(hosts(""), Ok(vec![]));
+        let several = ["a.b", "*.c", "*"].map(str::to_owned).to_vec();
+        assert_eq!(hosts("--http-host a.b,*.c --http-host *"), Ok(several));
+        for given in ["a:1", "a/b", "*x"] {
+            let error = ConfigError::HttpHost { given: given.to_owned() };
+            assert_eq!(hosts(&format!("--http-host x,{given}")), Err(error));
         }
         let prefix =
             |given: &str| check(&format!("--metrics-prefix {given}")).map(|config| config.metrics_prefix);

@@ -46,10 +46,20 @@ struct Settings {
     max_connections: Option<Number>,
     io: Option<Choice>,
     registered_memory: Option<Number>,
+    allow_foreign_requests: bool,
     http: Option<Number>,
+    http_host: Option<Names>,
     metrics_prefix: Option<String>,
     verbose: u8,
     log_format: Option<LogFormat>,
+}
+
+/// One name, or several.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
+enum Names {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// As a number or, since some have units, as text. It is checked with what was typed.
@@ -92,7 +102,17 @@ pub fn complete(arguments: &mut Arguments, file: &Path) -> Result<(), FileError>
     fill(&mut arguments.max_connections, settings.max_connections);
     fill(&mut arguments.io, settings.io);
     fill(&mut arguments.registered_memory, settings.registered_memory);
+    if !arguments.says_allow_foreign_requests {
+        arguments.allow_foreign_requests = settings.allow_foreign_requests;
+    }
     fill(&mut arguments.http, settings.http);
+    if arguments.http_host.is_empty() {
+        arguments.http_host = match settings.http_host {
+            None => Vec::new(),
+            Some(Names::One(name)) => vec![name],
+            Some(Names::Several(names)) => names,
+        };
+    }
     fill(&mut arguments.metrics_prefix, settings.metrics_prefix);
     fill(&mut arguments.log_format, settings.log_format);
     if !arguments.says_verbose {
@@ -159,13 +179,16 @@ mod tests {
             io = "epoll"
             registered-memory = 0
             http = 9100
+            http-host = ["queue.example", "*.svc"]
+            allow-foreign-requests = true
             metrics-prefix = "queue"
             verbose = 1
             log-format = "json"
         "#;
         let file = Config::check(with(text, "").unwrap()).unwrap();
         let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m \
-                    --max-connections 9 --io epoll --registered-memory 0 --http 9100 --metrics-prefix queue -V --log-format json";
+                    --max-connections 9 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
+                    --allow-foreign-requests --metrics-prefix queue -V --log-format json";
         assert_eq!(file, Config::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);
         let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
@@ -183,17 +206,21 @@ mod tests {
         let arguments = with("sync-interval = 5", "-F").unwrap();
         assert!(arguments.no_sync && arguments.sync_interval.is_none());
         assert_eq!(with("verbose = 1", "-VV").unwrap().verbose, 2);
+        assert_eq!(with("http-host = \"a\"", "").unwrap().http_host, ["a"]);
+        assert_eq!(with("http-host = \"a\"", "--http-host b").unwrap().http_host, ["b"]);
         let said = |text| {
             let file = std::env::temp_dir().join(format!("beanring-config-said-{}", std::process::id()));
             fs::write(&file, text).expect("there is room");
             let mut arguments = Arguments::default();
             (arguments.says_no_sync, arguments.says_verbose) = (true, true);
+            arguments.says_allow_foreign_requests = true;
             complete(&mut arguments, &file).expect("it is good");
             fs::remove_file(&file).expect("it is there");
             arguments
         };
-        let arguments = said("no-sync = true\nverbose = 2");
+        let arguments = said("no-sync = true\nverbose = 2\nallow-foreign-requests = true");
         assert!(!arguments.no_sync && arguments.verbose == 0, "zero and no are said too");
+        assert!(!arguments.allow_foreign_requests);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::io::user::User;
 use crate::io::{Ending, Sources, descriptors, host};
 use crate::log::{self, Durability, Log};
 use crate::queue::Engine;
-use crate::server::{self, Protocol, Server};
+use crate::server::{self, Hosts, Protocol, Server};
 use crate::time::Time;
 
 /// Serves as `config` says, until told to stop.
@@ -42,6 +42,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let mut signals = Signals::block()?;
     // As who the manager started, which a socket of its own may ask for.
     let manager = Manager::from_environment();
+    let http_name = config.http.as_ref().and_then(Address::host).map(str::to_owned);
     let listeners = listeners(inherited, config.listen, config.http)?;
     if let Some(user) = user {
         user.become_for_good()?;
@@ -62,6 +63,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let host = host::facts(driver.name())?;
     let counters = host.io.clone();
     counters.take_memory(host::resident_bytes());
+    let http_hosts = http_hosts(&listeners, config.http_hosts, http_name, host.hostname.clone());
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
@@ -79,6 +81,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         max_memory_bytes: config.max_memory_bytes,
         max_connections: config.max_connections,
         log_file_bytes: config.log.segment_bytes,
+        allow_foreign_requests: config.allow_foreign_requests,
+        http_hosts,
         metrics_prefix: config.metrics_prefix,
         started: clock.now(),
         seed,
@@ -140,6 +144,20 @@ fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
              {possible}; raise the hard limit (ulimit -Hn)"
         );
     }
+}
+
+/// Returns the host names that HTTP requests may have. No browser opens a UNIX socket, so there any will do.
+fn http_hosts(
+    listeners: &[Listener],
+    configured: Vec<String>,
+    http_name: Option<String>,
+    hostname: String,
+) -> Hosts {
+    let mut http = listeners.iter().filter(|listener| listener.protocol() == Protocol::Http);
+    if http.all(Listener::is_unix) {
+        return Hosts::any();
+    }
+    Hosts::named(configured.into_iter().chain(http_name).chain([hostname]))
 }
 
 /// What a server needs as long as it runs.

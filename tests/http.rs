@@ -4,6 +4,7 @@
 mod support;
 
 use std::io::{IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -92,7 +93,7 @@ fn a_page_of_many_tubes_is_rendered_between_other_work() {
             bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
             bench.turn();
         }
-        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         let (mut turns, mut largest) = (0, 0);
         while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
             turns += 1;
@@ -119,7 +120,7 @@ fn each_figure_of_a_tube_is_told_once_though_tubes_come_and_go() {
         bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
         bench.turn();
     }
-    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut round = 0;
     while bench.server.next_deadline() == Some(Time::ZERO) || round == 0 {
         bench.turn();
@@ -161,7 +162,7 @@ fn who_does_not_read_costs_little() {
     }
     let before = bench.server.memory_bytes();
     for _ in 0..10_000 {
-        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+        bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         // The effects are left alone: nothing is sent.
         bench.server.turn(NOW);
     }
@@ -214,7 +215,7 @@ fn second(number: u64) -> Time {
 #[test]
 fn of_too_many_the_one_goes_that_is_silent_longest() {
     let mut server = Server::new(config(65_535));
-    let health = "GET /healthz HTTP/1.1\r\n\r\n";
+    let health = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
     let known: Vec<ConnId> =
         (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), health, true).0).collect();
     assert_eq!(ask_at(&mut server, second(100), "", true).1, [known[0]]);
@@ -224,7 +225,7 @@ fn of_too_many_the_one_goes_that_is_silent_longest() {
 
 #[test]
 fn readers_that_have_stalled_keep_nobody_out() {
-    for request in ["GET /metrics HTTP/1.1\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n"] {
+    for request in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n"] {
         let mut server = Server::new(config(65_535));
         let known: Vec<ConnId> =
             (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), request, false).0).collect();
@@ -250,7 +251,7 @@ fn what_is_unsent_to_all_of_them_is_bounded() {
     closed_by_turns(&mut server, NOW, true);
     let before = server.memory_bytes();
     for _ in 0..CROWD {
-        let (conn, _) = ask_at(&mut server, NOW, "GET /metrics HTTP/1.1\r\n\r\n", false);
+        let (conn, _) = ask_at(&mut server, NOW, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", false);
         // It takes a little, and then nothing.
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
         server.outgoing(conn, &mut slices);
@@ -273,7 +274,7 @@ fn a_step_looks_at_a_bounded_number_of_clients() {
         bench.server.handle(NOW, Event::Received { conn: worker, bytes: &bytes });
         closed_by_turns(&mut bench.server, NOW, true);
     }
-    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\n\r\n");
+    bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     let (mut turns, mut most) = (0, 0);
     while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
         let before = bench.sent[HTTP].len();
@@ -364,7 +365,7 @@ fn metrics_say_what_stats_says() {
         assert_eq!(live.client.ask("reserve\r\n").0, "RESERVED 1 1");
         let (_, stats) = live.client.ask("stats\r\n");
         let (_, tube) = live.client.ask("stats-tube mail\r\n");
-        let page = unchunk(&live.ask("GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"));
+        let page = unchunk(&live.ask("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         let value = |name: &str| {
             let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
@@ -415,15 +416,18 @@ fn health_readiness_and_what_is_not_understood() {
     for io in drivers() {
         let mut live = Live::start("health", io, &[]);
         let close = "Connection: close\r\n\r\n";
-        let health = live.ask(&format!("GET /healthz HTTP/1.1\r\n{close}"));
+        let health = live.ask(&format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{close}"));
         assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"), "{health}");
         for (asked, status) in [
             ("GET /readyz?now HTTP/1.0\r\n\r\n".to_owned(), "200 OK"),
-            (format!("HEAD /healthz HTTP/1.1\r\n{close}"), "200 OK"),
-            (format!("HEAD /metrics HTTP/1.1\r\n{close}"), "200 OK"),
-            (format!("GET / HTTP/1.1\r\n{close}"), "404 Not Found"),
-            (format!("DELETE /metrics HTTP/1.1\r\n{close}"), "405 Method Not Allowed"),
-            ("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello".to_owned(), "400 Bad Request"),
+            (format!("HEAD /healthz HTTP/1.1\r\nHost: a\r\n{close}"), "200 OK"),
+            (format!("HEAD /metrics HTTP/1.1\r\nHost: a\r\n{close}"), "200 OK"),
+            (format!("GET / HTTP/1.1\r\nHost: a\r\n{close}"), "404 Not Found"),
+            (format!("DELETE /metrics HTTP/1.1\r\nHost: a\r\n{close}"), "405 Method Not Allowed"),
+            (
+                "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello".to_owned(),
+                "400 Bad Request",
+            ),
             ("put 0 0 1 1\r\na\r\n".to_owned(), "400 Bad Request"),
             (format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(9000)), "431 Request Header Fields Too Large"),
         ] {
@@ -438,10 +442,9 @@ fn health_readiness_and_what_is_not_understood() {
 
         // Several on one connection, the last of which is cut off; then the end.
         let mut stream = live.connect();
-        let asked =
-            "GET /healthz HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\nGET";
+        let asked = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET";
         stream.write_all(asked.as_bytes()).expect("it is open");
-        stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+        stream.shutdown(Shutdown::Write).expect("it is open");
         let answers = rest(&mut stream);
         assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{answers}");
         assert!(answers.ends_with("\r\n\r\nok\n"), "{answers}");
@@ -456,6 +459,64 @@ fn health_readiness_and_what_is_not_understood() {
         live.server.signal(Signal::SIGTERM);
         assert_eq!(live.server.wait(), Some(0));
         assert!(fs::metadata(live.path().join("http")).is_err(), "the socket file is gone");
+    }
+}
+
+#[test]
+fn only_names_of_the_server_are_answered() {
+    let hostname = nix::unistd::gethostname().expect("it has a name").into_string().expect("it is text");
+    for io in drivers() {
+        let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+        let http = format!("{}:{}", address.ip(), address.port() + 1);
+        let names = ["--http-host", "queue.example,*.svc", "--http", &http].map(str::to_owned);
+        let flags = [driver::flags(io), names.to_vec()].concat();
+        let (_server, _client) = ServerProcess::launch(Command::new(PROGRAM), Address::Tcp(address), &flags);
+        let ask = |text: &str| {
+            let mut stream = TcpStream::connect(&http).expect("it listens");
+            stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+            stream.write_all(text.as_bytes()).expect("it is open");
+            stream.shutdown(Shutdown::Write).expect("it is open");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("it ends");
+            answer
+        };
+        let known =
+            ["127.0.0.1:9100", "10.9.8.7", "[::1]:9100", "localhost:1", "queue.example", "a.svc:9100"];
+        for host in known.into_iter().chain([&*http, &*hostname]) {
+            let answer = ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert!(
+                answer.starts_with("HTTP/1.1 200 ") && answer.contains("beanring_info"),
+                "{host}: {answer}"
+            );
+        }
+        for host in ["evil.example", "evil.example:9100", "svc", "queue.example.evil.example"] {
+            for path in ["/metrics", "/healthz", "/readyz", "/"] {
+                let answer = ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+                assert!(answer.starts_with("HTTP/1.1 421 Misdirected Request\r\n"), "{host}: {answer}");
+                let (_, body) = answer.split_once("\r\n\r\n").expect("there is a head");
+                assert!(body.lines().count() == 1 && body.contains("--http-host"), "{host}: {body:?}");
+            }
+        }
+        for (text, status) in [
+            ("GET /healthz HTTP/1.0\r\n\r\n", "200"),
+            ("GET /healthz HTTP/1.0\r\nHost: evil.example\r\n\r\n", "421"),
+            ("GET /healthz HTTP/1.1\r\n\r\n", "400"),
+            ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", "400"),
+            ("GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "421"),
+            ("GET http://localhost/healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n", "200"),
+        ] {
+            assert!(ask(text).starts_with(&format!("HTTP/1.1 {status} ")), "{text:?}");
+        }
+        let both = ask(
+            "GET /healthz HTTP/1.1\r\nHost: evil\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        );
+        assert!(both.contains("421 Misdirected") && both.ends_with("\r\n\r\nok\n"), "{both}");
+
+        // No browser gets to a UNIX socket.
+        let live = Live::start("hosts", io, &[]);
+        let answer = live.ask("GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(live.ask("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
     }
 }
 

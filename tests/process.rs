@@ -606,3 +606,16 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
     }
     panic!("it did not come about");
 }
+
+#[test]
+fn says_that_requests_of_other_protocols_are_closed() {
+    let server = Server::start(&[]);
+    let mut browser = server.connect();
+    browser.send("POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n");
+    browser.expect_end();
+    let line = server.logged("WARN");
+    assert!(line.contains("began with an HTTP request; 1 in all"), "{line}");
+    server.connect().send("peek-ready\r\n").expect("NOT_FOUND\r\n");
+    let server = Server::start(&["--allow-foreign-requests"]);
+    server.connect().send("GET / HTTP/1.1\r\n").expect("UNKNOWN_COMMAND\r\n");
+}

@@ -101,6 +101,16 @@ pub enum ListenError {
     },
 }
 
+impl Address {
+    /// The host, if it is one of TCP.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl Listener {
     /// Listens at `address`.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {

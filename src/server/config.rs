@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::http::Hosts;
 use crate::time::Time;
 
 /// What the server is told at its start.
@@ -16,6 +17,10 @@ pub struct Config {
     pub max_connections: Option<u32>,
     /// The size of a log file (`-s`), for `stats`.
     pub log_file_bytes: u64,
+    /// Connections that begin with a request of another protocol are served as any other.
+    pub allow_foreign_requests: bool,
+    /// Host names that HTTP requests may have.
+    pub http_hosts: Hosts,
     /// What the names of metrics begin with: letters, digits and `_`, the first no digit.
     pub metrics_prefix: String,
     /// When it was started.

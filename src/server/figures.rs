@@ -148,6 +148,7 @@ pub(super) fn each(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)
     tell("memory-refusals", Counter(core.refusals));
     tell("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
     tell("io-accept-rests", Counter(core.config.host.io.accept_rests.get()));
+    tell("foreign-requests", Counter(core.foreign.count()));
 }
 
 fn queue(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {

@@ -5,6 +5,7 @@ mod connections;
 mod dispatch;
 mod event;
 mod figures;
+mod foreign;
 mod held;
 mod http;
 mod memory;
@@ -21,9 +22,11 @@ use bytes::{Buf, BytesMut};
 
 pub use config::{Config, CpuUsage, HostFacts, IoCounters};
 pub use event::{Effect, Event};
+pub use http::Hosts;
 pub use service::{Protocol, Service};
 
 use self::connections::Connections;
+use self::foreign::Foreigners;
 use self::memory::Footprint;
 use self::output::Buffers;
 use self::pulse::Pulse;
@@ -36,6 +39,7 @@ use crate::limits::{
 };
 use crate::log::{Log, Operation, Room};
 use crate::protocol::command::CommandKind;
+use crate::protocol::foreign::Opening;
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::queue::{Engine, Notice};
@@ -67,6 +71,7 @@ struct Core {
     footprint: Footprint,
     /// Jobs refused for want of memory.
     refusals: u64,
+    foreign: Foreigners,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
     /// Steps of the command under way that the engine does not see.
@@ -100,6 +105,7 @@ impl Server {
                 scratch: Vec::new(),
                 footprint: Footprint::default(),
                 refusals: 0,
+                foreign: Foreigners::default(),
                 commands: [0; CommandKind::COUNT],
                 extra_steps: 0,
                 connections: 0,
@@ -135,7 +141,8 @@ impl Server {
 impl Service for Server {
     fn connect(&mut self) -> ConnId {
         let engine = &mut self.core.engine;
-        let conn = self.sessions.open_client(|conn| Session::new(conn, engine.connect(conn)));
+        let opening = (!self.core.config.allow_foreign_requests).then(Opening::new);
+        let conn = self.sessions.open_client(|conn| Session::new(conn, engine.connect(conn), opening));
         self.core.connections += 1;
         self.core.total_connections += 1;
         self.weigh_tables();
@@ -352,13 +359,17 @@ impl Server {
     /// Returns how many bytes were used and how many steps were taken.
     fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> (usize, u32) {
         let Self { core, sessions, .. } = self;
-        let Session { reader, talk, .. } = &mut sessions[conn];
+        let Session { reader, opening, talk, .. } = &mut sessions[conn];
         core.begin_replies(talk);
         let mut rest = input;
         let mut steps = 0;
         while steps < TURN_STEPS && talk.is_served() {
             if let Input::Line = talk.input {
                 if core.is_behind() {
+                    break;
+                }
+                if opening.is_some() && core.is_foreign(conn, opening, rest, now) {
+                    (talk.phase, rest) = (Phase::Closing, &[]);
                     break;
                 }
                 match reader.next(&mut rest) {

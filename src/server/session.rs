@@ -6,6 +6,7 @@ use super::output::Output;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, ConnId, JobId};
 use crate::protocol::command::PutArgs;
+use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::protocol::reply::Reply;
 use crate::time::Time;
@@ -14,6 +15,8 @@ use crate::time::Time;
 pub(super) struct Session {
     pub conn: ConnId,
     pub reader: LineReader,
+    /// Its first line, until that is known to be no request of another protocol.
+    pub opening: Option<Opening>,
     pub talk: Talk,
     /// Input that came while the session could not be served.
     pub inbox: BytesMut,
@@ -92,11 +95,12 @@ impl Incoming {
 }
 
 impl Session {
-    pub fn new(conn: ConnId, client: ClientKey) -> Self {
+    pub fn new(conn: ConnId, client: ClientKey, opening: Option<Opening>) -> Self {
         let (phase, input, output) = (Phase::Serving, Input::Line, Output::default());
         Self {
             conn,
             reader: LineReader::new(),
+            opening,
             talk: Talk { client, phase, input, output, is_choked: false },
             inbox: BytesMut::new(),
             inbox_bytes: 0,

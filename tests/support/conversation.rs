@@ -21,6 +21,8 @@ pub struct Conversation {
     pub max_job_size: Option<u32>,
     /// The ceiling of memory that it is to keep.
     pub max_memory: Option<u64>,
+    /// Whether it is to serve requests of other protocols.
+    pub allow_foreign_requests: bool,
     /// The connections, in the order in which they are first named.
     pub connections: Vec<String>,
     /// What happens.
@@ -96,6 +98,7 @@ impl Conversation {
             unsteady_reference: None,
             max_job_size: None,
             max_memory: None,
+            allow_foreign_requests: false,
             connections: Vec::new(),
             steps: Vec::new(),
         };
@@ -138,6 +141,9 @@ impl Conversation {
                 match key {
                     "max-job-size" => self.max_job_size = Some(value.parse().map_err(|_| unknown())?),
                     "max-memory" => self.max_memory = Some(value.parse().map_err(|_| unknown())?),
+                    "allow-foreign-requests" => {
+                        self.allow_foreign_requests = value.parse().map_err(|_| unknown())?;
+                    }
                     _ => return Err(unknown()),
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use beanring::ids::ConnId;
 use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
+use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::conversation::Conversation;
@@ -253,7 +253,11 @@ impl Peer for Core {
 /// The configuration of a server for a conversation.
 pub fn config_for(conversation: &Conversation) -> Config {
     let max_job_bytes = conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT);
-    Config { max_memory_bytes: conversation.max_memory, ..config(max_job_bytes) }
+    Config {
+        max_memory_bytes: conversation.max_memory,
+        allow_foreign_requests: conversation.allow_foreign_requests,
+        ..config(max_job_bytes)
+    }
 }
 
 /// The configuration of a server under test.
@@ -263,6 +267,8 @@ pub fn config(max_job_bytes: u32) -> Config {
         max_memory_bytes: None,
         max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        allow_foreign_requests: false,
+        http_hosts: Hosts::any(),
         metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
         started: Time::ZERO,
         seed: 0,

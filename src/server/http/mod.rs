@@ -2,12 +2,14 @@
 //!
 //! `/metrics` is rendered in steps between other work, no faster than it is read.
 
+mod host;
 mod metrics;
 mod request;
 mod serve;
 
 use bytes::{Buf, BytesMut};
 
+pub use self::host::Hosts;
 pub(super) use self::metrics::Page;
 use self::request::{Parsed, Request, Version};
 use super::Core;
@@ -187,11 +189,19 @@ impl Exchange {
 
     fn answer_one(&mut self, request: &Request, core: &Core) {
         self.has_asked = true;
-        let is_page = request.method == "GET" && request.path == "/metrics";
+        let is_here = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
+        let is_page = is_here && request.method == "GET" && request.path == "/metrics";
         if !request.keeps_alive && !is_page {
             self.phase = Phase::Closing;
         }
         match &*request.path {
+            _ if !is_here => {
+                self.reply(
+                    request,
+                    "421 Misdirected Request",
+                    "not a name of this server: see --http-host\n",
+                );
+            }
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
                 self.reply(request, "405 Method Not Allowed", "only GET and HEAD\n");
             }

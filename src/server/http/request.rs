@@ -1,5 +1,7 @@
 //! Requests, as far as this server needs to understand them.
 
+use super::host::Host;
+
 /// HTTP/1.0 ends an answer of unknown length with the connection, HTTP/1.1 sends it in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Version {
@@ -14,6 +16,8 @@ pub(super) struct Request {
     /// Without the query.
     pub path: String,
     pub version: Version,
+    /// The host that is asked for, without a port. HTTP/1.0 need not name one.
+    pub host: Option<Host>,
     /// Another may follow on the connection.
     pub keeps_alive: bool,
 }
@@ -46,6 +50,7 @@ impl Request {
         };
         let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
         let mut keeps_alive = version == Version::Http11;
+        let mut host = None;
         for header in raw.headers.iter() {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
             let has_body = is("content-length") && header.value != b"0" || is("transfer-encoding");
@@ -53,17 +58,35 @@ impl Request {
                 return Parsed::Bad;
             }
             keeps_alive &= !(is("connection") && has_token(header.value, "close"));
+            if is("host") {
+                let Some(named) = Host::parse(header.value).filter(|_| host.is_none()) else {
+                    return Parsed::Bad;
+                };
+                host = Some(named);
+            }
         }
-        let path = path_of(target).split(['?', '#']).next().unwrap_or_default();
-        let request = Self { method: method.to_owned(), path: path.to_owned(), version, keeps_alive };
+        if host.is_none() && version == Version::Http11 {
+            return Parsed::Bad;
+        }
+        let (authority, path) = split_target(target);
+        if let Some(authority) = authority {
+            // It comes before the header (RFC 9112, 3.2.2).
+            let Some(named) = Host::parse(authority.as_bytes()) else { return Parsed::Bad };
+            host = Some(named);
+        }
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let (method, path) = (method.to_owned(), path.to_owned());
+        let request = Self { method, path, version, host, keeps_alive };
         Parsed::Request(request, bytes)
     }
 }
 
 /// A target may name the server too (RFC 9112, 3.2.2).
-fn path_of(target: &str) -> &str {
-    let Some(rest) = target.strip_prefix("http://") else { return target };
-    rest.find('/').map_or("/", |at| &rest[at..])
+fn split_target(target: &str) -> (Option<&str>, &str) {
+    let Some(rest) = target.strip_prefix("http://") else { return (None, target) };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    (Some(authority), if path.starts_with('/') { path } else { "/" })
 }
 
 /// Whether a list has this word in it, in upper or lower case.
@@ -90,16 +113,27 @@ mod tests {
             ("connection: te, close\r\n", false),
             ("Connection: x\r\n", true),
         ] {
-            let Parsed::Request(request, _) = parsed(&format!("GET / HTTP/1.1\r\n{headers}\r\n")) else {
+            let Parsed::Request(request, _) = parsed(&format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n"))
+            else {
                 panic!("it is whole")
             };
             assert_eq!(request.keeps_alive, keeps_alive, "{headers}");
         }
         for (target, path) in [("http://h:1/healthz?x", "/healthz"), ("http://h", "/"), ("*", "*")] {
-            let Parsed::Request(request, _) = parsed(&format!("GET {target} HTTP/1.1\r\n\r\n")) else {
+            let Parsed::Request(request, _) = parsed(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            else {
                 panic!("it is whole")
             };
             assert_eq!(request.path, path, "{target}");
+        }
+        for (target, header, host) in [("/", "A:1", "a"), ("http://B:2/", "a", "b"), ("http://c?d", "a", "c")]
+        {
+            let Parsed::Request(request, _) =
+                parsed(&format!("GET {target} HTTP/1.1\r\nHost: {header}\r\n\r\n"))
+            else {
+                panic!("it is whole")
+            };
+            assert_eq!(request.host, Host::parse(host.as_bytes()), "{target} {header}");
         }
         let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else { panic!("it is whole") };
         assert_eq!((request.version, request.keeps_alive), (Version::Http10, false));
@@ -115,9 +149,13 @@ mod tests {
         for bad in [
             "put 0 0 1 1\r\na\r\n\r\n",
             "GET / HTTP/2.0\r\n\r\n",
-            "GET / HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
-            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.0\r\nHost: a/b\r\n\r\n",
+            "GET http://a@b/ HTTP/1.1\r\nHost: a\r\n\r\n",
             "\0",
         ] {
             assert_eq!(parsed(bad), Parsed::Bad, "{bad:?}");

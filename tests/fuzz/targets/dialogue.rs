@@ -48,6 +48,8 @@ enum Expects {
 pub struct Dialogue {
     input: Vec<u8>,
     expects: Expects,
+    /// Its first line has ended.
+    has_begun: bool,
     has_quit: bool,
     asked: VecDeque<Asked>,
     replies: Vec<u8>,
@@ -61,11 +63,41 @@ struct Reply<'a> {
     data: Option<&'a [u8]>,
 }
 
+/// Whether a connection that sends this first is closed for it.
+fn begins_as_another_protocol(input: &[u8]) -> bool {
+    const METHODS: [&[u8]; 10] = [
+        b"GET ",
+        b"HEAD ",
+        b"POST ",
+        b"PUT ",
+        b"DELETE ",
+        b"CONNECT ",
+        b"OPTIONS ",
+        b"TRACE ",
+        b"PATCH ",
+        b"PRI ",
+    ];
+    if input.starts_with(b"\x16\x03") || METHODS.iter().any(|method| input.starts_with(method)) {
+        return true;
+    }
+    let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return false };
+    let line = &input[..end];
+    let method_ends = line.iter().position(|&byte| byte == b' ').unwrap_or(end);
+    let (method, target) = line.split_at(method_ends);
+    let is_method =
+        method.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    let is_request = target.len() > 9
+        && matches!(target[target.len() - 9..], [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit());
+    !method.is_empty() && is_method && is_request
+}
+
 impl Dialogue {
     pub fn new() -> Self {
         Self {
             input: Vec::new(),
             expects: Expects::Line,
+            has_begun: false,
             has_quit: false,
             asked: VecDeque::new(),
             replies: Vec::new(),
@@ -77,6 +109,9 @@ impl Dialogue {
     /// The server has received these bytes.
     pub fn server_received(&mut self, bytes: &[u8], book: &mut Book) {
         self.input.extend_from_slice(bytes);
+        if !self.has_begun && begins_as_another_protocol(&self.input) {
+            self.has_quit = true;
+        }
         while !self.has_quit && self.take_command(book) {}
     }
 
@@ -129,6 +164,7 @@ impl Dialogue {
             Expects::Line => {
                 let Some(end) = self.input.windows(2).position(|pair| pair == b"\r\n") else { return false };
                 let line: Vec<u8> = self.input.drain(..end + 2).take(end).collect();
+                self.has_begun = true;
                 self.take_line(line, book);
                 true
             }

@@ -9,7 +9,7 @@ use beanring::ids::ConnId;
 use beanring::limits::{LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::log::{self, Durability, Operation};
 use beanring::queue::Engine;
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Server, Service};
+use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::dialogue::{Book, Dialogue};
@@ -378,6 +378,8 @@ pub fn config(max_job_bytes: u32) -> Config {
         max_memory_bytes: None,
         max_connections: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        allow_foreign_requests: false,
+        http_hosts: Hosts::any(),
         metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
         started: Time::ZERO,
         seed: 0,

@@ -14,7 +14,7 @@ use super::input::Input;
 const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
 const PATHS: [&str; 6] = ["/metrics", "/metrics", "/healthz", "/readyz", "/readyz?a=b", "/metrics/"];
 const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
-const HEADERS: [&str; 4] = ["", "Host: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
+const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 const MONITORS_MAX: usize = 8;
 /// More figures than one step tells.
 const TUBES: usize = 60;
@@ -259,7 +259,7 @@ impl Monitor {
     fn ask(&mut self, input: &mut Input<'_>) {
         let (method, path) = (input.pick(&METHODS), input.pick(&PATHS));
         let (version, header) = (input.pick(&VERSIONS), input.pick(&HEADERS));
-        let request = format!("{method} {path} HTTP/{version}\r\n{header}\r\n");
+        let request = format!("{method} {path} HTTP/{version}\r\nHost: a\r\n{header}\r\n");
         if !self.send(request.as_bytes()) || self.is_wild {
             return;
         }

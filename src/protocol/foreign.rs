@@ -1,0 +1,225 @@
+//! Tells requests of other protocols by the first line of a connection. A web page can have a browser send one to any
+//! port, and lines of its body would be commands.
+
+/// A protocol that is not spoken here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Foreign {
+    /// An HTTP request.
+    Http,
+    /// A TLS handshake.
+    Tls,
+}
+
+/// What the first line of a connection turns out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// No request of a protocol that is known here.
+    Native,
+    /// A request that must not be served.
+    Foreign(Foreign),
+}
+
+/// The first line of a connection as far as it has come, in whatever pieces and however long.
+///
+/// ```text
+///             token          space            anything             CR LF
+///   Method ----------------------> Target ------------------------------> Native
+///     | known method and a space     | ` HTTP/1.1` and CR LF
+///     '--------> Foreign <-----------'
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Opening {
+    state: State,
+    /// How many bytes have come, up to 255.
+    count: u8,
+    /// How much of [`VERSION`] the line ends with so far.
+    matched: u8,
+    after_cr: bool,
+    /// The last eight bytes of the method.
+    word: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum State {
+    #[default]
+    Method,
+    Target,
+}
+
+/// How a request line ends; `0` stands for any digit.
+const VERSION: &[u8] = b" HTTP/0.0\r\n";
+
+/// Methods that make a request of a line however it ends: those of RFC 9110, `PATCH`, and the preface of HTTP/2.
+const METHODS: [u64; 10] = [
+    word(b"GET"),
+    word(b"HEAD"),
+    word(b"POST"),
+    word(b"PUT"),
+    word(b"DELETE"),
+    word(b"CONNECT"),
+    word(b"OPTIONS"),
+    word(b"TRACE"),
+    word(b"PATCH"),
+    word(b"PRI"),
+];
+
+const METHOD_BYTES_MAX: u8 = 8;
+
+/// The record type of a handshake, and the major version, which has never changed.
+const TLS: [u8; 2] = [0x16, 0x03];
+
+impl Opening {
+    /// Nothing has come yet.
+    pub const fn new() -> Self {
+        Self { state: State::Method, count: 0, matched: 0, after_cr: false, word: 0 }
+    }
+
+    /// Takes the next piece of input, of which nothing behind the first line is looked at. Returns `None` as long as
+    /// more has to come.
+    pub fn feed(&mut self, input: &[u8]) -> Option<Verdict> {
+        input.iter().find_map(|&byte| self.push(byte))
+    }
+
+    fn push(&mut self, byte: u8) -> Option<Verdict> {
+        let (is_end, position) = (self.after_cr && byte == b'\n', self.count);
+        self.after_cr = byte == b'\r';
+        self.count = self.count.saturating_add(1);
+        match self.state {
+            State::Method if position == 1 && [self.word as u8, byte] == TLS => {
+                return Some(Verdict::Foreign(Foreign::Tls));
+            }
+            State::Method if byte == b' ' && position > 0 => {
+                if position <= METHOD_BYTES_MAX && METHODS.contains(&self.word) {
+                    return Some(Verdict::Foreign(Foreign::Http));
+                }
+                self.state = State::Target;
+            }
+            State::Method if is_token(byte) || (position == 0 && byte == TLS[0]) => {
+                self.word = self.word << 8 | u64::from(byte);
+            }
+            State::Method => return Some(Verdict::Native),
+            State::Target => {
+                self.matched = match VERSION[usize::from(self.matched)] {
+                    b'0' if byte.is_ascii_digit() => self.matched + 1,
+                    expected if byte == expected => self.matched + 1,
+                    _ => u8::from(byte == VERSION[0]),
+                };
+                if usize::from(self.matched) == VERSION.len() {
+                    return Some(Verdict::Foreign(Foreign::Http));
+                }
+                if is_end {
+                    return Some(Verdict::Native);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a method may have this byte (RFC 9110, 5.6.2).
+const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+const fn word(text: &[u8]) -> u64 {
+    let (mut word, mut at) = (0, 0);
+    while at < text.len() {
+        word = word << 8 | text[at] as u64;
+        at += 1;
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdict on `input` in pieces of `piece` bytes.
+    fn verdict(input: &[u8], piece: usize) -> Option<Verdict> {
+        let mut opening = Opening::new();
+        input.chunks(piece).find_map(|piece| opening.feed(piece))
+    }
+
+    fn check(input: &[u8], expected: Option<Verdict>) {
+        for piece in [1, 2, 3, 7, 1000] {
+            assert_eq!(verdict(input, piece), expected, "{} in {piece}s", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn requests_of_other_protocols() {
+        let http = Some(Verdict::Foreign(Foreign::Http));
+        for line in [
+            "GET ",
+            "POST / HTTP/1.1\r\n",
+            "HEAD /",
+            "PUT /x",
+            "DELETE /",
+            "CONNECT host:1",
+            "OPTIONS *",
+            "TRACE ",
+            "PATCH ",
+            "PRI * HTTP/2.0\r\n",
+            "PROPFIND /a HTTP/1.1\r\n",
+            "delete / HTTP/1.0\r\n",
+            "put 0 0 60 1 HTTP/1.1\r\n",
+            "a  HTTP/ HTTP/1.1\r\n",
+            "a b HTTP/1. HTTP/1.1\r\n",
+            "a b\r HTTP/1.1\r\n",
+            "methodoflength15 / HTTP/1.1\r\n",
+        ] {
+            check(line.as_bytes(), http);
+        }
+        check(format!("search /{} HTTP/1.1\r\n", "x".repeat(100_000)).as_bytes(), http);
+        check(b"\x16\x03", Some(Verdict::Foreign(Foreign::Tls)));
+        check(b"\x16\x03\x01\x02\0", Some(Verdict::Foreign(Foreign::Tls)));
+    }
+
+    #[test]
+    fn commands_of_our_own() {
+        let native = Some(Verdict::Native);
+        for line in [
+            "\r\n",
+            " \r\n",
+            " GET / HTTP/1.1\r\n",
+            "GET\r\n",
+            "GETS x\r\n",
+            "XPOST /\r\n",
+            "XXXXXXXXGET /\r\n",
+            "get /\r\n",
+            "put 0 0 60 1\r\n",
+            "use HTTP/1.1\r\n",
+            "use GET\r\n",
+            "use a\r\nGET / HTTP/1.1\r\n",
+            "use a HTTP/1.1 \r\n",
+            "use a HTTP/1.1\r\r\n",
+            "use a HTTP/11\r\n",
+            "list-tubes\r\nPOST / HTTP/1.1\r\n",
+            "\x16\r\n",
+            "\x16GET \r\n",
+            "a\x16\x03\r\n",
+        ] {
+            check(line.as_bytes(), native);
+        }
+        for part in ["", "GET", "use", "use a HTTP/1.1", "use a HTTP/1.1\r", "a b\n", "\x16"] {
+            check(part.as_bytes(), None);
+        }
+    }
+}
