@@ -1,6 +1,7 @@
 //! The configuration as a file: TOML, with the long options as keys.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -8,6 +9,7 @@ use serde::Deserialize;
 
 use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
+use crate::io::successor::Present;
 
 /// Why the file cannot be used.
 #[derive(Debug)]
@@ -135,7 +137,15 @@ fn wrong(file: &Path, text: &str, at: usize, what: String) -> FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { file, error } => write!(f, "--config {}: {error}", file.display()),
+            Self::Unreadable { file, error } => {
+                write!(f, "--config {}: {error}", file.display())?;
+                let is_replaced =
+                    error.kind() == ErrorKind::PermissionDenied && Present::from_environment().is_some();
+                if is_replaced {
+                    f.write_str("; a server that runs reaches a new file only in a directory of its own")?;
+                }
+                Ok(())
+            }
             Self::Wrong { file, line, what } => write!(f, "{}:{line}: {what}", file.display()),
         }
     }

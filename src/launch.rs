@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::cli::LogFormat;
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
-use crate::io::confine::{self, Needs, directory_of};
+use crate::io::confine::{self, Files, Needs, directory_of};
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
 use crate::io::manager::Manager;
@@ -19,7 +19,7 @@ use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::successor::{self, Present, Successor};
 use crate::io::user::User;
-use crate::io::{Ending, Sources, descriptors, host};
+use crate::io::{Ending, Sources, descriptors, host, rights};
 use crate::log::{self, Durability, Log};
 use crate::queue::Engine;
 use crate::server::{self, Hosts, Protocol, Server};
@@ -44,9 +44,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let manager = Manager::from_environment();
     let http_name = config.http.as_ref().and_then(Address::host).map(str::to_owned);
     let listeners = listeners(inherited, config.listen, config.http)?;
-    if let Some(user) = user {
-        user.become_for_good()?;
-    }
+    rights::give_up(user.as_ref())?;
     let prewrites = config.log.durability == Durability::Always;
     let directory = config.log_dir.as_deref().map(|path| Directory::take_over(path, prewrites, lock));
     let directory = directory.transpose()?;
@@ -64,13 +62,13 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let counters = host.io.clone();
     counters.take_memory(host::resident_bytes());
     let http_hosts = http_hosts(&listeners, config.http_hosts, http_name, host.hostname.clone());
+    // Before a log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
+    confine::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
     let now = clock.now();
     let log = directory.as_ref().map(|from| restore(from, config.log, &mut engine, now)).transpose()?;
-    // Before there are threads, which would keep what they have.
-    confine::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
     let disk = directory.map(Disk::new).transpose()?;
     // Not before: a log that is refused would cost everybody the connection.
     open(&listeners)?;
@@ -168,11 +166,8 @@ fn needs(
     successor: &Successor,
 ) -> Needs {
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
-    let successor = log_dir.as_ref().map(|_| {
-        let mut places = successor.places();
-        places.extend(file.as_deref().map(directory_of));
-        places
-    });
+    let successor =
+        log_dir.as_ref().map(|_| Files { program: successor.files(), configuration: file.clone() });
     Needs { log_dir: log_dir.clone(), socket_dirs, successor }
 }
 

@@ -9,6 +9,7 @@ use nix::unistd::getppid;
 use crate::config::Config;
 use crate::io::disk::{self, Directory};
 use crate::io::driver::Ready;
+use crate::io::rights;
 use crate::io::socket::Listener;
 use crate::io::successor::Present;
 use crate::io::user::User;
@@ -57,8 +58,13 @@ pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    if let Some(name) = &config.user {
-        User::find(name)?.become_for_good()?;
+    let user = config.user.as_deref().map(User::find).transpose()?;
+    rights::give_up(user.as_ref())?;
+    // A running server does not reach another directory, so this comes before that fails.
+    let is_other =
+        |present: Present, path| Directory::identity_at(path).is_ok_and(|own| own != present.log_dir);
+    if present.zip(config.log_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
+        return Err(Refusal::LogDir.into());
     }
     let log_dir = config.log_dir.as_deref().map(Directory::check).transpose()?;
     config.log_dir.as_deref().map_or(Ok(()), disk::check_import)?;

@@ -19,7 +19,8 @@ use std::{env, fs};
 use beanring::io::driver::Driver;
 use nix::sys::signal::Signal;
 use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, field, put};
+use support::landlock;
+use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put};
 use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
 
 /// A connection of either kind.
@@ -312,19 +313,6 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// The lines that a server has written, once there are so many.
-fn lines_of(file: &Path, count: usize) -> Vec<String> {
-    let asked = Instant::now();
-    loop {
-        let text = fs::read_to_string(file).expect("it was made");
-        if text.matches('\n').count() >= count {
-            return text.lines().map(str::to_owned).collect();
-        }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "{count} lines are written: {text:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn a_configuration_without_what_there_is_does_not_take_over() {
     let scratch = Scratch::new("changed");
@@ -554,9 +542,8 @@ fn without_a_log_it_stays() {
 
 #[test]
 fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
-    let modules = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-    if !modules.contains("landlock") {
-        return println!("skipped: files out of reach, because this kernel does not tell of Landlock");
+    if !landlock::is_there("files out of reach") {
+        return;
     }
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "confined")) {
         let (scratch, other) = (Scratch::new("confined"), Scratch::new("confined-other"));

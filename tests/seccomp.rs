@@ -19,11 +19,12 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
+use caps::CapSet;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use seccompiler::{BpfProgram, TargetArch, apply_filter, compile_from_json};
 use serde_json::{Value, json};
 
@@ -32,9 +33,25 @@ use self::profile::{allowing, filters, profile};
 const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Which capabilities a server is started with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    /// Those of this test.
+    Own,
+    /// None, as `CapabilityBoundingSet=` of the unit has it.
+    None,
+}
+
 /// Does `what` in a thread that is held to the filters, with all that it starts.
-fn held_to(filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {
+fn held_to(rights: Rights, filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {
     let in_thread = move || {
+        // What is not root has none already.
+        if rights == Rights::None && geteuid().is_root() {
+            // From the bounding set first, which takes the right to do so.
+            for set in [CapSet::Bounding, CapSet::Ambient, CapSet::Permitted, CapSet::Inheritable] {
+                caps::clear(None, set).expect("root may");
+            }
+        }
         filters.iter().for_each(|filter| apply_filter(filter).expect("a thread may restrict itself"));
         what();
     };
@@ -93,7 +110,7 @@ fn serve(driver: Driver, log: &Path) {
 }
 
 /// Under each driver that there is without the filters; with them there must be all of these.
-fn serve_held_to(name: &'static str, filters: impl Fn() -> Vec<BpfProgram>) {
+fn serve_held_to(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<BpfProgram>) {
     for &driver in Driver::ALL {
         let probe = thread::spawn(move || driver.probe());
         if let Err(error) = probe.join().expect("it does not panic") {
@@ -101,7 +118,7 @@ fn serve_held_to(name: &'static str, filters: impl Fn() -> Vec<BpfProgram>) {
             continue;
         }
         let log = Scratch::new(&format!("{name}-{}", driver.name()));
-        held_to(filters(), move || serve(driver, &log.0));
+        held_to(rights, filters(), move || serve(driver, &log.0));
     }
 }
 
@@ -123,7 +140,7 @@ impl Drop for Scratch {
 
 #[test]
 fn the_server_has_what_it_needs() {
-    serve_held_to("profile", || filters(&profile()));
+    serve_held_to("profile", Rights::Own, || filters(&profile()));
 }
 
 #[test]
@@ -142,12 +159,12 @@ fn the_unit_lets_it_have_what_it_needs() {
     };
     let calls: Vec<Value> = calls.into_iter().filter(is_known).collect();
     assert!(calls.len() > 100, "there are only {}", calls.len());
-    serve_held_to("unit", || vec![allowing(calls.clone())]);
+    serve_held_to("unit", Rights::None, || vec![allowing(calls.clone())]);
 }
 
 #[test]
 fn what_containers_are_kept_from_is_refused() {
-    held_to(filters(&profile()), || {
+    held_to(Rights::Own, filters(&profile()), || {
         assert_eq!(unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
         for family in [AddressFamily::Packet, AddressFamily::Vsock, AddressFamily::Alg] {
             let refused = socket(family, SockType::Stream, SockFlag::empty(), None).map(drop);

@@ -1,6 +1,7 @@
 //! Gives up what a running server does not need, so that whoever breaks into it gains little: rights that a
 //! program could bring (`no_new_privs`), and all files but its own, new ports, and other processes (Landlock).
 
+use std::env;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -8,6 +9,7 @@ use landlock::{
     RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use nix::errno::Errno;
+use nix::sys::prctl::set_no_new_privs;
 use tracing::{debug, warn};
 
 /// The newest interface whose rights are understood here. Older kernels are asked for what they have.
@@ -17,6 +19,32 @@ const INTERFACE: ABI = ABI::V6;
 const SYSTEM: [&str; 9] =
     ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store", "/etc"];
 
+/// Directories of many programs and users.
+const SHARED: [&str; 22] = [
+    "/",
+    "/boot",
+    "/dev",
+    "/dev/shm",
+    "/etc",
+    "/home",
+    "/media",
+    "/mnt",
+    "/proc",
+    "/root",
+    "/run",
+    "/run/user",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/opt",
+    "/var/spool",
+    "/var/tmp",
+];
+
 /// What is needed besides open sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
@@ -24,12 +52,24 @@ pub struct Needs {
     pub log_dir: Option<PathBuf>,
     /// Directories from which files of sockets are removed at the end.
     pub socket_dirs: Vec<PathBuf>,
-    /// Files and directories that the program which takes over is read from: none if none does.
-    pub successor: Option<Vec<PathBuf>>,
+    /// What the program that takes over is read from: none if none does.
+    pub successor: Option<Files>,
+}
+
+/// Files that another one may have taken the place of by the time they are needed.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The program, under all its names.
+    pub program: Vec<PathBuf>,
+    /// What its flags are read from.
+    pub configuration: Option<PathBuf>,
 }
 
 /// Gives up everything else for good, for this thread and those that it will start, as far as the kernel knows how.
 pub fn confine(needs: &Needs) {
+    if let Err(errno) = set_no_new_privs() {
+        warn!("programs may still bring rights: {}", errno.desc());
+    }
     match restrict(needs) {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => {}
         Ok(RulesetStatus::NotEnforced) => debug!("this kernel has no Landlock: all files stay in reach"),
@@ -49,6 +89,7 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         | AccessFs::MakeReg
         | AccessFs::RemoveFile;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let socket_dirs = needs.socket_dirs.iter().filter(|dir| !is_root(dir));
     let mut ruleset = Ruleset::default()
         .handle_access(all)?
         .handle_access(AccessNet::from_all(INTERFACE))?
@@ -57,14 +98,40 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         // Held open in place of descriptors that the log may want.
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
-        .add_rules(path_beneath_rules(&needs.socket_dirs, AccessFs::RemoveFile))?;
-    if let Some(successor) = &needs.successor {
+        .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?;
+    if let Some(Files { program, configuration }) = &needs.successor {
+        let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
+        let named = configuration.iter().map(|file| reach(file));
+        let aims = configuration.iter().filter_map(|file| file.canonicalize().ok());
+        let configuration: Vec<PathBuf> = named.chain(aims.map(|aim| reach(&aim))).collect();
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
-            .add_rules(path_beneath_rules(successor, read | AccessFs::Execute))?;
+            .add_rules(path_beneath_rules(&program, AccessFs::ReadFile | AccessFs::Execute))?
+            .add_rules(path_beneath_rules(&configuration, AccessFs::ReadFile))?;
     }
     Ok(ruleset.restrict_self()?.ruleset)
+}
+
+/// Returns what has to stay in reach so that a file can be read again: its directory, since a rule for a file does not
+/// hold for its replacement. Where others share the directory it is the file alone.
+fn reach(file: &Path) -> PathBuf {
+    let directory = directory_of(file);
+    match directory.canonicalize() {
+        Ok(real) if !is_shared(&real) => directory,
+        _ => file.to_owned(),
+    }
+}
+
+/// Whether a directory, without links in its path, is not one program's own.
+fn is_shared(directory: &Path) -> bool {
+    let is_home = env::var_os("HOME").is_some_and(|home| directory == Path::new(&home))
+        || directory.parent() == Some(Path::new("/home"));
+    is_home || SHARED.iter().any(|shared| directory == Path::new(shared))
+}
+
+fn is_root(directory: &Path) -> bool {
+    directory.canonicalize().is_ok_and(|real| real == Path::new("/"))
 }
 
 /// The directory that a file is in.
@@ -72,5 +139,31 @@ pub fn directory_of(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if parent != Path::new("") => parent.to_owned(),
         _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process};
+
+    use super::*;
+
+    #[test]
+    fn a_file_in_a_directory_of_many_is_reached_alone() {
+        for (file, expected) in [
+            ("/usr/bin/env", "/usr/bin"),
+            ("/no-such-program", "/no-such-program"),
+            ("/tmp/../no-such-program", "/tmp/../no-such-program"),
+            ("/tmp/no-such-program", "/tmp/no-such-program"),
+            ("/no such directory/program", "/no such directory/program"),
+        ] {
+            assert_eq!(reach(Path::new(file)), Path::new(expected), "{file}");
+        }
+        let own = env::temp_dir().join(format!("beanring-own-{}", process::id()));
+        fs::create_dir(&own).expect("there is room");
+        assert_eq!(reach(&own.join("config.toml")), own);
+        fs::remove_dir(&own).expect("it is empty");
+        assert!(is_shared(Path::new("/home/somebody")) && !is_shared(Path::new("/home/somebody/bin")));
+        assert!(is_root(Path::new("/tmp/..")) && !is_root(Path::new("/tmp")));
     }
 }

@@ -14,6 +14,7 @@ pub mod epoll;
 pub mod host;
 pub mod manager;
 pub mod probe;
+pub mod rights;
 pub mod signal;
 pub mod slices;
 pub mod socket;

@@ -19,7 +19,6 @@ use nix::libc;
 use nix::unistd::execve;
 use tracing::{info, warn};
 
-use super::confine::directory_of;
 use super::socket::{FIRST_INHERITED, Listener};
 
 /// The running program itself, if its file is gone.
@@ -95,10 +94,10 @@ impl Successor {
         Self { program, arguments: words.collect() }
     }
 
-    /// Where the program is, and where a link to it leads.
-    pub fn places(&self) -> Vec<PathBuf> {
+    /// The program's file, and the one that a link leads to.
+    pub fn files(&self) -> Vec<PathBuf> {
         let aim = self.program.canonicalize().ok();
-        [Some(self.program.clone()), aim].into_iter().flatten().map(|file| directory_of(&file)).collect()
+        [Some(self.program.clone()), aim].into_iter().flatten().collect()
     }
 
     /// Becomes this program, with these sockets as it was handed any by a service manager, and with the lock of the
@@ -222,7 +221,8 @@ impl Checks {
             Err(error) => {
                 let hint = match error.kind() {
                     ErrorKind::PermissionDenied => {
-                        ": it has to be where the first one was, or below /usr or /opt"
+                        ": it has to be where the first one was, or below /usr or /opt; in a directory such as / or \
+                         /tmp it has to be the same file"
                     }
                     _ => "",
                 };

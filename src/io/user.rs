@@ -4,7 +4,8 @@ use std::ffi::CString;
 use std::fmt;
 
 use nix::errno::Errno;
-use nix::unistd::{self, Gid, Uid};
+use nix::unistd::{self, Gid, ResGid, ResUid, Uid};
+use tracing::warn;
 
 /// A user that exists on this machine.
 #[derive(Clone, Debug)]
@@ -42,19 +43,53 @@ impl User {
         }
     }
 
-    /// Gives up the rights of the present user for good.
+    /// Becomes this user with its own groups and no others. A process that runs as this user already, and has no right to
+    /// leave groups that it was started with, stays in them with a warning.
     pub fn become_for_good(&self) -> Result<(), UserError> {
-        // As after a restart.
-        let is_already = unistd::getuid() == self.uid && unistd::geteuid() == self.uid && !self.uid.is_root();
-        if is_already {
-            return Ok(());
+        self.set_groups().map_err(|errno| self.refused(errno))?;
+        self.set_ids().map_err(|errno| self.refused(errno))
+    }
+
+    /// Sets real, effective and saved ids: with one of them left the others could be set back. Ids that are right already
+    /// are left alone, since a seccomp filter may refuse the call.
+    fn set_ids(&self) -> nix::Result<()> {
+        let Self { uid, gid, .. } = *self;
+        if unistd::getresgid()? != (ResGid { real: gid, effective: gid, saved: gid }) {
+            unistd::setresgid(gid, gid, gid)?;
         }
-        // The groups first: afterwards the right to change them is gone.
+        if unistd::getresuid()? != (ResUid { real: uid, effective: uid, saved: uid }) {
+            unistd::setresuid(uid, uid, uid)?;
+        }
+        Ok(())
+    }
+
+    fn set_groups(&self) -> nix::Result<()> {
         let name = CString::new(self.name.as_str()).expect("the system's user names hold no NUL");
-        unistd::initgroups(&name, self.gid)
-            .and_then(|()| unistd::setgid(self.gid))
-            .and_then(|()| unistd::setuid(self.uid))
-            .map_err(|errno| UserError::System { name: self.name.clone(), errno })
+        let own = unistd::getgrouplist(&name, self.gid)?;
+        let foreign: Vec<String> =
+            unistd::getgroups()?.iter().filter(|gid| !own.contains(gid)).map(Gid::to_string).collect();
+        match unistd::setgroups(&own) {
+            // As after a restart.
+            Err(Errno::EPERM) if self.is_present() && foreign.is_empty() => Ok(()),
+            Err(Errno::EPERM) if self.is_present() => {
+                warn!(
+                    "-u {}: no right to leave the groups {}, which the process was started with",
+                    self.name,
+                    foreign.join(", ")
+                );
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Whether the process runs as this user.
+    fn is_present(&self) -> bool {
+        unistd::getuid() == self.uid && unistd::geteuid() == self.uid
+    }
+
+    fn refused(&self, errno: Errno) -> UserError {
+        UserError::System { name: self.name.clone(), errno }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
 
@@ -132,6 +133,22 @@ pub fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
 /// The command.
 pub fn put(pri: u32, delay: u32, body: &str) -> String {
     format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
+}
+
+/// The lines that a server has written to this file, once there are so many.
+///
+/// # Panics
+/// If they do not come.
+pub fn lines_of(file: &Path, count: usize) -> Vec<String> {
+    let asked = Instant::now();
+    loop {
+        let text = fs::read_to_string(file).expect("it was made");
+        if text.matches('\n').count() >= count {
+            return text.lines().map(str::to_owned).collect();
+        }
+        assert!(asked.elapsed() < REPLY_PATIENCE, "{count} lines are written: {text:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// All files of a directory by name; none where there is no directory.

@@ -5,6 +5,7 @@ pub mod core;
 pub mod diagnosis;
 pub mod driver;
 pub mod hold;
+pub mod landlock;
 pub mod lines;
 pub mod live;
 pub mod pattern;

@@ -111,6 +111,11 @@ impl Directory {
         Ok((directory.dev(), directory.ino()))
     }
 
+    /// The device and inode of a directory that may be out of reach otherwise.
+    pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
+        fs::metadata(path).map(|directory| (directory.dev(), directory.ino()))
+    }
+
     /// What is free on its disk for this user, in bytes.
     pub fn free_bytes(path: &Path) -> io::Result<u64> {
         let disk = statvfs(path)?;

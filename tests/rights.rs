@@ -1,0 +1,297 @@
+//! What a server gives up before it serves: the rights of root, and files that are not its own.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::unistd::{User, geteuid};
+use support::landlock;
+use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put};
+use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
+
+/// No capability at all.
+const NONE: &str = "0000000000000000";
+/// CAP_DAC_OVERRIDE and CAP_IPC_LOCK.
+const OF_ROOT: &str = "0000000000004002";
+
+/// Returns the user `nobody`, if this test may start programs as that user.
+fn nobody(what: &str) -> Option<User> {
+    let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
+    if !geteuid().is_root() || !has_setpriv {
+        println!("skipped: {what}, because only root can become another user, by setpriv of util-linux");
+        return None;
+    }
+    Some(User::from_name("nobody").expect("there is a list of users").expect("there is nobody"))
+}
+
+/// A scratch directory with a copy of the program, which anybody may start, and with a directory for a log that is only
+/// this user's.
+fn prepare(name: &str, user: &User) -> (Scratch, PathBuf, String) {
+    let scratch = Scratch::new(name);
+    let (program, log) = (scratch.0.join("beanring"), scratch.0.join("log"));
+    copy(Path::new(PROGRAM), &program);
+    fs::create_dir(&log).expect("there is room");
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    chown(&log, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root may");
+    (scratch, program, log.display().to_string())
+}
+
+/// By another process: what a child of this one still has open to write cannot be started.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().expect("there is cp").success());
+}
+
+fn launch(command: Command, flags: &[&str]) -> (ServerProcess, Client) {
+    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &flags);
+    (server, Client::new(stream))
+}
+
+/// A field of what the kernel says about a process.
+fn status(server: &ServerProcess, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+}
+
+fn assert_rights(server: &ServerProcess, capabilities: &str, when: &str) {
+    for (set, expected) in [
+        ("CapInh", NONE),
+        ("CapAmb", NONE),
+        ("CapPrm", capabilities),
+        ("CapEff", capabilities),
+        ("CapBnd", capabilities),
+        ("NoNewPrivs", "1"),
+    ] {
+        assert_eq!(status(server, set), expected, "{set} {when}");
+    }
+}
+
+/// The groups that a user is in by itself.
+fn groups_of(user: &User) -> String {
+    let output = Command::new("id").args(["-G", &user.name]).output().expect("there is id");
+    let mut groups: Vec<u32> = String::from_utf8(output.stdout)
+        .expect("numbers")
+        .split_whitespace()
+        .map(|group| group.parse().expect("a number"))
+        .collect();
+    groups.sort_unstable();
+    groups.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Has the program take over, and returns a connection to the new one.
+fn restart(server: &ServerProcess, client: &mut Client) -> Client {
+    let (_, before) = client.ask("stats\r\n");
+    server.signal(Signal::SIGUSR2);
+    let asked = Instant::now();
+    loop {
+        let mut new = Client::new(server.connect());
+        new.send("stats\r\n");
+        if let Some((_, after)) = new.reply()
+            && field(&after, "id") != field(&before, "id")
+        {
+            return new;
+        }
+        assert!(asked.elapsed() < REPLY_PATIENCE, "another program is there");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn another_user_has_nothing_of_root() {
+    let Some(nobody) = nobody("-u as root") else { return };
+    let (_scratch, program, log) = prepare("rights-user", &nobody);
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--groups", "4,27", "--inh-caps", "+net_admin", "--ambient-caps", "+net_admin"])
+        .arg(program);
+    let (server, mut client) = launch(command, &["-u", "nobody", "-b", &log]);
+    for when in ["at the start", "after a restart"] {
+        assert_rights(&server, NONE, when);
+        let id = nobody.uid.to_string();
+        assert_eq!(status(&server, "Uid"), [&*id; 4].join("\t"), "{when}");
+        assert_eq!(status(&server, "Groups"), groups_of(&nobody), "{when}");
+        assert!(client.ask(&put(0, 0, "stays")).0.starts_with("INSERTED "), "{when}");
+        client = restart(&server, &mut client);
+    }
+}
+
+#[test]
+fn the_same_user_keeps_nothing_that_it_was_started_with() {
+    let Some(nobody) = nobody("-u as that user") else { return };
+    let (scratch, program, log) = prepare("rights-same", &nobody);
+    let ids = [nobody.uid.to_string(), nobody.gid.to_string()];
+    let as_nobody = |rights: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &ids[0], "--regid", &ids[1], "--groups", "4,27"]);
+        command.args(["--inh-caps", rights, "--ambient-caps", rights]).arg(&program);
+        command
+    };
+    let command = as_nobody("-all,+setgid,+setpcap,+net_bind_service");
+    let (server, client) = launch(command, &["-u", "nobody", "-b", &log]);
+    assert_rights(&server, NONE, "with rights");
+    assert_eq!(status(&server, "Groups"), groups_of(&nobody));
+    drop((server, client));
+
+    // Without the right to leave its groups it warns.
+    let said = scratch.0.join("said");
+    let mut command = as_nobody("-all");
+    command.stderr(File::create(&said).expect("there is room"));
+    let (server, _client) = launch(command, &["-u", "nobody", "-b", &log]);
+    for set in ["CapInh", "CapAmb", "CapPrm", "CapEff"] {
+        assert_eq!(status(&server, set), NONE, "{set}");
+    }
+    let said = fs::read_to_string(said).expect("it was made");
+    assert!(said.contains("WARN -u nobody: no right to leave the groups 4, 27,"), "{said}");
+}
+
+#[test]
+fn root_keeps_what_a_log_needs() {
+    let Some(nobody) = nobody("root without -u") else { return };
+    let (_scratch, program, log) = prepare("rights-root", &nobody);
+    let (server, mut client) = launch(Command::new(program), &["-b", &log]);
+    for when in ["at the start", "after a restart"] {
+        assert_rights(&server, OF_ROOT, when);
+        assert!(client.ask(&put(0, 0, "stays")).0.starts_with("INSERTED "), "{when}");
+        client = restart(&server, &mut client);
+    }
+    assert_eq!(client.ask("peek 2\r\n").0, "FOUND 2 5");
+}
+
+/// Puts a root around the program as an image has it, in a namespace of mounts. Arguments: the root, then the server's.
+/// The script `/beanring` stands for the program: unlike a program that runs it can be written to in place.
+const IN_ROOT: &str = r#"
+set -e
+cd "$0"
+for dir in usr bin sbin lib lib64 etc proc dev; do
+    if [ -L /$dir ]; then cp -P /$dir .; elif [ -d /$dir ]; then mkdir $dir; mount --rbind /$dir $dir; fi
+done
+exec chroot . bash -c 'cd /; exec -a /beanring /opt/beanring "$@"' bash "$@"
+"#;
+
+/// Writes to a file that stays the same one.
+fn overwrite(file: &Path, text: &str) {
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file).expect("it is there");
+    file.write_all(text.as_bytes()).expect("there is room");
+}
+
+#[test]
+fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
+    if !landlock::is_there("files of the root out of reach") {
+        return;
+    }
+    let possible = Command::new("unshare").args(["--mount", "true"]).status();
+    if !geteuid().is_root() || !possible.is_ok_and(|status| status.success()) {
+        return println!("skipped: files of the root out of reach, because a mount namespace cannot be made");
+    }
+    let scratch = Scratch::new("rights-image");
+    let root = scratch.0.join("root");
+    for dir in ["", "opt", "log", "home"] {
+        fs::create_dir(root.join(dir)).expect("there is room");
+    }
+    copy(Path::new(PROGRAM), &root.join("opt/beanring"));
+    let (program, config) = (root.join("beanring"), root.join("beanring.toml"));
+    let secrets = ["secret", "home/secret"];
+    for secret in secrets {
+        fs::write(root.join(secret), "secret").expect("there is room");
+    }
+    let curious = "#!/bin/sh\ncd /log\ncat /secret > first\ncat /home/secret > second\ncat /beanring.toml > config\n\
+                   echo x > /outside\nexit 1\n";
+    fs::write(&program, curious).expect("there is room");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::write(&config, "max-job-size = 100\n").expect("there is room");
+    let said = scratch.0.join("said");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", IN_ROOT]).arg(&root);
+    command.stderr(File::create(&said).expect("there is room"));
+    let (server, mut client) = launch(command, &["-b", "/log", "--config", "/beanring.toml"]);
+    client.expect(&put(0, 0, "kept"), "INSERTED 1");
+
+    server.signal(Signal::SIGUSR2);
+    let lines = lines_of(&said, 1);
+    assert!(lines[0].contains("no restart: /beanring would not start"), "{lines:?}");
+    let read = |name: &str| fs::read_to_string(root.join("log").join(name)).expect("it was made");
+    assert_eq!((read("first"), read("second")), (String::new(), String::new()), "they cannot be read");
+    assert_eq!(read("config"), "max-job-size = 100\n");
+    assert!(!root.join("outside").exists());
+    for name in ["first", "second", "config"] {
+        fs::remove_file(root.join("log").join(name)).expect("it is there");
+    }
+
+    // Another file in its place is out of reach, which is told.
+    overwrite(&program, "#!/bin/sh\nexec /opt/beanring \"$@\"\n");
+    let aside = root.join("aside");
+    fs::rename(&config, &aside).expect("there is room");
+    fs::write(&config, "max-job-size = 4\n").expect("there is room");
+    server.signal(Signal::SIGUSR2);
+    let last = lines_of(&said, 2).pop().expect("there are two");
+    assert!(last.contains("only in a directory of its own"), "{last}");
+    fs::rename(&aside, &config).expect("there is room");
+    fs::rename(&program, &aside).expect("there is room");
+    copy(&aside, &program);
+    server.signal(Signal::SIGUSR2);
+    let last = lines_of(&said, 3).pop().expect("there are three");
+    assert!(last.contains("cannot be started") && last.contains("has to be the same file"), "{last}");
+    fs::rename(&aside, &program).expect("there is room");
+
+    // The same files with other words in them take over.
+    overwrite(&config, "max-job-size = 4\n");
+    let mut client = restart(&server, &mut client);
+    assert_eq!(client.ask(&put(0, 0, "large")).0, "JOB_TOO_BIG");
+    assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
+}
+
+/// What the server says until it ends. It must not get as far as to listen.
+fn refused(log: &Path) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    let lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let mut said = String::new();
+    for line in lines {
+        said += &(line + "\n");
+        if said.contains("listening on") {
+            break;
+        }
+    }
+    let _ = child.kill();
+    child.wait().expect("it was started");
+    said
+}
+
+#[test]
+fn a_log_is_read_within_its_directory_only() {
+    if !landlock::is_there("a log that leads elsewhere") {
+        return;
+    }
+    let scratch = Scratch::new("rights-log");
+    let (log, other) = (scratch.0.join("log"), scratch.0.join("other"));
+    fs::create_dir(&log).and_then(|()| fs::create_dir(&other)).expect("there is room");
+    let (mut server, mut client) = launch(Command::new(PROGRAM), &["-b", log.to_str().expect("UTF-8")]);
+    client.expect(&put(0, 0, "kept"), "INSERTED 1");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+
+    let names = fs::read_dir(&log).expect("it is there").map(|entry| entry.expect("an entry").file_name());
+    let mut segments: Vec<_> = names.filter(|name| name != "lock").collect();
+    segments.sort();
+    let first = segments.first().expect("there is a segment");
+    fs::rename(log.join(first), other.join(first)).expect("there is room");
+    symlink(other.join(first), log.join(first)).expect("there is room");
+    let said = refused(&log);
+    assert!(said.contains("Permission denied") && !said.contains("jobs are back"), "{said}");
+
+    fs::remove_dir_all(&log).and_then(|()| fs::create_dir(&log)).expect("there is room");
+    fs::write(other.join("binlog.1"), "").expect("there is room");
+    symlink(other.join("binlog.1"), log.join("binlog.1")).expect("there is room");
+    let said = refused(&log);
+    assert!(said.contains("cannot be imported") && said.contains("Permission denied"), "{said}");
+}
