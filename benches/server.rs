@@ -36,6 +36,8 @@ impl Rig {
             max_job_bytes: JOB_BYTES_DEFAULT,
             max_memory_bytes: None,
             max_connections: None,
+            max_tubes: None,
+            max_watches: None,
             log_file_bytes: LOG_FILE_BYTES_DEFAULT,
             allow_foreign_requests: false,
             http_hosts: Hosts::any(),

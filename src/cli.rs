@@ -87,6 +87,17 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     pub max_connections: Option<String>,
 
+    /// Refuse new tubes (OUT_OF_MEMORY) while there are this many; 0 for no limit [default: 100000]
+    #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_TUBES", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub max_tubes: Option<String>,
+
+    /// Refuse further watches (OUT_OF_MEMORY) of a connection that watches this many tubes; 0 for no limit
+    /// [default: 65536]
+    #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_WATCHES", hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub max_watches: Option<String>,
+
     /// How to do I/O [default: auto]
     #[arg(long, value_enum, value_name = "DRIVER", env = "BEANRING_IO", hide_env = true)]
     pub io: Option<Choice>,

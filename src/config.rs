@@ -10,7 +10,7 @@ use crate::io::socket::Address;
 use crate::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
     MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE,
-    SYNC_INTERVAL_MS_DEFAULT,
+    SYNC_INTERVAL_MS_DEFAULT, TUBES_DEFAULT, WATCHES_DEFAULT,
 };
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{self, Durability};
@@ -42,6 +42,10 @@ pub struct Config {
     pub max_memory_bytes: Option<u64>,
     /// How many connections there may be at once, if that is bounded.
     pub max_connections: Option<u32>,
+    /// How many tubes there may be, if that is bounded.
+    pub max_tubes: Option<u32>,
+    /// How many tubes a connection may watch, if that is bounded.
+    pub max_watches: Option<u32>,
     /// The file that part of this was taken from.
     pub file: Option<PathBuf>,
     /// Where to keep a log, if that was said.
@@ -135,11 +139,11 @@ impl Config {
             None => JOB_BYTES_DEFAULT,
             Some(given) => job_bytes(given, &mut warnings)?,
         };
-        let max_connections = match arguments.max_connections {
-            None => 0,
-            Some(given) => number("--max-connections (BEANRING_MAX_CONNECTIONS)", given, u32::MAX.into())?,
-        };
-        let max_connections = Some(max_connections as u32).filter(|&max| max > 0);
+        let max_connections =
+            most("--max-connections (BEANRING_MAX_CONNECTIONS)", arguments.max_connections, 0)?;
+        let max_tubes = most("--max-tubes (BEANRING_MAX_TUBES)", arguments.max_tubes, TUBES_DEFAULT)?;
+        let max_watches =
+            most("--max-watches (BEANRING_MAX_WATCHES)", arguments.max_watches, WATCHES_DEFAULT)?;
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
             http: arguments.http.map(http_address).transpose()?,
@@ -152,6 +156,8 @@ impl Config {
             job_bytes_max,
             max_memory_bytes,
             max_connections,
+            max_tubes,
+            max_watches,
             file: arguments.config,
             log_dir: arguments.log_dir,
             log,
@@ -286,6 +292,15 @@ fn max_memory(given: String) -> Result<Option<u64>, ConfigError> {
         Some(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(Some(bytes)),
         _ => Err(ConfigError::Memory { given }),
     }
+}
+
+/// How many there may be of something; none for 0.
+fn most(flag: &'static str, given: Option<String>, default: u32) -> Result<Option<u32>, ConfigError> {
+    let max = match given {
+        None => default,
+        Some(given) => number(flag, given, u32::MAX.into())? as u32,
+    };
+    Ok(Some(max).filter(|&max| max > 0))
 }
 
 fn number(flag: &'static str, given: String, max: u64) -> Result<u64, ConfigError> {
@@ -438,6 +453,17 @@ mod tests {
         assert_eq!(connections("--max-connections 0"), None);
         assert_eq!(connections("--max-connections 7"), Some(7));
         assert!(check("--max-connections x").is_err());
+        let tubes = |line| check(line).map(|config| (config.max_tubes, config.max_watches));
+        assert_eq!(tubes(""), Ok((Some(100_000), Some(65_536))));
+        assert_eq!(tubes("--max-tubes 0 --max-watches 0"), Ok((None, None)));
+        assert_eq!(tubes("--max-tubes 1 --max-watches 4294967295"), Ok((Some(1), Some(u32::MAX))));
+        for (line, flag) in [
+            ("--max-tubes x", "--max-tubes (BEANRING_MAX_TUBES) \"x\""),
+            ("--max-watches -1", "--max-watches (BEANRING_MAX_WATCHES) \"-1\""),
+        ] {
+            let message = check(line).unwrap_err().to_string();
+            assert_eq!(message, format!("{flag}: must be a number from 0 to 4294967295"));
+        }
     }
 
     #[test]

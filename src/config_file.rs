@@ -46,6 +46,8 @@ struct Settings {
     max_job_size: Option<Number>,
     max_memory: Option<Number>,
     max_connections: Option<Number>,
+    max_tubes: Option<Number>,
+    max_watches: Option<Number>,
     io: Option<Choice>,
     registered_memory: Option<Number>,
     allow_foreign_requests: bool,
@@ -102,6 +104,8 @@ pub fn complete(arguments: &mut Arguments, file: &Path) -> Result<(), FileError>
     fill(&mut arguments.max_job_size, settings.max_job_size);
     fill(&mut arguments.max_memory, settings.max_memory);
     fill(&mut arguments.max_connections, settings.max_connections);
+    fill(&mut arguments.max_tubes, settings.max_tubes);
+    fill(&mut arguments.max_watches, settings.max_watches);
     fill(&mut arguments.io, settings.io);
     fill(&mut arguments.registered_memory, settings.registered_memory);
     if !arguments.says_allow_foreign_requests {
@@ -186,6 +190,8 @@ mod tests {
             max-job-size = 7
             max-memory = "256m"
             max-connections = 9
+            max-tubes = 8
+            max-watches = "7"
             io = "epoll"
             registered-memory = 0
             http = 9100
@@ -197,7 +203,7 @@ mod tests {
         "#;
         let file = Config::check(with(text, "").unwrap()).unwrap();
         let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m \
-                    --max-connections 9 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
+                    --max-connections 9 --max-tubes 8 --max-watches 7 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
                     --allow-foreign-requests --metrics-prefix queue -V --log-format json";
         assert_eq!(file, Config::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);

@@ -78,6 +78,8 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
         max_job_bytes: config.job_bytes_max,
         max_memory_bytes: config.max_memory_bytes,
         max_connections: config.max_connections,
+        max_tubes: config.max_tubes,
+        max_watches: config.max_watches,
         log_file_bytes: config.log.segment_bytes,
         allow_foreign_requests: config.allow_foreign_requests,
         http_hosts,

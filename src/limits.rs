@@ -50,6 +50,14 @@ pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 /// See [`OUTPUT_BYTES_PAUSE`].
 pub const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
 
+/// A list of tubes is rendered no further than this ahead of what is sent.
+pub const LIST_OUTPUT_BYTES_PAUSE: usize = 16 * 1024;
+
+/// What of a list is rendered at once, and how many places are looked at for it: some 10 us.
+pub const LIST_PIECE_BYTES: usize = 8 * 1024;
+#[allow(missing_docs)]
+pub const LIST_PIECE_PLACES: usize = 1024;
+
 /// A connection that cannot be served now (it waits, or does not read its replies) is read until this
 /// much input is kept for it. One receive may overshoot it by its own size; under io_uring
 /// [`RECEIVE_BUFFERS_EACH`] of them.
@@ -175,6 +183,16 @@ pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// Under `--max-memory`, one part in so many may be kept for reuse while nobody uses it. It bounds how far memory
 /// may pass the ceiling for a moment, when one part is given back for another.
 pub const MEMORY_KEPT_SHARE: usize = 16;
+
+/// Under `--max-memory`, one part in so many may be taken by tubes, their names and watches: the rest is for jobs,
+/// which are refused when all of it is taken.
+pub const TUBES_SHARE: u64 = 4;
+
+/// Tubes unless `--max-tubes` says otherwise: far more than applications have, and some 50 MB.
+pub const TUBES_DEFAULT: u32 = 100_000;
+
+/// Tubes that a connection may watch unless `--max-watches` says otherwise: 2.5 MB.
+pub const WATCHES_DEFAULT: u32 = 65_536;
 
 /// Descriptors that a server has open besides those of connections and the reserve: the standard ones, listeners,
 /// the loop's own, those of the log.

@@ -446,6 +446,7 @@ impl Chunks {
             return Err(OutOfMemory);
         }
         let memory = Mapping::new(CHUNK_BYTES)?;
+        memory.refuse_huge_pages();
         let meta = Box::new(Meta {
             pages: [Page::Inner; CHUNK_PAGES],
             spans: Slab::new(),

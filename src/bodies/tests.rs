@@ -410,3 +410,35 @@ fn a_pinned_body_is_not_written() {
     let _pin = bodies.pin(&slot);
     bodies.bytes_mut(&mut slot);
 }
+
+/// The flags that the kernel keeps of the mapping that an address lies in.
+fn mapping_flags(address: usize) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("there is /proc");
+    let range = |line: &str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+    };
+    let is_head = |line: &&str| range(line).is_some_and(|range| range.contains(&address));
+    let flags =
+        smaps.lines().skip_while(|line| !is_head(line)).find_map(|line| line.strip_prefix("VmFlags:"));
+    flags.expect("the address is mapped").to_owned()
+}
+
+/// A byte must not cost 2 MiB where the system uses huge pages for all memory.
+#[test]
+fn no_memory_of_bodies_is_in_huge_pages() {
+    if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return println!("skipped: this kernel has no huge pages to refuse");
+    }
+    let mut bodies = Bodies::new();
+    for len in [10, 5_000, 60_000, 1_500_000, 3_000_000] {
+        let mut slot = bodies.announce(len).expect("there is memory");
+        let address = bodies.bytes_mut(&mut slot).as_ptr().addr();
+        let flags = mapping_flags(address);
+        assert!(
+            flags.split(' ').any(|flag| flag == "nh"),
+            "a body of {len} bytes lies in memory with{flags}"
+        );
+        bodies.free(slot);
+    }
+}

@@ -17,12 +17,18 @@ pub struct Index {
     segments: Vec<Box<[u32]>>,
     buckets: usize,
     len: usize,
+    seed: u64,
 }
 
 impl Index {
-    /// An empty index; allocates nothing.
-    pub const fn new() -> Self {
-        Self { segments: Vec::new(), buckets: 0, len: 0 }
+    /// An empty index; allocates nothing. `seed` is what its elements are hashed with.
+    pub const fn new(seed: u64) -> Self {
+        Self { segments: Vec::new(), buckets: 0, len: 0, seed }
+    }
+
+    /// What elements are hashed with: see [`Chained::hash`].
+    pub const fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// How many elements there are.
@@ -39,6 +45,12 @@ impl Index {
     pub const fn bytes(&self) -> usize {
         self.segments.capacity() * size_of::<Box<[u32]>>()
             + self.segments.len() * SEGMENT_BUCKETS * size_of::<u32>()
+    }
+
+    /// What the next insertion adds to that.
+    pub const fn growth(&self) -> usize {
+        let is_whole = self.len == self.buckets && self.buckets >> SHIFT == self.segments.len();
+        if is_whole { SEGMENT_BUCKETS * size_of::<u32>() } else { 0 }
     }
 
     /// The element with this hash that `is_it` accepts.
@@ -67,7 +79,7 @@ impl Index {
         if self.len == self.buckets {
             self.split(slab);
         }
-        let bucket = self.bucket(slab[key].hash());
+        let bucket = self.bucket(slab[key].hash(self.seed));
         slab[key].set_chain(self.head(bucket));
         self.set_head(bucket, key);
         self.len += 1;
@@ -75,7 +87,7 @@ impl Index {
 
     /// Takes an element of this index out.
     pub fn remove<T: Chained>(&mut self, slab: &mut Pages<T>, key: u32) {
-        let bucket = self.bucket(slab[key].hash());
+        let bucket = self.bucket(slab[key].hash(self.seed));
         let next = slab[key].chain();
         let mut at = self.head(bucket);
         if at == key {
@@ -102,12 +114,20 @@ impl Index {
         for bucket in 0..self.buckets {
             let mut at = self.head(bucket);
             while at != NIL {
-                assert_eq!(self.bucket(slab[at].hash()), bucket, "an element is in its bucket");
+                assert_eq!(self.bucket(slab[at].hash(self.seed)), bucket, "an element is in its bucket");
                 count += 1;
                 at = slab[at].chain();
             }
         }
         assert_eq!(self.len, count, "the index knows its length");
+    }
+
+    /// How many elements the longest chain has.
+    #[cfg(test)]
+    pub fn longest_chain<T: Chained>(&self, slab: &Pages<T>) -> usize {
+        let next = |&at: &u32| Some(slab[at].chain()).filter(|&next| next != NIL);
+        let chain = |bucket| Some(self.head(bucket)).filter(|&head| head != NIL);
+        (0..self.buckets).map(|bucket| std::iter::successors(chain(bucket), next).count()).max().unwrap_or(0)
     }
 
     fn bucket(&self, hash: u64) -> usize {
@@ -154,7 +174,7 @@ impl Index {
         self.set_head(from, NIL);
         while at != NIL {
             let next = slab[at].chain();
-            let bucket = self.bucket(slab[at].hash());
+            let bucket = self.bucket(slab[at].hash(self.seed));
             slab[at].set_chain(self.head(bucket));
             self.set_head(bucket, at);
             at = next;
@@ -162,16 +182,12 @@ impl Index {
     }
 }
 
-impl Default for Index {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intrusive::mix;
+    use crate::intrusive::mix_seeded;
+
+    const SEED: u64 = 7;
 
     struct Item {
         id: u64,
@@ -179,8 +195,8 @@ mod tests {
     }
 
     impl Chained for Item {
-        fn hash(&self) -> u64 {
-            mix(self.id)
+        fn hash(&self, seed: u64) -> u64 {
+            mix_seeded(self.id, seed)
         }
         fn chain(&self) -> u32 {
             self.chain
@@ -193,7 +209,8 @@ mod tests {
     #[test]
     fn finds_just_what_is_in_it_while_it_grows_and_shrinks() {
         let mut slab = Pages::new();
-        let mut index = Index::new();
+        let mut index = Index::new(SEED);
+        let mix = |id| mix_seeded(id, SEED);
         assert_eq!(index.find(&slab, mix(1), |item: &Item| item.id == 1), None);
         for round in 0..2 {
             for id in 0..100_000 {

@@ -59,15 +59,21 @@ pub trait Ranked: Linked {
 
 /// An element that can be found through an [`Index`].
 pub trait Chained {
-    /// The hash of its identity. It must not change while the element is in an index.
-    fn hash(&self) -> u64;
+    /// The hash of its identity under the index's seed. It must not change while the element is in an index.
+    fn hash(&self, seed: u64) -> u64;
     /// The chain link that the index stored last.
     fn chain(&self) -> u32;
     /// Stores a chain link for the index.
     fn set_chain(&mut self, next: u32);
 }
 
-/// Spreads the bits of `word`, for [`Chained::hash`] (the finaliser of SplitMix64).
+/// Hashes a word that clients can choose, for [`Chained::hash`]: without the seed, nobody can tell which words collide.
+pub const fn mix_seeded(word: u64, seed: u64) -> u64 {
+    // The second round hides what one round leaves of the difference of two words.
+    mix(mix(word ^ seed).wrapping_add(seed))
+}
+
+/// Spreads the bits of `word` (the finaliser of SplitMix64).
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -149,11 +149,26 @@ pub struct Yaml<'a> {
     out: &'a mut Vec<u8>,
 }
 
+/// The first line of a document.
+const HEAD: &[u8] = b"---\n";
+/// What stands before an entry of a list.
+const ITEM: &[u8] = b"- ";
+
 impl<'a> Yaml<'a> {
     /// Starts a document at the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
-        out.extend_from_slice(b"---\n");
+        out.extend_from_slice(HEAD);
         Self { out }
+    }
+
+    /// Goes on with a document at the end of `out`.
+    pub fn resume(out: &'a mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// How long a document is that is a list of so many names, which are so long together.
+    pub const fn list_length(names: usize, name_lengths: usize) -> usize {
+        HEAD.len() + names * (ITEM.len() + 1) + name_lengths
     }
 
     /// `key: number`
@@ -182,7 +197,7 @@ impl<'a> Yaml<'a> {
 
     /// `- name`: an entry of a list.
     pub fn item(&mut self, name: TubeName<'_>) {
-        self.out.extend_from_slice(b"- ");
+        self.out.extend_from_slice(ITEM);
         self.out.extend_from_slice(name.as_bytes());
         self.out.push(b'\n');
     }

@@ -16,6 +16,8 @@ pub(super) enum Work {
     Depart { client: ClientKey },
     /// Give ready jobs to clients that wait.
     Serve { tube: TubeKey },
+    /// Forget names of tubes that have gone, which no list shows any more.
+    Tidy,
 }
 
 /// A `kick` under way.
@@ -34,6 +36,11 @@ pub(super) struct Budget(u32);
 impl Budget {
     pub(super) const fn whole() -> Self {
         Self(BACKGROUND_STEPS)
+    }
+
+    /// How many steps may be taken.
+    const fn left(&self) -> u32 {
+        self.0
     }
 
     /// Takes one step; false if that was the last.
@@ -86,6 +93,13 @@ impl Engine {
                 self.tubes.get_mut(tube).serving = false;
                 self.serve(tube, now);
                 self.unpin(tube);
+            }
+            Work::Tidy => {
+                if self.tubes.tidy(budget.left()) {
+                    self.work.push_back(Work::Tidy);
+                } else {
+                    self.is_tidying = false;
+                }
             }
         }
     }

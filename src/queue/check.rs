@@ -55,6 +55,13 @@ impl Engine {
             census.waiting += u32::from(client.is_waiting());
             census.producers += u32::from(client.producer && !client.leaving);
             census.workers += u32::from(client.worker && !client.leaving);
+            let lengths =
+                self.clients.watched(ClientKey(key)).map(|tube| self.tubes.get(tube).name().as_bytes().len());
+            assert_eq!(
+                client.name_lengths,
+                lengths.sum::<usize>(),
+                "the names that a client watches are counted"
+            );
             for tube in self.clients.watched(ClientKey(key)) {
                 let tally = tallies.entry(tube).or_default();
                 tally.watching += 1;
@@ -66,9 +73,11 @@ impl Engine {
             match work {
                 Work::Kick(kick) => tallies.entry(kick.tube).or_default().pins += 1,
                 Work::Serve { tube } => tallies.entry(*tube).or_default().pins += 1,
-                Work::Depart { .. } => {}
+                Work::Depart { .. } | Work::Tidy => {}
             }
         }
+        let is_tidying = self.work.iter().any(|work| matches!(work, Work::Tidy));
+        assert_eq!(self.is_tidying, is_tidying, "one piece of work tidies");
         assert_eq!(self.census, census, "the counts of the queue");
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved as usize;

@@ -2,7 +2,7 @@
 
 use super::timers::{Owner, TimerKey, Timers};
 use crate::ids::{ClientKey, ConnId, TubeKey, WatchKey};
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix};
+use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::limits::{ALLOCATION_BYTES, NARROW_WATCH_MAX};
 use crate::time::Time;
 
@@ -14,6 +14,8 @@ pub struct Client {
     pub used: TubeKey,
     /// Its watches, in the order that `list-tubes-watched` shows.
     pub(super) watches: Vec<WatchKey>,
+    /// How long the names of the tubes that it watches are together.
+    pub(super) name_lengths: usize,
     /// The jobs that it holds by (deadline, id), through their activities.
     pub held: Heap,
     /// The same jobs in the order in which it got them.
@@ -41,6 +43,9 @@ pub struct Wait {
     pub until: Option<Time>,
 }
 
+/// A list of watches with room for no more than this keeps its room.
+const WATCHES_KEPT: usize = 64;
+
 /// One client watches one tube.
 pub struct Watch {
     pub(super) client: ClientKey,
@@ -53,7 +58,6 @@ pub struct Watch {
 }
 
 /// All clients and what they watch.
-#[derive(Default)]
 pub struct Clients {
     pub(super) slab: Pages<Client>,
     pub(super) watches: Pages<Watch>,
@@ -87,6 +91,17 @@ impl Client {
 }
 
 impl Clients {
+    /// None yet. `seed` keeps clients from choosing watches that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            slab: Pages::new(),
+            watches: Pages::new(),
+            index: Index::new(seed),
+            list_bytes: 0,
+            wide_waiting: List::new(),
+        }
+    }
+
     /// The client.
     pub fn get(&self, client: ClientKey) -> &Client {
         &self.slab[client.0]
@@ -102,14 +117,32 @@ impl Clients {
         self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)
     }
 
+    /// The tube at this place of that list.
+    pub(super) fn watched_at(&self, client: ClientKey, at: usize) -> Option<TubeKey> {
+        self.get(client).watches.get(at).map(|watch| self.watches[watch.0].tube)
+    }
+
     /// Whether the client watches the tube.
     pub fn is_watching(&self, client: ClientKey, tube: TubeKey) -> bool {
         self.find_watch(client, tube).is_some()
     }
 
-    /// The memory that they take.
+    /// The memory that they take, without their watches.
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.watches.bytes() + self.index.bytes() + self.list_bytes
+        self.slab.bytes()
+    }
+
+    /// The memory that watches take.
+    pub(super) const fn watch_bytes(&self) -> usize {
+        self.watches.bytes() + self.index.bytes() + self.list_bytes
+    }
+
+    /// What one more watch of the client adds to that.
+    pub(super) fn watch_growth(&mut self, client: ClientKey) -> usize {
+        let list = &self.slab[client.0].watches;
+        let is_full = list.len() == list.capacity();
+        let list_growth = if is_full { list.capacity().max(4) * size_of::<WatchKey>() } else { 0 };
+        self.watches.growth() + self.index.growth() + list_growth
     }
 
     pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
@@ -124,6 +157,7 @@ impl Clients {
             conn,
             used,
             watches: Vec::new(),
+            name_lengths: 0,
             held: Heap::new(),
             held_order: List::new(),
             wait: None,
@@ -147,7 +181,7 @@ impl Clients {
 
     pub(super) fn find_watch(&self, client: ClientKey, tube: TubeKey) -> Option<WatchKey> {
         let is_it = |watch: &Watch| watch.client == client && watch.tube == tube;
-        self.index.find(&self.watches, hash(client, tube), is_it).map(WatchKey)
+        self.index.find(&self.watches, hash(client, tube, self.index.seed()), is_it).map(WatchKey)
     }
 
     /// Adds a watch that there is not yet.
@@ -167,11 +201,17 @@ impl Clients {
         self.index.remove(&mut self.watches, key.0);
         let watch = self.watches.remove(key.0);
         // The last one takes its place, as in the reference, whose clients see the order.
-        let list = &mut self.slab[watch.client.0].watches;
+        let client = &mut self.slab[watch.client.0];
+        let before = client.list_bytes();
+        let list = &mut client.watches;
         list.swap_remove(watch.position as usize);
         if let Some(&moved) = list.get(watch.position as usize) {
             self.watches[moved.0].position = watch.position;
         }
+        if list.capacity() > WATCHES_KEPT && list.len() < list.capacity() / 4 {
+            list.shrink_to(list.capacity() / 2);
+        }
+        self.list_bytes -= before - client.list_bytes();
     }
 
     pub(super) fn check(&self) {
@@ -204,13 +244,13 @@ impl Clients {
     }
 }
 
-fn hash(client: ClientKey, tube: TubeKey) -> u64 {
-    mix(u64::from(client.0) << 32 | u64::from(tube.0))
+fn hash(client: ClientKey, tube: TubeKey, seed: u64) -> u64 {
+    mix_seeded(u64::from(client.0) << 32 | u64::from(tube.0), seed)
 }
 
 impl Chained for Watch {
-    fn hash(&self) -> u64 {
-        hash(self.client, self.tube)
+    fn hash(&self, seed: u64) -> u64 {
+        hash(self.client, self.tube, seed)
     }
 
     fn chain(&self) -> u32 {
@@ -239,5 +279,31 @@ impl Linked for Client {
 
     fn links_mut(&mut self) -> &mut Links {
         &mut self.links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_that_collide_under_one_seed_do_not_under_another() {
+        const KNOWN: u64 = 1;
+        let is_colliding = |&tube: &u32| hash(ClientKey(0), TubeKey(tube), KNOWN) & 0xfff == 0;
+        let colliding: Vec<u32> = (0..).filter(is_colliding).take(256).collect();
+        let chain = |seed| {
+            let (mut clients, mut timers) = (Clients::new(seed), Timers::default());
+            let client = clients.add(ConnId { slot: 0, generation: 0 }, TubeKey(0), &mut timers);
+            for &tube in &colliding {
+                clients.add_watch(client, TubeKey(tube));
+            }
+            clients.check();
+            clients.index.longest_chain(&clients.watches)
+        };
+        assert_eq!(chain(KNOWN), colliding.len());
+        for seed in 2..12 {
+            println!("seed {seed}");
+            assert!(chain(seed) < 20, "{} of {} watches in one chain", chain(seed), colliding.len());
+        }
     }
 }

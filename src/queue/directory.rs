@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::ids::JobId;
-use crate::intrusive::{Chained, Index, NIL, Pages, mix};
+use crate::intrusive::{Chained, Index, NIL, Pages, mix_seeded};
 
 const BLOCK_IDS: usize = 16;
 
@@ -35,9 +35,9 @@ struct Block {
 const _: () = assert!(size_of::<Option<Block>>() == 80);
 
 impl Directory {
-    /// An empty one; allocates nothing.
-    pub(super) const fn new() -> Self {
-        Self { blocks: Pages::new(), index: Index::new(), latest: NIL, recent: Cell::new(NIL) }
+    /// An empty one; allocates nothing. `seed` keeps clients from choosing ids that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { blocks: Pages::new(), index: Index::new(seed), latest: NIL, recent: Cell::new(NIL) }
     }
 
     /// The key of the job with this id.
@@ -95,7 +95,10 @@ impl Directory {
             return Some(recent);
         }
         let found = match number.cmp(&self.blocks.get(self.latest)?.number) {
-            Ordering::Less => self.index.find(&self.blocks, hash(number), |block| block.number == number)?,
+            Ordering::Less => {
+                let hash = hash(number, self.index.seed());
+                self.index.find(&self.blocks, hash, |block| block.number == number)?
+            }
             Ordering::Equal => self.latest,
             Ordering::Greater => return None,
         };
@@ -128,15 +131,9 @@ impl Directory {
     }
 }
 
-impl Default for Directory {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Chained for Block {
-    fn hash(&self) -> u64 {
-        hash(self.number)
+    fn hash(&self, seed: u64) -> u64 {
+        hash(self.number, seed)
     }
 
     fn chain(&self) -> u32 {
@@ -150,8 +147,8 @@ impl Chained for Block {
 
 /// Eight blocks in a row share a cache line of the hash table; groups of them are spread, so that no pattern
 /// of jobs that stay makes chains of more than eight times the usual length.
-fn hash(number: u64) -> u64 {
-    mix(number >> 3) << 3 | (number & 7)
+fn hash(number: u64, seed: u64) -> u64 {
+    mix_seeded(number >> 3, seed) << 3 | (number & 7)
 }
 
 const fn number(id: JobId) -> u64 {
@@ -169,7 +166,7 @@ mod tests {
     #[test]
     fn finds_just_what_is_there_in_any_order_of_coming_and_going() {
         const COUNT: u64 = 20_000;
-        let mut directory = Directory::new();
+        let mut directory = Directory::new(1);
         assert_eq!(directory.find(JobId(1)), None);
         // The factor and the count have no divisor in common, so every id comes once.
         for (coming, going) in [(1, 1), (1, 7919), (7919, 1)] {
@@ -195,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_few_old_jobs_keep_only_their_own_blocks() {
-        let mut directory = Directory::new();
+        let mut directory = Directory::new(1);
         for id in 1..=100_000 {
             directory.insert(JobId(id), id as u32);
         }
@@ -204,5 +201,25 @@ mod tests {
         }
         directory.check(100);
         assert_eq!(directory.blocks.len(), 100);
+    }
+
+    #[test]
+    fn ids_that_collide_under_one_seed_do_not_under_another() {
+        const KNOWN: u64 = 1;
+        let colliding: Vec<u64> =
+            (0..).filter(|&number| hash(number, KNOWN) & 0xfff == 0).take(256).collect();
+        let chain = |seed| {
+            let mut directory = Directory::new(seed);
+            for (key, &number) in (0..).zip(&colliding) {
+                directory.insert(JobId(number * BLOCK_IDS as u64 + 1), key);
+            }
+            directory.check(colliding.len());
+            directory.index.longest_chain(&directory.blocks)
+        };
+        assert_eq!(chain(KNOWN), colliding.len());
+        for seed in 2..12 {
+            println!("seed {seed}");
+            assert!(chain(seed) < 20, "{} of {} blocks in one chain", chain(seed), colliding.len());
+        }
     }
 }

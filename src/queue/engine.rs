@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::background::{Budget, Kick, Work};
+use super::bounds::Bounds;
 use super::change::{Change, Changes};
 use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
@@ -40,6 +41,9 @@ pub struct Engine {
     /// How many jobs have been buried.
     pub(super) burials: u64,
     pub(super) times: QueueTimes,
+    pub(super) bounds: Bounds,
+    /// [`Work::Tidy`] is queued.
+    pub(super) is_tidying: bool,
     bodies: Bodies,
 }
 
@@ -100,15 +104,16 @@ pub enum Ignored {
 }
 
 impl Engine {
-    /// An empty queue. `seed` makes the hashes of tube names unforeseeable; it changes nothing else.
+    /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide; it changes
+    /// nothing else.
     pub fn new(seed: u64) -> Self {
         let mut tubes = Tubes::new(seed);
         let mut timers = Timers::default();
         let default_tube = tubes.add(TubeName::DEFAULT, &mut timers);
         Self {
-            jobs: Jobs::default(),
+            jobs: Jobs::new(seed),
             tubes,
-            clients: Clients::default(),
+            clients: Clients::new(seed),
             timers,
             work: VecDeque::new(),
             notices: VecDeque::new(),
@@ -120,6 +125,8 @@ impl Engine {
             next_id: 1,
             burials: 0,
             times: QueueTimes::default(),
+            bounds: Bounds::default(),
+            is_tidying: false,
             bodies: Bodies::new(),
         }
     }
@@ -438,8 +445,11 @@ impl Engine {
     fn watch_tube(&mut self, client: ClientKey, tube: TubeKey) {
         let was_wide = self.clients.get(client).is_wide();
         let added = self.clients.add_watch(client, tube);
-        self.tubes.get_mut(tube).watching += 1;
-        let record = self.clients.get(client);
+        let record = self.tubes.get_mut(tube);
+        record.watching += 1;
+        let name_length = record.name().as_bytes().len();
+        let record = self.clients.get_mut(client);
+        record.name_lengths += name_length;
         if was_wide {
             self.list_wide(added);
         } else if record.is_wide() {
@@ -464,7 +474,10 @@ impl Engine {
                 self.unlist_wide(watch);
             }
         }
-        self.tubes.get_mut(tube).watching -= 1;
+        let record = self.tubes.get_mut(tube);
+        record.watching -= 1;
+        let name_length = record.name().as_bytes().len();
+        self.clients.get_mut(client).name_lengths -= name_length;
         self.drop_if_unwanted(tube);
     }
 

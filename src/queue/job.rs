@@ -107,7 +107,6 @@ pub struct Counts {
 }
 
 /// All jobs.
-#[derive(Default)]
 pub struct Jobs {
     pub(super) slab: Pages<Job>,
     pub(super) activities: Pages<Activity>,
@@ -115,6 +114,11 @@ pub struct Jobs {
 }
 
 impl Jobs {
+    /// None yet. `seed` keeps clients from choosing ids that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { slab: Pages::new(), activities: Pages::new(), directory: Directory::new(seed) }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.slab.len()

@@ -10,6 +10,7 @@ impl Engine {
             + self.jobs.bytes()
             + self.tubes.bytes()
             + self.clients.bytes()
+            + self.clients.watch_bytes()
             + self.timers.bytes()
             + self.changes.bytes()
             + self.work.capacity() * size_of::<Work>()

@@ -85,7 +85,7 @@ pub struct JobStats<'a> {
 impl Engine {
     /// Figures about the whole queue.
     pub fn queue_stats(&self) -> QueueStats {
-        QueueStats { census: self.census, tubes: self.tubes.iter().len() }
+        QueueStats { census: self.census, tubes: self.tubes.len() }
     }
 
     /// How long jobs were ready before they were reserved, over the whole queue.

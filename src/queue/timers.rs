@@ -91,6 +91,11 @@ impl Timers {
         timer.armed.then_some(timer.at)
     }
 
+    /// What one of them takes.
+    pub(super) const fn element_bytes(&self) -> usize {
+        size_of::<Option<Timer>>()
+    }
+
     pub(super) const fn bytes(&self) -> usize {
         self.slab.bytes()
     }

@@ -1,8 +1,8 @@
 //! How long jobs wait and how long they are held: distributions of the times of one tube, and of the whole queue.
 //!
 //! A tube's are kept in 128 bins, three an octave from 1 us to 65 days, each 1.26 times as wide as the one before: a
-//! percentile is told within 12 % (and half a microsecond) of the sample that it stands for. Both times of a tube lie
-//! side by side in 1 KiB, which the tube has from its first sample on.
+//! percentile is told within 12 % (and half a microsecond) of the sample that it stands for. Jobs of one tube take similar
+//! times, so only the bins around a sample get memory: eight counters, or 32 bytes, for each part of the range.
 //!
 //! The whole queue's are counted at fixed bounds, exactly.
 
@@ -20,9 +20,14 @@ pub enum Lapse {
 
 /// The samples of one tube.
 pub struct TubeTimes {
-    /// How many samples of each [`Lapse`] there are in each bin.
-    bins: [[u32; LAPSES]; BINS],
+    /// For each part of the range of each [`Lapse`] where its counters are: an index into `blocks` plus one, or zero where
+    /// there have been no samples.
+    places: [[u8; PARTS]; LAPSES],
+    blocks: Vec<Block>,
 }
+
+/// How many samples there are in each of eight bins in a row.
+type Block = [u32; BLOCK_BINS];
 
 /// Percentiles of a time; zero while there are no samples, and at least 1 us else.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -70,6 +75,8 @@ pub(super) struct Sample {
 
 const LAPSES: usize = 2;
 const BINS: usize = 128;
+const BLOCK_BINS: usize = 8;
+const PARTS: usize = BINS / BLOCK_BINS;
 /// Of the first bin, which has everything below it too: 1.024 us.
 const LOWEST_NS: u64 = 1 << LOWEST_SHIFT;
 const LOWEST_SHIFT: u32 = 10;
@@ -93,7 +100,7 @@ const BOUNDS_BELOW: [u8; BINS] = {
     below
 };
 
-const _: () = assert!(size_of::<TubeTimes>() == 1024);
+const _: () = assert!(LAPSES * PARTS < u8::MAX as usize, "the places of all blocks fit");
 
 impl Percentiles {
     /// The smallest first.
@@ -103,25 +110,55 @@ impl Percentiles {
 }
 
 impl TubeTimes {
-    /// What one takes.
-    pub(super) const BYTES: usize = size_of::<Self>() + ALLOCATION_BYTES;
+    /// What one takes that has counters for one part of a range; each further part adds [`Self::PART_BYTES`].
+    pub(super) const BYTES_MIN: usize =
+        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + Self::PART_BYTES;
+    pub(super) const PART_BYTES: usize = size_of::<Block>();
 
+    /// Without any counters.
     pub(super) fn new() -> Box<Self> {
-        Box::new(Self { bins: [[0; LAPSES]; BINS] })
+        Box::new(Self { places: [[0; PARTS]; LAPSES], blocks: Vec::new() })
     }
 
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + self.blocks.capacity() * Self::PART_BYTES
+    }
+
+    /// Counts a sample. False if there are no counters for it yet.
     #[inline]
-    pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) {
-        let count = &mut self.bins[usize::from(sample.bin)][lapse as usize];
+    pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
+        let bin = usize::from(sample.bin);
+        let place = usize::from(self.places[lapse as usize][bin / BLOCK_BINS]);
+        let Some(block) = self.blocks.get_mut(place.wrapping_sub(1)) else { return false };
+        let count = &mut block[bin % BLOCK_BINS];
         *count += 1;
         if *count == u32::MAX {
             self.halve(lapse);
         }
+        true
+    }
+
+    /// Makes the counters that a sample needs and that there are none of yet.
+    #[cold]
+    pub(super) fn make_room(&mut self, lapse: Lapse, sample: Sample) {
+        let place = &mut self.places[lapse as usize][usize::from(sample.bin) / BLOCK_BINS];
+        assert_eq!(*place, 0, "counters are made once");
+        // Rarely more than a few: memory matters more than growing at once.
+        self.blocks.reserve_exact(1);
+        self.blocks.push([0; BLOCK_BINS]);
+        *place = self.blocks.len() as u8;
     }
 
     /// The percentiles of one of the times.
     pub fn percentiles(&self, lapse: Lapse) -> Percentiles {
-        let counts = || self.bins.iter().map(|bin| u64::from(bin[lapse as usize]));
+        let counts = || {
+            let blocks = self.places[lapse as usize].iter().map(|&place| match place {
+                0 => [0; BLOCK_BINS],
+                place => self.blocks[usize::from(place) - 1],
+            });
+            blocks.flatten().map(u64::from)
+        };
         let total: u64 = counts().sum();
         if total == 0 {
             return Percentiles::default();
@@ -141,8 +178,8 @@ impl TubeTimes {
     /// Every four thousand million samples the earlier ones come to count half.
     #[cold]
     fn halve(&mut self, lapse: Lapse) {
-        for bin in &mut self.bins {
-            bin[lapse as usize] /= 2;
+        for &place in self.places[lapse as usize].iter().filter(|&&place| place > 0) {
+            self.blocks[usize::from(place) - 1].iter_mut().for_each(|count| *count /= 2);
         }
     }
 }
@@ -251,7 +288,7 @@ mod tests {
     fn without_samples_there_are_no_percentiles_and_the_shortest_is_a_microsecond() {
         let mut times = TubeTimes::new();
         assert_eq!(times.percentiles(Lapse::Queue), Percentiles::default());
-        times.note(Lapse::Queue, Sample::new(Span::ZERO));
+        note(&mut times, Lapse::Queue, Sample::new(Span::ZERO));
         assert_eq!(times.percentiles(Lapse::Queue).in_order(), [Span::from_nanos(1000); 3]);
         assert_eq!(times.percentiles(Lapse::Held), Percentiles::default());
     }
@@ -271,7 +308,7 @@ mod tests {
             let mut samples: Vec<u64> = (0..count).map(|_| draw()).collect();
             let mut times = TubeTimes::new();
             for &ns in &samples {
-                times.note(Lapse::Held, Sample::new(Span::from_nanos(ns)));
+                note(&mut times, Lapse::Held, Sample::new(Span::from_nanos(ns)));
             }
             samples.sort_unstable();
             let told = times.percentiles(Lapse::Held).in_order();
@@ -306,10 +343,44 @@ mod tests {
     fn a_count_that_is_full_is_halved_with_its_neighbours() {
         let mut times = TubeTimes::new();
         let [short, long] = [1000, 1_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
-        times.bins[usize::from(short.bin)] = [u32::MAX - 1, 7];
-        times.bins[usize::from(long.bin)] = [1000, 7];
-        times.note(Lapse::Queue, short);
-        assert_eq!(times.bins[usize::from(short.bin)], [u32::MAX / 2, 7]);
-        assert_eq!(times.bins[usize::from(long.bin)], [500, 7]);
+        let samples =
+            [(Lapse::Queue, short), (Lapse::Queue, long), (Lapse::Held, short), (Lapse::Held, long)];
+        for ((lapse, sample), count) in samples.into_iter().zip([u32::MAX - 1, 1000, 7, 7]) {
+            times.make_room(lapse, sample);
+            *count_mut(&mut times, lapse, sample) = count;
+        }
+        assert!(times.note(Lapse::Queue, short));
+        for ((lapse, sample), count) in samples.into_iter().zip([u32::MAX / 2, 500, 7, 7]) {
+            assert_eq!(*count_mut(&mut times, lapse, sample), count, "{lapse:?}");
+        }
+    }
+
+    #[test]
+    fn a_tube_with_usual_times_takes_a_small_part_of_what_all_times_take() {
+        let mut times = TubeTimes::new();
+        for us in 0..1000 {
+            note(&mut times, Lapse::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
+            note(&mut times, Lapse::Held, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
+        }
+        assert!(times.bytes() <= 250, "{} bytes", times.bytes());
+        for lapse in [Lapse::Queue, Lapse::Held] {
+            (0..64).for_each(|shift| note(&mut times, lapse, Sample::new(Span::from_nanos(1 << shift))));
+        }
+        let most = TubeTimes::BYTES_MIN + (LAPSES * PARTS - 1) * TubeTimes::PART_BYTES;
+        assert_eq!(times.bytes(), most);
+        assert!(most < 1200, "{most} bytes at most");
+    }
+
+    fn note(times: &mut TubeTimes, lapse: Lapse, sample: Sample) {
+        if !times.note(lapse, sample) {
+            times.make_room(lapse, sample);
+            assert!(times.note(lapse, sample), "there is room by now");
+        }
+    }
+
+    fn count_mut(times: &mut TubeTimes, lapse: Lapse, sample: Sample) -> &mut u32 {
+        let bin = usize::from(sample.bin);
+        let place = times.places[lapse as usize][bin / BLOCK_BINS];
+        &mut times.blocks[usize::from(place) - 1][bin % BLOCK_BINS]
     }
 }

@@ -32,10 +32,8 @@ impl Engine {
                 let holder = self.clients.get_mut(holder);
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
-                let tube = self.tubes.get_mut(tube);
-                tube.reserved -= 1;
-                let is_new = tube.note(Lapse::Held, self.times.note(Lapse::Held, now.since(since)));
-                self.tubes.count_timed(is_new);
+                self.tubes.get_mut(tube).reserved -= 1;
+                self.note_time(tube, Lapse::Held, now.since(since));
             }
         }
         self.census.jobs[state as usize] -= 1;
@@ -121,11 +119,9 @@ impl Engine {
         self.timers.arm(holder.timer, activity.deadline);
         holder.held.insert(&mut self.jobs.activities, key);
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        let tube = self.tubes.get_mut(tube);
-        tube.reserved += 1;
+        self.tubes.get_mut(tube).reserved += 1;
         if let Some(since) = ready_since {
-            let is_new = tube.note(Lapse::Queue, self.times.note(Lapse::Queue, now.since(since)));
-            self.tubes.count_timed(is_new);
+            self.note_time(tube, Lapse::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
     }

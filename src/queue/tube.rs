@@ -3,18 +3,18 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use super::order::Order;
+use super::roll::{Found, Roll, name_bytes};
 use super::timers::{Owner, TimerKey, Timers};
 use super::times::{Lapse, Sample, TubeTimes};
 use crate::ids::TubeKey;
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
-use crate::limits::ALLOCATION_BYTES;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
 /// A tube exists while it has a job, a user, a watcher, or unfinished work; `default` always does.
 pub struct Tube {
     name: Box<[u8]>,
-    /// How many tubes had been made before it.
+    /// How many tubes had come and gone before it.
     pub born: u64,
     /// Jobs by (priority, id).
     pub ready: Heap,
@@ -53,7 +53,7 @@ pub struct Tube {
     links: Links,
     chain: u32,
     hash: u64,
-    /// In the list of names.
+    /// In the order of names.
     position: u32,
 }
 
@@ -81,18 +81,16 @@ pub struct TubeCounts {
 
 /// All tubes.
 pub struct Tubes {
-    /// Makes hashes of names that clients cannot foresee.
-    seed: u64,
     pub(super) slab: Pages<Tube>,
     index: Index,
     /// Every tube, in the order that `list-tubes` shows.
-    order: Vec<TubeKey>,
-    /// How many tubes have been made.
-    made: u64,
+    roll: Roll,
     /// What all names take.
     name_bytes: usize,
-    /// How many tubes have times.
-    timed: usize,
+    /// How long they are together.
+    name_lengths: usize,
+    /// What the times of all tubes take.
+    times_bytes: usize,
     /// Tubes from which a job could be reserved now.
     pub(super) servable: List,
 }
@@ -113,11 +111,18 @@ impl Tube {
         self.wide.len()
     }
 
-    /// Takes note of a sample. True if it is the first one, for which the tube has taken memory.
+    /// Counts a sample. False if there is no memory for it [yet](Tubes::make_times).
+    #[inline]
     pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
-        let is_new = self.times.is_none();
-        self.times.get_or_insert_with(TubeTimes::new).note(lapse, sample);
-        is_new
+        self.times.as_mut().is_some_and(|times| times.note(lapse, sample))
+    }
+
+    pub(super) const fn position(&self) -> u32 {
+        self.position
+    }
+
+    pub(super) fn set_position(&mut self, position: u32) {
+        self.position = position;
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -136,13 +141,12 @@ impl Tube {
 impl Tubes {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            seed,
             slab: Pages::new(),
-            index: Index::new(),
-            order: Vec::new(),
-            made: 0,
+            index: Index::new(seed),
+            roll: Roll::default(),
             name_bytes: 0,
-            timed: 0,
+            name_lengths: 0,
+            times_bytes: 0,
             servable: List::new(),
         }
     }
@@ -157,14 +161,19 @@ impl Tubes {
         self.slab.get(tube.0)
     }
 
-    /// All tubes, in the order that `list-tubes` shows.
-    pub fn keys(&self) -> &[TubeKey] {
-        &self.order
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
     }
 
-    /// How many tubes have been made since the start.
-    pub const fn made(&self) -> u64 {
-        self.made
+    /// Whether there are none: never, in a queue.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// How many tubes have come and gone since the start.
+    pub const fn moment(&self) -> u64 {
+        self.roll.moment()
     }
 
     /// The tube of this name, if there is one.
@@ -173,14 +182,28 @@ impl Tubes {
     }
 
     /// All tubes, in the order that `list-tubes` shows.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (TubeKey, &Tube)> {
-        self.order.iter().map(|&key| (key, self.get(key)))
+    pub fn iter(&self) -> impl Iterator<Item = (TubeKey, &Tube)> {
+        self.roll.tubes().map(|key| (key, self.get(key)))
     }
 
     /// The memory that they take.
-    pub(super) const fn bytes(&self) -> usize {
-        let order_bytes = self.order.capacity() * size_of::<TubeKey>();
-        self.slab.bytes() + self.index.bytes() + order_bytes + self.name_bytes + self.timed * TubeTimes::BYTES
+    pub(super) fn bytes(&self) -> usize {
+        self.slab.bytes() + self.index.bytes() + self.roll.bytes() + self.name_bytes + self.times_bytes
+    }
+
+    /// What a tube of this name adds to that.
+    pub(super) fn growth(&mut self, name: TubeName<'_>) -> usize {
+        self.slab.growth() + self.index.growth() + self.roll.growth() + name_bytes(name.as_bytes())
+    }
+
+    /// How many names there are, of tubes and of those that have gone but are in a list that is being read.
+    pub(super) fn names(&self) -> usize {
+        self.len() + self.roll.gone()
+    }
+
+    /// How long the names of all tubes are together.
+    pub(super) const fn name_lengths(&self) -> usize {
+        self.name_lengths
     }
 
     pub(super) fn get_mut(&mut self, tube: TubeKey) -> &mut Tube {
@@ -192,7 +215,7 @@ impl Tubes {
         let timer = timers.add();
         let key = self.slab.insert(Tube {
             name: name.as_bytes().into(),
-            born: self.made,
+            born: 0,
             ready: Heap::new(),
             ready_order: Order::new(),
             delayed: Heap::new(),
@@ -213,13 +236,14 @@ impl Tubes {
             links: Links::NONE,
             chain: NIL,
             hash: self.hash(name),
-            position: self.order.len() as u32,
+            position: 0,
         });
-        self.made += 1;
         timers.set_owner(timer, Owner::Tube(TubeKey(key)));
         self.index.insert(&mut self.slab, key);
         self.name_bytes += name_bytes(name.as_bytes());
-        self.order.push(TubeKey(key));
+        self.name_lengths += name.as_bytes().len();
+        let tube = &mut self.slab[key];
+        (tube.position, tube.born) = self.roll.add(TubeKey(key));
         TubeKey(key)
     }
 
@@ -229,12 +253,9 @@ impl Tubes {
         let tube = self.slab.remove(key.0);
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
         self.name_bytes -= name_bytes(&tube.name);
-        self.timed -= usize::from(tube.times.is_some());
-        // The last one takes its place, as in the reference, whose clients see the order.
-        self.order.swap_remove(tube.position as usize);
-        if let Some(&moved) = self.order.get(tube.position as usize) {
-            self.slab[moved.0].position = tube.position;
-        }
+        self.name_lengths -= tube.name.len();
+        self.times_bytes -= tube.times.map_or(0, |times| times.bytes());
+        self.roll.remove(&mut self.slab, tube.name, tube.born, tube.position);
     }
 
     /// Puts the tube in the list of servable ones, or takes it out, after its jobs or its pause have changed.
@@ -251,15 +272,45 @@ impl Tubes {
         }
     }
 
-    /// Call this with what [`Tube::note`] returned.
-    pub(super) fn count_timed(&mut self, is_new: bool) {
-        self.timed += usize::from(is_new);
+    /// What [`make_times`](Self::make_times) takes.
+    pub(super) fn times_growth(&self, key: TubeKey) -> usize {
+        if self.get(key).times.is_some() { TubeTimes::PART_BYTES } else { TubeTimes::BYTES_MIN }
+    }
+
+    /// Counts a sample for which the tube has had no memory.
+    pub(super) fn make_times(&mut self, key: TubeKey, lapse: Lapse, sample: Sample) {
+        let place = &mut self.slab[key.0].times;
+        let before = place.as_ref().map_or(0, |times| times.bytes());
+        let times = place.get_or_insert_with(TubeTimes::new);
+        times.make_room(lapse, sample);
+        times.note(lapse, sample);
+        self.times_bytes += times.bytes() - before;
+    }
+
+    /// A list begins that shows all tubes.
+    pub(super) fn begin_list(&mut self, moment: u64) {
+        self.roll.begin(moment);
+    }
+
+    /// A list is over. True if there is something to [tidy](Self::tidy).
+    pub(super) fn end_list(&mut self, moment: u64) -> bool {
+        self.roll.end(moment)
+    }
+
+    /// What a list that began at this moment shows at a place.
+    pub(super) fn listed_at(&self, position: usize, moment: u64) -> Found<'_> {
+        self.roll.at(&self.slab, position, moment)
+    }
+
+    /// Forgets a bounded number of names that no list shows any more. True if more are left.
+    pub(super) fn tidy(&mut self, budget: u32) -> bool {
+        self.roll.tidy(&mut self.slab, budget)
     }
 
     /// SipHash with the seed before the name.
     fn hash(&self, name: TubeName<'_>) -> u64 {
         let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.seed);
+        hasher.write_u64(self.index.seed());
         hasher.write(name.as_bytes());
         hasher.finish()
     }
@@ -269,27 +320,24 @@ impl Tubes {
         self.index.check(&self.slab);
         self.servable.check(&self.slab);
         assert_eq!(self.index.len(), self.slab.len(), "every tube can be found");
-        assert_eq!(self.order.len(), self.slab.len(), "every tube is in the list of names");
-        for (position, (_, tube)) in self.iter().enumerate() {
-            assert_eq!(tube.position as usize, position);
+        self.roll.check(&self.slab);
+        for (_, tube) in self.iter() {
             assert_eq!(tube.listed, tube.is_servable(), "{} is listed as it should", tube.name().as_str());
         }
         let listed = self.iter().filter(|(_, tube)| tube.listed).count();
         assert_eq!(self.servable.len(), listed, "the servable tubes are in the list");
         let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
         assert_eq!(self.name_bytes, names, "the names are counted");
-        let timed = self.iter().filter(|(_, tube)| tube.times.is_some()).count();
-        assert_eq!(self.timed, timed, "tubes with times are counted");
+        let lengths: usize = self.iter().map(|(_, tube)| tube.name.len()).sum();
+        assert_eq!(self.name_lengths, lengths, "the lengths of names are counted");
+        let times: usize =
+            self.iter().filter_map(|(_, tube)| tube.times.as_ref()).map(|times| times.bytes()).sum();
+        assert_eq!(self.times_bytes, times, "the times of tubes are counted");
     }
 }
 
-/// What the name of a tube takes.
-const fn name_bytes(name: &[u8]) -> usize {
-    name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
-}
-
 impl Chained for Tube {
-    fn hash(&self) -> u64 {
+    fn hash(&self, _seed: u64) -> u64 {
         self.hash
     }
 
@@ -337,13 +385,13 @@ mod tests {
         };
         // The record of what has happened to the job is new too, the first time.
         cycle(&mut engine, b"first");
-        let used = engine.tubes.timed;
-        assert_eq!(cycle(&mut engine, b"second"), TubeTimes::BYTES);
+        let used = engine.tubes.times_bytes;
+        assert_eq!(cycle(&mut engine, b"second"), TubeTimes::BYTES_MIN);
         assert_eq!(cycle(&mut engine, b"second"), 0, "it has them by now");
         engine.use_tube(client, TubeName::DEFAULT);
         engine.watch(client, TubeName::DEFAULT);
         engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
-        assert_eq!(engine.tubes.timed, used, "they go with the tube");
+        assert_eq!(engine.tubes.times_bytes, used, "they go with the tube");
         engine.check();
     }
 }

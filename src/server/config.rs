@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::http::Hosts;
+use crate::limits::TUBES_SHARE;
+use crate::queue::Bounds;
 use crate::time::Time;
 
 /// What the server is told at its start.
@@ -15,6 +17,10 @@ pub struct Config {
     pub max_memory_bytes: Option<u64>,
     /// How many connections the driver accepts at once, for `stats`; none: any number.
     pub max_connections: Option<u32>,
+    /// How many tubes there may be before `use` and `watch` of a new one are refused; none: any number.
+    pub max_tubes: Option<u32>,
+    /// How many tubes one connection may watch; none: any number.
+    pub max_watches: Option<u32>,
     /// The size of a log file (`-s`), for `stats`.
     pub log_file_bytes: u64,
     /// Connections that begin with a request of another protocol are served as any other.
@@ -25,10 +31,22 @@ pub struct Config {
     pub metrics_prefix: String,
     /// When it was started.
     pub started: Time,
-    /// Makes hashes of names unforeseeable; it changes nothing else.
+    /// Keeps clients from choosing names, ids and watches whose hashes collide; it changes nothing else.
     pub seed: u64,
     /// What `stats` tells about the host.
     pub host: HostFacts,
+}
+
+impl Config {
+    /// What tubes and watches are bound by.
+    pub(super) fn bounds(&self) -> Bounds {
+        let number = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
+        Bounds {
+            tubes: number(self.max_tubes),
+            watches: number(self.max_watches),
+            bytes: self.max_memory_bytes.map_or(usize::MAX, |max| (max / TUBES_SHARE) as usize),
+        }
+    }
 }
 
 /// What `stats` tells about the host.

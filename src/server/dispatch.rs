@@ -79,11 +79,20 @@ impl Core {
             Command::PauseTube { tube: Some(tube), seconds } => {
                 done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
             }
-            Command::Use(tube) => {
+            Command::Use(tube) if engine.can_use(tube) => {
                 engine.use_tube(client, tube);
+                self.footprint.distrust();
                 Reply::Using(tube)
             }
-            Command::Watch(tube) => Reply::Watching(engine.watch(client, tube)),
+            Command::Watch(tube) if engine.can_watch(client, tube) => {
+                let count = engine.watch(client, tube);
+                self.footprint.distrust();
+                Reply::Watching(count)
+            }
+            Command::Use(_) | Command::Watch(_) => {
+                self.tube_refusals += 1;
+                Reply::OutOfMemory
+            }
             Command::Ignore(tube) => match engine.ignore(client, tube) {
                 Ignored::Watching(count) => Reply::Watching(count),
                 Ignored::Last => Reply::NotIgnored,
@@ -101,9 +110,13 @@ impl Core {
                 Some(tube) => return self.data(talk, |core, out| report::tube(core, tube, out, now)),
                 None => Reply::NotFound,
             },
-            Command::ListTubes => return self.data(talk, report::tubes),
+            Command::ListTubes => {
+                let list = engine.list_tubes();
+                return self.begin_list(talk, list);
+            }
             Command::ListTubesWatched => {
-                return self.data(talk, |core, out| report::watched(core, client, out));
+                let list = engine.list_watched(client);
+                return self.begin_list(talk, list);
             }
             Command::Undrain => {
                 self.draining = false;
@@ -236,7 +249,7 @@ impl Core {
 }
 
 /// Rendering this much of a report takes about as long as an elementary step.
-const REPORT_BYTES_A_STEP: usize = 64;
+pub(super) const REPORT_BYTES_A_STEP: usize = 64;
 
 /// The answer to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {

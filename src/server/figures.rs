@@ -149,6 +149,10 @@ pub(super) fn each(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)
     tell("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
     tell("io-accept-rests", Counter(core.config.host.io.accept_rests.get()));
     tell("foreign-requests", Counter(core.foreign.count()));
+    tell("max-tubes", Gauge(core.config.max_tubes.unwrap_or(0).into()));
+    tell("max-watches", Gauge(core.config.max_watches.unwrap_or(0).into()));
+    tell("memory-tubes", Gauge(core.engine.tube_bytes() as u64));
+    tell("tube-refusals", Counter(core.tube_refusals));
 }
 
 fn queue(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {

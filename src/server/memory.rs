@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 
 use super::connections::Connections;
 use super::http::Exchange;
-use super::session::{Input, Session, Talk};
+use super::session::{Input, Phase, Session, Talk};
 use super::{Core, Server};
 use crate::limits::ALLOCATION_BYTES;
 use crate::log::Log;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
+use crate::queue::List;
 
 /// What a connection takes: its session, a line that has come in part, and the server's entry for it.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -48,6 +49,11 @@ impl Footprint {
         session.inbox_bytes = if capacity == 0 { 0 } else { capacity.max(before) };
         self.inbox_bytes = self.inbox_bytes - before + session.inbox_bytes;
     }
+
+    /// Something besides a job may have taken memory: the next job has to ask again.
+    pub fn distrust(&mut self) {
+        self.sure_bytes = 0;
+    }
 }
 
 impl Server {
@@ -60,6 +66,7 @@ impl Server {
             + queue_bytes(queue)
             + queue_bytes(effects)
             + queue_bytes(held)
+            + core.lists * (size_of::<List>() + ALLOCATION_BYTES)
             + sessions.exchanges().map(Exchange::memory_bytes).sum::<usize>();
     }
 
@@ -72,7 +79,10 @@ impl Server {
         core.engine.check();
         core.log.iter().for_each(Log::check);
         let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
+        let lists = sessions.clients().filter(|session| session.talk.list.is_some()).count();
+        assert_eq!(lists, core.lists, "the lists are counted");
         for session in sessions.clients() {
+            assert_eq!(session.talk.list.is_some(), session.talk.phase == Phase::Listing);
             assert!(session.inbox.capacity() <= session.inbox_bytes, "an inbox is counted");
             inbox_bytes += session.inbox_bytes;
             buffer_bytes += session.talk.output.buffer_bytes();

@@ -8,6 +8,7 @@ mod figures;
 mod foreign;
 mod held;
 mod http;
+mod lists;
 mod memory;
 mod output;
 mod pulse;
@@ -72,6 +73,11 @@ struct Core {
     /// Jobs refused for want of memory.
     refusals: u64,
     foreign: Foreigners,
+    /// `use` and `watch` commands refused for want of memory, or since there were as many tubes or watches as there may
+    /// be.
+    tube_refusals: u64,
+    /// Lists that are being rendered.
+    lists: usize,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
     /// Steps of the command under way that the engine does not see.
@@ -96,6 +102,7 @@ impl Server {
         if let Some(max) = config.max_memory_bytes {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
         }
+        engine.bound(config.bounds());
         Self {
             core: Core {
                 config,
@@ -106,6 +113,8 @@ impl Server {
                 footprint: Footprint::default(),
                 refusals: 0,
                 foreign: Foreigners::default(),
+                tube_refusals: 0,
+                lists: 0,
                 commands: [0; CommandKind::COUNT],
                 extra_steps: 0,
                 connections: 0,
@@ -306,7 +315,7 @@ impl Server {
         session.talk.output.advance(bytes, core.engine.bodies_mut(), &mut core.buffers);
         session.is_sending = session.talk.output.can_send(core.safe_ticket());
         let pending = session.talk.output.pending();
-        if pending == 0 && session.asked > Time::ZERO {
+        if pending == 0 && session.asked > Time::ZERO && session.talk.phase != Phase::Listing {
             core.pulse.replied(std::mem::take(&mut session.asked), now);
         }
         if pending == 0 && session.talk.phase == Phase::Closing {
@@ -318,6 +327,8 @@ impl Server {
         let session = &mut self.sessions[conn];
         if session.talk.is_choked && pending < OUTPUT_BYTES_RESUME {
             session.talk.is_choked = false;
+            self.queue_if_servable(conn);
+        } else if session.talk.wants_list() {
             self.queue_if_servable(conn);
         }
     }
@@ -347,8 +358,10 @@ impl Server {
     /// The client leaves the queue; what is unsent may still be sent.
     fn leave(&mut self, conn: ConnId, now: Time) {
         tracing::trace!(conn = conn.slot, "leaves");
-        let client = self.session(conn).talk.client;
-        self.core.engine.disconnect(client, now);
+        let Self { core, sessions, .. } = self;
+        let talk = &mut sessions[conn].talk;
+        core.end_list(talk);
+        core.engine.disconnect(talk.client, now);
         self.core.connections -= 1;
         let session = &mut self.sessions[conn];
         session.inbox = BytesMut::new();
@@ -398,6 +411,9 @@ impl Server {
     fn serve_inbox(&mut self, conn: ConnId, now: Time) -> u32 {
         let Some(session) = self.sessions.get_mut(conn) else { return 0 };
         session.is_queued = false;
+        if session.talk.wants_list() {
+            return self.go_on_with_list(conn, now);
+        }
         if !session.talk.is_served() {
             return 0;
         }
@@ -468,7 +484,8 @@ impl Server {
         let session = self.session(conn);
         let has_body = matches!(&session.talk.input, Input::Body(incoming) if incoming.is_whole());
         let has_input = !session.inbox.is_empty() || session.input_ended || has_body;
-        if has_input && session.talk.is_served() && !session.is_queued {
+        let is_wanted = has_input && session.talk.is_served() || session.talk.wants_list();
+        if is_wanted && !session.is_queued {
             session.is_queued = true;
             self.queue.push_back(conn);
         }

@@ -1,8 +1,8 @@
-//! The data of `stats`, `stats-job`, `stats-tube` and the lists, key by key as the reference shows it.
+//! The data of `stats`, `stats-job` and `stats-tube`, key by key as the reference shows it.
 
 use super::Core;
 use super::figures::{self, Value};
-use crate::ids::{ClientKey, JobKey, TubeKey};
+use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::State;
 use crate::time::Time;
@@ -49,18 +49,4 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     yaml.number("releases", stats.counts.releases);
     yaml.number("buries", stats.counts.buries);
     yaml.number("kicks", stats.counts.kicks);
-}
-
-pub(super) fn tubes(core: &Core, out: &mut Vec<u8>) {
-    let mut yaml = Yaml::new(out);
-    for (_, tube) in core.engine.tubes().iter() {
-        yaml.item(tube.name());
-    }
-}
-
-pub(super) fn watched(core: &Core, client: ClientKey, out: &mut Vec<u8>) {
-    let mut yaml = Yaml::new(out);
-    for tube in core.engine.clients().watched(client) {
-        yaml.item(core.engine.tubes().get(tube).name());
-    }
 }

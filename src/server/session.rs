@@ -5,10 +5,12 @@ use bytes::BytesMut;
 use super::output::Output;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, ConnId, JobId};
+use crate::limits::LIST_OUTPUT_BYTES_PAUSE;
 use crate::protocol::command::PutArgs;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::protocol::reply::Reply;
+use crate::queue::List;
 use crate::time::Time;
 
 /// A connection from accept until the driver has closed it.
@@ -46,10 +48,12 @@ pub(super) struct Talk {
     pub output: Output,
     /// Too much output is unsent: see [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE).
     pub is_choked: bool,
+    /// The list that is being rendered, in [`Phase::Listing`].
+    pub list: Option<Box<List>>,
 }
 
 /// ```text
-///             reserve, a large kick          quit, end of input      broken
+///         reserve, a large kick or list      quit, end of input      broken
 ///   Serving -------------------> Waiting ---.        |                  |
 ///      ^      answer                |        '-------+--> Closing ------+--> Closed
 ///      '----------------------------'                        everything is sent
@@ -62,6 +66,8 @@ pub(super) enum Phase {
     Waiting,
     /// A `kick` has no answer yet.
     Kicking,
+    /// A list of tubes is being rendered, no faster than it is sent.
+    Listing,
     /// What is left to send is sent, nothing else.
     Closing,
     /// The driver was told to close it.
@@ -101,7 +107,7 @@ impl Session {
             conn,
             reader: LineReader::new(),
             opening,
-            talk: Talk { client, phase, input, output, is_choked: false },
+            talk: Talk { client, phase, input, output, is_choked: false, list: None },
             inbox: BytesMut::new(),
             inbox_bytes: 0,
             input_ending: false,
@@ -127,5 +133,10 @@ impl Talk {
     /// Whether commands are served now.
     pub fn is_served(&self) -> bool {
         self.phase == Phase::Serving && !self.is_choked
+    }
+
+    /// Whether more of a list is to be rendered now.
+    pub fn wants_list(&self) -> bool {
+        self.phase == Phase::Listing && self.output.pending() < LIST_OUTPUT_BYTES_PAUSE
     }
 }

@@ -266,6 +266,8 @@ pub fn config(max_job_bytes: u32) -> Config {
         max_job_bytes,
         max_memory_bytes: None,
         max_connections: None,
+        max_tubes: None,
+        max_watches: None,
         log_file_bytes: LOG_FILE_BYTES_DEFAULT,
         allow_foreign_requests: false,
         http_hosts: Hosts::any(),

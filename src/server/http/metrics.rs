@@ -21,8 +21,8 @@ pub(in crate::server) struct Page {
     at: Position,
     /// Every tube that there was at the beginning. One that has gone is left out from then on.
     tubes: Vec<TubeKey>,
-    /// How many tubes had been made by then: a later one may have the key of one that has gone, or its name.
-    made: u64,
+    /// The beginning: a later tube may have the key of one that has gone, or its name.
+    moment: u64,
 }
 
 enum Position {
@@ -33,7 +33,11 @@ enum Position {
 impl Page {
     pub fn new(core: &Core) -> Self {
         let tubes = core.engine.tubes();
-        Self { at: Position::Server, tubes: tubes.keys().to_vec(), made: tubes.made() }
+        Self {
+            at: Position::Server,
+            tubes: tubes.iter().map(|(key, _)| key).collect(),
+            moment: tubes.moment(),
+        }
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -74,7 +78,7 @@ impl Page {
             }
             if let Some(&key) = self.tubes.get(tube) {
                 tube += 1;
-                if let Some(known) = tubes.get_if_there(key).filter(|known| known.born < self.made) {
+                if let Some(known) = tubes.get_if_there(key).filter(|known| known.born < self.moment) {
                     name.write(out);
                     out.extend_from_slice(b"{tube=\"");
                     // Nothing that a name may consist of needs to be escaped.

@@ -204,7 +204,7 @@ impl Conversation<'_> {
         let engine = self.driver.server.engine();
         engine.check();
         assert!(engine.jobs().is_empty(), "jobs that nobody holds can be deleted");
-        assert_eq!(engine.tubes().iter().len(), 1, "tubes go when nobody wants them");
+        assert_eq!(engine.tubes().len(), 1, "tubes go when nobody wants them");
         assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
     }
 }

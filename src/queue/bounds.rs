@@ -1,0 +1,88 @@
+//! How many tubes and watches there may be, and what they may take of the memory.
+
+use super::engine::Engine;
+use super::times::Lapse;
+use crate::ids::{ClientKey, TubeKey};
+use crate::time::Span;
+use crate::tube_name::TubeName;
+
+/// Limits of tubes and watches. What is put back from a log is not bound by them.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many tubes there may be.
+    pub tubes: usize,
+    /// How many tubes one client may watch.
+    pub watches: usize,
+    /// What tubes, names and watches may take of the memory together.
+    pub bytes: usize,
+}
+
+/// So much room is enough for any tube and watch without asking for details: a piece of each index is the most.
+const ROOM_BYTES: usize = 1024 * 1024;
+
+impl Bounds {
+    /// No limits.
+    pub const NONE: Self = Self { tubes: usize::MAX, watches: usize::MAX, bytes: usize::MAX };
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Engine {
+    /// Sets limits of tubes and watches; at first there are none.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// The memory that tubes, their names and watches take.
+    pub fn tube_bytes(&self) -> usize {
+        self.tubes.bytes() + self.clients.watch_bytes() + self.tubes.len() * self.timers.element_bytes()
+    }
+
+    /// Whether a client may use a tube of this name: always, if there is one.
+    pub fn can_use(&mut self, name: TubeName<'_>) -> bool {
+        let is_plain = self.is_far_from_bounds();
+        is_plain || self.tubes.find(name).is_some() || self.has_room(Some(name), None)
+    }
+
+    /// Whether the client may watch a tube of this name: always, if it does already.
+    pub fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
+        let is_few = self.clients.get(client).watch_count() < self.bounds.watches;
+        if is_few && self.is_far_from_bounds() {
+            return true;
+        }
+        match self.tubes.find(name) {
+            Some(tube) if self.clients.is_watching(client, tube) => true,
+            Some(_) => is_few && self.has_room(None, Some(client)),
+            None => is_few && self.has_room(Some(name), Some(client)),
+        }
+    }
+
+    /// Counts how long a job of the tube waited or was held. Where memory is short, a tube counts only times that are
+    /// near those it has had.
+    #[inline]
+    pub(super) fn note_time(&mut self, tube: TubeKey, lapse: Lapse, span: Span) {
+        let sample = self.times.note(lapse, span);
+        if !self.tubes.get_mut(tube).note(lapse, sample)
+            && self.tube_bytes() + self.tubes.times_growth(tube) <= self.bounds.bytes
+        {
+            self.tubes.make_times(tube, lapse, sample);
+        }
+    }
+
+    fn is_far_from_bounds(&self) -> bool {
+        self.tubes.names() < self.bounds.tubes
+            && self.tube_bytes().saturating_add(ROOM_BYTES) <= self.bounds.bytes
+    }
+
+    /// Whether there is room for a new tube of this name, and for a watch of this client.
+    fn has_room(&mut self, tube: Option<TubeName<'_>>, watcher: Option<ClientKey>) -> bool {
+        let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + self.timers.element_bytes());
+        let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client));
+        let has_number = tube.is_none() || self.tubes.names() < self.bounds.tubes;
+        has_number && self.tube_bytes() + tube_growth + watch_growth <= self.bounds.bytes
+    }
+}

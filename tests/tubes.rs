@@ -1,0 +1,357 @@
+//! Many tubes and watches, and long lists of them: what is refused, and what clients that do not read can take.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+
+use beanring::ids::ConnId;
+use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::server::{Config, Effect, Event, Server, Service};
+use beanring::time::Time;
+use support::core::config;
+use support::random::{Random, seeds};
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// A server, and clients that read as much as a test says.
+struct Bench {
+    server: Server,
+    ends: Vec<End>,
+}
+
+struct End {
+    conn: ConnId,
+    wants_send: bool,
+    received: Vec<u8>,
+}
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        Self { server: Server::new(config), ends: Vec::new() }
+    }
+
+    fn open(&mut self) -> usize {
+        let conn = self.server.connect();
+        self.ends.push(End { conn, wants_send: false, received: Vec::new() });
+        self.ends.len() - 1
+    }
+
+    /// The server gets this from a client, and does all that it does before more is read.
+    fn say(&mut self, client: usize, text: &str) {
+        let conn = self.ends[client].conn;
+        self.server.handle(Time::ZERO, Event::Received { conn, bytes: text.as_bytes() });
+        self.settle();
+    }
+
+    /// A client reads up to so many bytes of what is sent to it. False if there was nothing.
+    fn read(&mut self, client: usize, most: usize) -> bool {
+        let End { conn, wants_send, received } = &mut self.ends[client];
+        if !*wants_send {
+            return false;
+        }
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        self.server.outgoing(*conn, &mut slices);
+        let offered = slices.iter().flat_map(|slice| slice.iter().copied());
+        let before = received.len();
+        received.extend(offered.take(most));
+        let bytes = received.len() - before;
+        if bytes == 0 {
+            *wants_send = false;
+            return false;
+        }
+        self.server.handle(Time::ZERO, Event::Sent { conn: *conn, bytes });
+        self.settle();
+        true
+    }
+
+    fn read_all(&mut self, client: usize) -> Vec<u8> {
+        while self.read(client, usize::MAX) {}
+        std::mem::take(&mut self.ends[client].received)
+    }
+
+    fn ask(&mut self, client: usize, text: &str) -> String {
+        self.say(client, text);
+        String::from_utf8(self.read_all(client)).expect("it is ASCII")
+    }
+
+    fn hang_up(&mut self, client: usize) {
+        let conn = self.ends[client].conn;
+        self.ends[client].wants_send = false;
+        self.server.handle(Time::ZERO, Event::HungUp { conn });
+        self.settle();
+    }
+
+    fn stat(&mut self, client: usize, key: &str) -> usize {
+        let stats = self.ask(client, "stats\r\n");
+        let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        value.and_then(|value| value.parse().ok()).expect("it is a number")
+    }
+
+    fn settle(&mut self) {
+        loop {
+            while let Some(effect) = self.server.next_effect() {
+                match effect {
+                    Effect::Send(conn) => self.end(conn).wants_send = true,
+                    Effect::Close(conn) => self.server.handle(Time::ZERO, Event::Closed { conn }),
+                    Effect::Pause(_) | Effect::Resume(_) => {}
+                    Effect::Disk | Effect::Fail => panic!("there is no log"),
+                }
+            }
+            if self.server.next_deadline() != Some(Time::ZERO) {
+                return;
+            }
+            self.server.turn(Time::ZERO);
+        }
+    }
+
+    fn end(&mut self, conn: ConnId) -> &mut End {
+        self.ends.iter_mut().find(|end| end.conn == conn).expect("it was opened")
+    }
+}
+
+/// A name of 200 bytes.
+fn long_name(number: usize) -> String {
+    format!("{number:0>200}")
+}
+
+/// Takes the first reply with data off what a client has received, if it is there to its end.
+fn take_list(received: &mut Vec<u8>) -> Option<Vec<String>> {
+    let end = received.windows(2).position(|pair| pair == b"\r\n")?;
+    let line = std::str::from_utf8(&received[..end]).expect("a reply is ASCII");
+    let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a length");
+    let data = received.get(end + 2..end + 2 + bytes + 2)?;
+    let text = std::str::from_utf8(data).expect("names are ASCII");
+    let names = text.strip_suffix("\r\n").and_then(|text| text.strip_prefix("---\n")).expect("it is a list");
+    let names = names.lines().map(|line| line.strip_prefix("- ").expect("an entry").to_owned()).collect();
+    received.drain(..end + 2 + bytes + 2);
+    Some(names)
+}
+
+fn names_of(list: &[String]) -> BTreeSet<String> {
+    let names: BTreeSet<String> = list.iter().cloned().collect();
+    assert_eq!(names.len(), list.len(), "each tube is shown once");
+    names
+}
+
+#[test]
+fn many_clients_that_do_not_read_a_long_list_hold_a_piece_each() {
+    const TUBES: usize = 10_000;
+    const CLIENTS: usize = 1_000;
+    for command in ["list-tubes\r\n", "list-tubes-watched\r\n"] {
+        let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
+        let holder = bench.open();
+        for number in 0..TUBES {
+            bench.say(holder, &format!("watch {}\r\n", long_name(number)));
+        }
+        bench.read_all(holder);
+        let changer = bench.open();
+        let before = bench.server.memory_bytes() as usize;
+        let clients: Vec<usize> = (0..CLIENTS).map(|_| bench.open()).collect();
+        for (number, &client) in clients.iter().enumerate() {
+            // Each list begins when there are other tubes, so that none has its text in common with another.
+            bench.say(changer, &format!("use {}\r\n", long_name(TUBES + number)));
+            bench.read_all(changer);
+            let watches = if command.contains("watched") && number < 3 { TUBES } else { 0 };
+            (0..watches).for_each(|tube| bench.say(client, &format!("watch {}\r\n", long_name(tube))));
+            bench.read_all(client);
+            bench.say(client, &command.repeat(10));
+        }
+        let grown = bench.server.memory_bytes() as usize - before;
+        assert!(grown < CLIENTS * 64 * KIB, "{command:?}: {grown} bytes for {CLIENTS} clients");
+        // Whoever reads after all gets what was there.
+        for (number, &client) in clients.iter().enumerate().take(3) {
+            let mut received = bench.read_all(client);
+            for list in 0..10 {
+                let names = names_of(&take_list(&mut received).expect("the reply is whole"));
+                let is_first = command.contains("list-tubes\r") && list == 0;
+                assert!(!is_first || names.contains(&long_name(TUBES + number)));
+                assert!((0..TUBES).all(|tube| names.contains(&long_name(tube))));
+            }
+            assert_eq!(received, b"");
+        }
+        (0..CLIENTS).for_each(|number| bench.hang_up(clients[number]));
+        bench.server.check();
+        assert_eq!(bench.stat(holder, "current-tubes"), TUBES + 2, "default and the one of who changes");
+    }
+}
+
+/// What a client that reads lists knows.
+struct Lister {
+    client: usize,
+    /// What the list must show that is under way.
+    expected: Option<BTreeSet<String>>,
+}
+
+#[test]
+fn a_list_shows_the_tubes_of_its_beginning_while_tubes_come_and_go() {
+    for seed in seeds(8) {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
+        let worker = bench.open();
+        let mut listers: Vec<Lister> =
+            (0..4).map(|_| Lister { client: bench.open(), expected: None }).collect();
+        // A tube is there as long as its job.
+        let mut jobs: Vec<(String, String)> = Vec::new();
+        let mut made = 0;
+        for _ in 0..1500 {
+            match random.below(10) {
+                0..3 => {
+                    made += 1;
+                    let name = long_name(made);
+                    bench.ask(worker, &format!("use {name}\r\n"));
+                    let id = bench.ask(worker, "put 0 0 60 1\r\nx\r\n").replace("INSERTED", "delete");
+                    bench.ask(worker, "use default\r\n");
+                    jobs.push((name, id));
+                }
+                3..5 if jobs.len() > 100 => {
+                    let (_, delete) = jobs.swap_remove(random.below(jobs.len()));
+                    assert_eq!(bench.ask(worker, &delete), "DELETED\r\n");
+                }
+                5 if random.below(20) == 0 => {
+                    let lister = &mut listers[random.below(4)];
+                    bench.hang_up(lister.client);
+                    *lister = Lister { client: bench.open(), expected: None };
+                }
+                _ => {
+                    let lister = &mut listers[random.below(4)];
+                    if lister.expected.is_none() {
+                        let names = jobs.iter().map(|(name, _)| name.clone());
+                        lister.expected = Some(names.chain(["default".to_owned()]).collect());
+                        bench.say(lister.client, "list-tubes\r\nlist-tube-used\r\n");
+                    }
+                    bench.read(lister.client, 1 + random.below(12_000));
+                    let received = &mut bench.ends[lister.client].received;
+                    if let Some(names) = take_list(received) {
+                        assert_eq!(Some(names_of(&names)), lister.expected.take());
+                        let rest = bench.read_all(lister.client);
+                        assert_eq!(rest, b"USING default\r\n", "what was asked later is answered later");
+                    }
+                }
+            }
+            bench.server.check();
+        }
+        listers.iter().for_each(|lister| bench.hang_up(lister.client));
+        bench.server.check();
+        let last = bench.open();
+        let mut text = bench.ask(last, "list-tubes\r\n").into_bytes();
+        assert_eq!(take_list(&mut text).map(|list| list.len()), Some(jobs.len() + 1));
+    }
+}
+
+#[test]
+fn a_list_that_is_not_read_holds_back_no_more_than_its_own_tubes() {
+    let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
+    let (stuck, other) = (bench.open(), bench.open());
+    for number in 0..1000 {
+        bench.say(other, &format!("watch {}\r\n", long_name(number)));
+    }
+    bench.read_all(other);
+    bench.say(stuck, "list-tubes\r\n");
+    let churn = |bench: &mut Bench, from: usize| {
+        for number in from..from + 3000 {
+            bench.ask(other, &format!("use {}\r\n", long_name(number)));
+        }
+        bench.stat(other, "memory-tubes")
+    };
+    let first = churn(&mut bench, 1000);
+    let second = churn(&mut bench, 4000);
+    assert_eq!(first, second, "tubes that came later are forgotten when they go");
+    let mut list = bench.read_all(stuck);
+    assert_eq!(take_list(&mut list).map(|list| list.len()), Some(1001));
+}
+
+#[test]
+fn at_a_limit_of_tubes_or_watches_only_new_ones_are_refused() {
+    let config = Config { max_tubes: Some(4), max_watches: Some(3), ..config(JOB_BYTES_DEFAULT) };
+    let mut bench = Bench::new(config);
+    let (one, two) = (bench.open(), bench.open());
+    let mut check = |client, command: &str, answer: &str| {
+        assert_eq!(bench.ask(client, &format!("{command}\r\n")), format!("{answer}\r\n"), "{command}");
+        bench.server.check();
+    };
+    check(one, "use a", "USING a");
+    check(one, "watch b", "WATCHING 2");
+    check(one, "watch c", "WATCHING 3");
+    check(one, "watch default", "WATCHING 3");
+    check(one, "watch a", "OUT_OF_MEMORY");
+    check(two, "watch d", "OUT_OF_MEMORY");
+    check(two, "use d", "OUT_OF_MEMORY");
+    check(two, "list-tube-used", "USING default");
+    check(two, "list-tubes-watched", "OK 14\r\n---\n- default\n");
+    check(two, "watch a", "WATCHING 2");
+    check(two, "use b", "USING b");
+    check(two, "put 0 0 60 1\r\nx", "INSERTED 1");
+    check(one, "reserve", "RESERVED 1 1\r\nx");
+    check(one, "delete 1", "DELETED");
+    check(one, "ignore c", "WATCHING 2");
+    check(two, "watch d", "WATCHING 3");
+    check(two, "watch e", "OUT_OF_MEMORY");
+    assert_eq!(["max-tubes", "max-watches", "tube-refusals"].map(|key| bench.stat(one, key)), [4, 3, 4]);
+}
+
+/// One client after the other fills the share; producers go on, and it is free again when they have gone.
+#[test]
+fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
+    const CEILING: usize = 16 * MIB;
+    for name in [|number: usize| format!("t{number}"), long_name] {
+        let config = Config { max_memory_bytes: Some(CEILING as u64), ..config(JOB_BYTES_DEFAULT) };
+        let mut bench = Bench::new(config);
+        let producer = bench.open();
+        assert_eq!(bench.ask(producer, "use work\r\n"), "USING work\r\n");
+        let flood = |bench: &mut Bench, word: &str| {
+            let client = bench.open();
+            let mut count = 0;
+            for number in 0.. {
+                let answer = bench.ask(client, &format!("{word} {}\r\n", name(number)));
+                if answer == "OUT_OF_MEMORY\r\n" {
+                    break;
+                }
+                count += 1;
+            }
+            (client, count)
+        };
+        let (first, tubes) = flood(&mut bench, "watch");
+        assert!((4_000..20_000).contains(&tubes), "{tubes} tubes");
+        // Watches of tubes that are there already take memory too.
+        let mut others = Vec::new();
+        while let (client, 1..) = flood(&mut bench, "watch") {
+            others.push(client);
+        }
+        let used = bench.stat(producer, "memory-tubes");
+        // What connections begin with is not refused.
+        let most = CEILING / 4 + others.len() * 200;
+        assert!((CEILING / 5..=most).contains(&used), "{used} bytes with {} clients", others.len());
+        for _ in 0..50 {
+            assert!(
+                bench.ask(producer, &format!("put 0 0 60 1000\r\n{:1000}\r\n", "")).starts_with("INSERTED ")
+            );
+        }
+        assert_eq!(bench.ask(producer, "use other\r\n"), "OUT_OF_MEMORY\r\n");
+        assert_eq!(
+            bench.ask(producer, "watch work\r\nlist-tube-used\r\n"),
+            "OUT_OF_MEMORY\r\nUSING work\r\n"
+        );
+        assert_eq!(bench.ask(producer, "watch default\r\n"), "WATCHING 1\r\n");
+        // Reserving is not refused, whatever memory the times of the tube would take.
+        assert!(
+            bench
+                .ask(first, "watch work\r\nreserve-with-timeout 0\r\n")
+                .starts_with("OUT_OF_MEMORY\r\nTIMED_OUT")
+        );
+        assert!(bench.ask(first, &format!("ignore {}\r\n", name(1))).starts_with("WATCHING"));
+        assert_eq!(bench.ask(first, &format!("watch {}\r\n", name(2))), format!("WATCHING {tubes}\r\n"));
+        bench.server.check();
+        bench.hang_up(first);
+        others.into_iter().for_each(|client| bench.hang_up(client));
+        let left = bench.stat(producer, "memory-tubes");
+        assert!(left < CEILING / 8, "{left} bytes are kept");
+        assert_eq!(bench.ask(producer, "use other\r\n"), "USING other\r\n");
+        let (_, again) = flood(&mut bench, "watch");
+        assert!(again + 100 > tubes, "{again} tubes after {tubes}");
+        bench.server.check();
+    }
+}
