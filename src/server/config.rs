@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::http::Hosts;
-use crate::limits::TUBES_SHARE;
+use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::Bounds;
 use crate::time::Time;
 
@@ -44,7 +44,9 @@ impl Config {
         Bounds {
             tubes: number(self.max_tubes),
             watches: number(self.max_watches),
-            bytes: self.max_memory_bytes.map_or(usize::MAX, |max| (max / TUBES_SHARE) as usize),
+            bytes: self
+                .max_memory_bytes
+                .map_or(usize::MAX, |max| (max.max(MEMORY_BYTES_MIN) / TUBES_SHARE) as usize),
         }
     }
 }
