@@ -356,3 +356,63 @@ fn stats_tell_of_ceilings_that_there_are_not() {
     let used: u64 = field(&stats, "memory-used").parse().expect("a number");
     assert!((1 << 20..20 << 20).contains(&used), "{used}");
 }
+
+/// Whatever one client watches, three quarters of the memory are left to jobs.
+#[test]
+fn a_flood_of_watches_leaves_memory_to_producers() {
+    under_each("a flood of watches", |io| {
+        let (server, mut producer) = run(io, &["--max-memory", "64m"]);
+        producer.expect("use work\r\n", "USING work");
+        let mut flood = Client::new(server.connect());
+        let mut refused = 0;
+        for batch in 0..100 {
+            let names = (0..450).map(|number| format!("watch {:0>200}\r\n", batch * 450 + number));
+            flood.send(&names.collect::<String>());
+            for _ in 0..450 {
+                let (answer, _) = flood.reply().expect("the server runs");
+                assert!(answer.starts_with("WATCHING ") || answer == "OUT_OF_MEMORY", "{answer}");
+                refused += usize::from(answer == "OUT_OF_MEMORY");
+            }
+            assert!(producer.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+        }
+        assert!((1000..44_000).contains(&refused), "{}: {refused} watches of 45000 are refused", io.name());
+        let resident = server.resident_bytes();
+        assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes", io.name());
+        producer.expect("use other\r\n", "OUT_OF_MEMORY");
+        producer.expect("list-tube-used\r\n", "USING work");
+        assert_eq!(producer.stat("memory-refusals"), 0);
+        drop(flood);
+        await_at_most(&mut producer, "current-tubes", 2);
+        producer.expect("use other\r\n", "USING other");
+    });
+}
+
+#[test]
+fn a_log_with_more_tubes_than_there_may_be_is_served() {
+    const TUBES: u64 = 50;
+    let scratch = Scratch::new("tubes");
+    {
+        let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &[]);
+        for tube in 0..TUBES {
+            client.expect(&format!("use t{tube}\r\n"), &format!("USING t{tube}"));
+            assert!(client.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+        }
+        server.signal(nix::sys::signal::Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+    }
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["--max-tubes", "10"]);
+    assert_eq!(client.stat("current-tubes"), TUBES + 1);
+    client.expect("use another\r\n", "OUT_OF_MEMORY");
+    for tube in 0..TUBES {
+        client.expect(&format!("use t{tube}\r\n"), &format!("USING t{tube}"));
+        assert!(client.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+        client.expect(&format!("watch t{tube}\r\n"), "WATCHING 2");
+        for _ in 0..2 {
+            let answer = client.ask("reserve-with-timeout 0\r\n").0;
+            let id = answer.split(' ').nth(1).expect("a job");
+            client.expect(&format!("delete {id}\r\n"), "DELETED");
+        }
+        client.expect(&format!("ignore t{tube}\r\n"), "WATCHING 1");
+    }
+    client.expect("use another\r\n", "USING another");
+}
