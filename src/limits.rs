@@ -184,8 +184,7 @@ pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// may pass the ceiling for a moment, when one part is given back for another.
 pub const MEMORY_KEPT_SHARE: usize = 16;
 
-/// Under `--max-memory`, one part in so many may be taken by tubes, their names and watches: the rest is for jobs,
-/// which are refused when all of it is taken.
+/// The share of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
 pub const TUBES_SHARE: u64 = 4;
 
 /// Tubes unless `--max-tubes` says otherwise: far more than applications have, and some 50 MB.

@@ -1,4 +1,4 @@
-//! Many tubes and watches, and long lists of them: what is refused, and what clients that do not read can take.
+//! Limits of tubes and watches, and long lists that clients read slowly or not at all.
 
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;
@@ -46,7 +46,7 @@ impl Bench {
         self.settle();
     }
 
-    /// A client reads up to so many bytes of what is sent to it. False if there was nothing.
+    /// Reads up to `most` bytes as a client. Returns false if there was nothing to read.
     fn read(&mut self, client: usize, most: usize) -> bool {
         let End { conn, wants_send, received } = &mut self.ends[client];
         if !*wants_send {
@@ -302,23 +302,18 @@ fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
         let mut bench = Bench::new(config);
         let producer = bench.open();
         assert_eq!(bench.ask(producer, "use work\r\n"), "USING work\r\n");
-        let flood = |bench: &mut Bench, word: &str| {
+        let flood = |bench: &mut Bench| {
             let client = bench.open();
-            let mut count = 0;
-            for number in 0.. {
-                let answer = bench.ask(client, &format!("{word} {}\r\n", name(number)));
-                if answer == "OUT_OF_MEMORY\r\n" {
-                    break;
-                }
-                count += 1;
-            }
-            (client, count)
+            let is_taken = |number: &usize| {
+                bench.ask(client, &format!("watch {}\r\n", name(*number))) != "OUT_OF_MEMORY\r\n"
+            };
+            (client, (0..20_000).take_while(is_taken).count())
         };
-        let (first, tubes) = flood(&mut bench, "watch");
+        let (first, tubes) = flood(&mut bench);
         assert!((4_000..20_000).contains(&tubes), "{tubes} tubes");
         // Watches of tubes that are there already take memory too.
         let mut others = Vec::new();
-        while let (client, 1..) = flood(&mut bench, "watch") {
+        while let (client, 1..) = flood(&mut bench) {
             others.push(client);
         }
         let used = bench.stat(producer, "memory-tubes");
@@ -350,7 +345,7 @@ fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
         let left = bench.stat(producer, "memory-tubes");
         assert!(left < CEILING / 8, "{left} bytes are kept");
         assert_eq!(bench.ask(producer, "use other\r\n"), "USING other\r\n");
-        let (_, again) = flood(&mut bench, "watch");
+        let (_, again) = flood(&mut bench);
         assert!(again + 100 > tubes, "{again} tubes after {tubes}");
         bench.server.check();
     }

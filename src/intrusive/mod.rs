@@ -67,7 +67,8 @@ pub trait Chained {
     fn set_chain(&mut self, next: u32);
 }
 
-/// Hashes a word that clients can choose, for [`Chained::hash`]: without the seed, nobody can tell which words collide.
+/// Hashes a word that clients can choose, for [`Chained::hash`]. A client that does not know the seed cannot choose words
+/// that collide.
 pub const fn mix_seeded(word: u64, seed: u64) -> u64 {
     // The second round hides what one round leaves of the difference of two words.
     mix(mix(word ^ seed).wrapping_add(seed))

@@ -166,7 +166,7 @@ impl<'a> Yaml<'a> {
         Self { out }
     }
 
-    /// How long a document is that is a list of so many names, which are so long together.
+    /// The length of a document that lists `names` names with `name_lengths` bytes together.
     pub const fn list_length(names: usize, name_lengths: usize) -> usize {
         HEAD.len() + names * (ITEM.len() + 1) + name_lengths
     }

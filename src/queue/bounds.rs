@@ -6,7 +6,7 @@ use crate::ids::{ClientKey, TubeKey};
 use crate::time::Span;
 use crate::tube_name::TubeName;
 
-/// Limits of tubes and watches. What is put back from a log is not bound by them.
+/// Limits of tubes and watches. Recovery from a log may pass them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// How many tubes there may be.

@@ -1,4 +1,4 @@
-//! Lists of tubes, read a piece at a time: see [`roll`](super::roll) for what happens to tubes meanwhile.
+//! Lists of tubes, read a piece at a time. [`roll`](super::roll) keeps them consistent while tubes come and go.
 
 use super::background::Work;
 use super::engine::Engine;
@@ -8,8 +8,8 @@ use crate::tube_name::TubeName;
 
 /// A list of tubes that is being read.
 ///
-/// It is made by [`Engine::list_tubes`] or [`Engine::list_watched`], and read with [`Engine::next_listed`]. One that is not read
-/// to its end before the next command is announced with [`Engine::keep_list`], and ended with [`Engine::end_list`].
+/// [`Engine::list_tubes`] and [`Engine::list_watched`] make one, [`Engine::next_listed`] reads it. A list that is not read to its end
+/// before the next command is kept with [`Engine::keep_list`] and ended with [`Engine::end_list`].
 #[derive(Debug)]
 pub struct List {
     what: What,
@@ -24,11 +24,11 @@ pub struct List {
 enum What {
     /// All tubes of a moment.
     Tubes { moment: u64 },
-    /// What one client watches. That does not change meanwhile: its later commands wait.
+    /// The watches of one client. They do not change while it waits for the list.
     Watched(ClientKey),
 }
 
-/// What comes next in a list.
+/// The next place of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listed<'a> {
     /// A tube.
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// What comes next.
+    /// Returns the next place of a list.
     ///
     /// # Panics
     /// If tubes are missing at the end, or there are too many: a defect of the queue.
