@@ -1,12 +1,13 @@
 //! Commands through the whole server, without a kernel: from the bytes of a receive to the bytes of a send.
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::io::IoSlice;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
+use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::Time;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -21,31 +22,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let host = HostFacts {
-            pid: 1,
-            version: String::new(),
-            id: String::new(),
-            hostname: String::new(),
-            os: String::new(),
-            platform: String::new(),
-            driver: "none",
-            io: Rc::default(),
-            cpu_usage: CpuUsage::default,
-        };
-        let mut server = Server::new(Config {
-            max_job_bytes: JOB_BYTES_DEFAULT,
-            max_memory_bytes: None,
-            max_connections: None,
-            max_tubes: None,
-            max_watches: None,
-            log_file_bytes: LOG_FILE_BYTES_DEFAULT,
-            allow_foreign_requests: false,
-            http_hosts: Hosts::any(),
-            metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
-            started: Time::ZERO,
-            seed: 1,
-            host,
-        });
+        let mut server = Server::new(common::config());
         let conn = server.connect();
         Self { server, conn, answers: Vec::new() }
     }

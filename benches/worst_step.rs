@@ -1,4 +1,4 @@
-//! How long single calls of the engine take at worst. Each scenario runs several times and makes the same
+//! How long single calls of the engine, and iterations of a server without a kernel, take at worst. Each scenario runs several times and makes the same
 //! calls each time. What a noisy machine adds strikes another call in each run, so beside the last run's
 //! figures stand the least of the maxima, and the longest that one and the same call took in every run.
 //!
@@ -9,8 +9,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use beanring::queue::{Kicked, NewJob};
-use beanring::time::Span;
+use beanring::ids::{ClientKey, ConnId};
+use beanring::limits::{NARROW_WATCH_MAX, RECEIVE_BYTES_MAX};
+use beanring::queue::{Kicked, NewJob, Reserved};
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
 use common::{Random, Rig};
 
 const MILLION: u32 = 1_000_000;
@@ -18,13 +22,18 @@ const RUNS_DEFAULT: usize = 5;
 
 type Scenario = (&'static str, fn(&mut Recorder));
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 11] = [
     ("puts in id order", |recorder| drain(recorder, |_| 5000)),
     ("puts in reverse order", |recorder| drain(recorder, |n| u32::MAX - n)),
     ("puts at random", |recorder| drain(recorder, |n| Random(n.into()).next() as u32)),
     ("kick of 1,000,000", kick),
     ("hang-up with 100,000", hang_up),
     ("1,000,000 delays end", delays_end),
+    ("kick, wide watchers", kick_beside_wide),
+    ("1,000 hang up", hang_ups),
+    ("1,000 hang up, wide", hang_ups_beside_wide),
+    ("stats-tube, wide", statistics),
+    ("1,000 pipeline", pipelines),
 ];
 
 fn main() {
@@ -98,6 +107,126 @@ fn delays_end(recorder: &mut Recorder) {
     }
     rig.now = rig.now + Span::from_secs(100);
     work_off(&mut rig, recorder);
+}
+
+/// Idle clients of many tubes, and as many that wait.
+const WIDE: usize = 1500;
+/// Watched by each.
+const WATCHED: usize = NARROW_WATCH_MAX + 2;
+
+/// A client that watches `tube` and many more.
+fn connect_wide(rig: &mut Rig, tube: &str) -> ClientKey {
+    let client = rig.connect_to(tube);
+    for number in 1..WATCHED {
+        let name = format!("{tube}-{number}");
+        rig.engine.watch(client, TubeName::new(name.as_bytes()).expect("a valid name"));
+    }
+    client
+}
+
+/// Idle clients that watch `busy` beside many other tubes, and clients that wait for jobs of other tubes.
+fn surround(rig: &mut Rig) {
+    for _ in 0..WIDE {
+        connect_wide(rig, "busy");
+    }
+    for _ in 0..WIDE {
+        let waiting = connect_wide(rig, "elsewhere");
+        assert_eq!(rig.engine.reserve(waiting, None, rig.now), Reserved::Waiting);
+    }
+}
+
+fn kick_beside_wide(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    let client = rig.client;
+    rig.move_to(client, "busy");
+    surround(&mut rig);
+    for _ in 0..100_000 {
+        rig.put(client, 5000, 100_000);
+    }
+    let answer = recorder.time("kick", || rig.engine.kick(client, u32::MAX, rig.now));
+    assert_eq!(answer, Kicked::Working);
+    work_off(&mut rig, recorder);
+}
+
+fn hang_ups(recorder: &mut Recorder) {
+    hang_up_together(Rig::new(), recorder);
+}
+
+fn hang_ups_beside_wide(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    surround(&mut rig);
+    hang_up_together(rig, recorder);
+}
+
+/// A thousand clients with 80 jobs each hang up in one iteration.
+fn hang_up_together(mut rig: Rig, recorder: &mut Recorder) {
+    let client = rig.client;
+    rig.move_to(client, "busy");
+    let holders: Vec<ClientKey> = (0..1000).map(|_| rig.connect_to("busy")).collect();
+    for &holder in holders.iter().cycle().take(80 * holders.len()) {
+        rig.put(client, 5000, 0);
+        rig.reserve(holder);
+    }
+    recorder.time("hang-ups", || holders.iter().for_each(|&holder| rig.engine.disconnect(holder, rig.now)));
+    work_off(&mut rig, recorder);
+}
+
+/// What clients sent before the last iteration of the loop.
+type Batch = Vec<(ConnId, Vec<u8>)>;
+
+/// One client asks for a tube that wide clients wait for, as fast as it is received from.
+fn statistics(recorder: &mut Recorder) {
+    let mut server = Server::new(common::config());
+    let watches: String = (0..WATCHED).map(|number| format!("watch busy-{number}\r\n")).collect();
+    for _ in 0..WIDE {
+        let conn = server.connect();
+        iterate(&mut server, vec![(conn, format!("{watches}reserve\r\n").into_bytes())]);
+    }
+    let conn = server.connect();
+    let question = "stats-tube busy-0\r\n";
+    let piece = question.repeat(RECEIVE_BYTES_MAX / question.len()).into_bytes();
+    for _ in 0..2 {
+        let mut batch = vec![(conn, piece.clone())];
+        while !batch.is_empty() || server.next_deadline() == Some(Time::ZERO) {
+            recorder.time("iteration", || iterate(&mut server, std::mem::take(&mut batch)));
+        }
+    }
+}
+
+/// A full receive from each of a thousand clients in one iteration.
+fn pipelines(recorder: &mut Recorder) {
+    let mut server = Server::new(common::config());
+    let command = "list-tube-used\r\n";
+    let piece = command.repeat(RECEIVE_BYTES_MAX / command.len()).into_bytes();
+    let mut batch: Batch = (0..1000).map(|_| (server.connect(), piece.clone())).collect();
+    while !batch.is_empty() || server.next_deadline() == Some(Time::ZERO) {
+        recorder.time("iteration", || iterate(&mut server, std::mem::take(&mut batch)));
+    }
+}
+
+/// What a driver does between two waits, but for the kernel's part.
+fn iterate(server: &mut Server, batch: Batch) {
+    for (conn, bytes) in &batch {
+        server.handle(Time::ZERO, Event::Received { conn: *conn, bytes });
+        carry_out(server);
+    }
+    server.turn(Time::ZERO);
+    carry_out(server);
+}
+
+fn carry_out(server: &mut Server) {
+    while let Some(effect) = server.next_effect() {
+        let Effect::Send(conn) = effect else { continue };
+        loop {
+            let mut slices = Vec::new();
+            server.outgoing(conn, &mut slices);
+            let bytes = slices.iter().map(|slice| slice.len()).sum();
+            if bytes == 0 {
+                break;
+            }
+            server.handle(Time::ZERO, Event::Sent { conn, bytes });
+        }
+    }
 }
 
 /// Steps until nothing is due; between the steps another client goes on.

@@ -73,16 +73,19 @@ pub const SPARE_BUFFER_BYTES_MAX: usize = 2 * OUTPUT_BYTES_PAUSE;
 /// Slices of output that one send is given: well below the kernel's 1024, and more than one send takes.
 pub const SEND_SLICES_MAX: usize = 64;
 
-/// Elementary steps (a command, a tube looked at, a job moved) that one connection gets before the
+/// Elementary steps (a tube or client looked at, a job moved, 64 bytes of a report) that one connection gets before the
 /// others have their turn: some 100 us.
 pub const TURN_STEPS: u32 = 1024;
 
-/// Elementary steps that all connections with commands left get together before drivers look for new
-/// input: some 400 us.
+/// What a command takes beyond what it looks at and moves: a `put` of 64 bytes takes some 300 ns.
+pub const COMMAND_STEPS: u32 = 3;
+
+/// Elementary steps that all events of an iteration of a driver's loop get together, but for one command each, and then all
+/// connections with commands left, before the driver looks for new input: some 400 us each.
 pub const RUN_STEPS: u32 = 4 * TURN_STEPS;
 
-/// Elementary steps of a piece of background work (a large kick, a hang-up with many jobs, timers)
-/// between other work: some 50 us.
+/// Elementary steps of a piece of background work (large kicks, hang-ups with many jobs, timers, the search for a client
+/// that watches many tubes) between other work: some 50 us. All hang-ups of an iteration get as many at once.
 pub const BACKGROUND_STEPS: u32 = 256;
 
 /// A client that watches up to this many tubes registers in the list of each while it waits; one that

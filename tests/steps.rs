@@ -1,11 +1,19 @@
 //! Large commands and moments are worked off in bounded steps, and others go on between them. Counts, not
 //! clocks.
 
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::limits::BACKGROUND_STEPS;
+use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, NARROW_WATCH_MAX, RUN_STEPS};
 use beanring::queue::{Engine, Kicked, NewJob, Notice, Reserved, State};
+use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
+use support::core::config;
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Background work and timers have a budget each.
@@ -338,4 +346,361 @@ fn the_pauses_of_many_tubes_end_together() {
     bench.work_off(Bench::held);
     assert_eq!((bench.ready(), bench.held()), (0, TUBES * JOBS));
     bench.engine.check();
+}
+
+// Clients that watch very many tubes.
+
+/// Watched by each wide client.
+const WATCHED: usize = NARROW_WATCH_MAX + 2;
+/// As many are idle as wait.
+const WIDE: u32 = 1500;
+/// A call may overshoot its bound by the last thing that it does: a job moved and handed to a client.
+const CALL_STEPS_MAX: u32 = BACKGROUND_STEPS + 2;
+
+impl Bench {
+    /// A client that watches `tube` and many more, which no other client watches that does not watch `tube` too.
+    fn connect_wide(&mut self, tube: &str) -> ClientKey {
+        let client = self.connect();
+        for number in 0..WATCHED {
+            let name = if number == 0 { tube.to_owned() } else { format!("{tube}-{number}") };
+            self.engine.watch(client, TubeName::new(name.as_bytes()).expect("a valid name"));
+        }
+        self.engine.ignore(client, TubeName::DEFAULT);
+        client
+    }
+
+    /// Wide clients that watch `tube` and do nothing, and as many that wait for jobs of other tubes.
+    fn surround(&mut self, tube: &str) {
+        for _ in 0..WIDE {
+            self.connect_wide(tube);
+        }
+        for _ in 0..WIDE {
+            let waiting = self.connect_wide("elsewhere");
+            assert_eq!(self.reserve(waiting), Reserved::Waiting);
+        }
+    }
+
+    fn connect_to(&mut self, tube: &str) -> ClientKey {
+        let client = self.connect();
+        let name = TubeName::new(tube.as_bytes()).expect("a valid name");
+        self.engine.use_tube(client, name);
+        self.engine.watch(client, name);
+        self.engine.ignore(client, TubeName::DEFAULT);
+        client
+    }
+
+    /// What the calls since the last look took.
+    fn take_steps(&mut self, most: u32) -> u32 {
+        let steps = self.engine.take_steps();
+        assert!(steps <= most, "a call took {steps} steps, not {most} at most");
+        steps
+    }
+
+    /// Steps until nothing is due. Returns what that took.
+    fn finish(&mut self) -> u32 {
+        let mut steps = 0;
+        while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
+            self.engine.step(self.now);
+            steps += self.take_steps(CALL_STEPS_MAX);
+        }
+        steps
+    }
+
+    fn reserved_by(&mut self) -> Vec<u32> {
+        let notices = std::iter::from_fn(|| self.engine.next_notice());
+        notices
+            .map(|notice| match notice {
+                Notice::Reserved(conn, _) => conn.slot,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_kick_in_a_tube_of_many_wide_watchers() {
+    const JOBS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let kicker = bench.connect_to("busy");
+    bench.put_many(kicker, JOBS, 1000);
+    bench.surround("busy");
+    bench.engine.take_steps();
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    let begun = bench.take_steps(CALL_STEPS_MAX);
+    let steps = begun + bench.finish();
+    assert_eq!(bench.ready(), JOBS);
+    assert!(steps <= JOBS + WIDE + 2, "each client is looked at once, not {steps} steps for {JOBS} jobs");
+    bench.engine.check();
+}
+
+#[test]
+fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
+    const JOBS: u32 = 10_000;
+    let mut bench = Bench::new();
+    let worker = bench.connect_to("busy");
+    bench.surround("busy");
+    bench.engine.take_steps();
+    let mut steps = 0;
+    for _ in 0..JOBS {
+        bench.put(worker, USUAL, 0);
+        steps += bench.take_steps(CALL_STEPS_MAX);
+    }
+    steps += bench.finish();
+    assert!(steps <= 2 * WIDE, "each client is looked at once, not {steps} steps for {JOBS} puts");
+    let held: Vec<JobId> = (0..JOBS)
+        .map(|_| {
+            let reserved = bench.reserve(worker);
+            bench.id(reserved)
+        })
+        .collect();
+    bench.engine.take_steps();
+    let mut steps = 0;
+    for id in held {
+        assert!(bench.engine.release(worker, id, USUAL, 0, bench.now));
+        steps += bench.take_steps(CALL_STEPS_MAX);
+    }
+    assert!(steps <= 2, "no client has begun to wait, but {JOBS} releases took {steps} steps");
+    assert_eq!(bench.ready(), JOBS);
+    bench.engine.check();
+}
+
+#[test]
+fn a_search_for_a_wide_client_goes_on_where_it_stopped() {
+    let mut bench = Bench::new();
+    let producer = bench.connect_to("busy");
+    bench.surround("busy");
+    let wide: Vec<ClientKey> = (0..3).map(|_| bench.connect_wide("busy")).collect();
+    let narrow = bench.connect_to("busy");
+    let line = [wide[0], narrow, wide[1]];
+    for client in line {
+        assert_eq!(bench.reserve(client), Reserved::Waiting);
+    }
+    bench.engine.take_steps();
+    for _ in 0..4 {
+        bench.put(producer, USUAL, 0);
+        bench.take_steps(CALL_STEPS_MAX);
+    }
+    assert_eq!(bench.held(), 0, "the search takes more steps than the puts may");
+    bench.engine.check();
+    assert_eq!(bench.reserve(wide[2]), Reserved::Waiting, "a newcomer gets in line");
+    let steps = bench.finish();
+    assert!(steps <= WIDE + 16, "each client is looked at once, not {steps} steps");
+    let slots =
+        [line[0], line[1], line[2], wide[2]].map(|client| bench.engine.clients().get(client).conn.slot);
+    assert_eq!(bench.reserved_by(), slots, "first come, first served");
+    bench.engine.check();
+}
+
+#[test]
+fn many_holders_hang_up_in_one_moment() {
+    const HOLDERS: u32 = 1000;
+    const HELD: u32 = 80;
+    let mut bench = Bench::new();
+    let producer = bench.connect_to("busy");
+    bench.put_many(producer, HOLDERS * HELD, 0);
+    let holders: Vec<ClientKey> = (0..HOLDERS).map(|_| bench.connect_to("busy")).collect();
+    for &holder in holders.iter().cycle().take((HOLDERS * HELD) as usize) {
+        bench.reserve(holder);
+    }
+    bench.surround("busy");
+    bench.engine.take_steps();
+    for &holder in &holders {
+        bench.engine.disconnect(holder, bench.now);
+    }
+    bench.take_steps(CALL_STEPS_MAX);
+    assert!(bench.ready() <= BACKGROUND_STEPS + 1, "{} jobs went back at once", bench.ready());
+    bench.engine.check();
+    let steps = bench.finish();
+    let most = HOLDERS * (HELD + 1) + WIDE;
+    assert!(steps <= most, "each client is looked at once, not {steps} steps");
+    assert_eq!((bench.ready(), bench.held()), (HOLDERS * HELD, 0));
+    bench.engine.check();
+}
+
+#[test]
+fn many_idle_clients_hang_up_in_one_moment() {
+    const CLIENTS: u32 = 5000;
+    let mut bench = Bench::new();
+    let clients: Vec<ClientKey> = (0..CLIENTS).map(|_| bench.connect_wide("busy")).collect();
+    let watches = |bench: &Bench| {
+        let tubes = bench.engine.tubes().iter();
+        tubes.map(|(key, _)| bench.engine.tube_stats(key, bench.now).watching).sum::<u32>()
+    };
+    let before = watches(&bench);
+    for client in clients {
+        bench.engine.disconnect(client, bench.now);
+    }
+    let gone = before - watches(&bench);
+    assert!(gone <= BACKGROUND_STEPS, "{gone} watches were removed at once");
+    bench.engine.check();
+    let steps = bench.work_off(|bench| before - watches(bench));
+    assert_steps(steps, CLIENTS * WATCHED as u32);
+    assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");
+    bench.engine.check();
+}
+
+// Many events in one iteration of a driver's loop.
+
+/// A server whose driver counts what was sent to each connection, in replies that begin like this.
+struct Loop {
+    server: Server,
+    sent: HashMap<ConnId, Vec<u8>>,
+}
+
+impl Loop {
+    fn new() -> Self {
+        Self { server: Server::new(config(65_535)), sent: HashMap::new() }
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.server.connect()
+    }
+
+    fn receive(&mut self, conn: ConnId, text: &str) {
+        self.server.handle(START, Event::Received { conn, bytes: text.as_bytes() });
+        self.carry_out();
+    }
+
+    /// Sends commands and waits until the server has nothing left to do.
+    fn settle(&mut self, conn: ConnId, text: &str) {
+        self.receive(conn, text);
+        while self.is_busy() {
+            self.turn();
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.server.next_deadline().is_some_and(|at| at <= START)
+    }
+
+    fn turn(&mut self) {
+        self.server.turn(START);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) => self.send(conn),
+                Effect::Close(conn) => self.server.handle(START, Event::Closed { conn }),
+                Effect::Pause(_) | Effect::Resume(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnId) {
+        loop {
+            let mut slices: Vec<IoSlice<'_>> = Vec::new();
+            self.server.outgoing(conn, &mut slices);
+            let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+            if bytes == 0 {
+                return;
+            }
+            let sent = self.sent.entry(conn).or_default();
+            slices.iter().for_each(|slice| sent.extend_from_slice(slice));
+            self.server.handle(START, Event::Sent { conn, bytes });
+        }
+    }
+
+    /// How many replies that begin like this have been sent.
+    fn replies(&self, begin: &str) -> usize {
+        let count = |sent: &Vec<u8>| String::from_utf8_lossy(sent).matches(begin).count();
+        self.sent.values().map(count).sum()
+    }
+}
+
+fn wide_watches(tube: &str) -> String {
+    (0..WATCHED).map(|number| format!("watch {tube}-{number}\r\n")).collect()
+}
+
+#[test]
+fn pipelined_statistics_of_a_tube_of_many_wide_watchers() {
+    const ASKED: usize = 1600;
+    let mut bench = Loop::new();
+    for _ in 0..WIDE {
+        let waiting = bench.connect();
+        bench.settle(waiting, &(wide_watches("busy") + "reserve\r\n"));
+    }
+    let curious = bench.connect();
+    let other = bench.connect();
+    let mut answered = 0;
+    // As a driver does, which leaves the rest in the kernel.
+    for _ in 0..ASKED / 100 {
+        bench.receive(curious, &"stats-tube busy-0\r\n".repeat(100));
+        loop {
+            bench.turn();
+            let replies = bench.replies("current-waiting: 1500\n");
+            let looks = (replies - answered) * WIDE as usize;
+            assert!(
+                looks <= 2 * RUN_STEPS as usize + 2 * WIDE as usize,
+                "an iteration looked at {looks} clients"
+            );
+            answered = replies;
+            bench.receive(other, "list-tube-used\r\n");
+            assert_eq!(bench.sent.remove(&other).as_deref(), Some(&b"USING default\r\n"[..]), "others go on");
+            if !bench.is_busy() {
+                break;
+            }
+        }
+    }
+    assert_eq!(answered, ASKED);
+    bench.server.check();
+}
+
+#[test]
+fn many_clients_that_pipeline_share_an_iteration() {
+    const CLIENTS: usize = 500;
+    const EACH: usize = 300;
+    let mut bench = Loop::new();
+    let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    for &client in &clients {
+        bench.receive(client, &"list-tube-used\r\n".repeat(EACH));
+    }
+    assert_eq!(bench.sent.len(), CLIENTS, "each has its first reply at once");
+    let most = (2 * RUN_STEPS / COMMAND_STEPS) as usize + CLIENTS;
+    let mut answered = 0;
+    loop {
+        bench.turn();
+        let replies = bench.replies("USING default\r\n");
+        assert!(replies - answered <= most, "an iteration served {} commands", replies - answered);
+        answered = replies;
+        if !bench.is_busy() {
+            break;
+        }
+    }
+    assert_eq!(answered, CLIENTS * EACH);
+    assert!(bench.sent.values().all(|sent| sent.len() == EACH * "USING default\r\n".len()));
+    bench.server.check();
+}
+
+#[test]
+fn holders_that_hang_up_in_one_iteration() {
+    const HOLDERS: u32 = 300;
+    const HELD: u32 = 80;
+    let mut bench = Loop::new();
+    let other = bench.connect();
+    for _ in 0..HOLDERS * HELD / 100 {
+        bench.settle(other, &"put 0 0 100 1\r\nx\r\n".repeat(100));
+    }
+    let holders: Vec<ConnId> = (0..HOLDERS).map(|_| bench.connect()).collect();
+    for &holder in &holders {
+        bench.settle(holder, &"reserve\r\n".repeat(HELD as usize));
+    }
+    let ready = |bench: &Loop| bench.server.engine().queue_stats().census.in_state(State::Ready);
+    assert_eq!(ready(&bench), 0);
+    for &conn in &holders {
+        bench.server.handle(START, Event::InputEnded { conn });
+        bench.carry_out();
+    }
+    let mut before = ready(&bench);
+    assert!(before <= BACKGROUND_STEPS + 1, "{before} jobs went back at once");
+    while bench.is_busy() {
+        bench.turn();
+        let moved = ready(&bench) - before;
+        assert!(moved <= 2 * BACKGROUND_STEPS, "an iteration moved {moved} jobs");
+        before = ready(&bench);
+    }
+    assert_eq!(before, HOLDERS * HELD);
+    bench.server.check();
 }

@@ -1,8 +1,12 @@
-//! The engine with clients, ready to be measured.
+//! The engine with clients, and what a server is made of, ready to be measured.
 #![allow(dead_code)]
 
+use std::rc::Rc;
+
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
+use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::queue::{Engine, NewJob, Notice, Reserved};
+use beanring::server::{Config, CpuUsage, HostFacts, Hosts};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -80,6 +84,35 @@ impl Rig {
         let id = self.engine.jobs().get(job).id;
         self.engine.delete(worker, id, self.now);
         self.engine.reserve(worker, None, self.now);
+    }
+}
+
+/// Of a server without limits and without a host.
+pub fn config() -> Config {
+    let host = HostFacts {
+        pid: 1,
+        version: String::new(),
+        id: String::new(),
+        hostname: String::new(),
+        os: String::new(),
+        platform: String::new(),
+        driver: "none",
+        io: Rc::default(),
+        cpu_usage: CpuUsage::default,
+    };
+    Config {
+        max_job_bytes: JOB_BYTES_DEFAULT,
+        max_memory_bytes: None,
+        max_connections: None,
+        max_tubes: None,
+        max_watches: None,
+        log_file_bytes: LOG_FILE_BYTES_DEFAULT,
+        allow_foreign_requests: false,
+        http_hosts: Hosts::any(),
+        metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
+        started: Time::ZERO,
+        seed: 1,
+        host,
     }
 }
 

@@ -30,72 +30,67 @@ pub(super) struct Kick {
     pub(super) kicked: u32,
 }
 
-/// What a piece of work may still do in this step.
-pub(super) struct Budget(u32);
-
-impl Budget {
-    pub(super) const fn whole() -> Self {
-        Self(BACKGROUND_STEPS)
-    }
-
-    /// How many steps may be taken.
-    const fn left(&self) -> u32 {
-        self.0
-    }
-
-    /// Takes one step; false if that was the last.
-    fn spend(&mut self) -> bool {
-        self.charge(1);
-        self.0 > 0
-    }
-
-    /// Takes steps that have been done already, which may be more than there were.
-    fn charge(&mut self, steps: u32) {
-        self.0 = self.0.saturating_sub(steps);
-    }
-}
+/// Where the engine's count of steps stands when a piece of work has to stop.
+#[derive(Clone, Copy)]
+pub(super) struct Limit(pub(super) u32);
 
 impl Engine {
+    /// A limit of this many steps, counted from now.
+    pub(super) const fn limit(&self, steps: u32) -> Limit {
+        Limit(self.steps.saturating_add(steps))
+    }
+
+    pub(super) const fn is_spent(&self, limit: Limit) -> bool {
+        self.steps >= limit.0
+    }
+
     /// Does a bounded piece of what is due at `now` or unfinished. True if more is left to do at once.
+    ///
+    /// Unfinished work may take half of the steps. What time brings takes the rest, so neither waits for the other.
     pub fn step(&mut self, now: Time) -> bool {
-        let mut budget = Budget::whole();
-        if let Some(work) = self.work.pop_front() {
-            self.resume(work, now, &mut Budget(BACKGROUND_STEPS / 2));
+        let (half, whole) = (self.limit(BACKGROUND_STEPS / 2), self.limit(BACKGROUND_STEPS));
+        while !self.is_spent(half) {
+            let Some(work) = self.work.pop_front() else { break };
+            let least = self.steps + 1;
+            self.resume(work, now, half);
+            self.steps = self.steps.max(least);
         }
-        while let Some(owner) = self.timers.fire(now) {
+        while !self.is_spent(whole) {
+            let Some(owner) = self.timers.fire(now) else { break };
+            let least = self.steps + 1;
             match owner {
-                Owner::Client(client) => self.client_due(client, now, &mut budget),
-                Owner::Tube(tube) => self.tube_due(tube, now, &mut budget),
+                Owner::Client(client) => self.client_due(client, now, whole),
+                Owner::Tube(tube) => self.tube_due(tube, now, whole),
             }
-            if !budget.spend() {
-                break;
-            }
+            self.steps = self.steps.max(least);
         }
-        self.steps = 0;
+        self.hang_up_steps = BACKGROUND_STEPS;
         !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
-    fn resume(&mut self, work: Work, now: Time, budget: &mut Budget) {
+    fn resume(&mut self, work: Work, now: Time, limit: Limit) {
         match work {
             Work::Kick(mut kick) => {
-                if self.kick_some(&mut kick, now, budget) {
+                if self.kick_some(&mut kick, now, limit) {
                     self.notices.push_back(Notice::Kicked(kick.conn, kick.kicked));
                 } else {
                     self.work.push_back(Work::Kick(kick));
                 }
             }
             Work::Depart { client } => {
-                if !self.depart(client, now, budget) {
+                if !self.depart(client, now, limit) {
                     self.work.push_back(Work::Depart { client });
                 }
             }
             Work::Serve { tube } => {
                 self.tubes.get_mut(tube).serving = false;
-                self.serve(tube, now);
+                self.serve(tube, limit, now);
                 self.unpin(tube);
             }
             Work::Tidy => {
-                if self.tubes.tidy(budget.left()) {
+                let left = limit.0.saturating_sub(self.steps);
+                self.steps += left;
+                if self.tubes.tidy(left) {
                     self.work.push_back(Work::Tidy);
                 } else {
                     self.is_tidying = false;
@@ -105,41 +100,41 @@ impl Engine {
     }
 
     /// Goes on with a kick. True if it is done.
-    pub(super) fn kick_some(&mut self, kick: &mut Kick, now: Time, budget: &mut Budget) -> bool {
+    pub(super) fn kick_some(&mut self, kick: &mut Kick, now: Time, limit: Limit) -> bool {
         while kick.left > 0 {
+            if self.is_spent(limit) {
+                return false;
+            }
             let tube = self.tubes.get(kick.tube);
             let next = match kick.from {
                 State::Buried => tube.buried.front().map(JobKey),
                 _ => tube.delayed.min().map(|key| self.jobs.activities[key].job),
             };
             let Some(job) = next else { break };
-            self.make_ready(job, Change::Kicked(job), now);
-            self.steps += 1;
+            self.make_ready(job, Change::Kicked(job), limit, now);
             kick.left -= 1;
             kick.kicked += 1;
-            if !budget.spend() && kick.left > 0 {
-                return false;
-            }
         }
         self.unpin(kick.tube);
         true
     }
 
     /// Lets go of what a client has. True if it is done and the client is no more.
-    pub(super) fn depart(&mut self, client: ClientKey, now: Time, budget: &mut Budget) -> bool {
+    pub(super) fn depart(&mut self, client: ClientKey, now: Time, limit: Limit) -> bool {
         // In the order in which it got them, as in the reference: who waits sees it.
         while let Some(job) = self.clients.get(client).held_order.front().map(JobKey) {
-            self.make_ready(job, Change::Returned(job), now);
-            if !budget.spend() {
+            if self.is_spent(limit) {
                 return false;
             }
+            self.make_ready(job, Change::Returned(job), limit, now);
         }
         // From the front, the last taking its place, as the reference does: `list-tubes` shows the order.
         while let Some(&watch) = self.clients.get(client).watches.first() {
-            self.unwatch(watch);
-            if !budget.spend() {
+            if self.is_spent(limit) {
                 return false;
             }
+            self.steps += 1;
+            self.unwatch(watch);
         }
         let client = self.clients.remove(client);
         self.timers.remove(client.timer);
@@ -149,7 +144,7 @@ impl Engine {
     }
 
     /// Ends the client's wait if it is over, and reservations that have timed out.
-    fn client_due(&mut self, client: ClientKey, now: Time, budget: &mut Budget) {
+    fn client_due(&mut self, client: ClientKey, now: Time, limit: Limit) {
         let record = self.clients.get(client);
         if let Some(wait) = record.wait {
             let conn = record.conn;
@@ -168,40 +163,35 @@ impl Engine {
         }
         while let Some(activity) = self.clients.get(client).held.min() {
             let activity = &mut self.jobs.activities[activity];
-            if activity.deadline > now {
+            if activity.deadline > now || self.steps >= limit.0 {
                 break;
             }
             activity.counts.timeouts += 1;
             let job = activity.job;
             self.census.timeouts += 1;
-            self.make_ready(job, Change::TimedOut(job), now);
-            if !budget.spend() {
-                break;
-            }
+            self.make_ready(job, Change::TimedOut(job), limit, now);
         }
         self.rearm_client(client);
     }
 
     /// Ends the tube's pause if it is over, and makes jobs ready whose delay is.
-    fn tube_due(&mut self, key: TubeKey, now: Time, budget: &mut Budget) {
+    fn tube_due(&mut self, key: TubeKey, now: Time, limit: Limit) {
         let tube = self.tubes.get_mut(key);
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.tubes.relist(key);
-            budget.charge(self.serve(key, now));
+            self.serve(key, limit, now);
         }
         while let Some(activity) = self.tubes.get(key).delayed.min() {
             let activity = &self.jobs.activities[activity];
-            if activity.deadline > now {
+            if activity.deadline > now || self.is_spent(limit) {
                 break;
             }
             let job = activity.job;
+            self.steps += 1;
             self.leave(job, now);
             self.enter_ready(job, now);
-            self.serve(key, now);
-            if !budget.spend() {
-                break;
-            }
+            self.serve(key, limit, now);
         }
         let tube = self.tubes.get(key);
         let soonest = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);

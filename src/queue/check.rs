@@ -166,6 +166,9 @@ impl Engine {
         for (key, client) in self.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
             assert!(!client.leaving, "who has gone does not wait");
             for tube in self.clients.watched(ClientKey(key)) {
+                let is_seen =
+                    client.is_wide() && self.clients.turn(ClientKey(key)) <= self.tubes.get(tube).seen;
+                assert!(!is_seen, "a tube does not pass over a client that waits for it");
                 let queued = |work: &Work| matches!(work, Work::Serve { tube: serving } if *serving == tube);
                 assert!(
                     !self.tubes.get(tube).listed || self.work.iter().any(queued),

@@ -1,5 +1,6 @@
 //! Clients: what each uses, watches, holds and waits for.
 
+use super::line::Line;
 use super::timers::{Owner, TimerKey, Timers};
 use crate::ids::{ClientKey, ConnId, TubeKey, WatchKey};
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix_seeded};
@@ -30,8 +31,6 @@ pub struct Client {
     pub(super) leaving: bool,
     /// Fires when a reservation, or the wait, may end.
     pub(super) timer: TimerKey,
-    /// In the list of wide clients that wait.
-    links: Links,
 }
 
 /// A `reserve` that has no answer yet.
@@ -64,8 +63,8 @@ pub struct Clients {
     index: Index,
     /// What the lists of watches take.
     list_bytes: usize,
-    /// Wide clients that wait, the longest waiting first.
-    pub(super) wide_waiting: List,
+    /// Wide clients that wait.
+    pub(super) line: Line,
 }
 
 impl Client {
@@ -92,13 +91,13 @@ impl Client {
 
 impl Clients {
     /// None yet. `seed` keeps clients from choosing watches that collide.
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             slab: Pages::new(),
             watches: Pages::new(),
             index: Index::new(seed),
             list_bytes: 0,
-            wide_waiting: List::new(),
+            line: Line::default(),
         }
     }
 
@@ -128,8 +127,8 @@ impl Clients {
     }
 
     /// The memory that they take, without their watches.
-    pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes()
+    pub(super) fn bytes(&self) -> usize {
+        self.slab.bytes() + self.line.bytes()
     }
 
     /// The memory that watches take.
@@ -165,7 +164,6 @@ impl Clients {
             worker: false,
             leaving: false,
             timer,
-            links: Links::NONE,
         }));
         timers.set_owner(timer, Owner::Client(key));
         key
@@ -220,7 +218,7 @@ impl Clients {
         self.index.check(&self.watches);
         let lists: usize = self.slab.iter().map(|(_, client)| client.list_bytes()).sum();
         assert_eq!(self.list_bytes, lists, "the lists are counted");
-        self.wide_waiting.check(&self.slab);
+        self.line.check(self);
         assert_eq!(self.index.len(), self.watches.len(), "every watch can be found");
         let mut watches = 0;
         let mut wide_waiting = 0;
@@ -233,9 +231,7 @@ impl Clients {
             wide_waiting += usize::from(client.is_wide() && client.is_waiting());
         }
         assert_eq!(watches, self.watches.len(), "every watch belongs to a client");
-        assert_eq!(wide_waiting, self.wide_waiting.len(), "wide clients that wait are listed");
-        let turns: Vec<_> = self.wide_waiting.iter(&self.slab).map(|key| self.turn(ClientKey(key))).collect();
-        assert!(turns.is_sorted(), "the longest waiting is first");
+        assert_eq!(wide_waiting, self.line.len(), "wide clients that wait are in the line");
     }
 
     /// When the wait of a waiting client began.
@@ -263,16 +259,6 @@ impl Chained for Watch {
 }
 
 impl Linked for Watch {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Linked for Client {
     fn links(&self) -> &Links {
         &self.links
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::background::{Budget, Kick, Work};
+use super::background::{Kick, Work};
 use super::bounds::Bounds;
 use super::change::{Change, Changes};
 use super::client::Clients;
@@ -13,6 +13,7 @@ use super::times::QueueTimes;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
+use crate::limits::BACKGROUND_STEPS;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(super) turns: u64,
     /// See [`Engine::take_steps`].
     pub(super) steps: u32,
+    /// What hang-ups may still take at once, all together, before the next [`Engine::step`].
+    pub(super) hang_up_steps: u32,
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
@@ -122,6 +125,7 @@ impl Engine {
             default_tube,
             turns: 0,
             steps: 0,
+            hang_up_steps: BACKGROUND_STEPS,
             next_id: 1,
             burials: 0,
             times: QueueTimes::default(),
@@ -146,17 +150,19 @@ impl Engine {
         client
     }
 
-    /// The client has gone: what it held becomes ready, in steps if it is much. Its key is not valid any
-    /// more.
+    /// The client has gone: what it held becomes ready, in steps if it, or what other clients held that have gone since
+    /// the last [`step`](Self::step), is much. Its key is not valid any more.
     pub fn disconnect(&mut self, client: ClientKey, now: Time) {
         self.end_wait(client);
         let record = self.clients.get_mut(client);
         record.leaving = true;
         self.census.producers -= u32::from(record.producer);
         self.census.workers -= u32::from(record.worker);
-        if !self.depart(client, now, &mut Budget::whole()) {
+        let (begin, limit) = (self.steps, self.limit(self.hang_up_steps));
+        if !self.depart(client, now, limit) {
             self.work.push_back(Work::Depart { client });
         }
+        self.hang_up_steps = self.hang_up_steps.saturating_sub(self.steps - begin);
     }
 
     /// The client has sent a `put`: it counts as a producer from now on.
@@ -223,7 +229,7 @@ impl Engine {
         self.tubes.get_mut(tube).counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));
-        self.serve(tube, now);
+        self.serve(tube, self.limit(BACKGROUND_STEPS), now);
         job
     }
 
@@ -268,7 +274,7 @@ impl Engine {
         self.jobs.activity_mut(job).counts.releases += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Released(job));
-        self.serve(tube, now);
+        self.serve(tube, self.limit(BACKGROUND_STEPS), now);
         true
     }
 
@@ -307,7 +313,7 @@ impl Engine {
         record.pins += 1;
         let conn = self.clients.get(client).conn;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
-        if self.kick_some(&mut kick, now, &mut Budget::whole()) {
+        if self.kick_some(&mut kick, now, self.limit(BACKGROUND_STEPS)) {
             return Kicked::Jobs(kick.kicked);
         }
         self.work.push_back(Work::Kick(kick));
@@ -319,7 +325,7 @@ impl Engine {
         let Some(job) = self.jobs.find(id) else { return false };
         let is_kickable = matches!(self.jobs.get(job).state, State::Buried | State::Delayed);
         if is_kickable {
-            self.make_ready(job, Change::Kicked(job), now);
+            self.make_ready(job, Change::Kicked(job), self.limit(BACKGROUND_STEPS), now);
         }
         is_kickable
     }
@@ -335,7 +341,7 @@ impl Engine {
         self.timers.arm(tube.timer, until);
         self.tubes.relist(key);
         self.changes.push(Change::Paused { tube: key, until });
-        self.serve(key, now);
+        self.serve(key, self.limit(BACKGROUND_STEPS), now);
         true
     }
 
@@ -367,8 +373,8 @@ impl Engine {
         self.changes.take_into(changes);
     }
 
-    /// Elementary steps taken since the last call beyond one a command: tubes looked at, jobs moved. For
-    /// fairness between clients.
+    /// Elementary steps taken since the last call beyond one a command: tubes and clients looked at, jobs moved, watches
+    /// removed. For fairness between clients.
     pub fn take_steps(&mut self) -> u32 {
         std::mem::take(&mut self.steps)
     }
@@ -483,6 +489,9 @@ impl Engine {
 
     fn list_wide(&mut self, watch: WatchKey) {
         let tube = self.tubes.get_mut(self.clients.watches[watch.0].tube);
+        if tube.wide.is_empty() {
+            tube.seen = self.turns;
+        }
         tube.wide.push_back(&mut self.clients.watches, watch.0);
     }
 

@@ -2,17 +2,33 @@
 //!
 //! A client that finds no job waits. Up to [`NARROW_WATCH_MAX`](crate::limits::NARROW_WATCH_MAX) tubes,
 //! it registers in the waiting list of each tube; one that watches more would pay for every tube on
-//! every wait, so it is kept in one list of wide clients, and each tube knows its wide watchers. A job
-//! that becomes ready goes to whoever has waited longest: the head of its tube's waiting list, or the
-//! first wide client that watches the tube, found through the shorter of those two lists. Pools of
-//! workers that watch the same many tubes find it at the first look.
+//! every wait, so it is kept in one [`Line`](super::line::Line) of wide clients, and each tube knows its wide watchers.
+//! A job that becomes ready goes to the client that has waited longest: the head of its tube's waiting list, or the first
+//! wide client in the line that watches the tube. In pools of workers that watch the same many tubes it is the first
+//! in the line.
+//!
+//! A client that waits cannot change what it watches, so a tube need not look at it twice: it remembers the last turn up to
+//! which none of the line watches it. However many jobs become ready, each wait is looked at once for each tube. A search
+//! that takes more steps than are left goes on later, from there: the tube is served by background work until then, like
+//! one with very many jobs and waiting clients.
 
-use super::background::Work;
+use super::background::{Limit, Work};
 use super::client::{Clients, Wait};
 use super::engine::{Engine, Notice, Reserved};
 use crate::ids::{ClientKey, JobKey, TubeKey, WatchKey};
 use crate::limits::{BACKGROUND_STEPS, SAFETY_MARGIN};
 use crate::time::{Span, Time};
+
+/// A tube with up to this many wide watchers looks at them, and not at the line, if they are fewer.
+const WATCHERS_LOOKED_AT_MAX: usize = (BACKGROUND_STEPS / 4) as usize;
+
+/// What a search for a client has led to.
+enum Search {
+    Found(ClientKey),
+    Nobody,
+    /// The steps have been spent. It goes on where it stopped.
+    Unfinished,
+}
 
 impl Engine {
     /// Gives the client the most urgent job of the tubes that it watches, or lets it wait for up to
@@ -37,14 +53,12 @@ impl Engine {
 
     /// The client does not wait any more, if it did.
     pub fn end_wait(&mut self, client: ClientKey) {
-        let Clients { slab, watches, wide_waiting, .. } = &mut self.clients;
+        let Clients { slab, watches, line, .. } = &mut self.clients;
         let record = &mut slab[client.0];
-        if record.wait.take().is_none() {
-            return;
-        }
+        let Some(wait) = record.wait.take() else { return };
         self.census.waiting -= 1;
         if record.is_wide() {
-            return wide_waiting.remove(slab, client.0);
+            return line.remove(wait.turn);
         }
         for &WatchKey(watch) in &record.watches {
             let tube = self.tubes.get_mut(watches[watch].tube);
@@ -52,29 +66,35 @@ impl Engine {
         }
     }
 
-    /// Gives ready jobs of the tube to clients that wait for them, a bounded number at once. Returns how
-    /// many.
-    pub(super) fn serve(&mut self, tube: TubeKey, now: Time) -> u32 {
+    /// Gives ready jobs of the tube to clients that wait for them, as far as the limit allows. The rest is left to
+    /// background work.
+    pub(super) fn serve(&mut self, tube: TubeKey, limit: Limit, now: Time) {
         let record = self.tubes.get(tube);
         if record.serving || (record.waiting.is_empty() && record.wide.is_empty()) {
-            return 0;
+            return;
         }
-        for served in 0..BACKGROUND_STEPS {
-            if !self.tubes.get(tube).listed {
-                return served;
-            }
-            let Some(client) = self.longest_waiting(tube) else { return served };
+        // At least one job, so that it goes on however little is left.
+        let mut may_serve = true;
+        while self.tubes.get(tube).listed {
+            let client = match self.longest_waiting(tube, limit) {
+                Search::Found(client) if may_serve => client,
+                Search::Nobody => return,
+                Search::Found(_) | Search::Unfinished => return self.serve_later(tube),
+            };
             let job = JobKey(self.tubes.get(tube).ready.min().expect("a servable tube has a ready job"));
             self.end_wait(client);
             self.take(job, client, now);
             self.notices.push_back(Notice::Reserved(self.clients.get(client).conn, job));
             self.steps += 1;
+            may_serve = !self.is_spent(limit);
         }
+    }
+
+    fn serve_later(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
         record.pins += 1;
         record.serving = true;
         self.work.push_back(Work::Serve { tube });
-        BACKGROUND_STEPS
     }
 
     /// A ready job goes to the client.
@@ -97,11 +117,11 @@ impl Engine {
     fn begin_wait(&mut self, client: ClientKey, until: Option<Time>) {
         self.turns += 1;
         self.census.waiting += 1;
-        let Clients { slab, watches, wide_waiting, .. } = &mut self.clients;
+        let Clients { slab, watches, line, .. } = &mut self.clients;
         let record = &mut slab[client.0];
         record.wait = Some(Wait { turn: self.turns, until });
         if record.is_wide() {
-            wide_waiting.push_back(slab, client.0);
+            line.push(self.turns, client);
         } else {
             for &WatchKey(watch) in &record.watches {
                 let tube = self.tubes.get_mut(watches[watch].tube);
@@ -135,31 +155,46 @@ impl Engine {
     }
 
     /// The client that has waited longest for a job of this tube.
-    fn longest_waiting(&mut self, tube: TubeKey) -> Option<ClientKey> {
+    fn longest_waiting(&mut self, tube: TubeKey, limit: Limit) -> Search {
         let record = self.tubes.get(tube);
         let narrow = record.waiting.front().map(|watch| self.clients.watches[watch].client);
-        if record.wide.is_empty() || self.clients.wide_waiting.is_empty() {
-            return narrow;
+        let narrow_turn = narrow.map_or(u64::MAX, |client| self.clients.turn(client));
+        if !record.wide.is_empty() && self.clients.line.count_after(record.seen) > 0 {
+            match self.longest_waiting_wide(tube, narrow_turn, limit) {
+                Search::Nobody => {}
+                found_or_unfinished => return found_or_unfinished,
+            }
         }
-        let wide = self.longest_waiting_wide(tube);
-        [narrow, wide].into_iter().flatten().min_by_key(|&client| self.clients.turn(client))
+        narrow.map_or(Search::Nobody, Search::Found)
     }
 
-    fn longest_waiting_wide(&mut self, tube: TubeKey) -> Option<ClientKey> {
-        let clients = &self.clients;
-        let watchers = &self.tubes.get(tube).wide;
-        let mut looked = 0;
-        let found = if clients.wide_waiting.len() <= watchers.len() {
-            let waiting = clients.wide_waiting.iter(&clients.slab).map(ClientKey);
-            waiting.inspect(|_| looked += 1).find(|&client| clients.is_watching(client, tube))
-        } else {
-            let watching = watchers.iter(&clients.watches).map(|watch| clients.watches[watch].client);
-            watching
-                .inspect(|_| looked += 1)
-                .filter(|&client| clients.get(client).is_waiting())
-                .min_by_key(|&client| clients.turn(client))
-        };
-        self.steps += looked;
-        found
+    /// The wide client that has waited longest for a job of this tube, if its turn comes before `end`.
+    fn longest_waiting_wide(&mut self, tube: TubeKey, end: u64, limit: Limit) -> Search {
+        let Self { clients, tubes, steps, .. } = self;
+        let record = tubes.get_mut(tube);
+        if *steps >= limit.0 {
+            return Search::Unfinished;
+        }
+        let watchers = record.wide.len();
+        if watchers <= WATCHERS_LOOKED_AT_MAX && watchers < clients.line.count_after(record.seen) {
+            *steps += watchers as u32;
+            let watching = record.wide.iter(&clients.watches).map(|watch| clients.watches[watch].client);
+            let waiting = watching.filter_map(|client| Some((clients.get(client).wait?.turn, client)));
+            let longest = waiting.min_by_key(|&(turn, _)| turn);
+            record.seen = longest.map_or(self.turns, |(turn, _)| turn - 1);
+            let found = longest.filter(|&(turn, _)| turn < end);
+            return found.map_or(Search::Nobody, |(_, client)| Search::Found(client));
+        }
+        for place in clients.line.after(record.seen).take_while(|place| place.turn < end) {
+            if *steps >= limit.0 {
+                return Search::Unfinished;
+            }
+            *steps += 1;
+            if let Some(client) = place.client.filter(|&client| clients.is_watching(client, tube)) {
+                return Search::Found(client);
+            }
+            record.seen = place.turn;
+        }
+        Search::Nobody
     }
 }

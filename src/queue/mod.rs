@@ -10,6 +10,7 @@ mod directory;
 mod engine;
 mod job;
 mod kept;
+mod line;
 mod lists;
 mod matching;
 mod memory;

@@ -98,11 +98,24 @@ impl Engine {
         self.times.get(Lapse::Held)
     }
 
-    /// How many clients watch a tube and wait. Looks at each of its wide watchers.
+    /// How many clients watch a tube and wait. Looks at [some](Self::tube_waiting_looks) of the wide ones.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
+        let (tube, clients) = (self.tubes.get(key), &self.clients);
+        let wide = if clients.line.count_after(tube.seen) < tube.wide.len() {
+            let waiting = clients.line.after(tube.seen).filter_map(|place| place.client);
+            waiting.filter(|&client| clients.is_watching(client, key)).count()
+        } else {
+            let watching = tube.wide.iter(&clients.watches).map(|watch| clients.watches[watch].client);
+            watching.filter(|&client: &ClientKey| clients.get(client).is_waiting()).count()
+        };
+        tube.waiting.len() + wide
+    }
+
+    /// How many clients are looked at to tell how many wait for a tube: the wide ones that watch it, or those that wait
+    /// and are not known to watch other tubes, whichever are fewer.
+    pub fn tube_waiting_looks(&self, key: TubeKey) -> usize {
         let tube = self.tubes.get(key);
-        let wide = tube.wide.iter(&self.clients.watches).map(|watch| self.clients.watches[watch].client);
-        tube.waiting.len() + wide.filter(|&client: &ClientKey| self.clients.get(client).is_waiting()).count()
+        tube.wide.len().min(self.clients.line.count_after(tube.seen))
     }
 
     /// How long jobs of one tube were ready, or held. Looks at every bin of what is kept of it.

@@ -2,6 +2,7 @@
 //! order of ready jobs beside the ready heap: `leave` takes it out of that, and one of the `enter` functions or
 //! `hold` puts it into the next.
 
+use super::background::Limit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, State};
@@ -127,13 +128,14 @@ impl Engine {
     }
 
     /// Moves a job from where it is to ready and gives it to a client that waits for it.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, now: Time) {
+    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
+        self.steps += 1;
         self.leave(job, now);
         if let Change::Kicked(_) = change {
             self.jobs.activity_mut(job).counts.kicks += 1;
         }
         self.enter_ready(job, now);
         self.changes.push(change);
-        self.serve(self.jobs.get(job).tube, now);
+        self.serve(self.jobs.get(job).tube, limit, now);
     }
 }

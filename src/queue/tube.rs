@@ -38,6 +38,8 @@ pub struct Tube {
     pub(super) waiting: List,
     /// Watches of wide clients, waiting or not.
     pub(super) wide: List,
+    /// No wide client watches it whose wait began up to this turn and goes on.
+    pub(super) seen: u64,
     /// Until when no job is reserved from it.
     pub pause: Option<Pause>,
     /// What has happened in it.
@@ -57,7 +59,7 @@ pub struct Tube {
     position: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 240);
+const _: () = assert!(size_of::<Option<Tube>>() == 248);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -104,11 +106,6 @@ impl Tube {
     /// How many jobs there are in it, in any state.
     pub fn jobs(&self) -> usize {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
-    }
-
-    /// How many clients watch it beside many others.
-    pub fn wide_watchers(&self) -> usize {
-        self.wide.len()
     }
 
     /// Counts a sample. False if there is no memory for it [yet](Tubes::make_times).
@@ -227,6 +224,7 @@ impl Tubes {
             pins: 0,
             waiting: List::new(),
             wide: List::new(),
+            seen: 0,
             pause: None,
             counts: TubeCounts::default(),
             times: None,

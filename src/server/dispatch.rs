@@ -5,7 +5,7 @@ use super::report;
 use super::session::{Incoming, Input, Phase, Talk};
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey};
-use crate::limits::SPARE_BUFFER_BYTES_MAX;
+use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
 use crate::log::Room;
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
@@ -107,7 +107,10 @@ impl Core {
                 None => Reply::NotFound,
             },
             Command::StatsTube(tube) => match engine.tubes().find(tube) {
-                Some(tube) => return self.data(talk, |core, out| report::tube(core, tube, out, now)),
+                Some(tube) => {
+                    self.extra_steps += engine.tube_waiting_looks(tube) as u32 + TIMES_STEPS;
+                    return self.data(talk, |core, out| report::tube(core, tube, out, now));
+                }
                 None => Reply::NotFound,
             },
             Command::ListTubes => {
@@ -244,12 +247,15 @@ impl Core {
 
     /// What the last command took out of its connection's turn.
     pub(super) fn take_steps(&mut self) -> u32 {
-        1 + self.engine.take_steps() + std::mem::take(&mut self.extra_steps)
+        COMMAND_STEPS + self.engine.take_steps() + std::mem::take(&mut self.extra_steps)
     }
 }
 
 /// Rendering this much of a report takes about as long as an elementary step.
 pub(super) const REPORT_BYTES_A_STEP: usize = 64;
+
+/// Steps for the percentiles of a tube, each of which goes through all bins of its times.
+const TIMES_STEPS: u32 = 8;
 
 /// The answer to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {

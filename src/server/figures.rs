@@ -5,7 +5,7 @@ use super::Core;
 use crate::ids::TubeKey;
 use crate::log::{Log, LogStats};
 use crate::protocol::command::CommandKind::{self, *};
-use crate::queue::{Lapse, Percentiles, State, Tube, TubeStats};
+use crate::queue::{Lapse, Percentiles, State, TubeStats};
 use crate::time::{Span, Time};
 
 /// The value of a figure.
@@ -112,8 +112,8 @@ pub(super) const TUBE: &[TubeFigure] = &[
 
 impl TubeFigure {
     /// How many clients are looked at for it.
-    pub fn looks(&self, tube: &Tube) -> usize {
-        if matches!(self.read, Reading::Waiting) { tube.wide_watchers() } else { 0 }
+    pub fn looks(&self, core: &Core, tube: TubeKey) -> usize {
+        if matches!(self.read, Reading::Waiting) { core.engine.tube_waiting_looks(tube) } else { 0 }
     }
 
     /// The figure for one tube.

@@ -14,8 +14,8 @@ use crate::time::Time;
 const PLACES_A_STEP: usize = 16;
 
 impl Server {
-    /// Renders another piece of the list that a session waits for. Returns how many steps were taken.
-    pub(super) fn go_on_with_list(&mut self, conn: ConnId, now: Time) -> u32 {
+    /// Renders another piece of the list that a session waits for.
+    pub(super) fn go_on_with_list(&mut self, conn: ConnId, now: Time) {
         let Self { core, sessions, .. } = self;
         let talk = &mut sessions[conn].talk;
         core.begin_replies(talk);
@@ -30,9 +30,8 @@ impl Server {
             talk.phase = Phase::Serving;
             talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
         }
-        let steps = core.take_steps();
+        self.left = self.left.saturating_sub(core.take_steps());
         self.after_serving(conn, now);
-        steps
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Server {
     pages: VecDeque<ConnId>,
     /// Freed memory is on its way back to the kernel.
     is_reclaiming: bool,
+    /// Steps that are left of what events, or in its turn the queue, may take in this iteration of the driver's loop.
+    left: u32,
 }
 
 /// All that a command may touch, except its own session.
@@ -128,6 +130,7 @@ impl Server {
             held: VecDeque::new(),
             pages: VecDeque::new(),
             is_reclaiming: false,
+            left: RUN_STEPS,
         }
     }
 
@@ -198,14 +201,16 @@ impl Service for Server {
     fn turn(&mut self, now: Time) {
         if !self.core.is_behind() {
             self.core.engine.step(now);
+            self.core.take_steps();
             self.tell_notices(now);
         }
-        let mut steps = RUN_STEPS;
-        while steps > 0 && !self.core.is_behind() {
+        self.left = RUN_STEPS;
+        while self.left > 0 && !self.core.is_behind() {
             let Some(conn) = self.queue.pop_front() else { break };
-            steps = steps.saturating_sub(self.serve_inbox(conn, now));
+            self.serve_inbox(conn, now);
             self.tell_notices(now);
         }
+        self.left = RUN_STEPS;
         self.step_http(now);
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.weigh_tables();
@@ -285,7 +290,7 @@ impl Server {
         let session = self.session(conn);
         session.asked_by(now);
         let is_next = session.talk.is_served() && session.inbox.is_empty();
-        let (used, _) = if is_next { self.serve(conn, bytes, now) } else { (0, 0) };
+        let used = if is_next { self.serve(conn, bytes, now) } else { 0 };
         let Self { core, sessions, .. } = self;
         let session = &mut sessions[conn];
         if used < bytes.len() && session.talk.phase < Phase::Closing {
@@ -362,21 +367,24 @@ impl Server {
         let talk = &mut sessions[conn].talk;
         core.end_list(talk);
         core.engine.disconnect(talk.client, now);
+        self.left = self.left.saturating_sub(self.core.take_steps());
         self.core.connections -= 1;
         let session = &mut self.sessions[conn];
         session.inbox = BytesMut::new();
         self.core.footprint.weigh_inbox(session);
     }
 
-    /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over.
-    /// Returns how many bytes were used and how many steps were taken.
-    fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> (usize, u32) {
-        let Self { core, sessions, .. } = self;
+    /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over. One command is
+    /// served however few steps are left, so a client that sends no more than that does not wait behind those that do.
+    /// Returns how many bytes were used.
+    fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> usize {
+        let Self { core, sessions, left, .. } = self;
+        let most = TURN_STEPS.min(*left).max(1);
         let Session { reader, opening, talk, .. } = &mut sessions[conn];
         core.begin_replies(talk);
         let mut rest = input;
         let mut steps = 0;
-        while steps < TURN_STEPS && talk.is_served() {
+        while steps < most && talk.is_served() {
             if let Input::Line = talk.input {
                 if core.is_behind() {
                     break;
@@ -404,21 +412,22 @@ impl Server {
             talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
             steps += core.take_steps();
         }
-        (input.len() - rest.len(), steps)
+        *left = left.saturating_sub(steps);
+        input.len() - rest.len()
     }
 
-    /// Serves what is kept for a session that was queued. Returns how many steps were taken.
-    fn serve_inbox(&mut self, conn: ConnId, now: Time) -> u32 {
-        let Some(session) = self.sessions.get_mut(conn) else { return 0 };
+    /// Serves what is kept for a session that was queued.
+    fn serve_inbox(&mut self, conn: ConnId, now: Time) {
+        let Some(session) = self.sessions.get_mut(conn) else { return };
         session.is_queued = false;
         if session.talk.wants_list() {
             return self.go_on_with_list(conn, now);
         }
         if !session.talk.is_served() {
-            return 0;
+            return;
         }
         let mut inbox = std::mem::take(&mut session.inbox);
-        let (used, steps) = self.serve(conn, &inbox, now);
+        let used = self.serve(conn, &inbox, now);
         inbox.advance(used);
         let session = &mut self.sessions[conn];
         if !inbox.is_empty() {
@@ -426,7 +435,6 @@ impl Server {
         }
         self.core.footprint.weigh_inbox(session);
         self.after_serving(conn, now);
-        steps
     }
 
     /// Brings what the driver and the queue of sessions know in line with what has become of a session.

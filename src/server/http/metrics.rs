@@ -85,7 +85,7 @@ impl Page {
                     out.extend_from_slice(known.name().as_bytes());
                     out.extend_from_slice(b"\"} ");
                     number(wanted.read(core, key, now), out);
-                    lines += wanted.looks(known) / LOOKS_A_LINE;
+                    lines += wanted.looks(core, key) / LOOKS_A_LINE;
                 }
             } else {
                 (figure, tube) = (figure + 1, 0);
