@@ -2,7 +2,7 @@
 //! calls each time. What a noisy machine adds strikes another call in each run, so beside the last run's
 //! figures stand the least of the maxima, and the longest that one and the same call took in every run.
 //!
-//! `cargo bench --bench worst_step -- [runs]`
+//! `cargo bench --bench worst_step -- [runs] [part of a scenario's name]...`
 
 #[path = "common/mod.rs"]
 mod common;
@@ -37,10 +37,13 @@ const SCENARIOS: [Scenario; 11] = [
 ];
 
 fn main() {
-    let runs = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(RUNS_DEFAULT);
+    let args = || std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let runs = args().find_map(|arg| arg.parse().ok()).unwrap_or(RUNS_DEFAULT);
+    let wanted: Vec<String> = args().filter(|arg| arg.parse::<usize>().is_err()).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     print!("{:<24}{:<10}{:>9}{:>9}{:>9}", "us", "call", "p50", "p99", "p99.9");
     println!("{:>10}{:>12}{:>10}", "max", "least max", "in each");
-    for (name, scenario) in SCENARIOS {
+    for (name, scenario) in SCENARIOS.into_iter().filter(|(name, _)| is_wanted(name)) {
         let results: Vec<_> = (0..runs.max(1))
             .map(|_| {
                 let mut recorder = Recorder::default();
