@@ -14,6 +14,7 @@ use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use support::core::config;
+use support::random::{Random, seeds};
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Background work and timers have a budget each.
@@ -489,6 +490,89 @@ fn a_search_for_a_wide_client_goes_on_where_it_stopped() {
         [line[0], line[1], line[2], wide[2]].map(|client| bench.engine.clients().get(client).conn.slot);
     assert_eq!(bench.reserved_by(), slots, "first come, first served");
     bench.engine.check();
+}
+
+/// A wide client as a list of all would have it.
+struct Naive {
+    client: ClientKey,
+    watched: Vec<usize>,
+    is_waiting: bool,
+}
+
+/// Wide clients wait, give up, hang up and get jobs at random. Every job goes to the one that has waited longest.
+#[test]
+fn wide_clients_in_a_line_against_a_list() {
+    const TUBES: usize = 120;
+    const CLIENTS: usize = 700;
+    for seed in seeds(4) {
+        println!("BEANRING_SEED={seed}");
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new();
+        let name = |tube: usize| format!("tube-{tube}");
+        let producers: Vec<ClientKey> = (0..TUBES).map(|tube| bench.connect_to(&name(tube))).collect();
+        let mut clients: HashMap<u32, Naive> = HashMap::new();
+        // By their connections, the longest waiting first.
+        let mut line: Vec<u32> = Vec::new();
+        for round in 0..6000 {
+            if clients.len() < CLIENTS {
+                let client = bench.connect();
+                let first = random.below(TUBES);
+                let watched: Vec<usize> = (0..WATCHED + 1).map(|step| (first + 5 * step) % TUBES).collect();
+                for &tube in &watched {
+                    bench.engine.watch(client, TubeName::new(name(tube).as_bytes()).expect("a valid name"));
+                }
+                bench.engine.ignore(client, TubeName::DEFAULT);
+                clients.insert(bench.conns, Naive { client, watched, is_waiting: false });
+            }
+            // In an order that the seed decides: slots are given in order.
+            let mut slots: Vec<u32> = clients.keys().copied().collect();
+            slots.sort_unstable();
+            let slot = slots[random.below(slots.len())];
+            let naive = clients.get_mut(&slot).expect("it is there");
+            match (random.below(16), naive.is_waiting) {
+                (0, _) => {
+                    bench.engine.disconnect(naive.client, bench.now);
+                    line.retain(|&waiting| waiting != slot);
+                    clients.remove(&slot);
+                }
+                (1..3, true) => {
+                    bench.engine.end_wait(naive.client);
+                    naive.is_waiting = false;
+                    line.retain(|&waiting| waiting != slot);
+                }
+                (1..13, false) => {
+                    assert_eq!(bench.reserve(naive.client), Reserved::Waiting, "no job is left over");
+                    naive.is_waiting = true;
+                    line.push(slot);
+                }
+                _ => {
+                    let tube = random.below(TUBES);
+                    bench.engine.take_steps();
+                    let id = bench.put(producers[tube], USUAL, 0);
+                    bench.take_steps(CALL_STEPS_MAX);
+                    bench.finish();
+                    let longest = line.iter().position(|slot| clients[slot].watched.contains(&tube));
+                    let expected: Vec<u32> = longest.map(|at| line.remove(at)).into_iter().collect();
+                    assert_eq!(bench.reserved_by(), expected, "round {round}");
+                    let holder = expected.first().map(|slot| clients.get_mut(slot).expect("it is there"));
+                    let holder = holder.map_or(bench.amid, |naive| {
+                        naive.is_waiting = false;
+                        naive.client
+                    });
+                    assert!(bench.engine.delete(holder, id, bench.now));
+                }
+            }
+            bench.take_steps(CALL_STEPS_MAX);
+            bench.finish();
+            let key = bench.engine.tubes().find(TubeName::new(b"tube-7").expect("a valid name"));
+            let waiting = line.iter().filter(|slot| clients[slot].watched.contains(&7)).count();
+            assert_eq!(bench.engine.tube_waiting(key.expect("it is used")), waiting, "round {round}");
+            if round % 200 == 0 {
+                bench.engine.check();
+            }
+        }
+        bench.engine.check();
+    }
 }
 
 #[test]

@@ -91,3 +91,32 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_skipped_and_do_not_pile_up() {
+        const CLIENTS: u64 = 1000;
+        let mut line = Line::default();
+        for turn in 1..=CLIENTS {
+            line.push(turn, ClientKey(turn as u32));
+        }
+        let stays = |turn: &u64| turn.is_multiple_of(10);
+        // The factor and the count plus one have no divisor in common, so every turn comes once.
+        for turn in (1..=CLIENTS).map(|at| at * 3 % (CLIENTS + 1)).filter(|turn| !stays(turn)) {
+            line.remove(turn);
+            assert!(line.gaps <= line.len() + GAPS_KEPT);
+        }
+        assert_eq!(line.len(), 100);
+        for turn in 0..=CLIENTS {
+            let left: Vec<u64> =
+                line.after(turn).filter(|place| place.client.is_some()).map(|place| place.turn).collect();
+            let expected: Vec<u64> = (turn + 1..=CLIENTS).filter(stays).collect();
+            assert_eq!(left, expected);
+            assert!(line.count_after(turn) >= left.len());
+        }
+        assert!(line.bytes() < 1000 * size_of::<Place>(), "the memory of a crowd goes back");
+    }
+}
