@@ -1,0 +1,177 @@
+//! Many events in one iteration of a driver's loop.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+
+use beanring::ids::ConnId;
+use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS};
+use beanring::queue::State;
+use beanring::server::{Effect, Event, Server, Service};
+
+use super::START;
+use super::support::core::config;
+use super::wide::{WATCHED, WIDE};
+
+/// A server whose driver counts what was sent to each connection, in replies that begin like this.
+struct Loop {
+    server: Server,
+    sent: HashMap<ConnId, Vec<u8>>,
+}
+
+impl Loop {
+    fn new() -> Self {
+        Self { server: Server::new(config(65_535)), sent: HashMap::new() }
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.server.connect()
+    }
+
+    fn receive(&mut self, conn: ConnId, text: &str) {
+        self.server.handle(START, Event::Received { conn, bytes: text.as_bytes() });
+        self.carry_out();
+    }
+
+    /// Sends commands and waits until the server has nothing left to do.
+    fn settle(&mut self, conn: ConnId, text: &str) {
+        self.receive(conn, text);
+        while self.is_busy() {
+            self.turn();
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.server.next_deadline().is_some_and(|at| at <= START)
+    }
+
+    fn turn(&mut self) {
+        self.server.turn(START);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Send(conn) => self.send(conn),
+                Effect::Close(conn) => self.server.handle(START, Event::Closed { conn }),
+                Effect::Pause(_) | Effect::Resume(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnId) {
+        loop {
+            let mut slices: Vec<IoSlice<'_>> = Vec::new();
+            self.server.outgoing(conn, &mut slices);
+            let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+            if bytes == 0 {
+                return;
+            }
+            let sent = self.sent.entry(conn).or_default();
+            slices.iter().for_each(|slice| sent.extend_from_slice(slice));
+            self.server.handle(START, Event::Sent { conn, bytes });
+        }
+    }
+
+    /// How many replies that begin like this have been sent.
+    fn replies(&self, begin: &str) -> usize {
+        let count = |sent: &Vec<u8>| String::from_utf8_lossy(sent).matches(begin).count();
+        self.sent.values().map(count).sum()
+    }
+}
+
+fn wide_watches(tube: &str) -> String {
+    (0..WATCHED).map(|number| format!("watch {tube}-{number}\r\n")).collect()
+}
+
+#[test]
+fn pipelined_statistics_of_a_tube_of_many_wide_watchers() {
+    const ASKED: usize = 1600;
+    let mut bench = Loop::new();
+    for _ in 0..WIDE {
+        let waiting = bench.connect();
+        bench.settle(waiting, &(wide_watches("busy") + "reserve\r\n"));
+    }
+    let curious = bench.connect();
+    let other = bench.connect();
+    let mut answered = 0;
+    // As a driver does, which leaves the rest in the kernel.
+    for _ in 0..ASKED / 100 {
+        bench.receive(curious, &"stats-tube busy-0\r\n".repeat(100));
+        loop {
+            bench.turn();
+            let replies = bench.replies("current-waiting: 1500\n");
+            let looks = (replies - answered) * WIDE as usize;
+            assert!(
+                looks <= 2 * RUN_STEPS as usize + 2 * WIDE as usize,
+                "an iteration looked at {looks} clients"
+            );
+            answered = replies;
+            bench.receive(other, "list-tube-used\r\n");
+            assert_eq!(bench.sent.remove(&other).as_deref(), Some(&b"USING default\r\n"[..]), "others go on");
+            if !bench.is_busy() {
+                break;
+            }
+        }
+    }
+    assert_eq!(answered, ASKED);
+    bench.server.check();
+}
+
+#[test]
+fn many_clients_that_pipeline_share_an_iteration() {
+    const CLIENTS: usize = 500;
+    const EACH: usize = 300;
+    let mut bench = Loop::new();
+    let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    for &client in &clients {
+        bench.receive(client, &"list-tube-used\r\n".repeat(EACH));
+    }
+    assert_eq!(bench.sent.len(), CLIENTS, "each has its first reply at once");
+    let most = (2 * RUN_STEPS / COMMAND_STEPS) as usize + CLIENTS;
+    let mut answered = 0;
+    loop {
+        bench.turn();
+        let replies = bench.replies("USING default\r\n");
+        assert!(replies - answered <= most, "an iteration served {} commands", replies - answered);
+        answered = replies;
+        if !bench.is_busy() {
+            break;
+        }
+    }
+    assert_eq!(answered, CLIENTS * EACH);
+    assert!(bench.sent.values().all(|sent| sent.len() == EACH * "USING default\r\n".len()));
+    bench.server.check();
+}
+
+#[test]
+fn holders_that_hang_up_in_one_iteration() {
+    const HOLDERS: u32 = 300;
+    const HELD: u32 = 80;
+    let mut bench = Loop::new();
+    let other = bench.connect();
+    for _ in 0..HOLDERS * HELD / 100 {
+        bench.settle(other, &"put 0 0 100 1\r\nx\r\n".repeat(100));
+    }
+    let holders: Vec<ConnId> = (0..HOLDERS).map(|_| bench.connect()).collect();
+    for &holder in &holders {
+        bench.settle(holder, &"reserve\r\n".repeat(HELD as usize));
+    }
+    let ready = |bench: &Loop| bench.server.engine().queue_stats().census.in_state(State::Ready);
+    assert_eq!(ready(&bench), 0);
+    for &conn in &holders {
+        bench.server.handle(START, Event::InputEnded { conn });
+        bench.carry_out();
+    }
+    let mut before = ready(&bench);
+    assert!(before <= BACKGROUND_STEPS + 1, "{before} jobs went back at once");
+    while bench.is_busy() {
+        bench.turn();
+        let moved = ready(&bench) - before;
+        assert!(moved <= 2 * BACKGROUND_STEPS, "an iteration moved {moved} jobs");
+        before = ready(&bench);
+    }
+    assert_eq!(before, HOLDERS * HELD);
+    bench.server.check();
+}

@@ -1,0 +1,283 @@
+//! Clients that watch very many tubes, and hang-ups.
+
+use std::collections::HashMap;
+
+use beanring::ids::{ClientKey, JobId};
+use beanring::limits::{BACKGROUND_STEPS, NARROW_WATCH_MAX};
+use beanring::queue::{Kicked, Notice, Reserved};
+use beanring::tube_name::TubeName;
+
+use super::support::random::{Random, seeds};
+use super::{Bench, USUAL, assert_steps};
+
+/// Watched by each wide client.
+pub const WATCHED: usize = NARROW_WATCH_MAX + 2;
+/// As many are idle as wait.
+pub const WIDE: u32 = 1500;
+/// A call may overshoot its bound by the last thing that it does: a job moved and handed to a client.
+const CALL_STEPS_MAX: u32 = BACKGROUND_STEPS + 2;
+
+impl Bench {
+    /// A client that watches `tube` and many more, which no other client watches that does not watch `tube` too.
+    fn connect_wide(&mut self, tube: &str) -> ClientKey {
+        let client = self.connect();
+        for number in 0..WATCHED {
+            let name = if number == 0 { tube.to_owned() } else { format!("{tube}-{number}") };
+            self.engine.watch(client, TubeName::new(name.as_bytes()).expect("a valid name"));
+        }
+        self.engine.ignore(client, TubeName::DEFAULT);
+        client
+    }
+
+    /// Wide clients that watch `tube` and do nothing, and as many that wait for jobs of other tubes.
+    fn surround(&mut self, tube: &str) {
+        for _ in 0..WIDE {
+            self.connect_wide(tube);
+        }
+        for _ in 0..WIDE {
+            let waiting = self.connect_wide("elsewhere");
+            assert_eq!(self.reserve(waiting), Reserved::Waiting);
+        }
+    }
+
+    fn connect_to(&mut self, tube: &str) -> ClientKey {
+        let client = self.connect();
+        let name = TubeName::new(tube.as_bytes()).expect("a valid name");
+        self.engine.use_tube(client, name);
+        self.engine.watch(client, name);
+        self.engine.ignore(client, TubeName::DEFAULT);
+        client
+    }
+
+    /// What the calls since the last look took.
+    fn take_steps(&mut self, most: u32) -> u32 {
+        let steps = self.engine.take_steps();
+        assert!(steps <= most, "a call took {steps} steps, not {most} at most");
+        steps
+    }
+
+    /// Steps until nothing is due. Returns what that took.
+    fn finish(&mut self) -> u32 {
+        let mut steps = 0;
+        while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
+            self.engine.step(self.now);
+            steps += self.take_steps(CALL_STEPS_MAX);
+        }
+        steps
+    }
+
+    fn reserved_by(&mut self) -> Vec<u32> {
+        let notices = std::iter::from_fn(|| self.engine.next_notice());
+        notices
+            .map(|notice| match notice {
+                Notice::Reserved(conn, _) => conn.slot,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_kick_in_a_tube_of_many_wide_watchers() {
+    const JOBS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let kicker = bench.connect_to("busy");
+    bench.put_many(kicker, JOBS, 1000);
+    bench.surround("busy");
+    bench.engine.take_steps();
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    let begun = bench.take_steps(CALL_STEPS_MAX);
+    let steps = begun + bench.finish();
+    assert_eq!(bench.ready(), JOBS);
+    assert!(steps <= JOBS + WIDE + 2, "each client is looked at once, not {steps} steps for {JOBS} jobs");
+    bench.engine.check();
+}
+
+#[test]
+fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
+    const JOBS: u32 = 10_000;
+    let mut bench = Bench::new();
+    let worker = bench.connect_to("busy");
+    bench.surround("busy");
+    bench.engine.take_steps();
+    let mut steps = 0;
+    for _ in 0..JOBS {
+        bench.put(worker, USUAL, 0);
+        steps += bench.take_steps(CALL_STEPS_MAX);
+    }
+    steps += bench.finish();
+    assert!(steps <= 2 * WIDE, "each client is looked at once, not {steps} steps for {JOBS} puts");
+    let held: Vec<JobId> = (0..JOBS)
+        .map(|_| {
+            let reserved = bench.reserve(worker);
+            bench.id(reserved)
+        })
+        .collect();
+    bench.engine.take_steps();
+    let mut steps = 0;
+    for id in held {
+        assert!(bench.engine.release(worker, id, USUAL, 0, bench.now));
+        steps += bench.take_steps(CALL_STEPS_MAX);
+    }
+    assert!(steps <= 2, "no client has begun to wait, but {JOBS} releases took {steps} steps");
+    assert_eq!(bench.ready(), JOBS);
+    bench.engine.check();
+}
+
+#[test]
+fn a_search_for_a_wide_client_goes_on_where_it_stopped() {
+    let mut bench = Bench::new();
+    let producer = bench.connect_to("busy");
+    bench.surround("busy");
+    let wide: Vec<ClientKey> = (0..3).map(|_| bench.connect_wide("busy")).collect();
+    let narrow = bench.connect_to("busy");
+    let line = [wide[0], narrow, wide[1]];
+    for client in line {
+        assert_eq!(bench.reserve(client), Reserved::Waiting);
+    }
+    bench.engine.take_steps();
+    for _ in 0..4 {
+        bench.put(producer, USUAL, 0);
+        bench.take_steps(CALL_STEPS_MAX);
+    }
+    assert_eq!(bench.held(), 0, "the search takes more steps than the puts may");
+    bench.engine.check();
+    assert_eq!(bench.reserve(wide[2]), Reserved::Waiting, "a newcomer gets in line");
+    let steps = bench.finish();
+    assert!(steps <= WIDE + 16, "each client is looked at once, not {steps} steps");
+    let slots =
+        [line[0], line[1], line[2], wide[2]].map(|client| bench.engine.clients().get(client).conn.slot);
+    assert_eq!(bench.reserved_by(), slots, "first come, first served");
+    bench.engine.check();
+}
+
+/// A wide client as a list of all would have it.
+struct Naive {
+    client: ClientKey,
+    watched: Vec<usize>,
+    is_waiting: bool,
+}
+
+/// Wide clients wait, give up, hang up and get jobs at random. Every job goes to the one that has waited longest.
+#[test]
+fn wide_clients_in_a_line_against_a_list() {
+    const TUBES: usize = 120;
+    const CLIENTS: usize = 700;
+    for seed in seeds(4) {
+        println!("BEANRING_SEED={seed}");
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new();
+        let name = |tube: usize| format!("tube-{tube}");
+        let producers: Vec<ClientKey> = (0..TUBES).map(|tube| bench.connect_to(&name(tube))).collect();
+        let mut clients: HashMap<u32, Naive> = HashMap::new();
+        // By their connections, the longest waiting first.
+        let mut line: Vec<u32> = Vec::new();
+        for round in 0..6000 {
+            if clients.len() < CLIENTS {
+                let client = bench.connect();
+                let first = random.below(TUBES);
+                let watched: Vec<usize> = (0..WATCHED + 1).map(|step| (first + 5 * step) % TUBES).collect();
+                for &tube in &watched {
+                    bench.engine.watch(client, TubeName::new(name(tube).as_bytes()).expect("a valid name"));
+                }
+                bench.engine.ignore(client, TubeName::DEFAULT);
+                clients.insert(bench.conns, Naive { client, watched, is_waiting: false });
+            }
+            // In an order that the seed decides: slots are given in order.
+            let mut slots: Vec<u32> = clients.keys().copied().collect();
+            slots.sort_unstable();
+            let slot = slots[random.below(slots.len())];
+            let naive = clients.get_mut(&slot).expect("it is there");
+            match (random.below(16), naive.is_waiting) {
+                (0, _) => {
+                    bench.engine.disconnect(naive.client, bench.now);
+                    line.retain(|&waiting| waiting != slot);
+                    clients.remove(&slot);
+                }
+                (1..3, true) => {
+                    bench.engine.end_wait(naive.client);
+                    naive.is_waiting = false;
+                    line.retain(|&waiting| waiting != slot);
+                }
+                (1..13, false) => {
+                    assert_eq!(bench.reserve(naive.client), Reserved::Waiting, "no job is left over");
+                    naive.is_waiting = true;
+                    line.push(slot);
+                }
+                _ => {
+                    let tube = random.below(TUBES);
+                    bench.engine.take_steps();
+                    let id = bench.put(producers[tube], USUAL, 0);
+                    bench.take_steps(CALL_STEPS_MAX);
+                    bench.finish();
+                    let longest = line.iter().position(|slot| clients[slot].watched.contains(&tube));
+                    let expected: Vec<u32> = longest.map(|at| line.remove(at)).into_iter().collect();
+                    assert_eq!(bench.reserved_by(), expected, "round {round}");
+                    let holder = expected.first().map(|slot| clients.get_mut(slot).expect("it is there"));
+                    let holder = holder.map_or(bench.amid, |naive| {
+                        naive.is_waiting = false;
+                        naive.client
+                    });
+                    assert!(bench.engine.delete(holder, id, bench.now));
+                }
+            }
+            bench.take_steps(CALL_STEPS_MAX);
+            bench.finish();
+            let key = bench.engine.tubes().find(TubeName::new(b"tube-7").expect("a valid name"));
+            let waiting = line.iter().filter(|slot| clients[slot].watched.contains(&7)).count();
+            assert_eq!(bench.engine.tube_waiting(key.expect("it is used")), waiting, "round {round}");
+            if round % 200 == 0 {
+                bench.engine.check();
+            }
+        }
+        bench.engine.check();
+    }
+}
+
+#[test]
+fn many_holders_hang_up_in_one_moment() {
+    const HOLDERS: u32 = 1000;
+    const HELD: u32 = 80;
+    let mut bench = Bench::new();
+    let producer = bench.connect_to("busy");
+    bench.put_many(producer, HOLDERS * HELD, 0);
+    let holders: Vec<ClientKey> = (0..HOLDERS).map(|_| bench.connect_to("busy")).collect();
+    for &holder in holders.iter().cycle().take((HOLDERS * HELD) as usize) {
+        bench.reserve(holder);
+    }
+    bench.surround("busy");
+    bench.engine.take_steps();
+    for &holder in &holders {
+        bench.engine.disconnect(holder, bench.now);
+    }
+    bench.take_steps(CALL_STEPS_MAX);
+    assert!(bench.ready() <= BACKGROUND_STEPS + 1, "{} jobs went back at once", bench.ready());
+    bench.engine.check();
+    let steps = bench.finish();
+    let most = HOLDERS * (HELD + 1) + WIDE;
+    assert!(steps <= most, "each client is looked at once, not {steps} steps");
+    assert_eq!((bench.ready(), bench.held()), (HOLDERS * HELD, 0));
+    bench.engine.check();
+}
+
+#[test]
+fn many_idle_clients_hang_up_in_one_moment() {
+    const CLIENTS: u32 = 5000;
+    let mut bench = Bench::new();
+    let clients: Vec<ClientKey> = (0..CLIENTS).map(|_| bench.connect_wide("busy")).collect();
+    let watches = |bench: &Bench| {
+        let tubes = bench.engine.tubes().iter();
+        tubes.map(|(key, _)| bench.engine.tube_stats(key, bench.now).watching).sum::<u32>()
+    };
+    let before = watches(&bench);
+    for client in clients {
+        bench.engine.disconnect(client, bench.now);
+    }
+    let gone = before - watches(&bench);
+    assert!(gone <= BACKGROUND_STEPS, "{gone} watches were removed at once");
+    bench.engine.check();
+    let steps = bench.work_off(|bench| before - watches(bench));
+    assert_steps(steps, CLIENTS * WATCHED as u32);
+    assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");
+    bench.engine.check();
+}
