@@ -176,6 +176,9 @@ pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
 /// How often, at most, requests of other protocols are logged: a scanner or a wrong probe may send them all day.
 pub const FOREIGN_COMPLAINT_EVERY: Span = Span::from_secs(60);
 
+/// How often, at most, a connection that broke without its peer's doing is logged as a warning.
+pub const BREAK_COMPLAINT_EVERY: Span = Span::from_secs(10);
+
 /// What an allocator adds to each piece of memory, and what it rounds it to.
 pub const ALLOCATION_BYTES: usize = 16;
 

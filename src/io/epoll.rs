@@ -16,6 +16,7 @@ use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
 use nix::sys::uio::readv;
 use tracing::debug;
 
+use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
 use super::disk::Disk;
@@ -57,6 +58,7 @@ struct Driver<S> {
     now: Time,
     listeners: Vec<Listening>,
     admission: Admission,
+    breaks: Breaks,
     signals: Signals,
     disk: Option<Disk>,
     connections: Table<Connection>,
@@ -93,6 +95,7 @@ impl<S: Service> Driver<S> {
                 .into_iter()
                 .map(|listener| Listening { listener, is_watched: false })
                 .collect(),
+            breaks: Breaks::default(),
             signals,
             disk,
             connections: Table::new(),
@@ -323,7 +326,7 @@ impl<S: Service> Driver<S> {
             }
             Err(Errno::EAGAIN) => self.connection(conn).is_unread = false,
             Err(Errno::EINTR) => self.leave_unread(conn, true),
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
     }
 
@@ -360,7 +363,7 @@ impl<S: Service> Driver<S> {
         match recv(connection.raw_fd(), &mut [0], MsgFlags::MSG_PEEK) {
             Ok(0) => self.end_input(conn),
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => self.tell(Event::InputEnding { conn }),
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
     }
 
@@ -372,6 +375,12 @@ impl<S: Service> Driver<S> {
     fn hang_up(&mut self, conn: ConnId) {
         self.connection(conn).phase = Phase::Broken;
         self.tell(Event::HungUp { conn });
+    }
+
+    /// The kernel does nothing more for a connection.
+    fn break_off(&mut self, conn: ConnId, errno: Errno) {
+        self.breaks.note(self.now, conn, errno);
+        self.hang_up(conn);
     }
 
     /// Sends until there is nothing left, the kernel takes no more (it tells when it does again), or it
@@ -389,7 +398,7 @@ impl<S: Service> Driver<S> {
                 Ok(bytes) => sent += bytes,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return self.connection(conn).is_blocked = true,
-                Err(_) => return self.hang_up(conn),
+                Err(errno) => return self.break_off(conn, errno),
             }
         }
         self.connection(conn).is_unsent = true;

@@ -5,6 +5,7 @@
 //! process was told to stop; [`driver`] knows them all. It feeds events to the server and carries out the
 //! effects; sockets, signals and descriptors are shared by all drivers and stand in files of their own.
 
+pub mod breaks;
 pub mod clock;
 pub mod confine;
 pub mod descriptors;

@@ -14,6 +14,7 @@ use super::log_files::LogFiles;
 use super::readiness::End;
 use super::{Shared, connection};
 use crate::ids::ConnId;
+use crate::io::breaks::Breaks;
 use crate::io::clock::Clock;
 use crate::io::descriptors::Admission;
 use crate::io::disk::Disk;
@@ -42,6 +43,7 @@ pub struct State<S> {
     /// woken.
     served: Option<ConnId>,
     admission: Admission,
+    breaks: Breaks,
     /// Tasks that wait for the end of a rest, by the index of their listener.
     resting: Vec<Option<Waker>>,
     /// Empty between sends; kept for its allocation.
@@ -121,6 +123,7 @@ impl<S: Service> State<S> {
             server,
             clock,
             admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
+            breaks: Breaks::default(),
             counters,
             now: clock.now(),
             is_in_batch: false,
@@ -253,7 +256,7 @@ impl<S: Service> State<S> {
         match result.map_err(|error| to_errno(&error)) {
             Ok(0) | Err(Errno::EINTR | Errno::EAGAIN) => {}
             Ok(bytes) => self.tell(Event::Sent { conn, bytes }),
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
     }
 
@@ -263,7 +266,7 @@ impl<S: Service> State<S> {
             Ok(0) => self.end_input(conn),
             Ok(bytes) => self.take_in(conn, bytes, &buffer),
             Err(Errno::EINTR | Errno::EAGAIN) => {}
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
         match buffer {
             Buffer::Own(bytes) if bytes.capacity() == RING_RECEIVE_BYTES => Some(Buffer::Own(bytes)),
@@ -311,6 +314,12 @@ impl<S: Service> State<S> {
             self.record(conn).phase = Phase::Broken;
             self.tell(Event::HungUp { conn });
         }
+    }
+
+    /// The kernel does nothing more for a connection.
+    fn break_off(&mut self, conn: ConnId, errno: Errno) {
+        self.breaks.note(self.now, conn, errno);
+        self.hang_up(conn);
     }
 
     pub fn is_reading(&mut self, conn: ConnId) -> bool {

@@ -36,6 +36,8 @@ pub struct FakeRing {
     pub cancel_delay: usize,
     /// Receives take all there is, and repeated ones end only for a reason.
     pub is_steady: bool,
+    /// As Linux 6.0 does: a zero-copy send whose notification is to report a copy is no valid request.
+    pub refuses_zero_copy: bool,
 }
 
 #[derive(Default)]
@@ -111,6 +113,7 @@ impl FakeRing {
             buffers: (0..BUFFERS).map(|_| None).collect(),
             registered: Vec::new(),
             is_steady: false,
+            refuses_zero_copy: false,
         }
     }
 
@@ -319,6 +322,10 @@ impl FakeRing {
         sent: &mut usize,
         is_zero_copy: bool,
     ) -> bool {
+        if is_zero_copy && self.refuses_zero_copy {
+            self.complete(token, Err(Errno::EINVAL), None, true);
+            return true;
+        }
         let rest = &output.bytes[*sent..];
         let is_whole = self.one_in(2);
         let (is_over, fails) = (self.one_in(2), self.one_in(16));

@@ -39,6 +39,7 @@ use self::log_files::LogFiles;
 use self::registered::Registered;
 use self::ring::{Buffer, Completion, Ring, Token};
 use self::self_check::SelfCheck;
+use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
 use super::disk::Disk;
@@ -91,6 +92,9 @@ struct Driver<S, R> {
     stalled: BinaryHeap<Reverse<(Time, u64)>>,
     registered: Registered,
     self_check: SelfCheck,
+    /// The kernel knows no zero-copy send of the kind that is asked for.
+    refuses_zero_copy: bool,
+    breaks: Breaks,
     log: LogFiles,
     counters: Rc<IoCounters>,
     stopping: bool,
@@ -116,6 +120,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
             slices: Vec::new(),
             stalled: BinaryHeap::new(),
             registered: Registered::new(registered_bytes_max),
+            refuses_zero_copy: false,
+            breaks: Breaks::default(),
             log: LogFiles::new(disk),
             counters,
             stopping: false,
@@ -257,7 +263,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             }
             // All buffers are back before the kernel hears of the next receive.
             Err(Errno::ENOBUFS | Errno::ECANCELED | Errno::EINTR | Errno::EAGAIN) => {}
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
     }
 
@@ -328,7 +334,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 self.stop_waiting_to_send(conn);
                 self.tell(Event::InputEnding { conn });
             }
-            Err(_) => self.hang_up(conn),
+            Err(errno) => self.break_off(conn, errno),
         }
     }
 
@@ -341,6 +347,12 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn hang_up(&mut self, conn: ConnId) {
         self.connection(conn).phase = Phase::Broken;
         self.tell(Event::HungUp { conn });
+    }
+
+    /// The kernel does nothing more for a connection.
+    fn break_off(&mut self, conn: ConnId, errno: Errno) {
+        self.breaks.note(self.now, conn, errno);
+        self.hang_up(conn);
     }
 
     /// Does what the server asks; what that leads to may make it ask for more.

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::io::IoSlice;
 
 use nix::errno::Errno;
+use tracing::info;
 
 use super::connection::Phase;
 use super::ring::{Flags, Ring, Token};
@@ -33,7 +34,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         if large.is_some() && connection.zero_copy.is_none() {
             connection.zero_copy = Some(self.ring.is_remote(connection.fd()));
         }
-        let large = large.filter(|_| connection.zero_copy == Some(true));
+        let large = large.filter(|_| connection.zero_copy == Some(true) && !self.refuses_zero_copy);
         connection.is_sending = !rest.is_empty();
         let wait = !connection.is_ending;
         let mut unregistered = None;
@@ -46,7 +47,6 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 let buffer = self.registered.find(&rest[0]);
                 unregistered = buffer.is_none().then(|| rest[0].as_ptr().addr());
                 unsafe { self.ring.send_zero_copy(conn.slot, connection.fd(), &rest[0], buffer, wait) };
-                self.counters.zero_copy_sends.update(|count| count + 1);
             }
             Some(before) => unsafe {
                 self.ring.send(conn.slot, connection.fd(), &rest[..before], Flags { wait, more: true });
@@ -68,7 +68,10 @@ impl<S: Service, R: Ring> Driver<S, R> {
     pub(super) fn sent(&mut self, slot: u32, result: Result<u32, Errno>, is_last: bool) {
         let (conn, connection) = self.connections.at_slot(slot).expect("a send keeps its connection");
         connection.is_sending = false;
-        connection.notifications += u32::from(!is_last);
+        if !is_last {
+            connection.notifications += 1;
+            self.counters.zero_copy_sends.update(|count| count + 1);
+        }
         match (connection.phase, result) {
             (Phase::Broken | Phase::Closing, _) => {}
             (_, Ok(bytes)) => {
@@ -93,7 +96,15 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 connection.zero_copy = Some(false);
                 self.send(conn);
             }
-            (_, Err(_)) => self.hang_up(conn),
+            // Linux 6.0 and the first releases of 6.1 do not know that a notification can report a copy.
+            (_, Err(errno @ Errno::EINVAL)) if connection.zero_copy == Some(true) => {
+                connection.zero_copy = Some(false);
+                if !std::mem::replace(&mut self.refuses_zero_copy, true) {
+                    info!("no zero-copy sends: this kernel refuses them ({})", errno.desc());
+                }
+                self.send(conn);
+            }
+            (_, Err(errno)) => self.break_off(conn, errno),
         }
         self.carry_out();
         self.close_if_quiet(conn);

@@ -361,6 +361,43 @@ fn a_break_after_the_end_of_the_input_is_noticed() {
     }
 }
 
+#[test]
+fn large_bodies_are_copied_where_the_kernel_refuses_a_zero_copy_send() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.refuses_zero_copy = true;
+        let body = vec![b'b'; 40_000];
+        let found = [b"FOUND 1 40000\r\n", &body[..], b"\r\n"].concat();
+        for number in 0..3 {
+            let conn = peer.open();
+            (peer.socket(conn).is_remote, peer.socket(conn).window) = (true, 1_000_000);
+            if number == 0 {
+                peer.send(conn, &[b"put 0 0 60 40000\r\n", &body[..], b"\r\n"].concat());
+                assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"INSERTED 1\r\n".to_vec()));
+            }
+            peer.send(conn, &b"peek 1\r\n".repeat(2));
+            let mut output = Vec::new();
+            while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
+                output.extend(bytes);
+            }
+            assert!(output == found.repeat(2), "seed {seed}: {} bytes came", output.len());
+        }
+        assert_eq!(peer.driver.counters.zero_copy_sends.get(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_connection_that_the_kernel_refuses_to_receive_from_is_complained_of() {
+    for (errno, is_complained_of) in [(Errno::EINVAL, true), (Errno::ECONNRESET, false)] {
+        let mut peer = Simulated::start(0);
+        let conn = peer.open();
+        peer.socket(conn).receives_fail = Some(errno);
+        peer.settle();
+        assert!(peer.is_closed(conn), "{errno}");
+        assert_eq!(peer.driver.breaks.has_complained(), is_complained_of, "{errno}");
+    }
+}
+
 /// With what is still being sent to a peer that does not read.
 #[test]
 fn a_receive_that_fails_ends_the_connection() {
