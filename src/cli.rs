@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", env = "BEANRING_CONFIG", hide_env = true)]
     pub config: Option<PathBuf>,
 
-    /// Say whether the configuration is good, and exit
+    /// Say whether the configuration is good and which driver would run, and exit
     #[arg(long)]
     pub check_config: bool,
 

@@ -38,8 +38,8 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");
         }
-        rehearsal::rehearse(&config)?;
-        println!("the configuration is good");
+        let driver = rehearsal::rehearse(&config)?;
+        println!("the configuration is good\ndriver: {driver}");
         return Ok(ExitCode::SUCCESS);
     }
     let format = config.log_format;

@@ -37,8 +37,9 @@ pub enum Refusal {
 /// A log of other files begins with a new one, and makes the next one ready.
 const FILES_AT_START: u64 = 2;
 
-/// Whether a server of this configuration could start. Becomes the user that it is to run as.
-pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
+/// Whether a server of this configuration could start, and the driver that it would have. Becomes the user that it is to
+/// run as.
+pub fn rehearse(config: &Config) -> Result<String, Box<dyn Error>> {
     let present = Present::from_environment();
     match present {
         Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),
@@ -82,8 +83,7 @@ pub fn rehearse(config: &Config) -> Result<(), Box<dyn Error>> {
             return Err(Refusal::Space.into());
         }
     }
-    Ready::choose(config.io)?;
-    Ok(())
+    Ok(Ready::foresee(config.io)?)
 }
 
 impl fmt::Display for Refusal {

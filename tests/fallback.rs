@@ -10,8 +10,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use beanring::io::driver::Driver;
 use nix::errno::Errno;
 use nix::libc::SYS_io_uring_setup;
+use nix::sys::utsname::uname;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use support::hold::{flags, hold_all, in_real_time};
 use support::live::{Live, REPLY_PATIENCE, ServerProcess, Transport};
@@ -58,7 +60,7 @@ fn the_choice_is_told_once_and_by_stats() {
 
 #[test]
 fn asked_for_by_name_it_is_an_error() {
-    for errno in [Errno::EPERM, Errno::ENOSYS] {
+    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP] {
         where_setup_fails(errno, move || {
             for name in ["uring", "tokio-uring"] {
                 if name == "tokio-uring" && cfg!(not(feature = "tokio-uring")) {
@@ -68,12 +70,50 @@ fn asked_for_by_name_it_is_an_error() {
                 let said = String::from_utf8(output.stderr).expect("text");
                 assert_eq!(output.status.code(), Some(1), "{said}");
                 assert_eq!(said.lines().count(), 1, "{said}");
-                for part in [errno.desc(), "seccomp", "kernel.io_uring_disabled"] {
-                    assert!(said.contains(part), "{said}");
-                }
+                check_explanation(&said, errno, name);
             }
         });
     }
+}
+
+#[test]
+fn check_config_names_the_driver_of_a_start() {
+    for errno in [Errno::EPERM, Errno::EINVAL, Errno::EOPNOTSUPP] {
+        where_setup_fails(errno, move || {
+            let said = foreseen(&[]);
+            assert!(said.starts_with("epoll (") && said.ends_with(')'), "{said}");
+            check_explanation(&said, errno, "uring");
+            assert_eq!(foreseen(&["--io", "epoll"]), "epoll");
+        });
+    }
+    if support::driver::is_allowed(Driver::Uring, "the driver that --check-config names") {
+        assert_eq!(foreseen(&[]), "uring");
+    }
+}
+
+/// What `--check-config` says of the driver.
+fn foreseen(arguments: &[&str]) -> String {
+    let output = output(&[&["--check-config", "-l", "127.0.0.1", "-p", "0"], arguments].concat());
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{said}");
+    let driver = said.lines().find_map(|line| line.strip_prefix("driver: "));
+    driver.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+/// A kernel that is too old has to be told from a filter, which is lifted elsewhere.
+fn check_explanation(said: &str, errno: Errno, driver: &str) {
+    let forbidden = ["seccomp", "kernel.io_uring_disabled"];
+    let oldest = if driver == "uring" { "Linux 6.0" } else { "Linux 5.10" };
+    let running = uname().expect("it always answers").release().to_string_lossy().into_owned();
+    let too_old = [oldest, &*running];
+    let (parts, others) = match errno {
+        Errno::EINVAL | Errno::EOPNOTSUPP => (too_old, forbidden),
+        _ => (forbidden, too_old),
+    };
+    for part in [errno.desc(), "--io epoll"].into_iter().chain(parts) {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    assert!(!others.into_iter().any(|part| said.contains(part)), "{said}");
 }
 
 fn hold_conversations(transport: Transport) {

@@ -1,4 +1,4 @@
-//! Connections that break without their peer having done anything: the operator has to hear of these.
+//! Connections that break though neither their peer nor the network caused it. A warning tells the operator.
 
 use nix::errno::Errno;
 use tracing::{debug, warn};
@@ -7,7 +7,7 @@ use crate::ids::ConnId;
 use crate::limits::BREAK_COMPLAINT_EVERY;
 use crate::time::Time;
 
-/// What was logged of them. One bad kernel breaks every connection, so not every one has a line of its own.
+/// When such a warning was logged. A kernel that refuses one send may refuse all, so warnings are limited in rate.
 #[derive(Default, Debug)]
 pub struct Breaks {
     complained: Option<Time>,

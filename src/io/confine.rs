@@ -5,12 +5,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, RestrictSelfError, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, RestrictSelfError, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use nix::errno::Errno;
 use nix::sys::prctl::set_no_new_privs;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// The newest interface whose rights are understood here. Older kernels are asked for what they have.
 const INTERFACE: ABI = ABI::V6;
@@ -71,8 +71,17 @@ pub fn confine(needs: &Needs) {
         warn!("programs may still bring rights: {}", errno.desc());
     }
     match restrict(needs) {
-        Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => {}
-        Ok(RulesetStatus::NotEnforced) => debug!("this kernel has no Landlock: all files stay in reach"),
+        Ok(RestrictionStatus { ruleset: RulesetStatus::FullyEnforced, landlock, .. }) => {
+            debug!("Landlock is enforced in full (ABI {})", version(landlock));
+        }
+        Ok(RestrictionStatus { ruleset: RulesetStatus::PartiallyEnforced, landlock, .. }) => {
+            let abi = version(landlock);
+            let unlimited = unlimited(abi).join(", ");
+            info!(
+                "Landlock is enforced in part: this kernel has ABI {abi}, which does not limit {unlimited}"
+            );
+        }
+        Ok(_) => info!("this kernel has no Landlock: all files stay in reach"),
         // The kernel keeps sixteen of these: those of the programs that this one has replaced hold.
         Err(RulesetError::RestrictSelf(RestrictSelfError::RestrictSelfCall { source, .. }))
             if source.raw_os_error() == Some(Errno::E2BIG as i32) => {}
@@ -80,7 +89,7 @@ pub fn confine(needs: &Needs) {
     }
 }
 
-fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
+fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
     let all = AccessFs::from_all(INTERFACE);
     let in_log: BitFlags<AccessFs> = AccessFs::ReadFile
         | AccessFs::ReadDir
@@ -110,7 +119,26 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
             .add_rules(path_beneath_rules(&program, AccessFs::ReadFile | AccessFs::Execute))?
             .add_rules(path_beneath_rules(&configuration, AccessFs::ReadFile))?;
     }
-    Ok(ruleset.restrict_self()?.ruleset)
+    ruleset.restrict_self()
+}
+
+/// The interface that the kernel has, as far as it is understood here.
+const fn version(landlock: LandlockStatus) -> u32 {
+    match landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        _ => 0,
+    }
+}
+
+/// What an interface cannot limit, of all that is asked for.
+fn unlimited(abi: u32) -> Vec<&'static str> {
+    let limits = [
+        (3, "truncation of files"),
+        (4, "TCP ports"),
+        (5, "ioctl on devices"),
+        (6, "signals to other processes"),
+    ];
+    limits.into_iter().filter(|(since, _)| abi < *since).map(|(_, what)| what).collect()
 }
 
 /// Returns what has to stay in reach so that a file can be read again: its directory, since a rule for a file does not
@@ -165,5 +193,19 @@ mod tests {
         fs::remove_dir(&own).expect("it is empty");
         assert!(is_shared(Path::new("/home/somebody")) && !is_shared(Path::new("/home/somebody/bin")));
         assert!(is_root(Path::new("/tmp/..")) && !is_root(Path::new("/tmp")));
+    }
+
+    #[test]
+    fn an_old_interface_says_what_it_does_not_limit() {
+        for (abi, expected) in [
+            (1, "truncation of files, TCP ports, ioctl on devices, signals to other processes"),
+            (2, "truncation of files, TCP ports, ioctl on devices, signals to other processes"),
+            (3, "TCP ports, ioctl on devices, signals to other processes"),
+            (4, "ioctl on devices, signals to other processes"),
+            (5, "signals to other processes"),
+            (INTERFACE as u32, ""),
+        ] {
+            assert_eq!(unlimited(abi).join(", "), expected, "ABI {abi}");
+        }
     }
 }

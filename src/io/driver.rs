@@ -3,15 +3,9 @@
 use std::fmt;
 
 use clap::ValueEnum;
-#[cfg(feature = "uring")]
-use nix::errno::Errno;
 use serde::Deserialize;
-use tracing::info;
-#[cfg(feature = "uring")]
-use tracing::warn;
+use tracing::{info, warn};
 
-#[cfg(feature = "uring")]
-use super::patiently;
 #[cfg(feature = "tokio-uring")]
 use super::tokio_uring;
 #[cfg(feature = "uring")]
@@ -73,7 +67,15 @@ impl Ready {
     /// The driver for what was asked.
     pub fn choose(choice: Choice) -> Result<Self, Unavailable> {
         match choice {
-            Choice::Auto => Ok(Self::best()),
+            Choice::Auto => {
+                let (ready, refusal) = Self::best();
+                match refusal {
+                    Some(refusal) => warn!("using epoll: {refusal}"),
+                    None if cfg!(feature = "uring") => info!("using io_uring"),
+                    None => info!("using epoll: this program was built without io_uring"),
+                }
+                Ok(ready)
+            }
             Choice::Epoll => Ok(Self::Epoll),
             #[cfg(feature = "uring")]
             Choice::Uring => Self::uring().map_err(Unavailable::Refused),
@@ -86,30 +88,35 @@ impl Ready {
         }
     }
 
+    /// Names the driver that a server would have, with the reason where it is not the one that was hoped for.
+    pub fn foresee(choice: Choice) -> Result<String, Unavailable> {
+        if choice != Choice::Auto {
+            return Self::choose(choice).map(|ready| ready.name().to_owned());
+        }
+        let (ready, refusal) = Self::best();
+        Ok(match refusal {
+            Some(refusal) => format!("{} ({refusal})", ready.name()),
+            None => ready.name().to_owned(),
+        })
+    }
+
+    /// The best driver that the kernel allows, and why it is no better.
     #[cfg(feature = "uring")]
-    fn best() -> Self {
+    fn best() -> (Self, Option<DriverError>) {
         match Self::uring() {
-            Ok(ready) => {
-                info!("using io_uring");
-                ready
-            }
-            Err(refusal) => {
-                warn!("using epoll: {refusal}");
-                Self::Epoll
-            }
+            Ok(ready) => (ready, None),
+            Err(refusal) => (Self::Epoll, Some(refusal)),
         }
     }
 
     #[cfg(not(feature = "uring"))]
-    fn best() -> Self {
-        info!("using epoll: this program was built without io_uring");
-        Self::Epoll
+    const fn best() -> (Self, Option<DriverError>) {
+        (Self::Epoll, None)
     }
 
     #[cfg(feature = "uring")]
     fn uring() -> Result<Self, DriverError> {
-        let ring = patiently(uring::KernelRing::new, |&errno| errno == Errno::ENOMEM);
-        ring.map(Box::new).map(Self::Uring).map_err(DriverError::Ring)
+        uring::ring().map(Box::new).map(Self::Uring)
     }
 
     /// What `--io` and `stats` call it.

@@ -25,6 +25,12 @@ pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
     })
 }
 
+/// The release of the running kernel.
+pub fn kernel_release() -> String {
+    uname()
+        .map_or_else(|errno| errno.desc().to_owned(), |names| names.release().to_string_lossy().into_owned())
+}
+
 /// The processor time that this process has used.
 pub fn cpu_usage() -> CpuUsage {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");

@@ -15,6 +15,7 @@ pub mod epoll;
 pub mod host;
 pub mod manager;
 pub mod probe;
+pub mod refusal;
 pub mod rights;
 pub mod signal;
 pub mod slices;
@@ -37,6 +38,7 @@ use nix::errno::Errno;
 
 use clock::Clock;
 use disk::Disk;
+use refusal::Refusal;
 use signal::Signals;
 use socket::Listener;
 
@@ -101,7 +103,7 @@ pub enum DriverError {
     /// The kernel refused what the driver needs at start.
     Setup(Errno),
     /// The kernel refused an io_uring.
-    Ring(Errno),
+    Ring(Refusal),
     /// Waiting for events failed.
     Wait(Errno),
     /// A listening socket broke.
@@ -116,20 +118,7 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, errno) = match self {
             Self::Setup(errno) => ("cannot set up the event loop", errno),
-            Self::Ring(Errno::ENOMEM) => {
-                return f.write_str(
-                    "there is too little memory for an io_uring: raise the limit of locked memory (ulimit -l), \
-                     or the memory of the container; --io epoll works without",
-                );
-            }
-            Self::Ring(errno) => {
-                return write!(
-                    f,
-                    "the kernel refuses io_uring ({}): a seccomp filter, as containers have, or the sysctl \
-                     kernel.io_uring_disabled may forbid it; --io epoll works without",
-                    errno.desc()
-                );
-            }
+            Self::Ring(refusal) => return refusal.fmt(f),
             Self::Wait(errno) => ("cannot wait for events", errno),
             Self::Accept(errno) => ("cannot accept connections", errno),
             Self::Signals(errno) => ("cannot read signals", errno),

@@ -34,6 +34,7 @@ use tracing::debug;
 
 use self::readiness::Watched;
 use self::state::State;
+use super::refusal::Refusal;
 use super::socket::to_errno;
 use super::{DriverError, Ending, Sources, patiently};
 use crate::limits::{ACCEPTS_MAX, LAST_ROUNDS_MAX};
@@ -94,10 +95,8 @@ pub fn runtime() -> Result<Runtime, DriverError> {
         })
     };
     let runtime = patiently(attempt, is_out_of_memory);
-    runtime.map_err(|error| match to_errno(&error) {
-        errno @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::ENOMEM) => DriverError::Ring(errno),
-        errno => DriverError::Setup(errno),
-    })
+    runtime
+        .map_err(|error| DriverError::Ring(Refusal { driver: NAME, oldest: "5.10", errno: to_errno(&error) }))
 }
 
 /// Starts what runs in the background and waits for the end.

@@ -72,8 +72,8 @@ impl KernelRing {
         let buffers = Buffers::register(&ring.submitter())?;
         restrict(&ring.submitter())?;
         let (mut submitter, submissions, completions) = Box::leak(Box::new(ring)).split();
-        // Saves looking the descriptor up at every turn; it works as well without (before 5.18).
-        let _ = submitter.register_ring_fd();
+        // Saves looking the descriptor up at every turn.
+        submitter.register_ring_fd().map_err(|error| to_errno(&error))?;
         Ok(Self {
             submitter,
             submissions,
@@ -166,25 +166,25 @@ fn restrict(submitter: &Submitter<'_>) -> nix::Result<()> {
 }
 
 /// A ring on which only this thread works and which interrupts it for nothing: completions are made when it
-/// asks for them. Kernels before 6.1 do not know how to do that and get the next best.
+/// asks for them. Linux 6.0 does not know how to do that; its ring does not interrupt for completions either.
 fn set_up() -> io::Result<IoUring> {
-    let mut refusal = None;
-    for level in [2, 1, 0] {
+    let build = |defers: bool| {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_submit_all().setup_cqsize(COMPLETIONS_QUEUED_MAX);
         // Until it is restricted.
         builder.setup_r_disabled();
-        match level {
-            2 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
-            1 => builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag(),
-            _ => &mut builder,
+        builder.setup_single_issuer().setup_taskrun_flag();
+        if defers {
+            builder.setup_defer_taskrun()
+        } else {
+            builder.setup_coop_taskrun()
         };
-        match builder.build(REQUESTS_QUEUED_MAX) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
-            result => return result,
-        }
-    }
-    Err(refusal.expect("there was a first try"))
+        builder.build(REQUESTS_QUEUED_MAX)
+    };
+    build(true).or_else(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => build(false),
+        _ => Err(error),
+    })
 }
 
 impl Ring for KernelRing {

@@ -43,11 +43,12 @@ use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
 use super::disk::Disk;
+use super::refusal::Refusal;
 use super::signal::{Signal, Signals};
 use super::slices::recycle;
 use super::socket::peer_name;
 use super::table::Table;
-use super::{DriverError, Ending, Sources};
+use super::{DriverError, Ending, Sources, patiently};
 use crate::ids::ConnId;
 use crate::limits::{
     COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
@@ -60,7 +61,16 @@ pub const NAME: &str = "uring";
 
 /// Whether the kernel grants a ring with all that the driver needs.
 pub fn probe() -> Result<(), DriverError> {
-    kernel::probe().map_err(DriverError::Ring)
+    kernel::probe().map_err(refused)
+}
+
+/// Sets up a ring with all that the driver needs.
+pub fn ring() -> Result<KernelRing, DriverError> {
+    patiently(KernelRing::new, |&errno| errno == Errno::ENOMEM).map_err(refused)
+}
+
+const fn refused(errno: Errno) -> DriverError {
+    DriverError::Ring(Refusal { driver: NAME, oldest: "6.0", errno })
 }
 
 /// Serves until SIGTERM or SIGINT.
