@@ -1,8 +1,13 @@
 //! Dependencies between modules point downwards, and only `io` and what stands above it touch the system.
 
-use std::collections::BTreeMap;
+#[path = "layers/source.rs"]
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use source::{Module, Uses, files, modules, relative};
 
 /// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
 /// lowest and the highest are each one layer of small modules that use one another.
@@ -30,87 +35,160 @@ const LAYERS: [(&str, u32); 21] = [
     ("main", 5),
 ];
 
+const IO: u32 = 4;
+const TOP: u32 = 5;
+
 /// What would be I/O or a clock, and so has no place below `io`.
-const SYSTEM: [&str; 9] = [
-    "nix::",
-    "libc::",
-    "std::fs",
-    "std::net",
-    "std::os",
-    "std::process",
-    "std::thread",
-    "std::time",
-    "io_uring::",
+const SYSTEM: [&[&str]; 14] = [
+    &["nix"],
+    &["libc"],
+    &["io_uring"],
+    &["tokio"],
+    &["tokio_uring"],
+    &["landlock"],
+    &["sd_notify"],
+    &["std", "env"],
+    &["std", "fs"],
+    &["std", "net"],
+    &["std", "os"],
+    &["std", "process"],
+    &["std", "thread"],
+    &["std", "time"],
 ];
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("the source directory") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+/// The violations of a module. `path` is its names below the root of the crate; `top` is the first of them, `lib` or `main`.
+fn wrongs(top: &str, path: &[&str], uses: &Uses) -> Vec<String> {
+    let layers = BTreeMap::from(LAYERS);
+    let Some(&own) = layers.get(top) else { return vec![format!("{top} has no layer: add it to LAYERS")] };
+    let mut wrong = Vec::new();
+    for used in uses.own.iter().filter(|_| own < TOP) {
+        let name = used.first().map_or("the whole crate", String::as_str);
+        let is_below = layers.get(name).is_some_and(|&layer| layer < own || layer == 0);
+        if !is_below && name != top {
+            wrong.push(format!("must not use {}: {name} is not below {top}", used.join("::")));
         }
     }
+    // The arena maps memory; it opens nothing and reads no clock.
+    let is_memory = path == ["bodies", "memory"];
+    for used in uses.others.iter().filter(|_| own < IO && !is_memory) {
+        let is_system =
+            |system: &&[&str]| used.iter().map(String::as_str).take(system.len()).eq(system.iter().copied());
+        let hides_it = used.len() == 1 && used[0] == "std" || *used == ["std", "*"];
+        if SYSTEM.iter().any(is_system) || hides_it {
+            wrong.push(format!("must not use {}: it belongs into io", used.join("::")));
+        }
+    }
+    if uses.is_unsafe && top != "io" && top != "bodies" {
+        wrong.push("must not have unsafe code: it belongs into io or the arena".to_owned());
+    }
+    wrong
 }
 
-/// The module directly below `src` that a file belongs to, and its text without tests and comments.
-fn modules() -> Vec<(String, PathBuf, String)> {
+#[test]
+fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&src, &mut files);
-    assert!(files.len() > 20, "the sources are found");
-    let is_library = |path: &PathBuf| !path.starts_with(src.join("bin")) && !path.ends_with("tests.rs");
-    files
-        .into_iter()
-        .filter(is_library)
-        .map(|path| {
-            let relative = path.strip_prefix(&src).expect("a path below src").to_owned();
-            let top = relative.components().next().expect("a name").as_os_str().to_string_lossy();
-            let text = fs::read_to_string(&path).expect("a source file");
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-            let code = code.collect::<Vec<_>>().join("\n");
-            (top.trim_end_matches(".rs").to_owned(), relative, code)
-        })
-        .collect()
+    let mut all: Vec<String> = Vec::new();
+    let mut known = BTreeSet::new();
+    for (root, name) in [("lib.rs", "lib"), ("main.rs", "main")] {
+        let (modules, files) = modules(&src, root);
+        assert!(name == "main" || modules.len() > 50, "the modules are found");
+        for Module { path, file, uses } in modules {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            let top = path.first().copied().unwrap_or(name);
+            let wrongs = wrongs(top, &path, &uses);
+            all.extend(wrongs.into_iter().map(|wrong| format!("src/{}: {wrong}", file.display())));
+        }
+        known.extend(files);
+    }
+    for file in files(&src).iter().map(|file| relative(&src, file)) {
+        if !file.starts_with("bin") && !known.contains(&file) {
+            all.push(format!("src/{}: no module says that it is there", file.display()));
+        }
+    }
+    assert!(all.is_empty(), "\n{}", all.join("\n"));
+}
+
+/// The violations in a text that stands for the module `path`.
+fn wrongs_of(path: &str, text: &str) -> Vec<String> {
+    let path: Vec<String> = path.split("::").map(str::to_owned).collect();
+    let read = source::read(&path, text).expect("it is Rust");
+    let of_one = |(path, uses): &(Vec<String>, Uses)| {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        wrongs(path[0], &path, uses)
+    };
+    read.modules.iter().flat_map(of_one).collect()
+}
+
+fn refused(path: &str, text: &str) {
+    assert!(!wrongs_of(path, text).is_empty(), "{path}: {text}");
+}
+
+fn allowed(path: &str, text: &str) {
+    assert_eq!(wrongs_of(path, text), Vec::<String>::new(), "{path}: {text}");
 }
 
 #[test]
-fn modules_use_only_what_is_below_them() {
-    let layers = BTreeMap::from(LAYERS);
-    for (module, path, code) in modules() {
-        let own = *layers.get(&*module).unwrap_or_else(|| panic!("{module} has no layer: add it to LAYERS"));
-        for reference in code.split("crate::").skip(1) {
-            let used: String =
-                reference.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            let Some(&layer) = layers.get(&*used) else { continue };
-            let may = layer < own || layer == 0 || used == module || own == 5;
-            assert!(may, "{}: {module} must not use {used}, which is not below it", path.display());
-        }
+fn a_dependency_upwards_is_found_after_the_tests_of_a_file() {
+    for (path, file, planted) in [
+        ("bodies", "bodies.rs", "use crate::server::Server;"),
+        ("bodies", "bodies.rs", "use crate::{ids::ConnId, server::Server};"),
+        ("bodies", "bodies.rs", "fn now() { std::time::Instant::now(); }"),
+        ("io::uring", "io/uring/mod.rs", "use crate::launch::start;"),
+        ("protocol::parse", "protocol/parse.rs", "fn f() { unsafe { g() } }"),
+    ] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+        let text = fs::read_to_string(file).expect("a source file");
+        assert!(text.contains("#[cfg(test)]"), "{path} has tests");
+        allowed(path, &text);
+        refused(path, &format!("{text}\n{planted}\n"));
     }
 }
 
 #[test]
-fn only_drivers_touch_the_system() {
-    let layers = BTreeMap::from(LAYERS);
-    for (module, path, code) in modules() {
-        // The arena maps memory; it opens nothing and reads no clock.
-        let is_memory = path.ends_with("bodies/memory.rs");
-        if layers[&*module] >= layers["io"] || is_memory {
-            continue;
-        }
-        for word in SYSTEM {
-            assert!(!code.contains(word), "{}: {word} belongs into io", path.display());
-        }
-    }
+fn a_dependency_upwards_is_found_wherever_it_stands() {
+    refused("queue", "use crate::{ids::JobId, server::Server};");
+    refused("queue", "use crate::{ids::{JobId}, io::{driver::{self, Driver}}};");
+    refused("queue", "use super::log::Log;");
+    refused("queue::heap", "use super::super::protocol;");
+    refused("queue::heap", "fn f() -> super::super::server::Server { todo!() }");
+    refused("queue", "fn f() { let _ = crate::io::driver::Driver::ALL; }");
+    refused("queue", "mod inner { use super::super::server::Server; }");
+    refused("queue", "impl From<crate::log::Config> for Queue {}");
+    refused("queue", "fn f() { assert!(x, \"{}\", crate::server::LIMIT); }");
+    refused("queue", "macro_rules! m { () => { use $crate::{ids, server::Server}; } }");
+    // What stands for the whole crate hides what is used of it.
+    refused("queue", "use crate as all;");
+    refused("queue", "use crate::*;");
+    refused("queue", "use super::*;");
+    refused("queue", "#[cfg(any(test, feature = \"uring\"))] use crate::io;");
+    refused("queue", "#[cfg(not(test))] use crate::io;");
+    refused("nowhere", "");
 }
 
 #[test]
-fn unsafe_code_stays_in_io_and_the_arena() {
-    for (module, path, code) in modules() {
-        let may = module == "io" || module == "bodies";
-        let uses = code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
-        assert!(may || !uses, "{}: unsafe code belongs into io or the arena", path.display());
-    }
+fn the_system_is_found_however_it_is_named() {
+    refused("server", "use std::{cmp, time::Instant};");
+    refused("server", "use std::time::{self};");
+    refused("server", "use ::std::fs as files;");
+    refused("server", "use std as s;");
+    refused("server", "use std::*;");
+    refused("server", "fn f() { println!(\"{:?}\", std::env::args()); }");
+    refused("server", "fn f(fd: std::os::fd::RawFd) {}");
+    refused("bodies::chunks", "use nix::sys::mman;");
+    refused("queue", "unsafe impl Send for X {}");
+    refused("queue", "unsafe fn f() {}");
+    allowed("bodies::memory", "use nix::sys::mman;");
+    allowed("io::clock", "use std::time::Instant;");
+}
+
+#[test]
+fn tests_and_what_is_below_are_left_alone() {
+    allowed("queue", "use crate::{ids::JobId, intrusive::{Heap, Slab}}; use self::heap::Heap;");
+    allowed("queue::heap", "use super::{Tube, super::ids}; use crate::queue::tube::*; pub(crate) struct X;");
+    allowed("server", "#[cfg(test)] mod tests { use crate::io; use std::fs; use super::*; }");
+    allowed("server", "#[cfg(all(test, feature = \"uring\"))] use crate::io;");
+    allowed("server", "struct S { #[cfg(test)] seen: crate::io::Seen }");
+    allowed("server", "fn f() { #[cfg(test)] crate::io::look(); #[cfg(test)] let x = crate::io::look(); }");
+    allowed("server", "/// As [`io`](crate::io) has it.\nfn f() {}");
+    allowed("launch", "use crate::{io, server}; use std::fs;");
 }
