@@ -7,8 +7,10 @@ mod support;
 use std::path::Path;
 
 use beanring::io::driver::Driver;
+use support::beanstalkd::{QUOTES_FROM, Version, version};
+use support::conversation::Conversation;
 use support::driver;
-use support::hold::{flags, hold_all, in_real_time};
+use support::hold::{flags, hold_all, in_real_time, with_beanstalkd};
 use support::live::{Live, Transport, reference};
 use support::runner::{Dialect, run};
 
@@ -58,22 +60,45 @@ fn debians_beanstalkd_over_tcp() {
         println!("skipped: conversations with the reference, because beanstalkd is not installed");
         return;
     };
-    let mut conversations = Vec::new();
-    for conversation in in_real_time() {
-        match &conversation.not_reference {
-            Some(reason) => println!("not held: {}: {reason}", conversation.path.display()),
-            None => conversations.push(conversation),
-        }
-    }
+    let version = version(&program);
+    println!("compared with beanstalkd {version}");
+    let conversations = with_beanstalkd(version);
     hold_all(conversations, |conversation| {
+        // What only old versions do is written as they do it.
+        let has_quotes = version >= QUOTES_FROM || conversation.beanstalkd_until.is_some();
+        let dialect = if has_quotes { Dialect::Quoted } else { Dialect::Bare };
         let tries = conversation.unsteady_reference.as_ref().map_or(1, |_| TRIES_MAX);
         let mut attempts = (0..tries).map(|_| {
             let mut peer = Live::start(&program, Transport::Tcp, &flags(conversation));
-            run(conversation, &mut peer, Dialect::Bare)
+            run(conversation, &mut peer, dialect)
         });
         let first = attempts.next().expect("one try at least");
         first.or_else(|failure| attempts.find(Result::is_ok).unwrap_or(Err(failure)))
     });
+}
+
+#[test]
+fn each_version_of_beanstalkd_has_conversations_of_its_own() {
+    let held = |version| -> Vec<String> {
+        let name =
+            |each: &Conversation| each.path.file_name().expect("a name").to_string_lossy().into_owned();
+        with_beanstalkd(version).iter().map(name).collect()
+    };
+    let (old, new) = (held(Version(1, 12)), held(Version(1, 13)));
+    let only = |these: &[String], those: &[String]| -> Vec<String> {
+        these.iter().filter(|name| !those.contains(name)).cloned().collect()
+    };
+    assert_eq!(
+        only(&old, &new),
+        ["beanstalkd-1.12-reserve-with-timeout.txt", "beanstalkd-1.12-strings-are-bare.txt"]
+    );
+    assert_eq!(
+        only(&new, &old),
+        ["integers-reserve-with-timeout-is-strict.txt", "stats-strings-are-quoted.txt"]
+    );
+    let ours: Vec<Conversation> = in_real_time().collect();
+    assert!(only(&new, &old).iter().all(|name| ours.iter().any(|each| each.path.ends_with(name))));
+    assert!(!ours.iter().any(|each| each.path.ends_with(&only(&old, &new)[0])));
 }
 
 fn hold_under(io: Driver, transport: Transport) {

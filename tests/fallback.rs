@@ -1,4 +1,5 @@
-//! Where the kernel refuses io_uring, as it does in most containers: the server runs all the same.
+//! Where the kernel refuses io_uring, as it does in most containers: the server runs all the same. Where the kernel
+//! allows it, the server uses it.
 
 #![cfg(feature = "uring")]
 
@@ -16,6 +17,7 @@ use nix::libc::SYS_io_uring_setup;
 use nix::sys::utsname::uname;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use support::hold::{flags, hold_all, in_real_time};
+use support::kernel;
 use support::live::{Live, REPLY_PATIENCE, ServerProcess, Transport};
 use support::peer::Received;
 use support::runner::{Dialect, run};
@@ -56,6 +58,40 @@ fn the_choice_is_told_once_and_by_stats() {
         }
         assert_eq!(said.lines().count(), 0, "one line is enough");
     });
+}
+
+#[test]
+fn auto_is_the_ring_where_the_kernel_allows_one() {
+    let expected = match kernel::allows("uring") {
+        Ok(()) => "uring",
+        Err(reason) => {
+            println!("skipped: --io auto under uring, because {reason}");
+            "epoll"
+        }
+    };
+    println!("tested: --io auto under {expected}");
+    let auto = ["--io".to_owned(), "auto".to_owned()];
+    let (_server, mut client) = ServerProcess::start(Path::new(BEANRING), Transport::Tcp, &auto);
+    client.send(b"stats\r\n");
+    let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no answer") };
+    let stats = String::from_utf8_lossy(&stats);
+    assert!(stats.contains(&format!("\nio-driver: {expected}\n")), "{stats}");
+}
+
+#[test]
+fn the_tests_know_what_the_kernel_refuses() {
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        where_setup_fails(errno, move || {
+            for driver in ["uring", "tokio-uring"] {
+                let reason = kernel::allows(driver).expect_err("it is refused");
+                assert!(
+                    reason.contains(&format!("{errno:?}")) && reason.contains("seccomp mode 2"),
+                    "{reason}"
+                );
+            }
+            assert_eq!(kernel::allows("epoll"), Ok(()));
+        });
+    }
 }
 
 #[test]

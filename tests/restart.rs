@@ -20,7 +20,7 @@ use beanring::io::driver::Driver;
 use nix::sys::signal::Signal;
 use support::driver;
 use support::landlock;
-use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put};
+use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put, script};
 use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
 
 /// A connection of either kind.
@@ -141,14 +141,6 @@ fn started(program: &Path, address: Address, flags: &[&str]) -> (ServerProcess, 
     let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
     let (server, stream) = ServerProcess::launch(Command::new(program), address, &flags);
     (server, Client::new(stream))
-}
-
-/// Makes a program of these lines of a shell. Another process writes it: what a child of this one still has open to
-/// write, from before it became its own program, cannot be started.
-fn script(file: &Path, lines: &str) {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
-    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is room");
 }
 
 /// The `id` of the running program, from a connection of its own.
@@ -531,11 +523,22 @@ fn the_file_of_another_socket_stays() {
 
 #[test]
 fn without_a_log_it_stays() {
-    let (mut server, mut client) = started(Path::new(PROGRAM), Address::fresh(Transport::Tcp), &[]);
+    let scratch = Scratch::new("stays");
+    let stderr = scratch.0.join("said");
+    let address = Address::fresh(Transport::Tcp);
+    let place = Place::of(&address);
+    let mut command = Command::new(PROGRAM);
+    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    let (mut server, stream) = ServerProcess::launch(command, address, &[]);
+    let mut client = Client::new(stream);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
+    let first = id_of(&place);
     server.signal(Signal::SIGUSR2);
-    thread::sleep(Duration::from_millis(100));
+    // The line shows that the signal has been handled.
+    let said = lines_of(&stderr, 1);
+    assert!(said[0].contains(" WARN no restart: without a log (-b)"), "{said:?}");
     assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
+    assert_eq!(id_of(&place), first);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
 }

@@ -3,6 +3,8 @@
 //!
 //! `BEANRING_SEEDS` and `BEANRING_STEPS` say how much, `BEANRING_SEED` runs one seed alone.
 
+mod deadlines;
+mod effort;
 mod generator;
 mod pair;
 mod reply;
@@ -12,108 +14,85 @@ mod run;
 mod support;
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, thread};
+use std::{env, fs};
 
-use run::{Trouble, run};
+use effort::compare;
+use run::{Trouble, is_timed, run};
+use support::beanstalkd::version;
+use support::lines::{Scratch, script};
 use support::live::reference;
 
 const SEEDS_DEFAULT: u64 = 60;
 const STEPS_DEFAULT: usize = 300;
 
-/// Some seeds keep a core busy, others mostly sleep.
-const AT_ONCE: usize = 6;
-
-/// A difference is one that shows each time: the reference can lose a time-out (see `pair.rs`).
-const TRIES_MAX: usize = 4;
-
-/// A run in which the machine was late proves nothing.
-const LATE_MAX: usize = 4;
+/// Minimum percentage of the steps with deadlines that must be compared. On an idle machine all are; on a busy one some
+/// runs end early.
+const TIMED_PERCENT_MIN: usize = 20;
 
 #[test]
 fn beanring_answers_as_the_reference() {
-    compare_with_reference(Path::new(support::lines::PROGRAM), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
+    compare_with_beanstalkd(Path::new(support::lines::PROGRAM), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
 }
 
 /// What differs here is not settled by the protocol, and must not be generated.
 #[test]
 fn the_reference_answers_as_itself() {
     if let Some(program) = reference() {
-        compare_with_reference(&program, setting("BEANRING_SEEDS", SEEDS_DEFAULT).div_ceil(6));
+        compare_with_beanstalkd(&program, setting("BEANRING_SEEDS", SEEDS_DEFAULT).div_ceil(6));
     }
 }
 
-fn compare_with_reference(program: &Path, seeds: u64) {
-    let Some(reference) = reference() else {
-        println!("skipped: differential test, because beanstalkd is not installed");
-        return;
-    };
+/// Every second server that is started takes smaller jobs.
+#[test]
+fn a_divergence_in_half_of_all_runs_is_found() {
+    let Some(reference) = reference() else { return skip() };
+    let scratch = Scratch::new("divergence");
+    let (program, starts) = (scratch.0.join("server"), scratch.0.join("starts"));
+    let lines = format!(
+        "echo >> {0}\nif [ $(($(wc -l < {0}) % 2)) = 0 ]; then\n\
+         for word; do shift; [ $word = {1} ] && word=100; set -- \"$@\" $word; done\nfi\nexec {2} \"$@\"\n",
+        starts.display(),
+        generator::MAX_JOB_SIZE,
+        support::lines::PROGRAM
+    );
+    script(&program, &lines);
+    // One after the other, so that it is known which differ.
+    let differing: Vec<u64> = (0..4)
+        .filter(|&seed| {
+            let report = compare(&[seed], 100, |seed| run(&reference, &program, seed, 100));
+            !report.differences.is_empty()
+        })
+        .collect();
+    assert_eq!(differing, [1, 3]);
+    assert_eq!(fs::read(starts).expect("servers were started").len(), 4, "no run is repeated");
+}
+
+fn compare_with_beanstalkd(program: &Path, seeds: u64) {
+    let Some(reference) = reference() else { return skip() };
+    println!("compared with beanstalkd {}", version(&reference));
     let steps = setting("BEANRING_STEPS", STEPS_DEFAULT as u64) as usize;
-    let (first, seeds) = match env::var("BEANRING_SEED") {
-        Ok(_) => (setting("BEANRING_SEED", 0), 1),
-        Err(_) => (0, seeds),
+    let seeds: Vec<u64> = match env::var("BEANRING_SEED") {
+        Ok(_) => vec![setting("BEANRING_SEED", 0)],
+        Err(_) => (0..seeds).collect(),
     };
-    let next = AtomicU64::new(first);
-    let (late, doubtful) = (AtomicU64::new(0), AtomicU64::new(0));
-    let differences = Mutex::new(Vec::new());
-    let too_late = Mutex::new(Vec::new());
-    let settle = |seed| {
-        let (mut late_ones, mut differing) = (0, 0);
-        loop {
-            match run(&reference, program, seed, steps) {
-                Ok(()) => return,
-                Err(Trouble::Late) => {
-                    late.fetch_add(1, Ordering::Relaxed);
-                    late_ones += 1;
-                    if late_ones == LATE_MAX {
-                        too_late.lock().expect("no thread panicked with it").push(seed);
-                        return;
-                    }
-                }
-                Err(trouble @ Trouble::Difference { .. }) => {
-                    differing += 1;
-                    if differing == TRIES_MAX {
-                        differences.lock().expect("no thread panicked with it").push((seed, trouble));
-                        return;
-                    }
-                    println!("seed {seed}, difference {differing}: {}", trouble.what());
-                    doubtful.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
-                        return;
-                    }
-                    settle(seed);
-                }
-            });
-        }
-    });
-    // What the machine was too busy for, one at a time.
-    let busy = std::mem::take(&mut *too_late.lock().expect("no thread panicked with it"));
-    busy.into_iter().for_each(settle);
-    for seed in too_late.into_inner().expect("no thread panicked with it") {
-        println!(
-            "skipped: seed {seed} of the comparison, because the machine was too busy to keep the times apart"
-        );
-    }
-    let mut differences = differences.into_inner().expect("no thread panicked with it");
-    differences.sort_by_key(|&(seed, _)| seed);
-    for (seed, trouble) in &differences {
+    let report = compare(&seeds, steps, |seed| run(&reference, program, seed, steps));
+    for (seed, trouble) in &report.differences {
         println!("\nBEANRING_SEED={seed} BEANRING_STEPS={steps}\n{trouble}");
     }
-    println!(
-        "{seeds} seeds of {steps} steps, {} differ; repeated: {late:?} late, {doubtful:?} that differed once",
-        differences.len()
+    println!("{report}");
+    assert!(report.differences.is_empty(), "{} of {} seeds differ", report.differences.len(), seeds.len());
+    let timed = seeds.iter().filter(|&&seed| is_timed(seed)).count();
+    assert_eq!(
+        report.untimed_steps,
+        (seeds.len() - timed) * steps,
+        "each seed in which no time passes is compared"
     );
-    assert!(differences.is_empty(), "{} of {seeds} seeds differ", differences.len());
+    let timed_min = timed * steps * TIMED_PERCENT_MIN / 100;
+    assert!(report.timed_steps >= timed_min, "{} of at least {timed_min} steps", report.timed_steps);
+}
+
+fn skip() {
+    println!("skipped: differential test, because beanstalkd is not installed");
 }
 
 fn setting(name: &str, default: u64) -> u64 {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::deadlines::{BEFORE, Lateness, Stop};
 use super::generator::{Awaited, MAX_JOB_SIZE};
-use super::reply::{Comparable, Ids, Reply};
+use super::reply::{Comparable, Ids, Quotes, Reply};
 use super::support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
 use super::support::peer::Received;
 
@@ -18,6 +19,7 @@ pub struct Side {
     /// Asks for statistics between the steps.
     control: Link,
     links: Vec<Link>,
+    quotes: Quotes,
     pub ids: Ids,
 }
 
@@ -36,11 +38,11 @@ pub type Answers = Vec<(Option<Awaited>, Comparable)>;
 
 impl Side {
     /// Starts a server.
-    pub fn start(program: &Path) -> Self {
+    pub fn start(program: &Path, quotes: Quotes) -> Self {
         let flags = ["-z".to_owned(), MAX_JOB_SIZE.to_string()];
         let (server, control) = ServerProcess::start(program, Transport::Tcp, &flags);
         let control = Link::new(control);
-        Self { server, control, links: Vec::new(), ids: Ids::default() }
+        Self { server, control, links: Vec::new(), quotes, ids: Ids::default() }
     }
 
     /// Opens the next connection.
@@ -87,46 +89,42 @@ impl Side {
         Ok(())
     }
 
-    /// Lets time pass. `moments` are when deadlines of whole seconds were set. Returns whether one may have come
-    /// before it was awaited.
+    /// Lets time pass. Returns, of each stop, when the server went on and when it had done what there was to do.
     ///
     /// The reference looks at its deadlines all the time in the last millisecond before one, and forgets
     /// a reservation that it looks at in the very microsecond of its end. So it is stopped over each, and
-    /// ours too: who is late finds several deadlines over at once and ends them connection by connection.
-    pub fn sleep_until(&self, until: Instant, moments: &[(Instant, Instant)]) -> bool {
-        const SECONDS_MAX: u32 = 4;
-        const BEFORE: Duration = Duration::from_millis(2);
-        // What it does late sets the next deadline late, hence the factor.
-        const AFTER: Duration = Duration::from_millis(5);
-        let now = Instant::now();
-        let mut stops: Vec<(Instant, Instant)> = moments
-            .iter()
-            .flat_map(|&(first, last)| {
-                (1..=SECONDS_MAX).map(move |seconds| {
-                    let later = Duration::from_secs(seconds.into());
-                    (first + later - BEFORE, last + later + AFTER * seconds)
-                })
-            })
-            .filter(|&(from, to)| from > now && to < until)
-            .collect();
-        stops.sort();
-        stops.dedup_by(|next, last| {
-            let is_within = next.0 <= last.1;
-            if is_within {
-                last.1 = last.1.max(next.1);
-            }
-            is_within
-        });
-        let mut was_late = false;
-        for (from, to) in stops {
-            sleep_until(from);
+    /// ours too. A server that finds several deadlines over at once ends them in an order of its own: so each must have
+    /// gone to sleep before the next stop.
+    pub fn sleep_until(&self, until: Instant, stops: &[Stop]) -> Result<Vec<(Instant, Instant)>, Lateness> {
+        let mut passed = Vec::with_capacity(stops.len());
+        for (number, stop) in stops.iter().enumerate() {
+            sleep_until(stop.from);
             self.server.signal(Signal::SIGSTOP);
-            was_late |= Instant::now() > from + BEFORE;
-            sleep_until(to);
+            let was_late = Instant::now() > stop.from + BEFORE;
+            sleep_until(stop.to);
+            let went_on = Instant::now();
             self.server.signal(Signal::SIGCONT);
+            if was_late {
+                return Err(Lateness::StoppedLate);
+            }
+            let next = stops.get(number + 1).map_or(until, |next| next.from);
+            passed.push((went_on, self.asleep_before(next).ok_or(Lateness::NotAsleep)?));
         }
         sleep_until(until);
-        was_late
+        Ok(passed)
+    }
+
+    /// When the server sleeps, if that is seen before `limit`.
+    fn asleep_before(&self, limit: Instant) -> Option<Instant> {
+        loop {
+            let is_asleep = self.server.state() == 'S';
+            let now = Instant::now();
+            match () {
+                () if now > limit => return None,
+                () if is_asleep => return Some(now),
+                () => thread::sleep(Duration::from_micros(200)),
+            }
+        }
     }
 
     /// Waits until every command has been answered, except those behind a reserve that waits. Returns
@@ -182,7 +180,7 @@ impl Side {
         let new = replies.iter().flatten().filter_map(|(_, reply)| reply.as_ref()?.inserted());
         self.ids.add(new.collect())?;
         let comparable = |reply: Option<Reply>| match reply {
-            Some(reply) => reply.comparable(&self.ids),
+            Some(reply) => reply.comparable(&self.ids, self.quotes),
             None => Comparable::end(),
         };
         let of_one = |replies: Replies| {

@@ -26,6 +26,13 @@ pub struct Comparable {
     dictionary: bool,
 }
 
+/// Whether both servers put strings in statistics in quotes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quotes {
+    Compared,
+    Ignored,
+}
+
 /// These are a server's own, or depend on when it is asked, or how often by the tester itself.
 const VOLATILE: [&str; 11] = [
     "cmd-stats",
@@ -81,11 +88,11 @@ impl Reply {
     }
 
     /// What is left to compare.
-    pub fn comparable(&self, ids: &Ids) -> Comparable {
+    pub fn comparable(&self, ids: &Ids, quotes: Quotes) -> Comparable {
         let mut words: Vec<String> = self.line.split(' ').map(str::to_owned).collect();
         match words[0].as_str() {
             "INSERTED" | "RESERVED" | "FOUND" => words[1] = ids.show(&words[1]),
-            "OK" => return self.comparable_data(ids),
+            "OK" => return self.comparable_data(ids, quotes),
             _ => {}
         }
         let mut lines = vec![words.join(" ")];
@@ -93,8 +100,12 @@ impl Reply {
         Comparable { lines, dictionary: false }
     }
 
-    fn comparable_data(&self, ids: &Ids) -> Comparable {
-        let text = String::from_utf8_lossy(self.data.as_deref().unwrap_or_default()).replace('"', "");
+    fn comparable_data(&self, ids: &Ids, quotes: Quotes) -> Comparable {
+        let text = String::from_utf8_lossy(self.data.as_deref().unwrap_or_default());
+        let text = match quotes {
+            Quotes::Compared => text.into_owned(),
+            Quotes::Ignored => text.replace('"', ""),
+        };
         // A dictionary may go on with other keys, but not with another end.
         let (text, end) = text.split_at(text.len() - 2);
         let is_list = text.starts_with("---\n- ");

@@ -1,5 +1,6 @@
 //! Conversation files: what is in one. The grammar is in `tests/conversations/README.md`.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,9 +14,13 @@ pub struct Conversation {
     pub path: PathBuf,
     /// Its time is too long, or too exact, to be spent for real.
     pub needs_virtual_time: bool,
-    /// Why Debian's beanstalkd answers otherwise.
+    /// Why beanstalkd answers otherwise, whichever version.
     pub not_reference: Option<String>,
-    /// Why Debian's beanstalkd answers as expected most of the times, but not always.
+    /// The first version of beanstalkd that answers so.
+    pub beanstalkd_from: Option<Version>,
+    /// The last version of beanstalkd that answers so. Beanring does not.
+    pub beanstalkd_until: Option<Version>,
+    /// Why beanstalkd answers as expected most of the times, but not always.
     pub unsteady_reference: Option<String>,
     /// The largest job body that the server is to accept.
     pub max_job_size: Option<u32>,
@@ -66,12 +71,24 @@ pub enum DataKind {
     Set,
 }
 
+/// A version of beanstalkd: the first two numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Version(pub u32, pub u32);
+
 impl Conversation {
-    /// Every conversation of the package, sorted by name.
+    /// Every conversation with beanring, sorted by name.
     ///
     /// # Panics
     /// If one cannot be read.
     pub fn all() -> Vec<Self> {
+        Self::of_any_server().into_iter().filter(|each| each.beanstalkd_until.is_none()).collect()
+    }
+
+    /// These, and those that only some versions of beanstalkd can hold.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn of_any_server() -> Vec<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let entries = fs::read_dir(root.join("tests/conversations")).expect("tests/conversations exists");
         let mut paths: Vec<PathBuf> = entries
@@ -95,6 +112,8 @@ impl Conversation {
             path: path.to_owned(),
             needs_virtual_time: false,
             not_reference: None,
+            beanstalkd_from: None,
+            beanstalkd_until: None,
             unsteady_reference: None,
             max_job_size: None,
             max_memory: None,
@@ -134,6 +153,8 @@ impl Conversation {
             Some(("needs", "virtual-time")) => self.needs_virtual_time = true,
             Some(("needs", other)) => return Err(format!("unknown need {other:?}")),
             Some(("not-reference", reason)) => self.not_reference = Some(reason.to_owned()),
+            Some(("beanstalkd-from", version)) => self.beanstalkd_from = Some(read_version(version)?),
+            Some(("beanstalkd-until", version)) => self.beanstalkd_until = Some(read_version(version)?),
             Some(("unsteady-reference", reason)) => self.unsteady_reference = Some(reason.to_owned()),
             Some(("server", setting)) => {
                 let unknown = || format!("unknown setting {setting:?}");
@@ -191,6 +212,18 @@ impl Conversation {
     }
 }
 
+impl Conversation {
+    /// Why this version of beanstalkd answers otherwise, if it does.
+    pub fn not_by(&self, version: Version) -> Option<String> {
+        if let Some(reason) = &self.not_reference {
+            return Some(reason.clone());
+        }
+        let is_too_old = self.beanstalkd_from.is_some_and(|from| version < from);
+        let is_too_new = self.beanstalkd_until.is_some_and(|until| version > until);
+        (is_too_old || is_too_new).then(|| format!("beanstalkd {version} answers otherwise"))
+    }
+}
+
 impl DataKind {
     fn named(text: &str) -> Option<Self> {
         match text {
@@ -200,6 +233,24 @@ impl DataKind {
             _ => None,
         }
     }
+}
+
+impl Version {
+    /// `1.13`, and whatever follows.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+fn read_version(text: &str) -> Result<Version, String> {
+    Version::parse(text).ok_or_else(|| format!("not a version: {text:?}"))
 }
 
 fn bytes_of(text: &str, end: &str) -> Result<Vec<u8>, String> {

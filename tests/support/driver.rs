@@ -1,23 +1,26 @@
-//! The drivers that a test can run the server under.
+//! The drivers that a test runs the server under.
 
-use std::{env, thread};
+use std::env;
 
 use beanring::io::driver::Driver;
 
-/// Whether the kernel lets servers have this driver. Says so if it does not. `BEANRING_ONLY` names the one that is tried
-/// where it is known that no other can be had.
+use super::kernel;
+
+/// Whether servers must run under this driver, which the kernel decides. Prints "tested" or "skipped", which `ci/test`
+/// reads. `BEANRING_ONLY` names the one that is tried where it is known that no other can be had.
 pub fn is_allowed(driver: Driver, what: &str) -> bool {
-    if env::var("BEANRING_ONLY").is_ok_and(|only| only != driver.name()) {
-        println!("skipped: {what} under {}, because BEANRING_ONLY names another", driver.name());
+    let name = driver.name();
+    if env::var("BEANRING_ONLY").is_ok_and(|only| only != name) {
+        println!("skipped: {what} under {name}, because BEANRING_ONLY names another");
         return false;
     }
-    // The kernel takes a ring down later, and interrupts the thread that made it: not one that is about
-    // to wait for a reply.
-    let probe = thread::spawn(move || driver.probe());
-    match probe.join().expect("a driver that is refused does not panic") {
-        Ok(()) => true,
-        Err(error) => {
-            println!("skipped: {what} under {}, because {error}", driver.name());
+    match kernel::allows(name) {
+        Ok(()) => {
+            println!("tested: {what} under {name}");
+            true
+        }
+        Err(reason) => {
+            println!("skipped: {what} under {name}, because {reason}");
             false
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Version};
 
 /// Conversations mostly sleep, so this has nothing to do with the number of cores.
 const AT_ONCE: usize = 16;
@@ -17,9 +17,19 @@ pub fn flags(conversation: &Conversation) -> Vec<String> {
     size.chain(memory).chain(foreign).collect()
 }
 
-/// The conversations that do not need a clock of their own.
+/// The conversations with beanring that do not need a clock of their own.
 pub fn in_real_time() -> impl Iterator<Item = Conversation> {
-    Conversation::all().into_iter().filter(|conversation| !conversation.needs_virtual_time)
+    Conversation::all().into_iter().filter(|each| !each.needs_virtual_time)
+}
+
+/// Those with this version of beanstalkd.
+pub fn with_beanstalkd(version: Version) -> Vec<Conversation> {
+    let all = Conversation::of_any_server().into_iter().filter(|each| !each.needs_virtual_time);
+    let (held, not_held): (Vec<_>, Vec<_>) = all.partition(|each| each.not_by(version).is_none());
+    for each in not_held {
+        println!("not held: {}: {}", each.path.display(), each.not_by(version).expect("a reason"));
+    }
+    held
 }
 
 /// Holds conversations, many at once.

@@ -151,6 +151,17 @@ pub fn lines_of(file: &Path, count: usize) -> Vec<String> {
     }
 }
 
+/// Makes a program of these lines of a shell. Another process writes it: what a child of this one still has open to
+/// write, from before it became its own program, cannot be started.
+///
+/// # Panics
+/// If there is no room.
+pub fn script(file: &Path, lines: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is room");
+}
+
 /// All files of a directory by name; none where there is no directory.
 pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);

@@ -163,19 +163,33 @@ impl ServerProcess {
 
     /// Waits until the server has taken note of what was done to one connection, before something is done to
     /// another: it is woken by that, and sleeps when it is done. On a busy machine this takes a while.
+    ///
+    /// # Panics
+    /// If the server never sleeps, or cannot because it was stopped or has ended.
     pub fn settle(&self) {
+        self.settle_within(REPLY_PATIENCE);
+    }
+
+    /// [`Self::settle`] with another limit.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn settle_within(&self, patience: Duration) {
         let started = Instant::now();
         loop {
             thread::sleep(ARRIVAL);
-            if self.is_asleep() || started.elapsed() > REPLY_PATIENCE {
-                return;
+            match self.state() {
+                'S' => return,
+                state @ ('T' | 't' | 'Z' | 'X') => panic!("the server cannot settle in state {state}"),
+                state => assert!(started.elapsed() < patience, "the server does not sleep: state {state}"),
             }
         }
     }
 
-    fn is_asleep(&self) -> bool {
+    /// The state of the process, as in proc(5).
+    pub fn state(&self) -> char {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it is ours");
-        stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('S'))
+        stat.rsplit(") ").next().and_then(|fields| fields.chars().next()).expect("the state follows the name")
     }
 
     fn try_connect(&self) -> io::Result<Stream> {

@@ -1,0 +1,20 @@
+//! Which beanstalkd the tests compare with.
+
+use std::path::Path;
+use std::process::Command;
+
+pub use super::conversation::Version;
+
+/// The first that puts strings in statistics in quotes.
+pub const QUOTES_FROM: Version = Version(1, 13);
+
+/// The version of a program.
+///
+/// # Panics
+/// If it does not tell.
+pub fn version(program: &Path) -> Version {
+    let output = Command::new(program).arg("-v").output().expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let version = said.strip_prefix("beanstalkd ").and_then(Version::parse);
+    version.unwrap_or_else(|| panic!("{} -v says {said:?}", program.display()))
+}
