@@ -110,9 +110,10 @@ pub struct Chunks {
     vacant: BinaryHeap<Reverse<u32>>,
     /// The mapped chunks by where they begin.
     addresses: BTreeMap<usize, u32>,
-    /// The free runs by length in pages, less one; and which of the lists have any.
-    runs: Box<[List; CHUNK_PAGES]>,
-    lengths: Bits,
+    /// The free runs of chunks that are held, and of the others. All of the former have memory that cannot be given
+    /// back, so they are taken first.
+    held_runs: Runs,
+    runs: Runs,
     mapped: usize,
     used_pages: usize,
     warm_pages: usize,
@@ -127,14 +128,32 @@ pub struct Chunks {
     sweep_at: usize,
 }
 
+/// Free runs by length in pages, less one; and which of the lists have any.
+struct Runs {
+    lists: Box<[List; CHUNK_PAGES]>,
+    lengths: Bits,
+}
+
+impl Runs {
+    fn new() -> Self {
+        Self { lists: Box::new([List::EMPTY; CHUNK_PAGES]), lengths: Bits::EMPTY }
+    }
+
+    /// The shortest run of at least so many pages.
+    fn shortest(&self, pages: usize) -> Option<Spot> {
+        let length = self.lengths.first_from(pages - 1)?;
+        Some(Spot(self.lists[length].head().expect("the list of a length in the set")))
+    }
+}
+
 impl Chunks {
     pub fn new() -> Self {
         Self {
             table: Table(Vec::new()),
             vacant: BinaryHeap::new(),
             addresses: BTreeMap::new(),
-            runs: Box::new([List::EMPTY; CHUNK_PAGES]),
-            lengths: Bits::EMPTY,
+            held_runs: Runs::new(),
+            runs: Runs::new(),
             mapped: 0,
             used_pages: 0,
             warm_pages: 0,
@@ -147,11 +166,12 @@ impl Chunks {
         }
     }
 
-    /// Takes a run of 1 to 512 pages, from the shortest free run that has them. Their contents are
+    /// Takes a run of 1 to 512 pages, from the shortest free run that has them in a chunk that is held, or else in
+    /// another one. Their contents are
     /// whatever they were, their [`Page`]s are `Inner`. Pages count as memory from [`Chunks::warm`] on.
     pub fn take_run(&mut self, pages: usize) -> Result<Spot, OutOfMemory> {
-        let first = match self.lengths.first_from(pages - 1) {
-            Some(length) => Spot(self.runs[length].head().expect("the list of a length in the set")),
+        let first = match self.find_run(pages) {
+            Some(first) => first,
             None => self.map_chunk()?,
         };
         let found = self.unlink_run(first);
@@ -183,10 +203,9 @@ impl Chunks {
 
     /// What taking a run of `pages` pages and using all of it would add to [`Chunks::resident_bytes`].
     pub fn growth(&self, pages: usize) -> usize {
-        let Some(length) = self.lengths.first_from(pages - 1) else {
+        let Some(first) = self.find_run(pages) else {
             return pages * PAGE_BYTES + size_of::<Meta>();
         };
-        let first = Spot(self.runs[length].head().expect("the list of a length in the set"));
         let warm = &self.table.meta(first.chunk()).warm;
         (pages - warm.count(first.index()..first.index() + pages)) * PAGE_BYTES
     }
@@ -280,7 +299,8 @@ impl Chunks {
     pub fn hold(&mut self, chunk: usize) {
         let meta = self.table.meta_mut(chunk);
         assert!(!meta.held, "chunk {chunk} is held once");
-        meta.held = true;
+        self.set_held(chunk, true);
+        let meta = self.table.meta_mut(chunk);
         self.idle_pages -= meta.idle_pages();
         self.empty -= usize::from(meta.used.is_empty());
         // The kernel puts memory behind every page to pin it.
@@ -292,7 +312,8 @@ impl Chunks {
     pub fn release(&mut self, chunk: usize) {
         let meta = self.table.meta_mut(chunk);
         assert!(meta.held, "chunk {chunk} is held");
-        meta.held = false;
+        self.set_held(chunk, false);
+        let meta = self.table.meta_mut(chunk);
         self.idle_pages += meta.idle_pages();
         self.empty += usize::from(meta.used.is_empty());
     }
@@ -380,7 +401,7 @@ impl Chunks {
     pub fn check(&self) {
         let (mut mapped, mut used_pages, mut empty, mut idle_pages) = (0, 0, 0, 0);
         let (mut warm_pages, mut meta_bytes) = (0, 0);
-        let mut free_runs = vec![0; CHUNK_PAGES + 1];
+        let mut free_runs = [vec![0; CHUNK_PAGES + 1], vec![0; CHUNK_PAGES + 1]];
         for (number, chunk) in self.table.0.iter().enumerate() {
             let Some(Chunk { memory, meta }) = chunk else {
                 assert!(self.vacant.iter().any(|vacant| vacant.0 as usize == number));
@@ -388,7 +409,7 @@ impl Chunks {
             };
             assert_eq!(memory.len(), CHUNK_BYTES);
             assert_eq!(self.addresses.get(&memory.as_ptr().addr().get()), Some(&(number as u32)));
-            let used = check_tiling(meta, &mut free_runs);
+            let used = check_tiling(meta, &mut free_runs[usize::from(meta.held)]);
             mapped += 1;
             used_pages += used;
             warm_pages += meta.warm.len();
@@ -405,13 +426,15 @@ impl Chunks {
             (self.mapped, self.used_pages, self.empty, self.idle_pages)
         );
         assert_eq!((warm_pages, meta_bytes), (self.warm_pages, self.meta_bytes));
-        for (pages, &runs) in free_runs.iter().enumerate().skip(1) {
-            let listed = self.runs[pages - 1].keys(|key| match self.page(Spot(key)) {
-                &Page::Free { pages: length, link } if length as usize == pages => link,
-                page => panic!("{page:?} is listed as the first of {pages} free"),
-            });
-            assert_eq!(listed.count(), runs, "runs of {pages} free pages");
-            assert_eq!(self.lengths.contains(pages - 1), runs > 0);
+        for (runs, free_runs) in [&self.runs, &self.held_runs].into_iter().zip(&free_runs) {
+            for (pages, &count) in free_runs.iter().enumerate().skip(1) {
+                let listed = runs.lists[pages - 1].keys(|key| match self.page(Spot(key)) {
+                    &Page::Free { pages: length, link } if length as usize == pages => link,
+                    page => panic!("{page:?} is listed as the first of {pages} free"),
+                });
+                assert_eq!(listed.count(), count, "runs of {pages} free pages");
+                assert_eq!(runs.lengths.contains(pages - 1), count > 0);
+            }
         }
     }
 
@@ -437,6 +460,22 @@ impl Chunks {
     fn is_excessive(&self) -> bool {
         let kept_pages = (WARM_PAGES_MIN + self.used_pages / WARM_PAGES_SHARE).min(self.kept_pages_max);
         self.empty > SPARE_CHUNKS_MAX || self.idle_pages > kept_pages
+    }
+
+    fn find_run(&self, pages: usize) -> Option<Spot> {
+        self.held_runs.shortest(pages).or_else(|| self.runs.shortest(pages))
+    }
+
+    /// Lists the free runs of a chunk as those of one that is held, or not.
+    fn set_held(&mut self, chunk: usize, held: bool) {
+        let free: Vec<usize> = free_runs(&self.table.meta(chunk).pages).collect();
+        let taken: Vec<(Spot, usize)> = free
+            .into_iter()
+            .map(|start| Spot::new(chunk, start))
+            .map(|first| (first, self.unlink_run(first)))
+            .collect();
+        self.table.meta_mut(chunk).held = held;
+        taken.into_iter().for_each(|(first, pages)| self.link_run(first, pages));
     }
 
     /// A new chunk: one free run, already listed.
@@ -518,24 +557,31 @@ impl Chunks {
         let start = first.index();
         meta.pages[start + pages - 1] = Page::FreeEnd { pages: pages as u16 };
         meta.pages[start] = Page::Free { pages: pages as u16, link: Link::LOOSE };
-        self.runs[pages - 1].push(&mut FreeRuns(&mut self.table), first.0);
-        self.lengths.insert(pages - 1);
+        let runs = if meta.held { &mut self.held_runs } else { &mut self.runs };
+        runs.lists[pages - 1].push(&mut FreeRuns(&mut self.table), first.0);
+        runs.lengths.insert(pages - 1);
     }
 
     /// Takes a free run out of its list and returns its length in pages.
     fn unlink_run(&mut self, first: Spot) -> usize {
         let &Page::Free { pages, .. } = self.page(first) else { panic!("{first:?} begins a free run") };
         let pages = pages as usize;
-        let list = &mut self.runs[pages - 1];
+        let runs = if self.table.meta(first.chunk()).held { &mut self.held_runs } else { &mut self.runs };
+        let list = &mut runs.lists[pages - 1];
         list.remove(&mut FreeRuns(&mut self.table), first.0);
         if list.is_empty() {
-            self.lengths.remove(pages - 1);
+            runs.lengths.remove(pages - 1);
         }
         let meta = self.table.meta_mut(first.chunk());
         meta.pages[first.index()] = Page::Inner;
         meta.pages[first.index() + pages - 1] = Page::Inner;
         pages
     }
+}
+
+/// The first pages of the free runs of a chunk.
+fn free_runs(pages: &[Page; CHUNK_PAGES]) -> impl Iterator<Item = usize> {
+    pages.iter().enumerate().filter(|(_, page)| matches!(page, Page::Free { .. })).map(|(start, _)| start)
 }
 
 /// What the table of a chunk's spans takes.

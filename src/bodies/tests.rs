@@ -344,6 +344,28 @@ fn a_gigabyte_goes_back_in_pieces() {
     bodies.check();
 }
 
+/// Its memory cannot be given back, so what is free in it serves the next bodies, and costs nothing.
+#[test]
+fn room_in_a_held_chunk_is_taken_first() {
+    const PAGES: u32 = 23;
+    let mut bodies = Bodies::new();
+    let each = CHUNK_PAGES / PAGES as usize;
+    let slots: Vec<_> =
+        (0..2 * each).map(|_| bodies.allocate(PAGES * PAGE_BYTES as u32).expect("memory")).collect();
+    let rest = ((CHUNK_PAGES - each * PAGES as usize) * PAGE_BYTES) as u32;
+    assert_eq!(bodies.growth(rest), rest as usize, "the ends of both chunks were never used");
+    let held = bodies.chunk_at(bodies.bytes(&slots[0]).as_ptr().addr()).expect("it lies in a chunk");
+    bodies.hold_chunk(held);
+    bodies.check();
+    assert_eq!(bodies.growth(rest), 0);
+    let slot = bodies.allocate(rest).expect("memory");
+    assert_eq!(bodies.chunk_at(bodies.bytes(&slot).as_ptr().addr()), Some(held));
+    bodies.check();
+    bodies.free(slot);
+    bodies.release_chunk(held);
+    bodies.check();
+}
+
 #[test]
 fn a_held_chunk_stays_where_it_is() {
     let mut bodies = Bodies::new();
