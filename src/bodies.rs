@@ -23,6 +23,7 @@ mod list;
 mod mappings;
 mod memory;
 mod readers;
+mod runs;
 mod small;
 #[cfg(test)]
 mod tests;

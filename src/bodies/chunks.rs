@@ -11,9 +11,10 @@ use slab::Slab;
 
 use super::OutOfMemory;
 use super::bits::{BITS, Bits};
-use super::list::{Link, List, Nodes};
+use super::list::{Link, Nodes};
 use super::memory::Mapping;
 use super::readers::Readers;
+use super::runs::Runs;
 use super::small::Span;
 
 /// One chunk. Large enough that a thousand of them, which an io_uring can have as registered buffers,
@@ -126,24 +127,6 @@ pub struct Chunks {
     empty: usize,
     idle_pages: usize,
     sweep_at: usize,
-}
-
-/// Free runs by length in pages, less one; and which of the lists have any.
-struct Runs {
-    lists: Box<[List; CHUNK_PAGES]>,
-    lengths: Bits,
-}
-
-impl Runs {
-    fn new() -> Self {
-        Self { lists: Box::new([List::EMPTY; CHUNK_PAGES]), lengths: Bits::EMPTY }
-    }
-
-    /// The shortest run of at least so many pages.
-    fn shortest(&self, pages: usize) -> Option<Spot> {
-        let length = self.lengths.first_from(pages - 1)?;
-        Some(Spot(self.lists[length].head().expect("the list of a length in the set")))
-    }
 }
 
 impl Chunks {
@@ -427,14 +410,10 @@ impl Chunks {
         );
         assert_eq!((warm_pages, meta_bytes), (self.warm_pages, self.meta_bytes));
         for (runs, free_runs) in [&self.runs, &self.held_runs].into_iter().zip(&free_runs) {
-            for (pages, &count) in free_runs.iter().enumerate().skip(1) {
-                let listed = runs.lists[pages - 1].keys(|key| match self.page(Spot(key)) {
-                    &Page::Free { pages: length, link } if length as usize == pages => link,
-                    page => panic!("{page:?} is listed as the first of {pages} free"),
-                });
-                assert_eq!(listed.count(), count, "runs of {pages} free pages");
-                assert_eq!(runs.lengths.contains(pages - 1), count > 0);
-            }
+            runs.check(free_runs, |first, pages| match self.page(first) {
+                &Page::Free { pages: length, link } if length as usize == pages => link,
+                page => panic!("{page:?} is listed as the first of {pages} free"),
+            });
         }
     }
 
@@ -558,8 +537,7 @@ impl Chunks {
         meta.pages[start + pages - 1] = Page::FreeEnd { pages: pages as u16 };
         meta.pages[start] = Page::Free { pages: pages as u16, link: Link::LOOSE };
         let runs = if meta.held { &mut self.held_runs } else { &mut self.runs };
-        runs.lists[pages - 1].push(&mut FreeRuns(&mut self.table), first.0);
-        runs.lengths.insert(pages - 1);
+        runs.add(&mut FreeRuns(&mut self.table), first, pages);
     }
 
     /// Takes a free run out of its list and returns its length in pages.
@@ -567,11 +545,7 @@ impl Chunks {
         let &Page::Free { pages, .. } = self.page(first) else { panic!("{first:?} begins a free run") };
         let pages = pages as usize;
         let runs = if self.table.meta(first.chunk()).held { &mut self.held_runs } else { &mut self.runs };
-        let list = &mut runs.lists[pages - 1];
-        list.remove(&mut FreeRuns(&mut self.table), first.0);
-        if list.is_empty() {
-            runs.lengths.remove(pages - 1);
-        }
+        runs.remove(&mut FreeRuns(&mut self.table), first, pages);
         let meta = self.table.meta_mut(first.chunk());
         meta.pages[first.index()] = Page::Inner;
         meta.pages[first.index() + pages - 1] = Page::Inner;

@@ -80,7 +80,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
     }
 
     /// Ends the requests on listeners, so that another server can have their addresses as soon as this one is
-    /// gone: what is left to the ring, the kernel lets go some time later.
+    /// gone. The kernel keeps a listener open as long as a request refers to it, also after the process has ended.
     pub(super) fn let_listeners_go(&mut self) -> nix::Result<()> {
         for (number, _) in self.listeners.iter().enumerate().filter(|(_, listening)| listening.is_watched) {
             self.ring.cancel(Token::Listener(number as u32));

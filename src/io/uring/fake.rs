@@ -131,7 +131,7 @@ impl FakeRing {
         self.backlog.push_back(Ok(fd));
     }
 
-    /// Whether the driver would hear of a connection that comes now.
+    /// Whether the driver watches the listener.
     pub fn accepts(&self) -> bool {
         self.requests.iter().any(|request| request.token == Token::Listener(0))
     }

@@ -122,7 +122,7 @@ fn lost(
     lost
 }
 
-/// Makes a burst, and the last one after a delay, until nobody asks for more.
+/// Makes a burst, and the last one after a delay, until the first thread says that it was the last try.
 fn make_wakeups(burst: usize, wake: impl Fn() -> Option<OwnedFd>, begun: &AtomicU64, done: &Sender<()>) {
     loop {
         let _clients: Vec<_> = (0..burst).map(|_| wake()).collect();
@@ -162,7 +162,7 @@ impl Setting {
         self.ring.submit().expect("the ring works");
     }
 
-    /// Takes so many connections or bytes; whether all came at once, and whether the last did not come by itself.
+    /// Takes `count` connections or bytes. Returns whether all came at once, and whether the last did not come by itself.
     fn take(&mut self, count: usize, made: &Receiver<()>) -> (bool, bool) {
         let (mut taken, mut rounds, mut is_made) = (0, 0, false);
         while taken < count {

@@ -1,0 +1,48 @@
+//! Free runs of pages, by their length.
+
+use super::bits::Bits;
+use super::chunks::{CHUNK_PAGES, Spot};
+use super::list::{Link, List, Nodes};
+
+/// The free runs of some chunks: lists by length in pages, less one, and which of the lists have any.
+pub struct Runs {
+    lists: Box<[List; CHUNK_PAGES]>,
+    lengths: Bits,
+}
+
+impl Runs {
+    pub fn new() -> Self {
+        Self { lists: Box::new([List::EMPTY; CHUNK_PAGES]), lengths: Bits::EMPTY }
+    }
+
+    /// The shortest run of at least `pages` pages.
+    pub fn shortest(&self, pages: usize) -> Option<Spot> {
+        let length = self.lengths.first_from(pages - 1)?;
+        Some(Spot(self.lists[length].head().expect("the list of a length in the set")))
+    }
+
+    pub fn add(&mut self, nodes: &mut impl Nodes, first: Spot, pages: usize) {
+        self.lists[pages - 1].push(nodes, first.0);
+        self.lengths.insert(pages - 1);
+    }
+
+    pub fn remove(&mut self, nodes: &mut impl Nodes, first: Spot, pages: usize) {
+        let list = &mut self.lists[pages - 1];
+        list.remove(nodes, first.0);
+        if list.is_empty() {
+            self.lengths.remove(pages - 1);
+        }
+    }
+
+    /// Checks that of each length as many runs are listed as `counts` says, by the link of the first page of each.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self, counts: &[usize], link: impl Fn(Spot, usize) -> Link) {
+        for (pages, &count) in counts.iter().enumerate().skip(1) {
+            let listed = self.lists[pages - 1].keys(|key| link(Spot(key), pages));
+            assert_eq!(listed.count(), count, "runs of {pages} free pages");
+            assert_eq!(self.lengths.contains(pages - 1), count > 0);
+        }
+    }
+}

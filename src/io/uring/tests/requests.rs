@@ -1,0 +1,147 @@
+//! What must be under way at any moment: a look-out at each listener, and a receive on each connection. Where the kernel
+//! or the driver has lost one, the self-check finds it.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::super::connection::Receive;
+use super::super::ring::{Ring, Token};
+use super::Simulated;
+use super::support::core::config;
+use super::support::peer::{Patience, Peer, Received};
+use super::support::random::seeds;
+use crate::limits::{ACCEPT_REST, ACCEPTS_MAX, JOB_BYTES_DEFAULT, SELF_CHECK_INTERVAL};
+
+#[test]
+fn accepting_rests_without_descriptors_and_goes_on() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        let conn = peer.open();
+        for makes_room in [false, true] {
+            peer.driver.ring.backlog.push_back(Err(Errno::ECONNABORTED));
+            peer.settle();
+            assert!(peer.driver.ring.accepts(), "seed {seed}: the next one may be well");
+            peer.driver.ring.backlog.push_back(Err(Errno::EMFILE));
+            peer.settle();
+            assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
+            if makes_room {
+                peer.close(conn);
+            } else {
+                peer.now = peer.now + ACCEPT_REST;
+                peer.settle();
+            }
+            assert!(peer.driver.ring.accepts(), "seed {seed}: accepting goes on");
+        }
+    }
+}
+
+#[test]
+fn a_crowd_that_waits_at_a_listener_is_accepted_in_several_turns() {
+    for seed in seeds(5) {
+        let mut peer = Simulated::start(seed);
+        let conns: Vec<usize> = (0..3 * ACCEPTS_MAX).map(|_| peer.connect()).collect();
+        peer.settle();
+        for conn in conns {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn connections_above_the_limit_wait_for_one_to_close() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::with(config(JOB_BYTES_DEFAULT), Some(3), seed);
+        let conns: Vec<usize> = (0..4).map(|_| peer.connect()).collect();
+        peer.settle();
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
+        assert_eq!(peer.driver.ring.backlog.len(), 1, "seed {seed}: one waits");
+        for &conn in &conns[..3] {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        }
+        peer.close(conns[0]);
+        peer.send(conns[3], b"pick\r\n");
+        assert_eq!(peer.receive(conns[3], Patience::Reply), unknown_command(), "seed {seed}");
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: there are three again");
+        peer.close(conns[1]);
+        assert!(peer.driver.ring.accepts(), "seed {seed}: there is room for one");
+    }
+}
+
+fn unknown_command() -> Received {
+    Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec())
+}
+
+/// Longer than it takes from input that is not reported to its repair.
+const UNTIL_REPAIRED: Duration = Duration::from_nanos(3 * SELF_CHECK_INTERVAL.as_nanos());
+
+#[test]
+fn input_that_the_kernel_does_not_report_is_found() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let conn = peer.open();
+        for repairs in 1..4 {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.socket(conn).loses_wakeup = true;
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Quiet), Received::Silence, "seed {seed}: it is lost");
+            peer.advance(UNTIL_REPAIRED);
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            assert_eq!(peer.driver.counters.self_check_repairs.get(), repairs, "seed {seed}");
+        }
+        peer.send(conn, b"pick\r\n");
+        peer.socket(conn).loses_wakeup = true;
+        peer.close(conn);
+        assert!(!peer.is_closed(conn), "seed {seed}: the hang-up is lost");
+        peer.advance(UNTIL_REPAIRED);
+        assert!(peer.is_closed(conn), "seed {seed}");
+        peer.check();
+    }
+}
+
+/// Nor is the loop woken for connections that stay quiet.
+#[test]
+fn the_self_check_finds_nothing_where_nothing_is_wrong() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        let conn = peer.open();
+        for number in 0..20 {
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.advance(Duration::from_millis(number * 150));
+        }
+        peer.advance(UNTIL_REPAIRED);
+        assert_eq!(peer.deadline, None, "seed {seed}");
+        assert_eq!(peer.driver.counters.self_check_repairs.get(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn requests_that_are_missing_are_made() {
+    for seed in seeds(5) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let (lost, other) = (peer.open(), peer.open());
+        let is_lost = |token| matches!(token, Token::Receive(0) | Token::Listener(0));
+        peer.driver.ring.requests.retain(|request| !is_lost(request.token));
+        peer.driver.listeners[0].is_watched = false;
+        peer.driver.connections.at_slot(0).expect("it is open").1.receive = Receive::Idle;
+        peer.socket(lost).input.extend(b"pick\r\n");
+        // Any other client that sends something has the driver check itself.
+        peer.socket(other).input.extend(b"pick\r\n");
+        while !peer.driver.ring.is_at_rest() {
+            peer.driver.ring.enter(None).expect("it never fails");
+            peer.driver.turn(peer.now).expect("nothing breaks");
+        }
+        assert_eq!(peer.receive(lost, Patience::Quiet), Received::Silence, "seed {seed}");
+        peer.now = peer.now + SELF_CHECK_INTERVAL + SELF_CHECK_INTERVAL;
+        peer.settle();
+        assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
+        assert!(peer.driver.ring.accepts(), "seed {seed}");
+        assert_eq!(peer.driver.counters.self_check_repairs.get(), 2, "seed {seed}");
+    }
+}
