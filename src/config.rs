@@ -10,9 +10,11 @@ use crate::io::socket::Address;
 use crate::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
     MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE,
-    SYNC_INTERVAL_MS_DEFAULT, TUBES_DEFAULT, WATCHES_DEFAULT,
+    SYNC_INTERVAL_MS_DEFAULT, TUBE_NAME_BYTES_MAX, TUBES_DEFAULT, WATCHES_DEFAULT,
 };
 use crate::log::batch::BLOCK_BYTES;
+use crate::log::record::job_record_bytes;
+use crate::log::segment::HEADER_BYTES;
 use crate::log::{self, Durability};
 use crate::server::Hosts;
 use crate::time::Span;
@@ -76,6 +78,11 @@ pub enum Verbosity {
 pub enum Warning {
     /// `-z` was above the largest size possible.
     JobBytesClamped,
+    /// `-z` was not given, and a file of the job log is too small for jobs of the default size.
+    JobBytesOfSegment {
+        /// The maximum job size that fits.
+        bytes: u32,
+    },
     /// A flag of older servers was given.
     Obsolete {
         /// Which.
@@ -99,6 +106,13 @@ pub enum ConfigError {
     Memory {
         /// What was typed.
         given: String,
+    },
+    /// A job as large as `-z` allows does not fit into a file of the job log.
+    JobBytes {
+        /// The maximum job size.
+        given: u32,
+        /// The smallest `-s` that holds such a job.
+        segment_bytes: u64,
     },
     /// The address to listen on is empty.
     NoAddress,
@@ -135,9 +149,11 @@ impl Config {
         };
         let max_memory_bytes = arguments.max_memory.map(max_memory).transpose()?.flatten();
         let registered_share = max_memory_bytes.map_or(u64::MAX, |max| max / REGISTERED_SHARE);
-        let job_bytes_max = match arguments.max_job_size {
-            None => JOB_BYTES_DEFAULT,
-            Some(given) => job_bytes(given, &mut warnings)?,
+        let job_bytes_max =
+            arguments.max_job_size.map(|given| job_bytes(given, &mut warnings)).transpose()?;
+        let job_bytes_max = match arguments.log_dir {
+            Some(_) => job_bytes_in_log(job_bytes_max, log.segment_bytes, &mut warnings)?,
+            None => job_bytes_max.unwrap_or(JOB_BYTES_DEFAULT),
         };
         let max_connections =
             most("--max-connections (BEANRING_MAX_CONNECTIONS)", arguments.max_connections, 0)?;
@@ -275,6 +291,35 @@ fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigEr
     Ok(JOB_BYTES_MAX)
 }
 
+/// The maximum job size of a server with a job log: every job of this size fits into a file, whatever its tube's name.
+/// A default that does not fit is lowered, a size that was asked for is refused.
+fn job_bytes_in_log(
+    given: Option<u32>,
+    segment_bytes: u64,
+    warnings: &mut Vec<Warning>,
+) -> Result<u32, ConfigError> {
+    let bytes = given.unwrap_or(JOB_BYTES_DEFAULT);
+    let needed = segment_bytes_for(bytes);
+    if needed <= segment_bytes {
+        return Ok(bytes);
+    }
+    if given.is_some() {
+        return Err(ConfigError::JobBytes { given: bytes, segment_bytes: needed });
+    }
+    // The needed size is a whole number of blocks, so the difference is too much by less than one.
+    let bytes = (bytes - (needed - segment_bytes) as u32..)
+        .take_while(|&bytes| segment_bytes_for(bytes) <= segment_bytes);
+    let bytes = bytes.last().expect("the smallest file holds more");
+    warnings.push(Warning::JobBytesOfSegment { bytes });
+    Ok(bytes)
+}
+
+/// The smallest file of the job log that holds a job of this size in a tube with the longest name.
+fn segment_bytes_for(job_bytes: u32) -> u64 {
+    let record = job_record_bytes(TUBE_NAME_BYTES_MAX, job_bytes as usize + 2);
+    (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
+}
+
 /// A ceiling of memory; none for 0.
 fn max_memory(given: String) -> Result<Option<u64>, ConfigError> {
     let digits = given.trim_end_matches(|last: char| last.is_ascii_alphabetic());
@@ -314,6 +359,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::JobBytesClamped => write!(f, "-z: the maximum job size is set to {JOB_BYTES_MAX}"),
+            Self::JobBytesOfSegment { bytes } => {
+                write!(f, "-s: the maximum job size is set to {bytes}, which fits into a file of the job log")
+            }
             Self::Obsolete { flag } => write!(f, "{flag} has no meaning any more and is ignored"),
         }
     }
@@ -325,6 +373,11 @@ impl fmt::Display for ConfigError {
             Self::Number { flag, given, max } => {
                 write!(f, "{flag} {given:?}: must be a number from 0 to {max}")
             }
+            Self::JobBytes { given, segment_bytes } => write!(
+                f,
+                "-z/--max-job-size (BEANRING_MAX_JOB_SIZE) {given}: a file of the job log does not hold such a job; \
+                 start with -s {segment_bytes} or more, or with a smaller -z"
+            ),
             Self::Memory { given } => write!(
                 f,
                 "--max-memory (BEANRING_MAX_MEMORY) {given:?}: must be a number of bytes, with k, m or g for 1024, \
@@ -423,6 +476,36 @@ mod tests {
         ] {
             let config = check(line).unwrap();
             assert_eq!((config.job_bytes_max, config.warnings.len()), (bytes, warnings), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_largest_job_fits_into_a_file_of_the_log() {
+        let needed = segment_bytes_for(JOB_BYTES_MAX);
+        for (line, bytes) in [
+            ("-b /tmp", 65_535),
+            ("-s 65536", 65_535),
+            ("-b /tmp -s 65536", 61_146),
+            ("-b /tmp -s 65536 -z 61146", 61_146),
+            ("-b /tmp -s 69632", 65_242),
+            ("-b /tmp -s 73728", 65_535),
+            ("-b /tmp -z 10481370", 10_481_370),
+            ("-z 10481371", 10_481_371),
+            (&format!("-b /tmp -z 1073741824 -s {needed}"), JOB_BYTES_MAX),
+        ] {
+            let config = check(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(config.job_bytes_max, bytes, "{line}");
+            let is_lowered = !line.contains("-z") && bytes < JOB_BYTES_DEFAULT;
+            let warning = Warning::JobBytesOfSegment { bytes };
+            assert_eq!(config.warnings.contains(&warning), is_lowered, "{line}");
+        }
+        for (line, given, segment_bytes) in [
+            ("-b /tmp -s 65536 -z 61147", 61_147, 69_632),
+            ("-b /tmp -z 10481371", 10_481_371, 10_489_856),
+            ("-b /tmp -z 1073741824", JOB_BYTES_MAX, needed),
+            ("-b /tmp -z 99999999999", JOB_BYTES_MAX, needed),
+        ] {
+            assert_eq!(check(line), Err(ConfigError::JobBytes { given, segment_bytes }), "{line}");
         }
     }
 
