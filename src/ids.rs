@@ -7,8 +7,15 @@ use std::fmt;
 pub struct JobId(pub u64);
 
 impl JobId {
-    /// The largest id that a file is believed: ids go on above it, and will not come to an end.
+    /// The largest id that a record can have.
     pub const LAST: Self = Self(i64::MAX as u64);
+
+    /// The largest id in a log that a server starts from: far enough below [`LAST`](Self::LAST) that ids do not run out.
+    pub const START_MAX: Self = Self(3 << 61);
+
+    /// The largest id in a binlog that is imported: far enough below [`START_MAX`](Self::START_MAX) that the log can
+    /// grow from it.
+    pub const IMPORT_MAX: Self = Self(1 << 62);
 }
 
 impl fmt::Display for JobId {

@@ -1,6 +1,7 @@
 //! Binlogs that Debian's beanstalkd has written, in ours; and back.
 
 mod client;
+mod ids;
 #[allow(dead_code)] // Each test program uses a part of it.
 #[path = "../support/mod.rs"]
 mod support;

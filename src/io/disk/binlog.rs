@@ -7,6 +7,7 @@ use std::{fmt, io};
 use tracing::warn;
 
 use super::recovery::read_up_to;
+use crate::ids::JobId;
 use crate::log::binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
 
 /// What is read at once.
@@ -28,6 +29,13 @@ pub enum BinlogError {
     Version(String, u32),
     /// A file is missing, and there are older and newer ones.
     Missing(String),
+    /// A job has an id that the next ids cannot go on from.
+    Id {
+        /// Which file.
+        file: String,
+        /// The id.
+        id: JobId,
+    },
 }
 
 /// One file.
@@ -132,6 +140,9 @@ impl Binlog {
         let length_bytes = version.length_bytes() as u64;
         let head = self.bytes(offset, HEAD_BYTES_MAX)?;
         let entry = match version.parse(head) {
+            Ok(Entry { job, .. }) if !is_id(job.id) => {
+                return Err(BinlogError::Id { file: self.name.clone(), id: job.id });
+            }
             Ok(entry) => entry,
             Err(NoEntry { extent }) => {
                 let name_end = length_bytes + u64::from(*head.first().unwrap_or(&0));
@@ -164,6 +175,9 @@ impl Binlog {
             let Ok(Entry { tube, job, head_bytes }) = version.parse(self.bytes(at, HEAD_BYTES_MAX)?) else {
                 continue;
             };
+            if !is_id(job.id) {
+                continue;
+            }
             let body_end = at + head_bytes as u64 + u64::from(job.body_bytes);
             let is_record = match tube {
                 None => history.is_about_known(&job),
@@ -201,6 +215,11 @@ impl Binlog {
     fn failed(&self, error: io::Error) -> BinlogError {
         BinlogError::Io(self.name.clone(), error)
     }
+}
+
+/// Whether a log can begin with a job of this id, and its ids go on above it.
+fn is_id(id: JobId) -> bool {
+    (JobId(1)..=JobId::IMPORT_MAX).contains(&id)
 }
 
 /// What could have become of a record whose writing was broken off.
@@ -249,6 +268,11 @@ impl fmt::Display for BinlogError {
                 f,
                 "{file} is of version {version}, and 5 and 7 are known; start the beanstalkd that has written it, \
                  and let it work off its jobs"
+            ),
+            Self::Id { file, id } => write!(
+                f,
+                "{file}: job {id} has an id that beanring does not go on from; ids from 1 to {} are known",
+                JobId::IMPORT_MAX
             ),
             Self::Missing(file) => {
                 write!(f, "{file} is missing, and there are older and newer files; bring it back")

@@ -1,0 +1,69 @@
+//! Ids in a binlog that a server goes on from, or does not.
+
+use std::fs;
+use std::path::Path;
+
+use beanring::ids::JobId;
+use beanring::io::driver::Driver;
+use beanring::log::binlog::{self, Job, State};
+use beanring::queue::Counts;
+use beanring::time::Time;
+use beanring::tube_name::TubeName;
+
+use crate::support::lines::{contents, put, start};
+use crate::{Scratch, refusal};
+
+fn write_binlog(dir: &Path, id: u64, state: State) {
+    let job = Job {
+        id: JobId(id),
+        created: Time::from_nanos(1_700_000_000_000_000_000),
+        ttr: 60,
+        pri: 1,
+        delay: 0,
+        body_bytes: 6,
+        deadline: Time::ZERO,
+        counts: Counts::default(),
+        state: State::Ready,
+    };
+    let mut bytes = Vec::new();
+    binlog::encode_version(&mut bytes);
+    binlog::encode_job(TubeName::DEFAULT, &job, b"body\r\n", &mut bytes);
+    if state == State::Gone {
+        binlog::encode_change(&Job { state, ..job }, &mut bytes);
+    }
+    fs::write(dir.join("binlog.1"), bytes).expect("a binlog");
+}
+
+#[test]
+fn what_is_put_after_an_import_outlives_a_restart() {
+    const LAST: u64 = i64::MAX as u64;
+    let ids =
+        [0, 1, 2, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, LAST - 1, LAST, LAST + 1, u64::MAX - 1, u64::MAX];
+    for id in ids {
+        for state in [State::Ready, State::Gone] {
+            let scratch = Scratch::new();
+            let dir = scratch.dir("log");
+            write_binlog(&dir, id, state);
+            if !(1..=1 << 62).contains(&id) {
+                let said = refusal(&dir);
+                let is_clear =
+                    said.lines().count() == 1 && said.contains("binlog.1") && said.contains(&id.to_string());
+                assert!(is_clear, "{id}: {said}");
+                let left = contents(&dir).into_keys().filter(|name| name != "lock").collect::<Vec<_>>();
+                assert_eq!(left, ["binlog.1"], "nothing was changed");
+                continue;
+            }
+            let (server, mut client) = start(&dir, Driver::Epoll, &["-f", "0"]);
+            client.expect(&put(0, 0, "first"), &format!("INSERTED {}", id + 1));
+            client.expect(&put(0, 0, "second"), &format!("INSERTED {}", id + 2));
+            drop((client, server));
+            let (_server, mut client) = start(&dir, Driver::Epoll, &["-f", "0"]);
+            let imported =
+                if state == State::Gone { "NOT_FOUND".to_owned() } else { format!("FOUND {id} 4") };
+            client.expect(&format!("peek {id}\r\n"), &imported);
+            client.expect(&format!("peek {}\r\n", id + 1), &format!("FOUND {} 5", id + 1));
+            client.expect(&format!("peek {}\r\n", id + 2), &format!("FOUND {} 6", id + 2));
+            client.expect(&put(0, 0, "third"), &format!("INSERTED {}", id + 3));
+        }
+    }
+}
