@@ -257,6 +257,16 @@ pub const LOG_PREWRITTEN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// How long after a disk was full it is tried again.
 pub const LOG_SPACE_RETRY: Span = Span::from_millis(1000);
 
+/// How long nothing is written before the log is closed: a client that sends one put after the other and waits for
+/// each answer does not pay for it.
+pub const LOG_IDLE: Span = Span::from_secs(1);
+
+/// Segments that may wait for a sync under `-f MS`: each stays open until then. As many again may be synced meanwhile.
+pub const LOG_UNSYNCED_SEGMENTS_MAX: usize = 2;
+
+/// Segments whose descriptors are kept for the next sync under `-F`; older ones are closed before.
+pub const LOG_UNSYNCED_FILES_MAX: usize = 3;
+
 /// Batches of the log that are kept to gather records in, if they are not larger than this.
 pub const LOG_BATCHES_SPARE: usize = 2;
 #[allow(missing_docs)]

@@ -269,6 +269,30 @@ fn jobs_that_no_server_could_have_had_are_not_read() {
 }
 
 #[test]
+fn ids_that_could_run_out_are_refused() {
+    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
+    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, kept, body });
+    let most = JobId::START_MAX;
+    for (id, is_refused) in [(most, false), (JobId(most.0 + 1), true), (JobId::LAST, true)] {
+        let next_id = JobId(id.0 + 1);
+        for (header, records) in [(header(1, 0), vec![job(id)]), (Header { next_id, ..header(1, 0) }, vec![])]
+        {
+            let scratch = Scratch::new("ids");
+            write_segment(&scratch, 1, &header, &records, SEGMENT_BYTES);
+            let found = jobs_of(&scratch.0);
+            match found {
+                Err(error @ RecoveryError::Id { .. }) if is_refused => {
+                    let said = error.to_string();
+                    assert!(said.contains(FILE) && said.contains(&id.to_string()), "{said}");
+                }
+                found => assert!(!is_refused && found.is_ok(), "{id}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn headers_that_no_server_could_have_written_are_none() {
     let impossible = [
         Header { first: Lsn(u64::MAX), ..header(1, 0) },

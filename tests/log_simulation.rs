@@ -9,12 +9,10 @@ mod support;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::path::{Path, PathBuf};
-use std::{env, fs, process};
 
 use beanring::ids::ConnId;
-use beanring::io::disk::{Directory, recover};
-use beanring::log::{Config, Durability};
+use beanring::io::disk::{RecoveryError, recover};
+use beanring::log::{Config, Durability, is_full};
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
@@ -27,6 +25,7 @@ use self::support::random::{Random, seeds};
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const CONNECTIONS: usize = 3;
 const INTERVAL: Span = Span::from_millis(50);
+const MODES: [Durability; 3] = [Durability::Always, Durability::Within(INTERVAL), Durability::Never];
 /// The longest that an operation of the disk takes.
 const DISK_SPAN: Span = Span::from_millis(8);
 /// A sync may wait for other operations, five at most with itself.
@@ -50,20 +49,22 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// Starts on what is in the directory.
-    fn start(
-        directory: &Path,
-        durability: Durability,
-        now: Time,
-        random: Random,
-        expected: Expected,
-        room: usize,
-    ) -> Self {
+    /// Starts on what is on the disk.
+    fn start(mut disk: Disk, durability: Durability, now: Time, random: Random, expected: Expected) -> Self {
         let mut engine = Engine::new(0);
-        let opened = Directory::open(directory, false).expect("it is a directory");
         let log_config = Config { durability, segment_bytes: SEGMENT_BYTES };
-        let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
-        let disk = Disk::read(directory, room);
+        let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
+            let is_full = match &error {
+                RecoveryError::Io(_, error) => is_full(error),
+                RecoveryError::NoSpace(_) => true,
+                _ => false,
+            };
+            assert!(is_full, "{error}");
+            // Somebody makes some space.
+            disk.room += 1;
+            engine = Engine::new(0);
+            recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"))
+        });
         let mut server = Server::with_log(config(65_535), engine, Some(log));
         let conns = (0..CONNECTIONS).map(|_| server.connect()).collect();
         let asked = vec![VecDeque::new(); CONNECTIONS];
@@ -195,9 +196,8 @@ impl Simulation {
     }
 
     /// Ends everything at this moment, and compares what comes back.
-    fn crash(mut self, crash: Crash, directory: &Path) -> (Expected, Random, Time) {
-        clear(directory);
-        self.disk.crash(crash, directory, &mut self.random);
+    fn crash(mut self, crash: Crash) -> (Disk, Expected, Random, Time) {
+        self.disk.crash(crash, &mut self.random);
         let safe_until = match (self.durability, crash) {
             (Durability::Always, _) => self.now,
             // A sync that fails may take back what was written.
@@ -206,7 +206,7 @@ impl Simulation {
             (Durability::Never, _) => Time::ZERO,
         };
         self.expected.forget_after(safe_until, self.asked.into_iter().flatten());
-        (self.expected, self.random, self.now)
+        (self.disk, self.expected, self.random, self.now)
     }
 
     fn compare(&mut self) {
@@ -216,32 +216,19 @@ impl Simulation {
         let found = engine.jobs().iter().map(|(key, job)| {
             (job.id, (engine.body(key).to_vec(), engine.kept(key), engine.tube_of(key).as_str().to_owned()))
         });
-        self.expected.compare(found.collect(), upcoming, self.now);
+        self.expected.compare(found.collect(), upcoming);
     }
-}
-
-fn clear(directory: &Path) {
-    for entry in fs::read_dir(directory).expect("it is there") {
-        fs::remove_file(entry.expect("an entry").path()).expect("it can be removed");
-    }
-}
-
-/// In memory where that is possible: nothing here depends on a real disk.
-fn scratch(name: &str) -> PathBuf {
-    let shared = Path::new("/dev/shm");
-    let base = if shared.is_dir() { shared.to_owned() } else { env::temp_dir() };
-    let path = base.join(format!("beanring-{name}-{}", process::id()));
-    fs::create_dir_all(&path).expect("a directory can be made");
-    path
 }
 
 /// A run of a few lives, each of which ends by a crash.
 struct Run {
-    name: &'static str,
     durability: Durability,
-    crash: Crash,
+    /// How each life ends: its trouble, and those after the last.
+    crashes: [Crash; 4],
     /// Segments that there is space for.
     room: usize,
+    /// Each write takes new space.
+    copies_on_write: bool,
     /// What happens to the disk in the second life.
     trouble: Trouble,
 }
@@ -258,19 +245,23 @@ enum Trouble {
 }
 
 impl Run {
-    /// Whether the trouble came, and how many old segments had gone by then.
-    fn live(&self, seed: u64) -> (bool, usize) {
-        let &Self { name, durability, crash, room, trouble } = self;
-        let directory = scratch(name);
-        clear(&directory);
+    fn new(durability: Durability, crash: Crash, room: usize) -> Self {
+        Self { durability, crashes: [crash; 4], room, copies_on_write: false, trouble: Trouble::None }
+    }
+
+    /// Whether the trouble came, how many old segments had gone by then, and how many writes found no space.
+    fn live(&self, seed: u64) -> (bool, usize, usize) {
+        let &Self { durability, crashes, room, copies_on_write, trouble } = self;
+        let mut disk = Disk::new(room, copies_on_write);
         let mut random = Random::new(seed);
         let mut expected = Expected::default();
         let mut now = Time::from_nanos(1_000_000_000_000);
         let (mut has_come, mut retired) = (false, 0);
-        for life in 0..3 {
+        for (life, crash) in crashes.into_iter().enumerate() {
             let trouble = if life == 1 { trouble } else { Trouble::None };
-            let mut simulation = Simulation::start(&directory, durability, now, random, expected, room);
+            let mut simulation = Simulation::start(disk, durability, now, random, expected);
             simulation.compare();
+            simulation.disk.ended = 0;
             match trouble {
                 Trouble::None => {}
                 Trouble::CrashAt(at) => simulation.disk.stalls_at = Some(at),
@@ -285,68 +276,82 @@ impl Run {
                 }
             }
             if life == 1 {
-                retired = simulation.disk.retired;
+                retired = simulation.disk.retired.take();
             }
             let bytes = simulation.disk.bytes() as u64;
-            // Each recovery may have made one.
-            assert!(bytes <= (room as u64 + 3) * SEGMENT_BYTES);
-            (expected, random, now) = simulation.crash(crash, &directory);
+            // Each start may have needed one more.
+            assert!(bytes <= (room as u64 + 4) * SEGMENT_BYTES);
+            (disk, expected, random, now) = simulation.crash(crash);
         }
-        Simulation::start(&directory, durability, now, random, expected, room).compare();
-        (has_come, retired)
+        let refused = disk.refused_writes;
+        Simulation::start(disk, durability, now, random, expected).compare();
+        (has_come, retired, refused)
     }
 }
 
-/// Runs all seeds; says which one fails.
-fn all_lives(name: &'static str, durability: Durability, crash: Crash, room: usize) {
-    let run = Run { name, durability, crash, room, trouble: Trouble::None };
-    for seed in seeds(30) {
+/// Runs all seeds; says which one fails. How many writes found no space.
+fn all_lives(run: &Run) -> usize {
+    let lives = seeds(30).map(|seed| {
         let run = std::panic::catch_unwind(|| run.live(seed));
-        if let Err(panic) = run {
+        let (_, _, refused) = run.unwrap_or_else(|panic| {
             println!("BEANRING_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-    let _ = fs::remove_dir_all(scratch(name));
+            std::panic::resume_unwind(panic)
+        });
+        refused
+    });
+    lives.sum()
 }
 
 #[test]
 fn power_fails_and_every_change_waits_for_the_disk() {
-    all_lives("always", Durability::Always, Crash::PowerLoss, 100);
+    all_lives(&Run::new(Durability::Always, Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_synced_soon() {
-    all_lives("within", Durability::Within(INTERVAL), Crash::PowerLoss, 100);
+    all_lives(&Run::new(Durability::Within(INTERVAL), Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_nothing_was_promised() {
-    all_lives("never", Durability::Never, Crash::PowerLoss, 100);
+    all_lives(&Run::new(Durability::Never, Crash::PowerLoss, 100));
 }
 
 #[test]
 fn the_process_is_killed() {
-    all_lives("killed-always", Durability::Always, Crash::Killed, 100);
-    all_lives("killed-within", Durability::Within(INTERVAL), Crash::Killed, 100);
-    all_lives("killed-never", Durability::Never, Crash::Killed, 100);
+    for durability in MODES {
+        all_lives(&Run::new(durability, Crash::Killed, 100));
+    }
 }
 
 #[test]
 fn the_disk_is_small() {
-    all_lives("small-always", Durability::Always, Crash::PowerLoss, 5);
-    all_lives("small-never", Durability::Never, Crash::Killed, 5);
+    all_lives(&Run::new(Durability::Always, Crash::PowerLoss, 5));
+    all_lives(&Run::new(Durability::Never, Crash::Killed, 5));
+}
+
+/// As on btrfs and zfs: space that was written before is no promise for the next write.
+#[test]
+fn a_small_disk_takes_new_space_for_each_write() {
+    for durability in MODES {
+        for crash in [Crash::PowerLoss, Crash::Killed] {
+            let run = Run { copies_on_write: true, ..Run::new(durability, crash, 6) };
+            let refused = all_lives(&run);
+            println!("{durability:?}, {crash:?}: {refused} writes found no space");
+            assert!(refused > 0);
+        }
+    }
 }
 
 /// Runs until the trouble comes too late to come at all; how many old segments have gone at most.
-fn at_every_operation(name: &'static str, crash: Crash, trouble: fn(usize) -> Trouble) {
-    for durability in [Durability::Always, Durability::Within(INTERVAL), Durability::Never] {
+fn at_every_operation(crashes: [Crash; 4], trouble: fn(usize) -> Trouble) {
+    for durability in MODES {
         let mut have_moved = false;
         for seed in seeds(2) {
             let mut most = 0;
             let runs = (0..).take_while(|&at| {
-                let run = Run { name, durability, crash, room: 5, trouble: trouble(at) };
-                let (has_come, retired) =
+                let run = Run { crashes, trouble: trouble(at), ..Run::new(durability, Crash::Killed, 5) };
+                let (has_come, retired, _) =
                     std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
                         println!("BEANRING_SEED={seed}, operation {at}, {durability:?}");
                         std::panic::resume_unwind(panic)
@@ -360,17 +365,22 @@ fn at_every_operation(name: &'static str, crash: Crash, trouble: fn(usize) -> Tr
         }
         assert!(have_moved, "jobs were moved");
     }
-    let _ = fs::remove_dir_all(scratch(name));
 }
 
 #[test]
 fn the_end_comes_at_every_operation() {
-    at_every_operation("at-every-power", Crash::PowerLoss, Trouble::CrashAt);
-    at_every_operation("at-every-kill", Crash::Killed, Trouble::CrashAt);
+    at_every_operation([Crash::PowerLoss; 4], Trouble::CrashAt);
+    at_every_operation([Crash::Killed; 4], Trouble::CrashAt);
 }
 
 #[test]
 fn every_operation_fails() {
-    at_every_operation("fails-power", Crash::PowerLoss, Trouble::FailAt);
-    at_every_operation("fails-kill", Crash::Killed, Trouble::FailAt);
+    at_every_operation([Crash::PowerLoss; 4], Trouble::FailAt);
+    at_every_operation([Crash::Killed; 4], Trouble::FailAt);
+}
+
+/// A service manager starts the server again on what the page cache still has, and the power fails later.
+#[test]
+fn every_operation_fails_before_a_restart_and_a_power_failure() {
+    at_every_operation([Crash::Killed, Crash::Killed, Crash::PowerLoss, Crash::PowerLoss], Trouble::FailAt);
 }

@@ -10,10 +10,11 @@ mod import;
 mod lock;
 mod recovery;
 mod salvage;
+mod storage;
 mod survey;
 mod tool;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,9 +32,11 @@ pub use self::export::export;
 pub use self::import::{ImportError, check as check_import, import};
 pub use self::recovery::{RecoveryError, recover};
 pub use self::salvage::{Damage, Salvaged, salvage};
+pub use self::storage::{Segments, Storage};
 pub use self::survey::Finding;
-pub use self::tool::{ToolError, dump};
+pub use self::tool::{Discarded, ToolError, dump};
 use super::descriptors::Reserve;
+use crate::limits::LOG_UNSYNCED_FILES_MAX;
 use crate::log::batch::BLOCK_BYTES;
 use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 use crate::server::{Event, Service};
@@ -45,6 +48,9 @@ pub struct Disk {
     directory: Arc<Directory>,
     /// Open segments, and whether through the page cache.
     files: HashMap<(SegmentNumber, Access), Arc<File>>,
+    /// Segments written through the page cache since the last sync, the oldest first. Their files stay open: the
+    /// descriptor that wrote is sure to be told of a write that failed later, and one opened after that is not.
+    unsynced: VecDeque<SegmentNumber>,
     /// What somebody may wait for does not wait for new files.
     writer: Worker,
     arranger: Worker,
@@ -69,11 +75,14 @@ pub enum Access {
     Durable,
 }
 
+/// A segment to be synced, and the file that wrote it if that is still open.
+pub type ToSync = (SegmentNumber, Option<Arc<File>>);
+
 /// What a thread is told to do.
 #[derive(Debug)]
 enum Task {
     Write { file: Arc<File>, offset: u64, batch: Batch },
-    Sync(Vec<SegmentNumber>),
+    Sync(Vec<ToSync>),
     Arrange(Arrangement),
 }
 
@@ -90,7 +99,16 @@ impl Disk {
             Worker::start(name, directory.clone(), hands, reserve.clone())
         };
         let (writer, arranger) = (worker("log")?, worker("log files")?);
-        Ok(Self { directory, files: HashMap::new(), writer, arranger, done, bell, reserve })
+        Ok(Self {
+            directory,
+            files: HashMap::new(),
+            unsynced: VecDeque::new(),
+            writer,
+            arranger,
+            done,
+            bell,
+            reserve,
+        })
     }
 
     /// Begins what the server has for the disk. What is done at once is told at once.
@@ -106,6 +124,7 @@ impl Disk {
     pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
         match operation {
             Operation::Write { segment, offset, batch, sync: false } => {
+                self.note_unsynced(segment);
                 let written = self
                     .file(segment, Access::Cached)
                     .and_then(|file| file.write_all_at(batch.bytes(), offset));
@@ -117,7 +136,10 @@ impl Disk {
                     Err(error) => Some(Outcome::Written(batch, Err(error))),
                 }
             }
-            Operation::Sync(segments) => self.writer.hand_over(Task::Sync(segments)),
+            Operation::Sync(segments) => {
+                let files = self.to_sync(segments);
+                self.writer.hand_over(Task::Sync(files))
+            }
             Operation::Arrange(arrangement) => {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);
@@ -157,13 +179,30 @@ impl Disk {
         let _ = self.bell.read();
     }
 
+    fn note_unsynced(&mut self, segment: SegmentNumber) {
+        if self.unsynced.back() != Some(&segment) {
+            self.unsynced.push_back(segment);
+        }
+        if self.unsynced.len() > LOG_UNSYNCED_FILES_MAX {
+            self.unsynced.pop_front();
+        }
+    }
+
+    /// What a sync of these segments takes. From now on only what is written later has to be kept open.
+    pub fn to_sync(&mut self, segments: Vec<SegmentNumber>) -> Vec<ToSync> {
+        self.unsynced.clear();
+        let file = |segment| self.files.get(&(segment, Access::Cached)).cloned();
+        segments.into_iter().map(|segment| (segment, file(segment))).collect()
+    }
+
     /// An open segment.
     pub fn file(&mut self, segment: SegmentNumber, access: Access) -> io::Result<Arc<File>> {
         if let Some(file) = self.files.get(&(segment, access)) {
             return Ok(file.clone());
         }
         // Older segments are not written to any more.
-        self.files.retain(|&(number, _), _| number.0 + 2 > segment.0);
+        let unsynced = &self.unsynced;
+        self.files.retain(|&(number, _), _| number.0 + 2 > segment.0 || unsynced.contains(&number));
         let file = Arc::new(self.reserve.open(|| self.directory.open_segment(segment, access))?);
         self.files.insert((segment, access), file.clone());
         Ok(file)
@@ -209,15 +248,18 @@ impl Task {
                 Outcome::Written(batch, written)
             }
             // One after the other: there may be thousands since the last sync.
-            Self::Sync(segments) => {
+            Self::Sync(files) => {
                 let open = |segment| {
                     reserve.open_in_time(|| {
                         directory.goes_on()?;
                         directory.open_segment(segment, Access::Cached)
                     })
                 };
-                let mut segments = segments.into_iter();
-                Outcome::Synced(segments.try_for_each(|segment| open(segment)?.sync_data()))
+                let mut files = files.into_iter();
+                Outcome::Synced(files.try_for_each(|(segment, file)| match file {
+                    Some(file) => file.sync_data(),
+                    None => open(segment)?.sync_data(),
+                }))
             }
             Self::Arrange(arrangement) => {
                 // Nothing is half done where there was no descriptor.

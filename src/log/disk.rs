@@ -7,7 +7,7 @@ use super::record::Lsn;
 use super::writer::{Log, LogStats, Waiting, Writing};
 use super::{Arrangement, Durability, Operation, Outcome, SegmentNumber};
 use crate::buckets::Buckets;
-use crate::limits::{LOG_BATCH_BYTES_KEPT, LOG_BATCHES_SPARE, LOG_SPACE_RETRY};
+use crate::limits::{LOG_BATCH_BYTES_KEPT, LOG_BATCHES_SPARE, LOG_SPACE_RETRY, LOG_UNSYNCED_SEGMENTS_MAX};
 use crate::time::Time;
 
 impl Log {
@@ -20,18 +20,20 @@ impl Log {
     }
 
     fn next_write(&mut self, now: Time) -> Option<Operation> {
-        if self.writing.is_some() {
+        if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
+        self.retry_at = None;
         if self.full.is_empty() {
             self.close_batch();
         }
         let segment = self.full.front()?.segment;
-        if self.missing.contains(&segment) {
+        if self.missing.contains(&segment) || self.must_sync_before(segment) {
             return None;
         }
         let Waiting { offset, batch, end, .. } = self.full.pop_front()?;
-        self.writing = Some(Writing { segment, bytes: batch.len(), memory_bytes: batch.memory_bytes(), end });
+        let (bytes, memory_bytes) = (batch.len(), batch.memory_bytes());
+        self.writing = Some(Writing { segment, offset, bytes, memory_bytes, end });
         let sync = self.config.durability == Durability::Always;
         if sync {
             self.totals.sync_began = now;
@@ -50,12 +52,24 @@ impl Log {
         Some(Operation::Sync(std::mem::take(&mut self.unsynced)))
     }
 
-    /// Something waits for what is written to be on disk: a segment that is to go, or the end.
+    /// Something waits for what is written to be on disk: a segment that is to go, the end, or the next write.
     fn must_sync(&self) -> bool {
         let is_wanted = |at: Lsn| self.durable < at && at <= self.written;
-        let ends = self.stopping && self.config.durability != Durability::Never && is_wanted(self.end);
+        let ends = self.stopping && is_wanted(self.end);
         let is_never = self.config.durability == Durability::Never;
-        self.retiring.is_some_and(is_wanted) && (is_never || self.is_in_haste()) || ends
+        let goes = self.retiring.is_some_and(is_wanted) && (is_never || self.is_in_haste());
+        goes || ends || self.has_many_unsynced()
+    }
+
+    /// A sync goes by the descriptors that wrote: no more segments may wait for one than can be kept open. Under `-F`,
+    /// where the next sync may be hours away, the oldest of them are closed before.
+    fn has_many_unsynced(&self) -> bool {
+        let is_within = matches!(self.config.durability, Durability::Within(_));
+        is_within && self.unsynced.len() >= LOG_UNSYNCED_SEGMENTS_MAX
+    }
+
+    fn must_sync_before(&self, segment: SegmentNumber) -> bool {
+        self.has_many_unsynced() && self.unsynced.last() != Some(&segment)
     }
 
     fn next_arrangement(&mut self, now: Time) -> Option<Operation> {
@@ -81,11 +95,15 @@ impl Log {
     fn wanted_arrangement(&self) -> Option<Arrangement> {
         let is_wanted = !self.missing.is_empty() || self.wants_prepared() && !self.stopping;
         let to = self.missing.front().copied().unwrap_or_else(|| self.last_number.next());
+        if self.is_stalled && self.has_spare() && self.retiring.is_none() {
+            return self.prepared.back().copied().map(Arrangement::Remove);
+        }
         if self.retiring.is_some_and(|at| at <= self.durable) {
             let from = self.ledger.oldest().expect("it is the one that goes");
             let arrangement = Arrangement::Recycle { from, to };
             let is_kept = is_wanted || self.segments() <= self.segments_max() || !self.is_told(from);
-            let is_usable = is_kept && from > self.odd_up_to;
+            let is_taken = self.writes_take_space && self.is_told(from);
+            let is_usable = is_kept && from > self.odd_up_to && !is_taken;
             return Some(if is_usable { arrangement } else { Arrangement::Remove(from) });
         }
         let may_shrink = self.has_surplus() && self.is_beginning_safe() && !self.stopping;
@@ -100,6 +118,10 @@ impl Log {
     /// Something that was asked for is done.
     pub fn complete(&mut self, outcome: Outcome, now: Time) {
         let result = match outcome {
+            Outcome::Written(batch, Err(error)) if is_full(&error) && self.can_stall() => {
+                self.stall(batch, now);
+                Ok(())
+            }
             Outcome::Written(mut batch, result) => {
                 if self.spare.len() < LOG_BATCHES_SPARE && batch.capacity() <= LOG_BATCH_BYTES_KEPT {
                     batch.clear();
@@ -117,11 +139,13 @@ impl Log {
 
     fn has_written(&mut self, now: Time) {
         let Writing { segment, end, .. } = self.writing.take().expect("a write was under way");
+        (self.is_stalled, self.close_due) = (false, None);
         self.safe += 1;
         self.written = end;
         match self.config.durability {
             Durability::Always => {
                 self.durable = end;
+                self.has_telling_name &= !self.is_beginning_safe();
                 self.count_sync(now);
             }
             Durability::Within(span) => {
@@ -140,6 +164,8 @@ impl Log {
 
     fn has_synced(&mut self, now: Time) {
         self.durable = self.syncing.take().expect("a sync was under way");
+        self.close_due = None;
+        self.has_telling_name &= !self.is_beginning_safe();
         self.count_sync(now);
     }
 
@@ -163,13 +189,18 @@ impl Log {
                 self.has_prepared(segment);
             }
             (Arrangement::Recycle { from, to }, Ok(())) => {
+                self.has_telling_name |= !self.is_told(from);
                 self.has_retired(from);
                 self.has_prepared(to);
             }
-            (Arrangement::Remove(segment), Ok(())) if self.ledger.oldest() == Some(segment) => {
-                self.has_retired(segment);
+            (Arrangement::Remove(segment), Ok(())) => {
+                if self.ledger.oldest() == Some(segment) {
+                    self.has_retired(segment);
+                }
+                if let Some(at) = &mut self.retry_at {
+                    *at = now;
+                }
             }
-            (Arrangement::Remove(_), Ok(())) => {}
         }
         Ok(())
     }
@@ -197,7 +228,7 @@ impl Log {
         }
         let sync = self.sync_due.filter(|_| self.syncing.is_none() && !self.unsynced.is_empty());
         let space = self.short_until.filter(|_| !self.is_arranging);
-        [sync, space, self.next_move()].into_iter().flatten().min()
+        [sync, space, self.retry_at, self.next_move(), self.next_close()].into_iter().flatten().min()
     }
 
     /// From now on everything goes to disk as soon as it can.
@@ -208,8 +239,8 @@ impl Log {
     /// Whether everything that was recorded is as safe as it is meant to be.
     pub fn is_settled(&self) -> bool {
         let is_written = self.gathering.is_empty() && self.full.is_empty() && self.writing.is_none();
-        let is_synced = self.config.durability == Durability::Never || self.durable == self.end;
-        self.failure.is_some() || is_written && is_synced
+        let is_synced = self.durable == self.end;
+        self.failure.is_some() || is_written && is_synced && !self.can_close()
     }
 
     /// Why the log cannot go on. What is not safe yet never will be.

@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod binlog;
+mod closing;
 mod disk;
 mod ledger;
 pub mod losses;

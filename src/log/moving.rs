@@ -100,7 +100,8 @@ impl Log {
     }
 
     fn can_move(&self) -> bool {
-        let is_free = self.retiring.is_none() && self.missing.is_empty() && !self.stopping;
+        let is_stuck = self.stopping || self.is_stalled;
+        let is_free = self.retiring.is_none() && self.missing.is_empty() && !is_stuck;
         is_free && self.ledger.segments() > 1 && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2
     }
 

@@ -61,6 +61,9 @@ pub enum Record<'a> {
     Oldest(SegmentNumber),
     /// Nothing, for so many bytes with the frame: the next record begins a block.
     Padding(usize),
+    /// The server has stopped, or has been idle: everything before this is on disk, as the frame says. If it is there,
+    /// damage to the last records is not taken for a torn write.
+    Closed,
 }
 
 /// All of a job.
@@ -131,6 +134,8 @@ pub struct Framed<'a> {
 pub enum Absent {
     /// There are too few bytes to tell; it would take so many.
     Short(usize),
+    /// There is the beginning of one that belongs here and would take so many, and it is not whole.
+    Torn(usize),
     /// There is something else.
     Other,
 }
@@ -171,6 +176,7 @@ impl Record<'_> {
             Self::Deleted(_) | Self::Oldest(_) => 8,
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
+            Self::Closed => 0,
         }
     }
 
@@ -182,6 +188,7 @@ impl Record<'_> {
             Self::Paused(_) => 4,
             Self::Oldest(_) => 5,
             Self::Padding(_) => 6,
+            Self::Closed => 7,
         }
     }
 
@@ -222,6 +229,7 @@ impl Record<'_> {
             }
             Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
             Self::Padding(bytes) => out.pad_to(begin + bytes),
+            Self::Closed => {}
         }
         let crc = crc32c::crc32c_append(stamp.seed, &out.bytes()[begin + 4..]);
         out.bytes_mut()[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
@@ -236,16 +244,18 @@ impl Record<'_> {
         };
         let mut fields = Reader(&frame[..]);
         let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
-        if position != at.0 || frame[25..] != [0; 7] {
+        // Zeros are what was never written.
+        if position != at.0 || *frame == [0; FRAME_BYTES] {
             return Err(Absent::Other);
         }
         let whole = framed_bytes(payload);
         if rest.len() < whole - FRAME_BYTES {
             return Err(Absent::Short(whole));
         }
-        let is_sound = crc32c::crc32c_append(seed, &bytes[4..FRAME_BYTES + payload]) == crc
+        let is_sound = frame[25..] == [0; 7]
+            && crc32c::crc32c_append(seed, &bytes[4..FRAME_BYTES + payload]) == crc
             && Self::parse(frame[24], &rest[..payload]).is_some();
-        if is_sound { Ok(whole) } else { Err(Absent::Other) }
+        if is_sound { Ok(whole) } else { Err(Absent::Torn(whole)) }
     }
 
     /// The record that [`find`](Self::find) has found here.
@@ -260,7 +270,7 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0].get(kind as usize).copied()?;
+        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0, 0].get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
@@ -285,6 +295,7 @@ impl Record<'_> {
             }
             5 => Record::Oldest(SegmentNumber(fields.u64())),
             6 => Record::Padding(FRAME_BYTES + payload.len()),
+            7 if rest.is_empty() => Record::Closed,
             _ => return None,
         })
     }

@@ -33,6 +33,8 @@ pub struct Recovered {
     pub odd_up_to: SegmentNumber,
     /// What the largest record of a job takes.
     pub largest: u64,
+    /// It ends with a record that says so.
+    pub is_closed: bool,
     pub(super) ledger: Ledger,
     pub(super) pauses: Pauses,
 }
@@ -91,7 +93,7 @@ impl Replay {
                     engine.drop_restored(job);
                 }
             }
-            Record::Oldest(_) | Record::Padding(_) => self.ledger.waste(bytes as u64),
+            Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.ledger.waste(bytes as u64),
         }
         Ok(())
     }
@@ -149,7 +151,7 @@ impl Replay {
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));
         }
-        let (end, odd_up_to) = (Lsn::default(), SegmentNumber(0));
-        Recovered { log_id: 0, end, active: None, odd_up_to, largest: ledger.largest(), ledger, pauses }
+        let (end, odd_up_to, largest) = (Lsn::default(), SegmentNumber(0), ledger.largest());
+        Recovered { log_id: 0, end, active: None, odd_up_to, largest, is_closed: false, ledger, pauses }
     }
 }

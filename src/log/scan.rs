@@ -29,6 +29,8 @@ pub struct Scanner<S> {
     read_to: u64,
     /// Behind the last record.
     end: Lsn,
+    /// See [`traces_end`](Self::traces_end).
+    traces_end: u64,
 }
 
 impl<S: Source> Scanner<S> {
@@ -36,7 +38,7 @@ impl<S: Source> Scanner<S> {
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
         let (seed, end) = (header.seed(), header.first);
-        Self { source, bytes, header, seed, window, used: 0, read_to: HEADER_BYTES, end }
+        Self { source, bytes, header, seed, window, used: 0, read_to: HEADER_BYTES, end, traces_end: 0 }
     }
 
     /// The next record and its offset in the file; none at the end of the valid ones.
@@ -71,13 +73,48 @@ impl<S: Source> Scanner<S> {
                 Ok(bytes) => {
                     let begin = self.used;
                     self.used += bytes;
+                    self.traces_end = offset + bytes as u64;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
                 Err(Absent::Short(needed)) if self.read(needed)? => {}
                 Err(Absent::Short(FRAME_BYTES)) => return Ok(None),
-                Err(_) => self.used += ALIGN_BYTES,
+                Err(absent) => {
+                    let trace = match absent {
+                        Absent::Torn(whole) | Absent::Short(whole) => Some(whole),
+                        Absent::Other if at == self.end => self.misplaced()?,
+                        Absent::Other => None,
+                    };
+                    if let Some(whole) = trace {
+                        self.traces_end = self.traces_end.max((offset + whole as u64).min(self.bytes));
+                    }
+                    self.used += ALIGN_BYTES;
+                }
             }
         }
+    }
+
+    /// How many bytes the record here takes, if it is whole but for its position.
+    fn misplaced(&mut self) -> Result<Option<usize>, S::Error> {
+        let at = self.header.lsn(self.offset());
+        let patched = |rest: &[u8]| {
+            let mut bytes = rest.to_vec();
+            bytes[8..16].copy_from_slice(&at.0.to_le_bytes());
+            bytes
+        };
+        let frame = patched(&self.window[self.used..self.used + FRAME_BYTES]);
+        let whole = match Record::find(&frame, self.seed, at) {
+            Ok(whole) => return Ok(Some(whole)),
+            Err(Absent::Short(whole)) if self.read(whole)? => whole,
+            Err(_) => return Ok(None),
+        };
+        let record = patched(&self.window[self.used..self.used + whole]);
+        Ok(Record::find(&record, self.seed, at).ok())
+    }
+
+    /// Where the last bytes end that [`next_beyond`](Self::next_beyond) has passed and that were written as records of
+    /// this segment, whole or not. Anything else may be left from an earlier use of the file.
+    pub const fn traces_end(&self) -> u64 {
+        self.traces_end
     }
 
     /// The offset in the file of the next byte to be looked at.

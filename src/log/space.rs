@@ -1,11 +1,12 @@
 //! Whether there is space for what comes, and how much of the disk a log may take.
 
 use super::Durability;
-use super::batch::BLOCK_BYTES;
+use super::batch::{BLOCK_BYTES, Batch};
 use super::record::{FRAME_BYTES, job_record_bytes};
 use super::segment::HEADER_BYTES;
-use super::writer::Log;
-use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN};
+use super::writer::{Log, Waiting, Writing};
+use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN, LOG_SPACE_RETRY};
+use crate::time::Time;
 
 /// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
 /// is full.
@@ -26,7 +27,7 @@ impl Log {
     /// Whether there is room for a job of this size with its CR LF.
     pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
         let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
-        if HEADER_BYTES + bytes > self.config.segment_bytes {
+        if HEADER_BYTES + bytes > self.config.segment_bytes || self.is_stalled {
             Room::Never
         } else if self.has_room_for_job(bytes) {
             Room::Now
@@ -76,6 +77,25 @@ impl Log {
         let is_awaited = self.asked > 0 && !self.has_room_for_job(self.asked);
         let is_being_made = !self.is_full() || self.retiring.is_some() || self.is_worth_it();
         !self.missing.is_empty() || is_low && is_being_made || is_awaited && !self.is_full()
+    }
+
+    /// A write has found no space. It is tried again: soon, if a file can be spared for it.
+    pub(super) fn stall(&mut self, batch: Batch, now: Time) {
+        let Writing { segment, offset, end, .. } = self.writing.take().expect("a write was under way");
+        self.full.push_front(Waiting { segment, offset, batch, end });
+        (self.is_stalled, self.writes_take_space) = (true, true);
+        self.retry_at = Some(now + LOG_SPACE_RETRY);
+        self.short_until = self.retry_at;
+    }
+
+    /// Whether a write that finds no space is tried again. A server that stops does not wait for others to make some.
+    pub(super) fn can_stall(&self) -> bool {
+        !self.stopping || self.has_spare()
+    }
+
+    /// Whether a segment that is ready can be removed for its space. One remains to move old jobs into.
+    pub(super) fn has_spare(&self) -> bool {
+        self.prepared.len() > 1 && !self.has_telling_name
     }
 
     /// What is left of the active segment.

@@ -66,6 +66,18 @@ pub struct Log {
     pub(super) retiring: Option<Lsn>,
     /// The disk is full; when to look again.
     pub(super) short_until: Option<Time>,
+    /// A write found no space, although its segment was prepared.
+    pub(super) is_stalled: bool,
+    /// When to try it again.
+    pub(super) retry_at: Option<Time>,
+    /// The name of a segment that is ready may be all that says that older ones are of no use.
+    pub(super) has_telling_name: bool,
+    /// That has happened: a write takes new space, and gives back the old some time later (docs/LOG.md).
+    pub(super) writes_take_space: bool,
+    /// When to close the log if nothing else happens.
+    pub(super) close_due: Option<Time>,
+    /// Where the log was closed last: behind the record, and the padding that follows it.
+    pub(super) closed_at: Option<Lsn>,
     /// A job of this size waits for space, or did.
     pub(super) asked: u64,
     pub(super) pace: Pace,
@@ -89,6 +101,7 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy)]
 pub(super) struct Writing {
     pub(super) segment: SegmentNumber,
+    pub(super) offset: u64,
     pub(super) bytes: usize,
     /// The memory that it takes.
     pub(super) memory_bytes: usize,
@@ -164,7 +177,8 @@ impl Log {
     /// Goes on where a log was left. `prepared` are the segments that are ready, of which there must be one unless the
     /// log goes on in one that it has.
     pub fn new(config: Config, recovered: Recovered, prepared: Vec<SegmentNumber>, engine: &Engine) -> Self {
-        let Recovered { log_id, end, active: last, odd_up_to, largest, ledger, pauses } = recovered;
+        let Recovered { log_id, end, active: last, odd_up_to, largest, is_closed, ledger, pauses } =
+            recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to go on in");
@@ -202,6 +216,12 @@ impl Log {
             is_arranging: false,
             retiring: None,
             short_until: None,
+            is_stalled: false,
+            retry_at: None,
+            has_telling_name: true,
+            writes_take_space: false,
+            close_due: None,
+            closed_at: last.and(is_closed.then_some(end)),
             asked: 0,
             pace: Pace::new(active.oldest, end),
             pauses,
@@ -326,7 +346,7 @@ impl Log {
     }
 
     fn append(&mut self, record: &Record<'_>, engine: &Engine) {
-        if self.active.offset(self.end) + record.bytes() as u64 > self.config.segment_bytes {
+        if record.bytes() as u64 > self.room() {
             self.go_on_in_next_segment(engine);
         }
         self.append_here(record);

@@ -146,6 +146,7 @@ impl<'a> Line<'a> {
             },
             Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },
             Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
+            Record::Closed => Self { kind: "closed", ..self },
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::LogFormat;
 use crate::cli::LogTool;
 use crate::config::Verbosity;
 use crate::io::clock::Clock;
-use crate::io::disk::{self, Damage, Salvaged, ToolError, Verdict};
+use crate::io::disk::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
 use crate::launch;
 use crate::time::Time;
 
@@ -38,7 +38,7 @@ pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, damage, tubes } = disk::check(dir, now)?;
+    let Verdict { segments, records, refusal, discarded, damage, tubes } = disk::check(dir, now)?;
     writeln!(out, "{records} records in {segments} files")?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
@@ -49,11 +49,33 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     for (name, [ready, delayed, buried]) in tubes {
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried")?;
     }
-    match refusal {
-        Some(refusal) => Err(refusal.into()),
-        None => Ok(writeln!(out, "a server starts from it")?),
+    if let Some(refusal) = refusal {
+        return Err(refusal.into());
+    }
+    writeln!(out, "a server starts from it")?;
+    if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
+}
+
+/// A server starts, and not with all that is there.
+#[derive(Debug)]
+struct Discards(Vec<Discarded>);
+
+impl fmt::Display for Discards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<String> = self
+            .0
+            .iter()
+            .map(|Discarded { file, offset, bytes }| format!("{bytes} bytes at {file}:{offset}"))
+            .collect();
+        write!(
+            f,
+            "a server that starts from it discards {}: a torn write, or damage to what was written last",
+            places.join(", ")
+        )
     }
 }
+
+impl Error for Discards {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let Salvaged { jobs, lost, damage } = disk::salvage(dir, new_dir, now)?;

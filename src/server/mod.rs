@@ -259,7 +259,9 @@ impl Service for Server {
     }
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.core.log.as_mut()?.next_operation(now)
+        let log = self.core.log.as_mut()?;
+        log.close_when_idle(&self.core.engine, now);
+        log.next_operation(now)
     }
 
     fn is_settled(&self) -> bool {

@@ -208,8 +208,8 @@ impl Expected {
         }
     }
 
-    /// Compares with what has come back, which is how it is from now on.
-    pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, Kept, String)>, upcoming: JobId, now: Time) {
+    /// Compares with what has come back, which is how it is from now on, and on disk.
+    pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, Kept, String)>, upcoming: JobId) {
         assert!(upcoming.0 > self.last_id, "job {upcoming} would not be the first of this name");
         let mut before = std::mem::take(&mut self.jobs);
         for (id, (body, kept, tube)) in found {
@@ -229,7 +229,7 @@ impl Expected {
                 None => assert!(self.unanswered.contains(&body), "job {id} was never put, or is deleted"),
             }
             self.last_id = self.last_id.max(id.0);
-            let told = vec![(now, shape)];
+            let told = vec![(Time::ZERO, shape)];
             self.jobs.insert(id.0, Job { body, told, maybe: Vec::new(), holder: None, is_asked: false });
         }
         for (id, job) in before {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::recovery::RecoveryError;
 use super::salvage::{Damage, Rest, gather};
-use super::tool::{Offline, ToolError};
+use super::tool::{Discarded, Offline, ToolError};
 use crate::queue::{Engine, State};
 use crate::time::Time;
 
@@ -18,6 +18,8 @@ pub struct Verdict {
     pub records: u64,
     /// Why a server does not start from it, if it does not.
     pub refusal: Option<RecoveryError>,
+    /// What a server that starts from it leaves out.
+    pub discarded: Vec<Discarded>,
     /// Where something is missing.
     pub damage: Vec<Damage>,
     /// The jobs that a server starts with, or that can be saved: how many of each tube are ready, delayed and buried.
@@ -27,16 +29,16 @@ pub struct Verdict {
 /// Reads all of a log, and changes nothing.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
-    let (strict, refusal) = match log.recover(now) {
-        Ok((engine, _)) => (Some(engine), None),
+    let (strict, discarded, refusal) = match log.recover(now) {
+        Ok((engine, discarded)) => (Some(engine), discarded, None),
         Err(ToolError::Log(refusal @ (RecoveryError::Damaged { .. } | RecoveryError::Missing(_)))) => {
-            (None, Some(refusal))
+            (None, Vec::new(), Some(refusal))
         }
         Err(error) => return Err(error),
     };
     let Rest { engine, damage, segments, records, .. } = gather(&log, now)?;
     let tubes = tubes(strict.as_ref().unwrap_or(&engine));
-    Ok(Verdict { segments, records, refusal, damage, tubes })
+    Ok(Verdict { segments, records, refusal, discarded, damage, tubes })
 }
 
 fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 3]> {

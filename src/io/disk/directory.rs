@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, fallocate};
 use nix::libc;
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, FsType, fstatfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, faccessat};
 
@@ -78,6 +79,7 @@ impl Directory {
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
+        let prewrites = prewrites && !is_copy_on_write(&handle);
         Ok(Self { path: path.to_owned(), handle, prewrites, is_given_up: AtomicBool::new(false), lock })
     }
 
@@ -189,7 +191,7 @@ impl Directory {
         if before > bytes {
             file.set_len(bytes)?;
         }
-        match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
+        match self.allocate(&file, bytes) {
             Ok(()) => {}
             Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes.saturating_sub(before))?,
             Err(errno) => return Err(errno.into()),
@@ -226,13 +228,23 @@ impl Directory {
 
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
+        match self.allocate(&file, bytes) {
             Ok(()) if !prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
             // What cannot be reserved has to be written.
             Ok(()) | Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes)?,
             Err(errno) => return Err(errno.into()),
         }
         file.sync_all()
+    }
+
+    /// Gives a file all the space that it needs. A signal, a debugger or the freezer (`docker pause`) interrupts that.
+    fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
+        loop {
+            match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
+                Err(Errno::EINTR) if self.goes_on().is_ok() => {}
+                result => return result,
+            }
+        }
     }
 
     fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
@@ -248,6 +260,14 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// Whether a block that was written is never written again in its place, so that writing it before gains nothing.
+fn is_copy_on_write(directory: &File) -> bool {
+    const ZFS: FsType = FsType(0x2fc1_2fc1);
+    const BCACHEFS: FsType = FsType(0xca45_1a4e);
+    let kind = fstatfs(directory).map(|found| found.filesystem_type());
+    kind.is_ok_and(|kind| [BTRFS_SUPER_MAGIC, ZFS, BCACHEFS].contains(&kind))
 }
 
 /// Keeps servers from writing to a directory, for as long as the value lives. The directory stays as it is: where

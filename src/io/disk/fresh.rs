@@ -55,8 +55,15 @@ impl<'a> Fresh<'a> {
         if self.batch.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Brings everything to disk.
+    /// Brings everything to disk, and closes the log.
     pub fn finish(mut self) -> io::Result<()> {
+        self.write()?;
+        self.file.sync_all()?;
+        if self.header.offset(self.end) + Record::Closed.bytes() as u64 > self.segment_bytes {
+            self.go_on()?;
+        }
+        let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.end };
+        Record::Closed.encode(&stamp, &mut self.batch);
         self.write()?;
         self.file.sync_all()?;
         self.directory.sync()

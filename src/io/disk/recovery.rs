@@ -1,17 +1,18 @@
 //! From a directory to a log that goes on, and the queue as it was.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::{fmt, fs};
 
 use tracing::{info, warn};
 
-use super::{Access, Directory};
+use super::storage::{Segments, Storage};
 use crate::bodies::OutOfMemory;
+use crate::ids::JobId;
 use crate::io::host;
+use crate::limits::LOG_BACKLOG_BYTES_MAX;
 use crate::log::batch::{BLOCK_BYTES, Batch};
 use crate::log::record::{Lsn, Record, Stamp, padding_bytes};
 use crate::log::scan::{Scanner, Source};
@@ -43,19 +44,37 @@ pub enum RecoveryError {
         /// So large at least.
         bytes: u64,
     },
+    /// A job has an id so large that the ids above it could run out.
+    Id {
+        /// Which file.
+        file: String,
+        /// The id.
+        id: JobId,
+    },
+    /// What is not proven to be on disk cannot be written again: there is no space.
+    NoSpace(String),
+    /// A file was not read twice as the same.
+    Unsteady(String),
     /// The jobs do not fit into memory.
     Memory,
 }
 
+/// What is discarded behind the last record is replaced by zeros if there is no more of it: about what a server may
+/// have had under way. Behind more than that, the log goes on in another file.
+const WIPED_BYTES_MAX: u64 = LOG_BACKLOG_BYTES_MAX as u64;
+
 /// Reads the log, puts the jobs into the queue, and gets the directory ready to go on.
 pub fn recover(
-    directory: &Directory,
+    storage: &impl Storage,
     config: Config,
     engine: &mut Engine,
     now: Time,
 ) -> Result<Log, RecoveryError> {
-    let files = directory.segments().map_err(|error| io_error("the directory", error))?;
-    let (mut recovered, found, tail) = read(directory.path(), &files, engine, now)?;
+    let files = storage.list().map_err(|error| io_error("the directory", error))?;
+    let (mut recovered, mut found, tail) = read(storage, &files, engine, now)?;
+    if let Some((file, id)) = found.beyond.take() {
+        return Err(RecoveryError::Id { file, id });
+    }
     let needed = HEADER_BYTES + recovered.largest;
     if needed > config.segment_bytes {
         return Err(RecoveryError::JobTooLarge { bytes: needed });
@@ -65,24 +84,27 @@ pub fn recover(
     };
     let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
     recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
-    if let Some(tail) = tail.filter(|tail| found.lost.is_empty() && tail.can_go_on(config)) {
-        recovered.end = tail.fill_block(directory)?;
+    let goes_on = tail.as_ref().filter(|tail| found.lost.is_empty() && tail.can_go_on(config));
+    let filling = goes_on.map(Tail::filling).unwrap_or_default();
+    secure(storage, &mut found, filling.bytes())?;
+    if let Some(tail) = goes_on {
+        recovered.end.0 += padding_bytes(tail.offset, tail.bytes) as u64;
         recovered.active = Some(tail.header);
     }
-    let prepared = prepare(directory, &files, &found, config, recovered.active.is_some())?;
-    secure(directory, &files)?;
+    let prepared = prepare(storage, &files, &found, config, recovered.active.is_some())?;
+    storage.sync().map_err(|error| io_error("the directory", error))?;
     Ok(Log::new(config, recovered, prepared, engine))
 }
 
 /// Reads the log and puts the jobs into the queue. Changes nothing in the directory.
-pub(super) fn read(
-    directory: &Path,
+pub(super) fn read<S: Segments + ?Sized>(
+    segments: &S,
     files: &BTreeMap<SegmentNumber, u64>,
     engine: &mut Engine,
     now: Time,
 ) -> Result<(Recovered, Found, Option<Tail>), RecoveryError> {
     let mut reader = Reader {
-        directory,
+        segments,
         replay: Replay::default(),
         engine,
         log: None,
@@ -90,18 +112,27 @@ pub(super) fn read(
         oldest: SegmentNumber(0),
         proven: Lsn::default(),
     };
-    let found = reader.read_all(files)?;
-    let Reader { replay, log, engine, .. } = reader;
+    let mut found = reader.read_all(files)?;
+    let Reader { replay, log, engine, proven, .. } = reader;
+    found.proven = proven;
     let jobs = engine.jobs().len();
-    if let Some(Tail { file, offset, left: left @ 1.., .. }) = &log {
-        warn!("{file}: {left} records beyond offset {offset} were never safe, and are lost");
+    if let Some(Tail { file, offset, discarded, left, .. }) = &log
+        && *discarded > 0
+    {
+        warn!(
+            "{file}: {discarded} bytes from offset {offset} on were not synced before the server ended, and are \
+             discarded ({left} whole records)"
+        );
     }
     let mut recovered = replay.finish(engine, now);
     if !files.is_empty() {
         info!("{jobs} jobs are back");
     }
     match &log {
-        Some(tail) => (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end),
+        Some(tail) => {
+            (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);
+            recovered.is_closed = tail.is_closed;
+        }
         None => {
             let random = host::random_word();
             recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
@@ -120,10 +151,24 @@ pub(super) struct Found {
     /// They come after the end.
     lost: Vec<SegmentNumber>,
     last: Option<SegmentNumber>,
+    /// What the log was read from, in its order.
+    read: Vec<Piece>,
+    /// Everything before this was synced by the process that wrote it.
+    proven: Lsn,
+    /// The first file with an id that a server does not start from.
+    beyond: Option<(String, JobId)>,
 }
 
-struct Reader<'a> {
-    directory: &'a Path,
+/// The valid records of a segment.
+struct Piece {
+    header: Header,
+    end: Lsn,
+    /// Of the file.
+    bytes: u64,
+}
+
+struct Reader<'a, S: ?Sized> {
+    segments: &'a S,
     replay: Replay,
     engine: &'a mut Engine,
     log: Option<Tail>,
@@ -145,13 +190,20 @@ pub(super) struct Tail {
     bytes: u64,
     /// Valid records behind the end.
     left: u64,
+    /// Bytes behind the end that were meant to be records of this segment.
+    discarded: u64,
+    /// The last record closes the log.
+    is_closed: bool,
 }
 
 impl Tail {
     /// Whether records can go on behind those that are there. Valid ones behind a gap would come back when it is
     /// filled.
     fn can_go_on(&self, config: Config) -> bool {
-        self.bytes == config.segment_bytes && self.left == 0 && self.block_end() < self.bytes
+        self.bytes == config.segment_bytes
+            && self.left == 0
+            && self.discarded <= WIPED_BYTES_MAX
+            && self.block_end() < self.bytes
     }
 
     /// Where the last block ends that a record is in, or will be with the padding behind it.
@@ -160,18 +212,21 @@ impl Tail {
         padded.next_multiple_of(BLOCK_BYTES as u64)
     }
 
-    /// Fills the block of the last record. Where the records go on then.
-    fn fill_block(&self, directory: &Directory) -> Result<Lsn, RecoveryError> {
+    /// What fills the block of the last record, and takes the place of what is discarded.
+    fn filling(&self) -> Batch {
+        let mut batch = Batch::default();
         let padding = padding_bytes(self.offset, self.bytes);
         if padding > 0 {
             let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: Lsn::default() };
-            let mut batch = Batch::default();
             Record::Padding(padding).encode(&stamp, &mut batch);
-            let file = directory.open_segment(self.header.number, Access::Cached);
-            let filled = file.and_then(|file| file.write_all_at(batch.bytes(), self.offset));
-            filled.map_err(|error| io_error(&self.file, error))?;
         }
-        Ok(Lsn(self.end.0 + padding as u64))
+        batch.pad_to(self.discarded as usize);
+        batch
+    }
+
+    /// Returns the file, the offset in it, and how many bytes from there on a server discards.
+    pub(super) fn discarded(&self) -> Option<(String, u64, u64)> {
+        (self.discarded > 0).then(|| (self.file.clone(), self.offset, self.discarded))
     }
 }
 
@@ -184,7 +239,7 @@ enum Kind {
     },
 }
 
-impl Reader<'_> {
+impl<S: Segments + ?Sized> Reader<'_, S> {
     fn read_all(&mut self, files: &BTreeMap<SegmentNumber, u64>) -> Result<Found, RecoveryError> {
         let mut found = Found { last: files.keys().next_back().copied(), ..Found::default() };
         let mut window = Vec::new();
@@ -194,8 +249,8 @@ impl Reader<'_> {
             if number > SegmentNumber::LAST {
                 return Err(RecoveryError::Stranger(name));
             }
-            let file = File::open(self.directory.join(&name)).map_err(|error| io_error(&name, error))?;
-            let header = match self.kind(number, &name, &file)? {
+            let mut file = self.segments.open(number).map_err(|error| io_error(&name, error))?;
+            let header = match self.kind(number, &name, &mut file)? {
                 Kind::Unused { was } => {
                     found.unused.push(number);
                     renamed.extend(was.map(|was| (number, was)));
@@ -213,7 +268,7 @@ impl Reader<'_> {
                 self.first.get_or_insert(header);
             }
             self.oldest = self.oldest.max(header.oldest);
-            window = self.read(&name, file, bytes, header, is_lost, window)?;
+            window = self.read(file, bytes, header, is_lost, window, &mut found)?;
         }
         let (end, file, offset) = match (&self.log, found.unused.first()) {
             (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
@@ -237,9 +292,9 @@ impl Reader<'_> {
         }
     }
 
-    fn kind(&mut self, number: SegmentNumber, name: &str, file: &File) -> Result<Kind, RecoveryError> {
+    fn kind(&self, number: SegmentNumber, name: &str, file: &mut S::File) -> Result<Kind, RecoveryError> {
         let mut block = vec![0; HEADER_BYTES as usize];
-        let count = read_up_to(file, 0, &mut block).map_err(|error| io_error(name, error))?;
+        let count = file.read_at(0, &mut block).map_err(|error| io_error(name, error))?;
         block.truncate(count);
         let header = match Header::decode(&block) {
             Ok(header) => header,
@@ -269,49 +324,72 @@ impl Reader<'_> {
     /// Reads one segment. Of one that is lost, only what it proves about those before it.
     fn read(
         &mut self,
-        name: &str,
-        file: File,
+        file: S::File,
         bytes: u64,
         header: Header,
         is_lost: bool,
         window: Vec<u8>,
+        found: &mut Found,
     ) -> Result<Vec<u8>, RecoveryError> {
-        let failed = |error| io_error(name, error);
+        let name = header.number.to_string();
+        let failed = |error| io_error(&name, error);
         if !is_lost {
             self.replay.open(&header);
+            found.note_id(&name, JobId(header.next_id.0.saturating_sub(1)));
         }
         let mut scanner = Scanner::new(file, bytes, header, window);
+        let mut is_closed = false;
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
             self.proven = self.proven.max(framed.durable);
-            if let Record::Oldest(segment) = framed.record {
-                self.oldest = self.oldest.max(segment);
+            match &framed.record {
+                Record::Oldest(segment) => self.oldest = self.oldest.max(*segment),
+                Record::Job(job) if !is_lost => found.note_id(&name, job.id),
+                _ => {}
             }
+            is_closed = match framed.record {
+                Record::Padding(_) => is_closed,
+                Record::Closed => true,
+                _ => false,
+            };
             if !is_lost {
                 let applied = self.replay.apply(&framed.record, framed.bytes, self.engine);
                 applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
             }
         }
-        if !is_lost {
-            let end = scanner.end();
-            let (file, offset) = (name.to_owned(), header.offset(end));
-            self.log = Some(Tail { header, end, file, offset, bytes, left: 0 });
-        }
+        let end = scanner.end();
         // What is valid behind the end was written, and maybe proven, before it.
         let mut left = 0;
         while let Some((_, framed)) = scanner.next_beyond().map_err(failed)? {
             self.proven = self.proven.max(framed.durable);
             left += 1;
         }
-        if left > 0 && !is_lost {
-            self.log.iter_mut().for_each(|tail| tail.left = left);
+        if !is_lost {
+            let offset = header.offset(end);
+            let discarded = scanner.traces_end().saturating_sub(offset);
+            is_closed &= discarded == 0;
+            self.log = Some(Tail { header, end, file: name, offset, bytes, left, discarded, is_closed });
+            found.read.push(Piece { header, end, bytes });
         }
         Ok(scanner.into_window())
     }
 }
 
+impl Found {
+    /// Segments that come after the end.
+    pub(super) fn lost(&self) -> impl Iterator<Item = SegmentNumber> {
+        self.lost.iter().copied()
+    }
+
+    fn note_id(&mut self, file: &str, id: JobId) {
+        if id > JobId::START_MAX && self.beyond.is_none() {
+            self.beyond = Some((file.to_owned(), id));
+        }
+    }
+}
+
 /// Takes away what is of no use, and makes sure that there is a segment to go on in.
 fn prepare(
-    directory: &Directory,
+    storage: &impl Storage,
     files: &BTreeMap<SegmentNumber, u64>,
     found: &Found,
     config: Config,
@@ -319,10 +397,8 @@ fn prepare(
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();
     let mut next = found.last.map_or(SegmentNumber(1), SegmentNumber::next);
-    let remove = |number: SegmentNumber| {
-        let name = number.to_string();
-        fs::remove_file(directory.file(&name)).map_err(|error| io_error(&name, error))
-    };
+    let remove =
+        |number: SegmentNumber| storage.remove(number).map_err(|error| io_error(&number.to_string(), error));
     found.lost.iter().rev().try_for_each(|&number| remove(number))?;
     for &number in &found.unused {
         let fits = files[&number] == config.segment_bytes;
@@ -331,22 +407,21 @@ fn prepare(
             remove(number)?;
             continue;
         }
-        let name = number.to_string();
-        let resized = if fits { Ok(()) } else { directory.resize_segment(number, config.segment_bytes) };
+        let resized = if fits { Ok(()) } else { storage.resize(number, config.segment_bytes) };
         // Where the power failed, there may be records in it without the header: under another number they mean
         // nothing.
         resized
-            .and_then(|()| fs::rename(directory.file(&name), directory.file(&next.to_string())))
-            .map_err(|error| io_error(&name, error))?;
+            .and_then(|()| storage.rename(number, next))
+            .map_err(|error| io_error(&number.to_string(), error))?;
         prepared.push(next);
         next = next.next();
     }
     if prepared.is_empty() {
         let bytes = config.segment_bytes;
         let created = if goes_on {
-            directory.create_soon(next, bytes)
+            storage.create_soon(next, bytes)
         } else {
-            directory.arrange(Arrangement::Create { segment: next, bytes })
+            storage.arrange(Arrangement::Create { segment: next, bytes })
         };
         match created {
             Ok(()) => prepared.push(next),
@@ -358,18 +433,45 @@ fn prepare(
     Ok(prepared)
 }
 
-/// Brings to disk what was read: the log will say that it is there, and a process that was killed may have left it
-/// in memory.
-fn secure(directory: &Directory, files: &BTreeMap<SegmentNumber, u64>) -> Result<(), RecoveryError> {
-    for number in files.keys() {
-        let name = number.to_string();
-        match File::open(directory.file(&name)).and_then(|file| file.sync_data()) {
-            // It was of no use.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            result => result.map_err(|error| io_error(&name, error))?,
+/// Writes what is not proven to be on disk again, and `filling` behind it: the log will say that it is there. Having
+/// read it proves nothing, and neither does a sync. Where a write to the disk has failed, the kernel may keep the page
+/// and call it clean, so that it can be read until it is dropped and never reaches the disk.
+fn secure(storage: &impl Storage, found: &mut Found, filling: &[u8]) -> Result<(), RecoveryError> {
+    let mut window = Vec::new();
+    let last = found.read.last().map(|piece| piece.header.number);
+    for &Piece { header, end, bytes } in &found.read {
+        // Once something behind it was on disk, a header was too.
+        let is_header_proven = header.first < found.proven;
+        if is_header_proven && end <= found.proven && (Some(header.number) != last || filling.is_empty()) {
+            continue;
         }
+        let from = if is_header_proven { header.offset(found.proven.min(end)) } else { 0 };
+        let (from, to) = (from / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, header.offset(end));
+        let then = if Some(header.number) == last { filling } else { &[] };
+        let failed = |error| io_error(&header.number.to_string(), error);
+        let mut written = storage.rewrite(header.number, from, to, then);
+        while let Err(error) = &written
+            && is_full(error)
+            && let Some(spare) = found.unused.iter().rposition(|unused| !found.telling.contains(unused))
+        {
+            // Where a write needs new space, a file that nothing was written to has some.
+            storage.remove(found.unused.remove(spare)).and_then(|()| storage.sync()).map_err(failed)?;
+            written = storage.rewrite(header.number, from, to, then);
+        }
+        written.map_err(|error| match is_full(&error) {
+            true => RecoveryError::NoSpace(header.number.to_string()),
+            false => failed(error),
+        })?;
+        // The kernel may have dropped such a page since it was first read.
+        let file = storage.open(header.number).map_err(failed)?;
+        let mut scanner = Scanner::new(file, bytes, header, window);
+        while scanner.end() < end && scanner.next_record().map_err(failed)?.is_some() {}
+        if scanner.end() < end {
+            return Err(RecoveryError::Unsteady(header.number.to_string()));
+        }
+        window = scanner.into_window();
     }
-    directory.sync().map_err(|error| io_error("the directory", error))
+    Ok(())
 }
 
 fn io_error(file: &str, error: io::Error) -> RecoveryError {
@@ -424,6 +526,22 @@ impl fmt::Display for RecoveryError {
                 "{file} is of format {version}, which a newer version of beanring writes; start that one"
             ),
             Self::Stranger(file) => write!(f, "{file} belongs to another log; move it out of the directory"),
+            Self::Id { file, id } => write!(
+                f,
+                "{file}: a job has the id {id}, above which ids could run out; export the log to beanstalkd, or work off \
+                 its jobs with the version that has written it, and start with an empty directory"
+            ),
+            Self::NoSpace(file) => {
+                write!(
+                    f,
+                    "the end of the log, in {file}, has to be written again, and the disk is full: free some space"
+                )
+            }
+            Self::Unsteady(file) => write!(
+                f,
+                "{file} has changed since the start began: its disk has lost what was written last; start again to see \
+                 what is left"
+            ),
             Self::Memory => write!(f, "there is too little memory for the jobs of the log"),
         }
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
-use super::recovery::{self, RecoveryError};
+use super::recovery::{self, RecoveryError, Tail};
 use super::survey::{Finding, SurveyError, survey};
 use crate::io::host;
-use crate::log::{Recovered, SegmentNumber};
+use crate::log::SegmentNumber;
 use crate::queue::Engine;
 use crate::time::Time;
 
@@ -36,6 +36,15 @@ pub enum ToolError {
     Unwritable(PathBuf, io::Error),
     /// What was read cannot be shown.
     Output(io::Error),
+}
+
+/// Bytes that a server does not start with: they were written, and nothing says that they were synced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Discarded {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
 }
 
 /// A log that no server uses, for as long as the value lives.
@@ -64,12 +73,15 @@ impl<'a> Offline<'a> {
         Ok(Self { path, files, _lock: lock })
     }
 
-    /// The queue as a server would have it, and where the log ends.
-    pub fn recover(&self, now: Time) -> Result<(Engine, Recovered), ToolError> {
+    /// The queue as a server would have it, and what such a server discards.
+    pub fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
         let mut engine = self.new_engine()?;
-        let (recovered, ..) =
+        let (_, found, tail) =
             recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
-        Ok((engine, recovered))
+        let behind = tail.as_ref().and_then(Tail::discarded);
+        let lost = found.lost().map(|segment| (segment.to_string(), 0, self.files[&segment]));
+        let discarded = behind.into_iter().chain(lost);
+        Ok((engine, discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect()))
     }
 
     /// A queue without jobs.

@@ -70,9 +70,13 @@ impl LogFiles {
                 Err(error) => return Some(Outcome::Written(batch, Err(error))),
             },
             Operation::Sync(segments) if segments.len() <= SYNCED_BY_RING => {
+                // A copy of the descriptor that wrote: the open file is the same.
                 let files = segments.iter().map(|&segment| self.open(segment, Access::Cached));
                 match files.collect() {
-                    Ok(files) => self.sync.set(files),
+                    Ok(files) => {
+                        self.disk.to_sync(segments);
+                        self.sync.set(files);
+                    }
                     // The thread has more patience, where there are no descriptors.
                     Err(_) => return self.disk.begin(Operation::Sync(segments)),
                 }

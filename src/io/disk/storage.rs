@@ -1,0 +1,115 @@
+//! The segments of a job log as recovery uses them. A test puts a simulated disk in their place.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::recovery::read_up_to;
+use super::{Access, Directory};
+use crate::log::scan::Source;
+use crate::log::{Arrangement, SegmentNumber};
+
+/// Bytes that are written again at once.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// Segments that can be read.
+pub trait Segments {
+    /// An open segment.
+    type File: Source<Error = io::Error>;
+
+    /// Opens a segment to read it.
+    fn open(&self, segment: SegmentNumber) -> io::Result<Self::File>;
+}
+
+/// Segments that can be changed. Only what says so is on disk when it returns.
+pub trait Storage: Segments {
+    /// Returns all segments by number, with the bytes of their files.
+    fn list(&self) -> io::Result<BTreeMap<SegmentNumber, u64>>;
+
+    /// Writes what is read between two offsets again, and `then` behind it. It is on disk afterwards: the descriptor
+    /// that wrote is the one that is synced.
+    fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()>;
+
+    /// Gives a segment another size, and all the space that it needs, on disk.
+    fn resize(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
+
+    /// Renames a segment.
+    fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()>;
+
+    /// Removes a segment.
+    fn remove(&self, segment: SegmentNumber) -> io::Result<()>;
+
+    /// Makes a segment without writing zeros to it, on disk.
+    fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
+
+    /// Changes the files, on disk.
+    fn arrange(&self, arrangement: Arrangement) -> io::Result<()>;
+
+    /// Brings to disk which files there are.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Segments for Path {
+    type File = File;
+
+    fn open(&self, segment: SegmentNumber) -> io::Result<File> {
+        File::open(self.join(segment.to_string()))
+    }
+}
+
+impl Segments for Directory {
+    type File = File;
+
+    fn open(&self, segment: SegmentNumber) -> io::Result<File> {
+        self.path().open(segment)
+    }
+}
+
+impl Storage for Directory {
+    fn list(&self) -> io::Result<BTreeMap<SegmentNumber, u64>> {
+        self.segments()
+    }
+
+    fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()> {
+        let file = self.open_segment(segment, Access::Cached)?;
+        let mut bytes = vec![0; REWRITE_BYTES.min((to - from) as usize)];
+        let mut at = from;
+        while at < to {
+            let count = bytes.len().min((to - at) as usize);
+            let piece = &mut bytes[..count];
+            if read_up_to(&file, at, piece)? < count {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            file.write_all_at(piece, at)?;
+            at += count as u64;
+        }
+        file.write_all_at(then, to)?;
+        file.sync_data()
+    }
+
+    fn resize(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        self.resize_segment(segment, bytes)
+    }
+
+    fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()> {
+        fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))
+    }
+
+    fn remove(&self, segment: SegmentNumber) -> io::Result<()> {
+        fs::remove_file(self.file(&segment.to_string()))
+    }
+
+    fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        Self::create_soon(self, segment, bytes)
+    }
+
+    fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
+        Self::arrange(self, arrangement)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Self::sync(self)
+    }
+}

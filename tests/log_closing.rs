@@ -1,0 +1,199 @@
+//! A job log that was closed: damage to its last records is damage, and not a torn write.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use nix::sys::signal::Signal;
+use support::driver;
+use support::lines::{PROGRAM, Scratch, contents, put, start};
+use support::live::REPLY_PATIENCE;
+
+const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "5"], &["-F"]];
+const BODY: &str = "the body of the last job";
+
+/// 32 bytes of frame and 60 of the job before the name of the tube.
+const BEFORE_BODY: usize = 32 + 60 + "default".len();
+
+fn drivers(what: &str) -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
+}
+
+fn tool(name: &str, dir: &Path) -> Output {
+    Command::new(PROGRAM).args(["log", name]).arg(dir).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The kinds of the records that are there, without padding.
+fn kinds(dir: &Path) -> Vec<String> {
+    let lines = text(&tool("dump", dir).stdout);
+    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let kinds = lines.map(|line| line["kind"].as_str().expect("a kind").to_owned());
+    kinds.filter(|kind| kind != "padding" && kind != "segment").collect()
+}
+
+/// The same of a copy, since a server uses the log.
+fn kinds_of_running(dir: &Path) -> Vec<String> {
+    let copy = Scratch::new("closing-copy");
+    contents(dir).into_iter().for_each(|(name, bytes)| fs::write(copy.0.join(name), bytes).expect("a copy"));
+    kinds(&copy.0)
+}
+
+/// Flips a bit in the last job's body. The place of its record.
+fn damage(dir: &Path) -> String {
+    for (name, mut bytes) in contents(dir) {
+        if let Some(at) = bytes.windows(BODY.len()).rposition(|window| window == BODY.as_bytes()) {
+            bytes[at] ^= 4;
+            fs::write(dir.join(&name), bytes).expect("a segment");
+            return format!("{name}:{}", at - BEFORE_BODY);
+        }
+    }
+    panic!("the job is somewhere");
+}
+
+fn refusal(dir: &Path) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).stdin(Stdio::null());
+    let output = command.output().expect("it ends");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
+}
+
+fn assert_refused(dir: &Path, what: &str) {
+    let place = damage(dir);
+    let said = refusal(dir);
+    assert!(said.contains(&format!("{place} is not what was written there")), "{what}: {said}");
+    let checked = tool("check", dir);
+    assert_eq!(checked.status.code(), Some(1), "{what}");
+    assert!(text(&checked.stdout).contains(&format!("{place}: ")), "{what}: {}", text(&checked.stdout));
+}
+
+#[test]
+fn after_a_clean_stop() {
+    for io in drivers("a clean stop") {
+        for mode in MODES {
+            let what = format!("{} {mode:?}", io.name());
+            let scratch = Scratch::new("stop");
+            let (mut server, mut client) = start(&scratch.0, io, mode);
+            client.expect(&put(0, 0, BODY), "INSERTED 1");
+            server.signal(Signal::SIGTERM);
+            assert_eq!(server.wait(), Some(0));
+            assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
+            assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
+            // A start and a stop without a change in between add nothing.
+            let (mut server, mut client) = start(&scratch.0, io, mode);
+            client.expect("peek 1\r\n", &format!("FOUND 1 {}", BODY.len()));
+            server.signal(Signal::SIGTERM);
+            assert_eq!(server.wait(), Some(0));
+            assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
+            assert_refused(&scratch.0, &what);
+        }
+    }
+}
+
+#[test]
+fn after_a_while() {
+    for io in drivers("an idle server") {
+        for mode in &MODES[..2] {
+            let what = format!("{} {mode:?}", io.name());
+            let scratch = Scratch::new("idle");
+            let (mut server, mut client) = start(&scratch.0, io, mode);
+            client.expect(&put(0, 0, BODY), "INSERTED 1");
+            let asked = Instant::now();
+            while kinds_of_running(&scratch.0) != ["job", "closed"] {
+                assert!(asked.elapsed() < REPLY_PATIENCE, "{what}: {:?}", kinds_of_running(&scratch.0));
+                thread::sleep(Duration::from_millis(50));
+            }
+            // Once for each time that it is idle.
+            thread::sleep(Duration::from_millis(2500));
+            assert_eq!(kinds_of_running(&scratch.0), ["job", "closed"], "{what}");
+            server.signal(Signal::SIGKILL);
+            server.wait();
+            assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
+            assert_refused(&scratch.0, &what);
+        }
+    }
+}
+
+/// What nothing tells from a torn write is left out; and `check` says so.
+#[test]
+fn before_it_is_closed() {
+    let scratch = Scratch::new("open");
+    let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "0"]);
+    client.expect(&put(0, 0, BODY), "INSERTED 1");
+    server.signal(Signal::SIGKILL);
+    server.wait();
+    assert_eq!(kinds(&scratch.0), ["job"], "it was killed at once");
+    assert_eq!(tool("check", &scratch.0).status.code(), Some(0));
+    let place = damage(&scratch.0);
+    let checked = tool("check", &scratch.0);
+    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stdout));
+    let said = text(&checked.stderr);
+    assert!(said.contains("discards") && said.contains(&place), "{said}");
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "0"]);
+    client.expect("peek 1\r\n", "NOT_FOUND");
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_last_record_is_told_by_check() {
+    let scratch = Scratch::new("bits");
+    let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "5", "-s", "65536"]);
+    client.expect(&put(0, 0, BODY), "INSERTED 1");
+    server.signal(Signal::SIGKILL);
+    server.wait();
+    let (name, bytes) =
+        contents(&scratch.0).into_iter().find(|(name, _)| name.starts_with("log.")).expect("a log");
+    let begin = 4096;
+    let end = begin + BEFORE_BODY + BODY.len() + 2;
+    for at in begin..end {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(scratch.0.join(&name), damaged).expect("a segment");
+        assert_eq!(tool("check", &scratch.0).status.code(), Some(1), "byte {at}");
+    }
+}
+
+#[test]
+fn a_restart_in_place_goes_on_behind_it() {
+    for io in drivers("a restart in place") {
+        for mode in MODES {
+            let scratch = Scratch::new("restart");
+            let (mut server, mut client) = start(&scratch.0, io, mode);
+            client.expect(&put(0, 0, "first"), "INSERTED 1");
+            server.signal(Signal::SIGUSR2);
+            while client.line().is_some() {}
+            let mut client = support::lines::Client::new(server.connect());
+            client.expect(&put(0, 0, BODY), "INSERTED 2");
+            server.signal(Signal::SIGTERM);
+            assert_eq!(server.wait(), Some(0));
+            let what = format!("{} {mode:?}", io.name());
+            assert_eq!(kinds(&scratch.0), ["job", "closed", "job", "closed"], "{what}");
+            assert_refused(&scratch.0, &what);
+        }
+    }
+}
+
+#[test]
+fn salvage_closes_what_it_writes() {
+    let scratch = Scratch::new("salvage");
+    let (from, to): (PathBuf, PathBuf) = (scratch.0.join("from"), scratch.0.join("to"));
+    fs::create_dir(&from).expect("a new directory");
+    let (mut server, mut client) = start(&from, Driver::Epoll, &["-f", "0"]);
+    client.expect(&put(0, 0, BODY), "INSERTED 1");
+    server.signal(Signal::SIGTERM);
+    server.wait();
+    let output = Command::new(PROGRAM).args(["log", "salvage"]).args([&from, &to]).output().expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(kinds(&to), ["job", "closed"]);
+    assert_refused(&to, "salvaged");
+}

@@ -1,0 +1,318 @@
+//! The job log on file systems of its own, on loop devices: on one that takes new space for each write, and on one whose
+//! disk fails on order.
+
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::signal::Signal;
+use support::driver;
+use support::lines::{Client, PROGRAM, Scratch, launch, put, start};
+use support::live::{REPLY_PATIENCE, ServerProcess};
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// Runs a command. What it says, or why it fails.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(format!("{program} {}: {}", arguments.join(" "), text(&output.stderr))),
+    }
+}
+
+/// What is undone with the value: a mount, or a loop device.
+struct Held(&'static str, Vec<String>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let arguments: Vec<&str> = self.1.iter().map(String::as_str).collect();
+        if let Err(error) = run(self.0, &arguments) {
+            println!("{error}");
+        }
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> Result<Held, String> {
+    let at = at.to_str().expect("a name in UTF-8");
+    run("mount", &[arguments, &[at]].concat())?;
+    Ok(Held("umount", vec![at.to_owned()]))
+}
+
+fn directory(path: PathBuf) -> PathBuf {
+    fs::create_dir(&path).expect("a new directory");
+    path
+}
+
+/// A loop device with a new file system on it.
+struct LoopDisk {
+    // In the order in which they are undone.
+    mounted: Option<Held>,
+    _device_held: Held,
+    device: String,
+    kind: &'static str,
+    image: PathBuf,
+    at: PathBuf,
+}
+
+impl LoopDisk {
+    fn new(
+        image: PathBuf,
+        bytes: u64,
+        at: PathBuf,
+        kind: &'static str,
+        make: &[&str],
+    ) -> Result<Self, String> {
+        let file = File::create(&image).expect("an image");
+        file.set_len(bytes).expect("an image");
+        let device = run("losetup", &["--find", "--show", image.to_str().expect("a name in UTF-8")])?;
+        let held = Held("losetup", vec!["--detach".to_owned(), device.clone()]);
+        run(make[0], &[&make[1..], &[device.as_str()]].concat())?;
+        let mut disk = Self { mounted: None, _device_held: held, device, kind, image, at };
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    fn mount(&mut self) -> Result<(), String> {
+        self.mounted = Some(mount(&["-t", self.kind, &self.device], &self.at)?);
+        Ok(())
+    }
+
+    /// Only what is on the disk is there afterwards.
+    fn lose_page_cache(&mut self) {
+        self.mounted = None;
+        self.mount().expect("it was mounted before");
+    }
+}
+
+/// Takes all the space that is left.
+fn fill(path: &Path) {
+    let Ok(mut file) = File::create(path) else { return };
+    for bytes in [1 << 20, 1 << 16, BLOCK_BYTES as usize] {
+        while file.write_all(&vec![1; bytes]).and_then(|()| file.sync_data()).is_ok() {}
+    }
+}
+
+fn drivers(what: &str) -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
+}
+
+// A write takes new space.
+
+const BTRFS_BYTES: u64 = 200 << 20;
+
+#[test]
+fn a_full_file_system_that_copies_on_write_refuses_puts_and_goes_on() {
+    for io in drivers("copy on write") {
+        for mode in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
+            let scratch = Scratch::new("cow");
+            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
+            let make = ["mkfs.btrfs", "-q", "--mixed"];
+            let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &make) {
+                Ok(disk) => disk,
+                Err(error) => return println!("skipped: a log on btrfs, because of {error}"),
+            };
+            fill_and_go_on(&disk.at, io, mode);
+        }
+    }
+}
+
+fn fill_and_go_on(disk: &Path, io: Driver, mode: &[&str]) {
+    const SEGMENT_BYTES: &str = "1048576";
+    let dir = directory(disk.join("log"));
+    let flags = [mode, &["-s", SEGMENT_BYTES]].concat();
+    let (server, mut client) = start(&dir, io, &flags);
+    let body = "c".repeat(4000);
+    // Old files have become new ones.
+    for _ in 0..10 {
+        client.send(&put(0, 0, &body).repeat(200));
+        let ids: Vec<String> =
+            (0..200).map(|_| client.line().expect("it runs").replace("INSERTED ", "")).collect();
+        client.send(&ids.iter().map(|id| format!("delete {id}\r\n")).collect::<String>());
+        (0..200).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
+    }
+    client.send(&put(0, 0, &body).repeat(300));
+    let lines: Vec<String> = (0..300).map(|_| client.line().expect("it runs")).collect();
+    let ids: Vec<u64> =
+        lines.iter().map(|line| line.replace("INSERTED ", "").parse().expect("an id")).collect();
+    let filler = disk.join("filler");
+    fill(&filler);
+    run("sync", &["-f", disk.to_str().expect("UTF-8")]).expect("it syncs");
+
+    let mut refused = 0;
+    for round in 0..60 {
+        client.send(&put(0, 0, &body).repeat(10));
+        refused += (0..10).filter(|_| client.line().expect("the server goes on") == "OUT_OF_MEMORY").count();
+        for id in ids.iter().skip(round % 30 * 10).take(10) {
+            assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "), "{id}");
+            client.expect(&format!("bury {id} 3\r\n"), "BURIED");
+            client.expect(&format!("kick-job {id}\r\n"), "KICKED");
+        }
+    }
+    println!("{} {mode:?}: {refused} of 600 puts were refused", io.name());
+    assert!(refused > 0, "the disk was full");
+    for id in &ids[..100] {
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+    }
+    fs::remove_file(filler).expect("it is there");
+    let started = Instant::now();
+    while client.ask(&put(0, 0, &body)).0 == "OUT_OF_MEMORY" {
+        assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let jobs = client.stat("current-jobs-ready");
+    drop((client, server));
+    let (_server, mut client) = start(&dir, io, &flags);
+    assert_eq!(client.stat("current-jobs-ready"), jobs);
+}
+
+// A write fails.
+
+/// An ext4 in a file in memory. A write to a block that the file has lost fails when the memory is full.
+struct FailingDisk {
+    disk: LoopDisk,
+    filler: PathBuf,
+    _memory: Held,
+    _scratch: Scratch,
+}
+
+impl FailingDisk {
+    const BYTES: u64 = 32 << 20;
+
+    fn new(name: &str) -> Result<Self, String> {
+        let scratch = Scratch::new(name);
+        let memory = directory(scratch.0.join("memory"));
+        let held = mount(&["-t", "tmpfs", "-o", "size=40m", "tmpfs"], &memory)?;
+        let (image, at) = (memory.join("image"), directory(scratch.0.join("at")));
+        let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+        let make = ["mkfs.ext4", "-q", "-b", "4096", "-E", options];
+        let disk = LoopDisk::new(image, Self::BYTES, at, "ext4", &make)?;
+        // Nothing else fails: every block has its memory.
+        let file = File::options().write(true).open(&disk.image).expect("the image");
+        fallocate(&file, FallocateFlags::empty(), 0, Self::BYTES as i64).expect("there is memory");
+        run("filefrag", &["-V"])?;
+        Ok(Self { disk, filler: memory.join("filler"), _memory: held, _scratch: scratch })
+    }
+
+    /// From now on no block of these files can be written that is not in memory or was written before.
+    fn fail(&self, files: &[PathBuf], written: u64) {
+        let image = File::options().write(true).open(&self.disk.image).expect("the image");
+        for file in files {
+            let name = file.to_str().expect("UTF-8");
+            let said = run("filefrag", &["-v", "-b4096", name]).expect("it tells");
+            for line in said.lines() {
+                let fields: Vec<&str> =
+                    line.split([':', '.']).map(str::trim).filter(|word| !word.is_empty()).collect();
+                let [_, first, _, begin, _, count, ..] = fields[..] else { continue };
+                let (Ok(first), Ok(begin), Ok(count)) =
+                    (first.parse::<u64>(), begin.parse::<u64>(), count.parse::<u64>())
+                else {
+                    continue;
+                };
+                let skipped = written.div_ceil(BLOCK_BYTES).saturating_sub(first).min(count);
+                let (offset, bytes) = ((begin + skipped) * BLOCK_BYTES, (count - skipped) * BLOCK_BYTES);
+                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                if bytes > 0 {
+                    fallocate(&image, flags, offset as i64, bytes as i64).expect("a hole");
+                }
+            }
+        }
+        fill(&self.filler);
+    }
+
+    fn mend(&self) {
+        fs::remove_file(&self.filler).expect("it is there");
+    }
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut segments: Vec<PathBuf> = paths
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")))
+        .collect();
+    segments.sort();
+    segments
+}
+
+/// The kernel keeps the pages that it could not write, and calls them clean.
+#[test]
+fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
+    for io in drivers("a failed sync") {
+        let failing = FailingDisk::new("failing");
+        let mut failing = match failing {
+            Ok(failing) => failing,
+            Err(error) => return println!("skipped: a disk that fails, because of {error}"),
+        };
+        let dir = directory(failing.disk.at.join("log"));
+        let flags = ["-f", "20", "-s", "65536"];
+        let (mut server, mut client) = start(&dir, io, &flags);
+        client.expect(&put(0, 0, "before"), "INSERTED 1");
+        await_sync(&mut client);
+        failing.fail(&segments(&dir), 2 * BLOCK_BYTES);
+        let body = "lost?".repeat(1500);
+        client.expect(&put(0, 0, &body), "INSERTED 2");
+        assert_eq!(server.wait(), Some(1), "the sync fails");
+        drop((client, server));
+
+        failing.mend();
+        let (server, mut client) = start(&dir, io, &flags);
+        let found = client.ask("peek 2\r\n").0;
+        println!("{}: after the restart job 2 is {found}", io.name());
+        client.expect(&put(0, 0, "after"), "INSERTED 3");
+        await_sync(&mut client);
+        stop_by_force(server, client);
+        failing.disk.lose_page_cache();
+        let (_server, mut client) = start(&dir, io, &flags);
+        assert_eq!(client.ask("peek 1\r\n").1, "before\r\n");
+        assert_eq!(client.ask("peek 2\r\n").0, found, "{}: what was served is there", io.name());
+        assert_eq!(client.ask("peek 3\r\n").1, "after\r\n");
+    }
+}
+
+/// Waits until a sync has begun and ended after this.
+fn await_sync(client: &mut Client) {
+    let (before, asked) = (client.stat("log-syncs"), Instant::now());
+    client.expect("pause-tube default 0\r\n", "PAUSED");
+    while client.stat("log-syncs") < before + 2 {
+        assert!(asked.elapsed() < REPLY_PATIENCE, "it syncs");
+        // Something to sync.
+        client.expect("pause-tube default 0\r\n", "PAUSED");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn stop_by_force(mut server: ServerProcess, client: Client) {
+    server.signal(Signal::SIGKILL);
+    assert_eq!(server.wait(), None);
+    drop(client);
+}
+
+// A start is interrupted.
+
+/// As by the freezer of `docker pause`, on a kernel or a file system that does not begin such a call again by itself.
+#[test]
+fn space_is_asked_for_again_after_an_interruption() {
+    if let Err(error) = run("strace", &["-V"]) {
+        return println!("skipped: an interrupted fallocate, because of {error}");
+    }
+    let scratch = Scratch::new("interrupted");
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fallocate"]);
+    traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", PROGRAM]);
+    let (_server, mut client) = launch(traced, &scratch.0, Driver::Epoll, &["-s", "65536", "-f", "0"]);
+    // The thread that makes the next files is interrupted too.
+    client.send(&put(0, 0, &"i".repeat(4000)).repeat(200));
+    for id in 1..=200 {
+        assert_eq!(client.line(), Some(format!("INSERTED {id}")));
+    }
+}
