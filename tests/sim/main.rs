@@ -10,9 +10,6 @@ mod disk;
 #[path = "../model/naive.rs"]
 #[allow(dead_code)] // The simulation announces a job before it stores it.
 mod naive;
-#[path = "../fuzz/targets/scratch.rs"]
-#[allow(dead_code)] // The fuzz targets use more of it.
-mod scratch;
 #[path = "../support/mod.rs"]
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;

@@ -1,9 +1,8 @@
 //! A server, its clients, its network, its disk and its clock: all that can happen to it, one thing at a time.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use beanring::io::disk::{Directory, recover};
+use beanring::io::disk::recover;
 use beanring::log::{self, Durability};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Server, Service};
@@ -14,7 +13,6 @@ use super::checker::Checker;
 use super::disk::{Crash, Disk};
 use super::history::Promise;
 use super::network::{Link, LinkState};
-use super::scratch::Scratch;
 use super::support::core::config;
 use super::support::random::Random;
 use super::witness;
@@ -63,15 +61,14 @@ pub struct World {
     pub has_failed: bool,
     /// Since when there has been much space on the disk.
     roomy_since: Option<Time>,
-    directory: Option<Scratch>,
 }
 
 impl World {
     pub fn new(setting: Setting) -> Self {
         witness::listen();
         let now = Time::from_nanos(1_000_000_000_000);
-        let directory = setting.durability.map(|_| Scratch::new());
-        let (server, disk) = start(setting, directory.as_ref().map(|directory| &*directory.0), now);
+        let mut disk = Disk::new(setting.room, false);
+        let server = start(setting, &mut disk, now);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
         checker.model.now = now;
         let links = Vec::new();
@@ -85,7 +82,6 @@ impl World {
             checker,
             has_failed: false,
             roomy_since: None,
-            directory,
         }
     }
 
@@ -227,7 +223,7 @@ impl World {
         if let Some(outcome) = self.disk.finish_one(random) {
             let is_failing = self.disk.fails_at.is_some_and(|at| at < self.disk.ended);
             self.checker.has_failed |= is_failing;
-            let was_full = std::mem::take(&mut self.disk.was_full);
+            let was_full = self.disk.was_full.take();
             self.checker.may_be_short |= was_full;
             self.checker.has_been_short |= was_full;
             if was_full {
@@ -418,12 +414,12 @@ impl World {
     }
 
     fn begin_again(&mut self, crash: Crash, promise: Promise, random: &mut Random) {
-        let Some(Scratch(directory)) = &self.directory else { return };
-        clear(directory);
-        self.disk.crash(crash, directory, random);
-        let room = self.disk.room;
-        (self.server, self.disk) = start(self.setting, Some(directory), self.now);
-        self.disk.room = room;
+        if self.setting.durability.is_none() {
+            return;
+        }
+        self.disk.crash(crash, random);
+        self.disk.was_full.set(false);
+        self.server = start(self.setting, &mut self.disk, self.now);
         self.disk_due = self.now;
         self.links.clear();
         (self.has_failed, self.roomy_since) = (false, None);
@@ -433,23 +429,15 @@ impl World {
     }
 }
 
-/// A server on what is in the directory.
-fn start(setting: Setting, directory: Option<&Path>, now: Time) -> (Server, Disk) {
-    let Some((durability, directory)) = setting.durability.zip(directory) else {
-        return (Server::new(setting.config()), Disk::default());
-    };
+/// A server on what is on the disk. A start finds the space that it needs.
+fn start(setting: Setting, disk: &mut Disk, now: Time) -> Server {
+    let Some(durability) = setting.durability else { return Server::new(setting.config()) };
+    let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
-    let opened = Directory::open(directory, false).expect("it is a directory");
     let log_config = log::Config { durability, segment_bytes: SEGMENT_BYTES };
-    let log = recover(&opened, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
-    let disk = Disk::read(directory, setting.room);
-    (Server::with_log(setting.config(), engine, Some(log)), disk)
-}
-
-fn clear(directory: &Path) {
-    for entry in fs::read_dir(directory).expect("it is there") {
-        fs::remove_file(entry.expect("an entry").path()).expect("it can be removed");
-    }
+    let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
+    disk.room = room;
+    Server::with_log(setting.config(), engine, Some(log))
 }
 
 /// Where a script is kept when it fails.
