@@ -10,7 +10,7 @@ use beanring::ids::{ConnId, JobId};
 use beanring::io::disk::{self, Directory, RecoveryError, recover};
 use beanring::log::batch::{BLOCK_BYTES, Batch};
 use beanring::log::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::log::segment::Header;
+use beanring::log::segment::{Header, VERSION};
 use beanring::log::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
 use beanring::queue::{Counts, Engine, Kept, NewJob, Standing};
 use beanring::time::Time;
@@ -109,10 +109,11 @@ fn store(engine: &mut Engine, body: &[u8]) -> Slot {
 /// Does the writes that the log asks for, and nothing else.
 fn write(log: &mut Log, scratch: &Scratch) {
     while let Some(operation) = log.next_operation(NOW) {
-        if let Operation::Write { offset, batch, .. } = operation {
-            let mut bytes = fs::read(scratch.segment()).expect("a segment");
+        if let Operation::Write { segment, offset, batch, .. } = operation {
+            let path = scratch.0.join(segment.to_string());
+            let mut bytes = fs::read(&path).expect("a segment");
             bytes[offset as usize..offset as usize + batch.len()].copy_from_slice(batch.bytes());
-            fs::write(scratch.segment(), bytes).expect("a segment");
+            fs::write(path, bytes).expect("a segment");
             log.complete(Outcome::Written(batch, Ok(())), NOW);
         }
     }
@@ -307,4 +308,63 @@ fn headers_that_no_server_could_have_written_are_none() {
         assert!(disk::check(&scratch.0, NOW).is_err() && disk::dump(&scratch.0, |_| Ok(())).is_err());
         assert!(disk::salvage(&scratch.0, &scratch.0.join("to"), NOW).is_err(), "{header:?}");
     }
+}
+
+/// Makes the log one of format 1, as by a version that does not close it.
+fn make_older(segment: &Path) {
+    let mut bytes = fs::read(segment).expect("a segment");
+    bytes[16..20].copy_from_slice(&1_u32.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..72]);
+    bytes[72..76].copy_from_slice(&crc.to_le_bytes());
+    fs::write(segment, bytes).expect("a segment");
+}
+
+/// The version that began a segment goes by its header, and may not know the records that this one writes.
+#[test]
+fn a_log_of_the_older_format_goes_on_in_a_new_file() {
+    let scratch = Scratch::new("older");
+    let (_, after) = written(&scratch);
+    make_older(&scratch.segment());
+    let older = fs::read(scratch.segment()).expect("a segment");
+    let directory = Directory::open(&scratch.0, false).expect("nobody else uses it");
+    let mut engine = Engine::new(0);
+    let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("the older format is read");
+    engine.record_changes(true);
+    let client = engine.connect(ConnId { slot: 0, generation: 1 });
+    let body = store(&mut engine, b"new\r\n");
+    let id = engine.next_id();
+    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 1, body }, NOW);
+    log.record(&mut engine, NOW);
+    write(&mut log, &scratch);
+    drop(directory);
+    assert_eq!(fs::read(scratch.segment()).expect("a segment"), older, "nothing is added to it");
+    let newer = fs::read(scratch.0.join("log.0000000000000002")).expect("the next segment");
+    assert_eq!(newer[16..20], VERSION.to_le_bytes());
+    let mut expected = after.last().expect("the jobs at the end").clone();
+    expected.insert(id.0, b"new\r\n".to_vec());
+    assert_eq!(jobs_of(&scratch.0).expect("it is sound"), expected);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_segment_is_refused() {
+    let scratch = Scratch::new("link");
+    written(&scratch);
+    let elsewhere = scratch.0.join("elsewhere");
+    fs::rename(scratch.segment(), &elsewhere).expect("it is moved");
+    std::os::unix::fs::symlink(&elsewhere, scratch.segment()).expect("a link");
+    let refusal =
+        |dir: &Path| jobs_of(dir).map(|_| "no refusal".to_owned()).unwrap_or_else(|error| error.to_string());
+    let told = refusal(&scratch.0);
+    assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
+    let told = disk::check(&scratch.0, NOW)
+        .map(|_| "no refusal".to_owned())
+        .unwrap_or_else(|error| error.to_string());
+    assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
+    fs::remove_file(scratch.segment()).expect("it is there");
+    fs::create_dir(scratch.segment()).expect("a directory");
+    let told = refusal(&scratch.0);
+    assert!(told.contains(&format!("{FILE} is not a regular file")), "{told}");
+    fs::remove_dir(scratch.segment()).expect("it is there");
+    fs::rename(&elsewhere, scratch.segment()).expect("it is moved back");
+    assert!(jobs_of(&scratch.0).is_ok());
 }

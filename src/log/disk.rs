@@ -110,7 +110,8 @@ impl Log {
         if let Some(&surplus) = self.prepared.back().filter(|_| may_shrink) {
             return Some(Arrangement::Remove(surplus));
         }
-        let may_grow = self.may_grow() || !self.missing.is_empty();
+        // What a write waits for is not taken by a new file.
+        let may_grow = !self.is_stalled && (self.may_grow() || !self.missing.is_empty());
         let create = Arrangement::Create { segment: to, bytes: self.config.segment_bytes };
         (is_wanted && may_grow).then_some(create)
     }
@@ -140,6 +141,7 @@ impl Log {
     fn has_written(&mut self, now: Time) {
         let Writing { segment, end, .. } = self.writing.take().expect("a write was under way");
         (self.is_stalled, self.close_due) = (false, None);
+        self.pending.clear();
         self.safe += 1;
         self.written = end;
         match self.config.durability {

@@ -107,6 +107,22 @@ pub struct PauseRecord<'a> {
     pub length: Span,
 }
 
+/// The ids of the jobs that these records tell of. They are whole, and end with the bytes or with zeros.
+pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
+    std::iter::from_fn(move || {
+        while let Some((frame, rest)) = records.split_first_chunk::<FRAME_BYTES>() {
+            let (payload, kind) = (Reader(&frame[4..]).u32() as usize, frame[24]);
+            records = records.get(framed_bytes(payload)..).unwrap_or_default();
+            match kind {
+                0 => return None,
+                1..=3 => return Some(JobId(Reader(rest).u64())),
+                _ => {}
+            }
+        }
+        None
+    })
+}
+
 /// What frames a record at its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
@@ -177,6 +193,15 @@ impl Record<'_> {
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
             Self::Closed => 0,
+        }
+    }
+
+    /// The job that it tells of.
+    pub const fn job_id(&self) -> Option<JobId> {
+        match self {
+            Self::Job(job) => Some(job.id),
+            Self::State { id, .. } | Self::Deleted(id) => Some(*id),
+            Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
         }
     }
 

@@ -11,8 +11,12 @@ pub const HEADER_BYTES: u64 = BLOCK_BYTES as u64;
 
 const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
-/// The format that this version writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+/// The format that this version writes. A change of the records that an older version would take for damage, or for a
+/// torn write, makes a new one.
+pub const VERSION: u32 = 2;
+
+/// The oldest format that it reads: it has no record that closes the log.
+pub const VERSION_MIN: u32 = 1;
 
 /// What the header's checksum covers.
 const CHECKED_BYTES: usize = 72;
@@ -105,6 +109,11 @@ impl Header {
         out.pad_to(begin + HEADER_BYTES as usize);
     }
 
+    /// Whether these bytes begin with a header of the format that this version writes.
+    pub fn is_current(bytes: &[u8]) -> bool {
+        bytes.get(16..20) == Some(&VERSION.to_le_bytes()) && Self::decode(bytes).is_ok()
+    }
+
     /// The header at the beginning of a file.
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let (checked, rest) = bytes.split_at_checked(CHECKED_BYTES).ok_or(HeaderFault::Invalid)?;
@@ -113,7 +122,7 @@ impl Header {
             return Err(HeaderFault::Invalid);
         }
         let version = u32::from_le_bytes(checked[16..20].try_into().expect("four bytes"));
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let word = |at: usize| u64::from_le_bytes(checked[at..at + 8].try_into().expect("eight bytes"));

@@ -2,9 +2,10 @@
 
 use super::Durability;
 use super::batch::{BLOCK_BYTES, Batch};
-use super::record::{FRAME_BYTES, job_record_bytes};
+use super::record::{FRAME_BYTES, job_ids, job_record_bytes};
 use super::segment::HEADER_BYTES;
 use super::writer::{Log, Waiting, Writing};
+use crate::ids::JobId;
 use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN, LOG_SPACE_RETRY};
 use crate::time::Time;
 
@@ -83,9 +84,24 @@ impl Log {
     pub(super) fn stall(&mut self, batch: Batch, now: Time) {
         let Writing { segment, offset, end, .. } = self.writing.take().expect("a write was under way");
         self.full.push_front(Waiting { segment, offset, batch, end });
+        let waiting = self.full.iter().map(|waiting| (waiting.offset, &waiting.batch));
+        for (offset, batch) in waiting.chain([(self.gathering_at, &self.gathering)]) {
+            let header_bytes = if offset == 0 { HEADER_BYTES as usize } else { 0 };
+            self.pending.extend(job_ids(batch.bytes().get(header_bytes..).unwrap_or_default()));
+        }
         (self.is_stalled, self.writes_take_space) = (true, true);
         self.retry_at = Some(now + LOG_SPACE_RETRY);
         self.short_until = self.retry_at;
+    }
+
+    /// Whether a write has found no space and is to be tried again.
+    pub const fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    /// Whether a change of the job waits for space on the disk.
+    pub fn is_pending(&self, job: JobId) -> bool {
+        self.pending.contains(&job)
     }
 
     /// Whether a write that finds no space is tried again. A server that stops does not wait for others to make some.
@@ -105,7 +121,7 @@ impl Log {
 
     /// Whether there was no space on the disk when it was last looked for.
     pub(super) const fn is_full(&self) -> bool {
-        self.short_until.is_some()
+        self.short_until.is_some() || self.is_stalled
     }
 
     /// Whether more segments should be ready.

@@ -1,6 +1,6 @@
 //! The log at work: records gather in a batch while the one before it is written.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use super::batch::{BLOCK_BYTES, Batch};
@@ -12,7 +12,7 @@ use super::replay::Recovered;
 use super::segment::{Header, SegmentNumber};
 use super::{Config, Durability};
 use crate::buckets::Buckets;
-use crate::ids::JobKey;
+use crate::ids::{JobId, JobKey};
 use crate::limits::LOG_BACKLOG_BYTES_MAX;
 use crate::queue::{Change, Engine};
 use crate::time::{Span, Time};
@@ -68,6 +68,8 @@ pub struct Log {
     pub(super) short_until: Option<Time>,
     /// A write found no space, although its segment was prepared.
     pub(super) is_stalled: bool,
+    /// Jobs that the records tell of that wait for it.
+    pub(super) pending: BTreeSet<JobId>,
     /// When to try it again.
     pub(super) retry_at: Option<Time>,
     /// The name of a segment that is ready may be all that says that older ones are of no use.
@@ -217,6 +219,7 @@ impl Log {
             retiring: None,
             short_until: None,
             is_stalled: false,
+            pending: BTreeSet::new(),
             retry_at: None,
             has_telling_name: true,
             writes_take_space: false,
@@ -356,6 +359,9 @@ impl Log {
     fn append_here(&mut self, record: &Record<'_>) {
         let stamp = Stamp { seed: self.seed, at: self.end, durable: self.durable };
         record.encode(&stamp, &mut self.gathering);
+        if self.is_stalled {
+            self.pending.extend(record.job_id());
+        }
         self.end.0 += record.bytes() as u64;
     }
 
@@ -450,7 +456,8 @@ impl Log {
         let writing = self.writing.map_or(0, |writing| writing.memory_bytes);
         let batches = self.gathering.memory_bytes() + full + writing + spare;
         let changes = self.changes.capacity() * size_of::<Change>();
-        batches + changes + self.ledger.memory_bytes() + self.pauses.memory_bytes()
+        let pending = 2 * self.pending.len() * size_of::<JobId>();
+        batches + changes + pending + self.ledger.memory_bytes() + self.pauses.memory_bytes()
     }
 
     pub(super) fn backlog(&self) -> usize {

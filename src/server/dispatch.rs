@@ -26,6 +26,7 @@ impl Core {
             }
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;
+                self.tells_pending |= self.is_stalled() && self.may_tell_pending(talk.client, &command);
                 self.command(talk, command, now);
             }
             Err(error) => self.reply(talk, error.into()),
@@ -186,6 +187,7 @@ impl Core {
             Reply::OutOfMemory
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
+            self.tells_pending = true;
             self.engine.put(talk.client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
             Reply::Inserted(id)
         };

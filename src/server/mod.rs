@@ -15,6 +15,7 @@ mod pulse;
 mod report;
 mod service;
 mod session;
+mod stalled;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -84,6 +85,8 @@ struct Core {
     commands: [u64; CommandKind::COUNT],
     /// Steps of the command under way that the engine does not see.
     extra_steps: u32,
+    /// What was served last may tell of changes that wait for space on the disk.
+    tells_pending: bool,
     connections: u64,
     total_connections: u64,
     draining: bool,
@@ -119,6 +122,7 @@ impl Server {
                 lists: 0,
                 commands: [0; CommandKind::COUNT],
                 extra_steps: 0,
+                tells_pending: false,
                 connections: 0,
                 total_connections: 0,
                 draining: false,
@@ -384,6 +388,7 @@ impl Server {
         let most = TURN_STEPS.min(*left).max(1);
         let Session { reader, opening, talk, .. } = &mut sessions[conn];
         core.begin_replies(talk);
+        core.tells_pending = false;
         let mut rest = input;
         let mut steps = 0;
         while steps < most && talk.is_served() {
@@ -415,6 +420,9 @@ impl Server {
             steps += core.take_steps();
         }
         *left = left.saturating_sub(steps);
+        if core.is_stalled() && !core.tells_pending {
+            talk.output.stamp(core.safe_ticket());
+        }
         input.len() - rest.len()
     }
 

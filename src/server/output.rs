@@ -104,7 +104,8 @@ impl Output {
     /// What was appended since the last call has to wait for this batch of the log.
     pub fn stamp(&mut self, ticket: u64) {
         if self.queue.len > self.queue.stamped {
-            (self.queue.ticket, self.queue.stamped) = (ticket, self.queue.len);
+            self.queue.ticket = self.queue.ticket.max(ticket);
+            self.queue.stamped = self.queue.len;
         }
     }
 

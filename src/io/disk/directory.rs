@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -291,10 +291,22 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
-            found.insert(number, entry.metadata()?.len());
+            found.insert(number, segment_metadata(&entry)?.len());
         }
     }
     Ok(found)
+}
+
+/// A link or a directory under the name of a segment is refused: a link's own size would be taken for the segment's, and
+/// a segment is renamed and removed by its name.
+fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
+    let found = entry.metadata()?;
+    if found.is_file() {
+        return Ok(found);
+    }
+    let name = entry.file_name();
+    let kind = if found.is_symlink() { "a symbolic link" } else { "not a regular file" };
+    Err(io::Error::other(format!("{} is {kind}; put the file of the log itself there", name.display())))
 }
 
 /// A directory that has files and none of a log is meant for something else.

@@ -194,6 +194,8 @@ pub(super) struct Tail {
     discarded: u64,
     /// The last record closes the log.
     is_closed: bool,
+    /// An older version began it, and reads no records of this one.
+    is_older: bool,
 }
 
 impl Tail {
@@ -201,6 +203,7 @@ impl Tail {
     /// filled.
     fn can_go_on(&self, config: Config) -> bool {
         self.bytes == config.segment_bytes
+            && !self.is_older
             && self.left == 0
             && self.discarded <= WIPED_BYTES_MAX
             && self.block_end() < self.bytes
@@ -232,7 +235,10 @@ impl Tail {
 
 /// What is at the beginning of a segment's file.
 enum Kind {
-    Segment(Header),
+    Segment {
+        header: Header,
+        is_older: bool,
+    },
     /// Of this log it may have been another one before.
     Unused {
         was: Option<SegmentNumber>,
@@ -250,13 +256,13 @@ impl<S: Segments + ?Sized> Reader<'_, S> {
                 return Err(RecoveryError::Stranger(name));
             }
             let mut file = self.segments.open(number).map_err(|error| io_error(&name, error))?;
-            let header = match self.kind(number, &name, &mut file)? {
+            let (header, is_older) = match self.kind(number, &name, &mut file)? {
                 Kind::Unused { was } => {
                     found.unused.push(number);
                     renamed.extend(was.map(|was| (number, was)));
                     continue;
                 }
-                Kind::Segment(header) => header,
+                Kind::Segment { header, is_older } => (header, is_older),
             };
             let follows = |tail: &Tail| header.first == tail.end;
             let is_lost = !found.unused.is_empty()
@@ -269,6 +275,9 @@ impl<S: Segments + ?Sized> Reader<'_, S> {
             }
             self.oldest = self.oldest.max(header.oldest);
             window = self.read(file, bytes, header, is_lost, window, &mut found)?;
+            if let Some(tail) = self.log.as_mut().filter(|_| !is_lost) {
+                tail.is_older = is_older;
+            }
         }
         let (end, file, offset) = match (&self.log, found.unused.first()) {
             (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
@@ -317,7 +326,7 @@ impl<S: Segments + ?Sized> Reader<'_, S> {
             Some(tail) if tail.header.log_id != header.log_id => {
                 Err(RecoveryError::Stranger(name.to_owned()))
             }
-            _ => Ok(Kind::Segment(header)),
+            _ => Ok(Kind::Segment { header, is_older: !Header::is_current(&block) }),
         }
     }
 
@@ -367,7 +376,9 @@ impl<S: Segments + ?Sized> Reader<'_, S> {
             let offset = header.offset(end);
             let discarded = scanner.traces_end().saturating_sub(offset);
             is_closed &= discarded == 0;
-            self.log = Some(Tail { header, end, file: name, offset, bytes, left, discarded, is_closed });
+            let is_older = false;
+            self.log =
+                Some(Tail { header, end, file: name, offset, bytes, left, discarded, is_closed, is_older });
             found.read.push(Piece { header, end, bytes });
         }
         Ok(scanner.into_window())

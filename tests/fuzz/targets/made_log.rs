@@ -213,7 +213,9 @@ impl Writer {
 
     /// Does all that the log asks for.
     fn use_disk(&mut self) {
-        while let Some(operation) = self.log.next_operation(self.now) {
+        loop {
+            self.log.close_when_idle(&self.engine, self.now);
+            let Some(operation) = self.log.next_operation(self.now) else { break };
             let outcome = carry_out(operation, &mut self.made.files);
             self.log.complete(outcome, self.now);
         }

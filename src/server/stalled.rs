@@ -1,0 +1,37 @@
+//! Replies while a write to the job log waits for space: a monitor and a person with `peek` see what goes on.
+
+use super::Core;
+use crate::ids::{ClientKey, JobKey};
+use crate::log::Log;
+use crate::protocol::command::Command;
+
+impl Core {
+    /// Whether a write to the log waits for space, for as long as it takes somebody to make some.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.log.as_ref().is_some_and(Log::is_stalled)
+    }
+
+    /// Whether the reply to a command may tell of a job what is not on disk yet. Statistics count such jobs, and tell
+    /// nothing else of them.
+    pub(super) fn may_tell_pending(&self, client: ClientKey, command: &Command<'_>) -> bool {
+        let is_pending = |id| self.log.as_ref().is_some_and(|log| log.is_pending(id));
+        let of = |job: Option<JobKey>| job.is_none_or(|job| is_pending(self.engine.jobs().get(job).id));
+        match command {
+            Command::Stats
+            | Command::StatsTube(_)
+            | Command::ListTubes
+            | Command::ListTubesWatched
+            | Command::ListTubeUsed
+            | Command::Use(_)
+            | Command::Watch(_)
+            | Command::Ignore(_)
+            | Command::Undrain
+            | Command::Quit => false,
+            Command::Peek(id) | Command::StatsJob(id) => is_pending(*id),
+            Command::PeekReady => of(self.engine.peek_ready(client)),
+            Command::PeekDelayed => of(self.engine.peek_delayed(client)),
+            Command::PeekBuried => of(self.engine.peek_buried(client)),
+            _ => true,
+        }
+    }
+}

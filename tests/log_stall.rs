@@ -1,0 +1,261 @@
+//! A write to the job log finds no space although its file was prepared, as on a file system that copies on write: what
+//! is served meanwhile, and what is not, in virtual time.
+
+#[path = "log_simulation/disk.rs"]
+#[allow(dead_code)] // Each simulation uses a part of it.
+mod disk;
+#[allow(dead_code)] // Each test program uses a part of it.
+mod support;
+
+use std::io::IoSlice;
+
+use beanring::ids::ConnId;
+use beanring::io::disk::recover;
+use beanring::log::{Config, Durability, Operation};
+use beanring::queue::Engine;
+use beanring::server::{Effect, Event, Server, Service};
+use beanring::time::{Span, Time};
+
+use self::disk::{Crash, Disk};
+use self::support::core::config;
+use self::support::random::Random;
+
+const SEGMENT_BYTES: u64 = 64 * 1024;
+const MODES: [Durability; 3] =
+    [Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never];
+const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY\r\n";
+
+/// A server on a disk that does at once what it can.
+struct Stage {
+    server: Server,
+    disk: Disk,
+    now: Time,
+    random: Random,
+    mode: Durability,
+    has_failed: bool,
+    /// Operations that the disk was given, and times that the server was woken.
+    operations: usize,
+    turns: usize,
+}
+
+impl Stage {
+    fn new(mode: Durability) -> Self {
+        let now = Time::from_nanos(1_000_000_000_000);
+        Self::on(Disk::new(100, true), mode, now)
+    }
+
+    fn on(disk: Disk, mode: Durability, now: Time) -> Self {
+        let mut engine = Engine::new(0);
+        let log_config = Config { durability: mode, segment_bytes: SEGMENT_BYTES };
+        let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
+        let server = Server::with_log(config(65_535), engine, Some(log));
+        let random = Random::new(1);
+        let (has_failed, operations, turns) = (false, 0, 0);
+        let mut stage = Self { server, disk, now, random, mode, has_failed, operations, turns };
+        stage.pass(Span::from_secs(5));
+        stage
+    }
+
+    /// A job that is on disk, and then no space; another client's change of job 2 waits for some.
+    fn stalled(mode: Durability) -> (Self, ConnId) {
+        let mut stage = Self::new(mode);
+        let client = stage.server.connect();
+        assert_eq!(
+            stage.ask(client, "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n"),
+            "INSERTED 1\r\nINSERTED 2\r\n"
+        );
+        stage.pass(Span::from_secs(5));
+        stage.disk.room = 0;
+        assert_eq!(stage.ask(client, "delete 2\r\n"), "", "{mode:?}: it waits");
+        // Prepared files have been given up.
+        stage.pass(Span::from_secs(5));
+        assert!(stage.disk.refused_writes > 1, "{mode:?}: it is tried again");
+        (stage, client)
+    }
+
+    /// Lets the server do all that it can now.
+    fn settle(&mut self) {
+        for spin in 0.. {
+            assert!(spin < 1000, "there is always something to do");
+            self.server.turn(self.now);
+            self.turns += 1;
+            let mut is_idle = true;
+            while let Some(effect) = self.server.next_effect() {
+                match effect {
+                    Effect::Disk => {
+                        while let Some(operation) = self.server.disk(self.now) {
+                            self.operations += usize::from(!matches!(operation, Operation::Sync(_)));
+                            self.disk.begin(operation);
+                        }
+                    }
+                    Effect::Fail => self.has_failed = true,
+                    Effect::Send(_) | Effect::Close(_) | Effect::Pause(_) | Effect::Resume(_) => {}
+                }
+            }
+            while let Some(outcome) = self.disk.finish_one(&mut self.random) {
+                self.server.handle(self.now, Event::Disk(outcome));
+                is_idle = false;
+            }
+            if is_idle && self.server.next_deadline().is_none_or(|at| at > self.now) {
+                break;
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Span) {
+        let until = self.now + span;
+        self.settle();
+        while let Some(at) = self.server.next_deadline().filter(|&at| at <= until && !self.has_failed) {
+            self.now = self.now.max(at);
+            self.settle();
+        }
+        self.now = until;
+    }
+
+    /// What a client that says this has been answered then.
+    fn ask(&mut self, conn: ConnId, text: &str) -> String {
+        self.server.handle(self.now, Event::Received { conn, bytes: text.as_bytes() });
+        self.settle();
+        self.replies(conn)
+    }
+
+    fn replies(&mut self, conn: ConnId) -> String {
+        let mut replies = Vec::new();
+        loop {
+            let mut slices: Vec<IoSlice<'_>> = Vec::new();
+            self.server.outgoing(conn, &mut slices);
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            if bytes.is_empty() {
+                return String::from_utf8(replies).expect("text");
+            }
+            self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
+            replies.extend_from_slice(&bytes);
+        }
+    }
+
+    /// The same disk after a start.
+    fn restarted(mut self, crash: Crash) -> Self {
+        self.disk.room = 100;
+        self.disk.crash(crash, &mut self.random);
+        Self::on(self.disk, self.mode, self.now)
+    }
+}
+
+#[test]
+fn others_may_look_while_a_write_waits_for_space() {
+    for mode in MODES {
+        let (mut stage, _) = Stage::stalled(mode);
+        let other = stage.server.connect();
+        for (command, answer) in [
+            ("stats\r\n", "OK "),
+            ("stats-tube default\r\n", "OK "),
+            ("stats-job 1\r\n", "OK "),
+            ("list-tubes\r\n", "OK "),
+            ("list-tube-used\r\n", "USING default\r\n"),
+            ("peek 1\r\n", "FOUND 1 1\r\na\r\n"),
+            ("peek-ready\r\n", "FOUND 1 1\r\na\r\n"),
+            ("peek 7\r\n", "NOT_FOUND\r\n"),
+            ("use other\r\n", "USING other\r\n"),
+            ("watch other\r\n", "WATCHING 2\r\n"),
+            ("put 0 0 9 1\r\nc\r\n", OUT_OF_MEMORY),
+            ("nonsense\r\n", "UNKNOWN_COMMAND\r\n"),
+        ] {
+            let reply = stage.ask(other, command);
+            assert!(reply.starts_with(answer), "{mode:?} {command:?}: {reply:?}");
+        }
+    }
+}
+
+/// A power failure could take back that job 2 was deleted.
+#[test]
+fn what_waits_for_space_is_told_to_nobody() {
+    for mode in MODES {
+        for command in ["peek 2\r\n", "stats-job 2\r\n", "reserve-with-timeout 0\r\n", "peek-delayed\r\n"] {
+            let (mut stage, client) = Stage::stalled(mode);
+            let other = stage.server.connect();
+            assert_eq!(stage.ask(other, command), "", "{mode:?} {command:?}");
+            // Replies keep their order.
+            assert_eq!(stage.ask(other, "list-tube-used\r\n"), "", "{mode:?} {command:?}");
+            stage.disk.room = 100;
+            stage.pass(Span::from_secs(2));
+            assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
+            let replies = stage.replies(other);
+            assert!(replies.ends_with("USING default\r\n") && replies.len() > 20, "{mode:?} {replies:?}");
+        }
+        // A change that was made later waits too.
+        let (mut stage, client) = Stage::stalled(mode);
+        let other = stage.server.connect();
+        assert_eq!(stage.ask(client, "reserve-job 1\r\nbury 1 0\r\n"), "");
+        assert_eq!(stage.ask(other, "peek 1\r\n"), "", "{mode:?}");
+    }
+}
+
+#[test]
+fn a_write_gets_through_once_there_is_space() {
+    for mode in MODES {
+        let (mut stage, client) = Stage::stalled(mode);
+        stage.pass(Span::from_secs(100));
+        assert_eq!(stage.replies(client), "", "{mode:?}: it still waits");
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
+        assert_eq!(stage.ask(client, "put 0 0 9 1\r\nc\r\n"), "INSERTED 3\r\n", "{mode:?}");
+        stage.pass(Span::from_secs(5));
+        let mut stage =
+            stage.restarted(if mode == Durability::Never { Crash::Killed } else { Crash::PowerLoss });
+        let client = stage.server.connect();
+        assert_eq!(
+            stage.ask(client, "peek 1\r\npeek 2\r\npeek 3\r\n"),
+            "FOUND 1 1\r\na\r\nNOT_FOUND\r\nFOUND 3 1\r\nc\r\n"
+        );
+    }
+}
+
+#[test]
+fn the_server_is_quiet_while_it_waits_for_space() {
+    for mode in MODES {
+        let (mut stage, _) = Stage::stalled(mode);
+        (stage.operations, stage.turns) = (0, 0);
+        stage.pass(Span::from_secs(100));
+        assert!((90..=110).contains(&stage.operations), "{mode:?}: {} operations", stage.operations);
+        assert!(stage.turns <= 4 * 110, "{mode:?}: {} turns", stage.turns);
+    }
+}
+
+/// It does not wait for others to make space, and who was not answered is told that.
+#[test]
+fn a_stop_while_a_write_waits_for_space() {
+    for mode in MODES {
+        let (mut stage, client) = Stage::stalled(mode);
+        stage.server.handle(stage.now, Event::Stop);
+        stage.pass(Span::from_secs(2));
+        assert!(stage.has_failed, "{mode:?}");
+        assert_eq!(stage.replies(client), "INTERNAL_ERROR\r\n", "{mode:?}");
+        let mut stage = stage.restarted(Crash::Killed);
+        let client = stage.server.connect();
+        assert_eq!(stage.ask(client, "peek 1\r\n"), "FOUND 1 1\r\na\r\n", "{mode:?}");
+
+        // There is space in time.
+        let (mut stage, client) = Stage::stalled(mode);
+        stage.server.handle(stage.now, Event::Stop);
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert!(!stage.has_failed && stage.server.is_settled(), "{mode:?}");
+        assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
+    }
+}
+
+/// A server that has nothing to do is not woken.
+#[test]
+fn an_idle_server_goes_quiet() {
+    for mode in MODES {
+        let mut stage = Stage::new(mode);
+        let client = stage.server.connect();
+        assert_eq!(stage.ask(client, "put 0 0 9 1\r\na\r\n"), "INSERTED 1\r\n");
+        stage.pass(Span::from_secs(5));
+        (stage.operations, stage.turns) = (0, 0);
+        stage.pass(Span::from_secs(1000));
+        assert_eq!(stage.operations, 0, "{mode:?}");
+        assert!(stage.turns <= 2, "{mode:?}: {} turns", stage.turns);
+    }
+}
