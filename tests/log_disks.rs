@@ -17,6 +17,7 @@ use nix::sys::signal::Signal;
 use support::driver;
 use support::lines::{Client, PROGRAM, Scratch, launch, put, start};
 use support::live::{REPLY_PATIENCE, ServerProcess};
+use support::peer::Received;
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -174,6 +175,65 @@ fn fill_and_go_on(disk: &Path, io: Driver, mode: &[&str]) {
     drop((client, server));
     let (_server, mut client) = start(&dir, io, &flags);
     assert_eq!(client.stat("current-jobs-ready"), jobs);
+}
+
+/// With space of its own for metadata, as btrfs is made unless asked otherwise: what files give back may not be what is
+/// needed.
+#[test]
+fn a_write_that_waits_for_space_gets_through_once_there_is_some() {
+    for io in drivers("a wait for space") {
+        for mode in [&["-f", "0"][..], &["-f", "50"]] {
+            let scratch = Scratch::new("wait");
+            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
+            let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &["mkfs.btrfs", "-q"]) {
+                Ok(disk) => disk,
+                Err(error) => return println!("skipped: a log on btrfs, because of {error}"),
+            };
+            wait_for_space(&disk.at, io, mode);
+        }
+    }
+}
+
+fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
+    const COMMANDS: usize = 300;
+    let dir = directory(disk.join("log"));
+    let (mut server, mut client) = start(&dir, io, &[mode, &["-s", "1048576"]].concat());
+    client.expect(&put(0, 0, "first"), "INSERTED 1");
+    client.expect(&put(0, 0, "second"), "INSERTED 2");
+    let mut fillers = Vec::new();
+    let mut is_waiting = false;
+    for count in 0..COMMANDS {
+        if count % 10 == 0 {
+            fillers.push(disk.join(format!("filler{count}")));
+            fill(fillers.last().expect("it was added"));
+        }
+        client.send("pause-tube default 0\r\n");
+        is_waiting = matches!(client.stream.receive(Duration::from_secs(3)), Received::Silence);
+        if is_waiting {
+            break;
+        }
+    }
+    println!("{} {mode:?}: a write waits for space: {is_waiting}", io.name());
+    let mut other = Client::new(server.connect());
+    assert_eq!(other.stat("current-jobs-ready"), 2);
+    assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
+    if is_waiting {
+        other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
+    }
+    let before = server.cpu_time();
+    thread::sleep(Duration::from_secs(1));
+    println!("CPU in one second: {:?}", server.cpu_time() - before);
+    fillers.iter().for_each(|filler| _ = fs::remove_file(filler));
+    if is_waiting {
+        assert_eq!(client.line().as_deref(), Some("PAUSED"));
+    }
+    let started = Instant::now();
+    while client.ask(&put(0, 0, "third")).0 == "OUT_OF_MEMORY" {
+        assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
+        thread::sleep(Duration::from_millis(50));
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
 }
 
 // A write fails.
