@@ -61,8 +61,10 @@ fn damage(dir: &Path) -> String {
 }
 
 fn refusal(dir: &Path) -> String {
-    let mut command = Command::new(PROGRAM);
-    command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).stdin(Stdio::null());
+    // One that does start is ended.
+    let mut command = Command::new("timeout");
+    command.args(["60", PROGRAM, "-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir);
+    command.stdin(Stdio::null());
     let output = command.output().expect("it ends");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");

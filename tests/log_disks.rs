@@ -319,7 +319,8 @@ fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
         client.expect(&put(0, 0, "before"), "INSERTED 1");
         await_sync(&mut client);
         failing.fail(&segments(&dir), 2 * BLOCK_BYTES);
-        let body = "lost?".repeat(1500);
+        // Pages that nothing else is written to follow the first.
+        let body = "lost?".repeat(5000);
         client.expect(&put(0, 0, &body), "INSERTED 2");
         assert_eq!(server.wait(), Some(1), "the sync fails");
         drop((client, server));
@@ -367,7 +368,8 @@ fn space_is_asked_for_again_after_an_interruption() {
     }
     let scratch = Scratch::new("interrupted");
     let mut traced = Command::new("strace");
-    traced.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fallocate"]);
+    // The tracer is not the parent, so that the server can be ended.
+    traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fallocate"]);
     traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", PROGRAM]);
     let (_server, mut client) = launch(traced, &scratch.0, Driver::Epoll, &["-s", "65536", "-f", "0"]);
     // The thread that makes the next files is interrupted too.

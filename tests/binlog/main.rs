@@ -77,8 +77,9 @@ fn export(from: &Path, to: &Path) -> Output {
 
 /// What the server says when it does not start.
 fn refusal(log: &Path) -> String {
-    let mut command = Command::new(BEANRING);
-    command.args(["-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
+    // One that does start is ended.
+    let mut command = Command::new("timeout");
+    command.args(["60", BEANRING, "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
