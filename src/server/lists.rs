@@ -30,6 +30,9 @@ impl Server {
             talk.phase = Phase::Serving;
             talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
         }
+        if core.is_stalled() {
+            talk.output.stamp(core.safe_ticket());
+        }
         self.left = self.left.saturating_sub(core.take_steps());
         self.after_serving(conn, now);
     }
