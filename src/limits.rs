@@ -261,7 +261,7 @@ pub const LOG_SPACE_RETRY: Span = Span::from_millis(1000);
 /// each answer does not pay for it.
 pub const LOG_IDLE: Span = Span::from_secs(1);
 
-/// Segments that may wait for a sync under `-f MS`: each stays open until then. As many again may be synced meanwhile.
+/// Segments that may wait for a sync under `-f MS`: each stays open until then. As many again may be in a sync.
 pub const LOG_UNSYNCED_SEGMENTS_MAX: usize = 2;
 
 /// Segments whose descriptors are kept for the next sync under `-F`; older ones are closed before.

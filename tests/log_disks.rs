@@ -121,7 +121,7 @@ fn a_full_file_system_that_copies_on_write_refuses_puts_and_goes_on() {
             let make = ["mkfs.btrfs", "-q", "--mixed"];
             let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &make) {
                 Ok(disk) => disk,
-                Err(error) => return println!("skipped: a log on btrfs, because of {error}"),
+                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
             };
             fill_and_go_on(&disk.at, io, mode);
         }
@@ -187,7 +187,7 @@ fn a_write_that_waits_for_space_gets_through_once_there_is_some() {
             let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
             let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &["mkfs.btrfs", "-q"]) {
                 Ok(disk) => disk,
-                Err(error) => return println!("skipped: a log on btrfs, because of {error}"),
+                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
             };
             wait_for_space(&disk.at, io, mode);
         }
@@ -311,7 +311,7 @@ fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
         let failing = FailingDisk::new("failing");
         let mut failing = match failing {
             Ok(failing) => failing,
-            Err(error) => return println!("skipped: a disk that fails, because of {error}"),
+            Err(error) => return println!("skipped: a disk that fails, because {error}"),
         };
         let dir = directory(failing.disk.at.join("log"));
         let flags = ["-f", "20", "-s", "65536"];
@@ -364,7 +364,7 @@ fn stop_by_force(mut server: ServerProcess, client: Client) {
 #[test]
 fn space_is_asked_for_again_after_an_interruption() {
     if let Err(error) = run("strace", &["-V"]) {
-        return println!("skipped: an interrupted fallocate, because of {error}");
+        return println!("skipped: an interrupted fallocate, because {error}");
     }
     let scratch = Scratch::new("interrupted");
     let mut traced = Command::new("strace");

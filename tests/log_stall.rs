@@ -1,5 +1,5 @@
-//! A write to the job log finds no space although its file was prepared, as on a file system that copies on write: what
-//! is served meanwhile, and what is not, in virtual time.
+//! A write to the job log finds no space although its file was prepared, as on a file system that copies on write. Which
+//! commands are answered until there is space, in virtual time.
 
 #[path = "log_simulation/disk.rs"]
 #[allow(dead_code)] // Each simulation uses a part of it.
@@ -222,7 +222,7 @@ fn the_server_is_quiet_while_it_waits_for_space() {
     }
 }
 
-/// It does not wait for others to make space, and who was not answered is told that.
+/// A server that stops does not wait for space, and clients that wait get an error.
 #[test]
 fn a_stop_while_a_write_waits_for_space() {
     for mode in MODES {

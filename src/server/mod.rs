@@ -85,7 +85,7 @@ struct Core {
     commands: [u64; CommandKind::COUNT],
     /// Steps of the command under way that the engine does not see.
     extra_steps: u32,
-    /// What was served last may tell of changes that wait for space on the disk.
+    /// A reply to what was served last may reveal a change that waits for space on the disk.
     tells_pending: bool,
     connections: u64,
     total_connections: u64,

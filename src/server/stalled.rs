@@ -1,4 +1,4 @@
-//! Replies while a write to the job log waits for space: a monitor and a person with `peek` see what goes on.
+//! Replies while a write to the job log waits for space: statistics and `peek` show what goes on.
 
 use super::Core;
 use crate::ids::{ClientKey, JobKey};
@@ -6,13 +6,13 @@ use crate::log::Log;
 use crate::protocol::command::Command;
 
 impl Core {
-    /// Whether a write to the log waits for space, for as long as it takes somebody to make some.
+    /// Whether a write to the log waits for space on the disk.
     pub(super) fn is_stalled(&self) -> bool {
         self.log.as_ref().is_some_and(Log::is_stalled)
     }
 
-    /// Whether the reply to a command may tell of a job what is not on disk yet. Statistics count such jobs, and tell
-    /// nothing else of them.
+    /// Whether the reply to a command may reveal a change of a job that is not on disk yet. Statistics count such changes
+    /// and name no job.
     pub(super) fn may_tell_pending(&self, client: ClientKey, command: &Command<'_>) -> bool {
         let is_pending = |id| self.log.as_ref().is_some_and(|log| log.is_pending(id));
         let of = |job: Option<JobKey>| job.is_none_or(|job| is_pending(self.engine.jobs().get(job).id));
