@@ -557,11 +557,11 @@ fn a_bad_directory_is_told_in_one_line_and_left_alone() {
     refuses(&beheaded, &[], &format!("{}:0 is not what was written there", segments[0]));
     let newer = copy("newer");
     let mut bytes = fs::read(newer.join(&segments[0])).expect("a segment");
-    bytes[16] = 2;
+    bytes[16] = 3;
     let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
     bytes[72..76].copy_from_slice(&sum);
     fs::write(newer.join(&segments[0]), bytes).expect("a segment");
-    refuses(&newer, &[], "is of format 2");
+    refuses(&newer, &[], "is of format 3");
     let mixed = copy("mixed");
     let mut bytes = fs::read(mixed.join(&segments[1])).expect("a segment");
     bytes[32] ^= 1;
