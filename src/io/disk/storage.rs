@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::recovery::read_up_to;
 use super::{Access, Directory};
+use crate::log::batch::{BLOCK_BYTES, Batch};
 use crate::log::scan::Source;
 use crate::log::{Arrangement, SegmentNumber};
 
@@ -72,20 +73,30 @@ impl Storage for Directory {
         self.segments()
     }
 
+    /// Past the page cache, where the file system can do that. After a failed write ext4 takes the block behind a cached
+    /// page for written: the page would be written again, and the block be read as zeros all the same.
     fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()> {
-        let file = self.open_segment(segment, Access::Cached)?;
-        let mut bytes = vec![0; REWRITE_BYTES.min((to - from) as usize)];
-        let mut at = from;
-        while at < to {
-            let count = bytes.len().min((to - at) as usize);
-            let piece = &mut bytes[..count];
-            if read_up_to(&file, at, piece)? < count {
+        let cached = self.open_segment(segment, Access::Cached)?;
+        let file = self.open_segment(segment, Access::Durable)?;
+        let then_end = to + then.len() as u64;
+        let end = then_end.next_multiple_of(BLOCK_BYTES as u64);
+        let (mut piece, mut at) = (Batch::default(), from);
+        while at < end {
+            let count = (end - at).min(REWRITE_BYTES as u64);
+            piece.clear();
+            piece.pad_to(count as usize);
+            let read = read_up_to(&cached, at, piece.bytes_mut())? as u64;
+            if read < count.min(to.saturating_sub(at)) {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            file.write_all_at(piece, at)?;
-            at += count as u64;
+            let (begin, until) = (to.max(at), then_end.min(at + count));
+            if begin < until {
+                let new = &then[(begin - to) as usize..(until - to) as usize];
+                piece.bytes_mut()[(begin - at) as usize..(until - at) as usize].copy_from_slice(new);
+            }
+            file.write_all_at(piece.bytes(), at)?;
+            at += count;
         }
-        file.write_all_at(then, to)?;
         file.sync_data()
     }
 
