@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, Resettable};
+use clap::builder::{BoolishValueParser, Resettable};
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
@@ -55,7 +55,7 @@ pub struct Arguments {
 
     /// With -b: never sync the log
     #[arg(short = 'F', long, env = "BEANRING_NO_SYNC", hide_env = true)]
-    #[arg(value_parser = FalseyValueParser::new())]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub no_sync: bool,
 
     /// That was said, be it that it should sync.
@@ -111,7 +111,7 @@ pub struct Arguments {
     /// Serve a connection also if it begins with an HTTP request or a TLS handshake, each line as a command; without this
     /// it is closed
     #[arg(long, env = "BEANRING_ALLOW_FOREIGN_REQUESTS", hide_env = true)]
-    #[arg(value_parser = FalseyValueParser::new())]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub allow_foreign_requests: bool,
 
     /// Whether the command line or the environment sets it.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX};
 use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::Time;
 use support::core::config;
@@ -297,6 +297,8 @@ fn at_a_limit_of_tubes_or_watches_only_new_ones_are_refused() {
 #[test]
 fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
     const CEILING: usize = 16 * MIB;
+    /// A client has one watch more, of the tube that all begin with.
+    const WATCHES_FREE: usize = NARROW_WATCH_MAX;
     for name in [|number: usize| format!("t{number}"), long_name] {
         let config = Config { max_memory_bytes: Some(CEILING as u64), ..config(JOB_BYTES_DEFAULT) };
         let mut bench = Bench::new(config);
@@ -313,13 +315,13 @@ fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
         assert!((4_000..20_000).contains(&tubes), "{tubes} tubes");
         // Watches of tubes that are there already take memory too.
         let mut others = Vec::new();
-        while let (client, 1..) = flood(&mut bench) {
+        while let (client, WATCHES_FREE..) = flood(&mut bench) {
             others.push(client);
         }
         let used = bench.stat(producer, "memory-tubes");
         // What connections begin with is not refused: the producer, the first, the others, and the last one in vain.
         let connections = others.len() + 3;
-        let most = CEILING / 4 + connections * 200;
+        let most = CEILING / 4 + connections * WATCHES_FREE * 100;
         assert!((CEILING / 5..=most).contains(&used), "{used} bytes with {connections} connections");
         for _ in 0..50 {
             assert!(
@@ -328,10 +330,13 @@ fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
         }
         assert_eq!(bench.ask(producer, "use other\r\n"), "OUT_OF_MEMORY\r\n");
         assert_eq!(
-            bench.ask(producer, "watch work\r\nlist-tube-used\r\n"),
+            bench.ask(producer, "watch other\r\nlist-tube-used\r\n"),
             "OUT_OF_MEMORY\r\nUSING work\r\n"
         );
         assert_eq!(bench.ask(producer, "watch default\r\n"), "WATCHING 1\r\n");
+        let worker = bench.open();
+        assert_eq!(bench.ask(worker, "watch work\r\n"), "WATCHING 2\r\n");
+        assert!(bench.ask(worker, "ignore default\r\nreserve\r\n").starts_with("WATCHING 1\r\nRESERVED "));
         // Reserving is not refused, whatever memory the times of the tube would take.
         assert!(
             bench

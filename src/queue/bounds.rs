@@ -3,6 +3,7 @@
 use super::engine::Engine;
 use super::times::Lapse;
 use crate::ids::{ClientKey, TubeKey};
+use crate::limits::NARROW_WATCH_MAX;
 use crate::time::Span;
 use crate::tube_name::TubeName;
 
@@ -48,15 +49,17 @@ impl Engine {
         is_plain || self.tubes.find(name).is_some() || self.has_room(Some(name), None)
     }
 
-    /// Whether the client may watch a tube of this name: always, if it does already.
+    /// Whether the client may watch a tube of this name: always, if it does already. A few watches of tubes that exist are
+    /// part of what a connection takes: workers that connect again are served, whoever has filled the tables.
     pub fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
         let is_few = self.clients.get(client).watch_count() < self.bounds.watches;
         if is_few && self.is_far_from_bounds() {
             return true;
         }
+        let is_narrow = self.clients.get(client).watch_count() < NARROW_WATCH_MAX;
         match self.tubes.find(name) {
             Some(tube) if self.clients.is_watching(client, tube) => true,
-            Some(_) => is_few && self.has_room(None, Some(client)),
+            Some(_) => is_few && (is_narrow || self.has_room(None, Some(client))),
             None => is_few && self.has_room(Some(name), Some(client)),
         }
     }

@@ -28,6 +28,10 @@ pub fn seeds(default: u64) -> Range<u64> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a seed is a number"));
     match number("BEANRING_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("BEANRING_SEEDS").unwrap_or(default),
+        None => {
+            let seeds = number("BEANRING_SEEDS").unwrap_or(default);
+            assert!(seeds > 0, "BEANRING_SEEDS=0 would test nothing");
+            0..seeds
+        }
     }
 }

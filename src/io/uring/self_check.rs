@@ -32,7 +32,9 @@ impl SelfCheck {
     pub fn note_input(&mut self, conn: ConnId, connection: &mut Connection, now: Time) {
         connection.last_input = now;
         if connection.quiet_check == QuietCheck::None {
-            self.schedule(conn, connection, QuietCheck::Scheduled, now);
+            // On a full interval, so that one wake-up of the loop serves all connections that are due.
+            let due = (now + SELF_CHECK_INTERVAL).round_up(SELF_CHECK_INTERVAL);
+            self.schedule(conn, connection, QuietCheck::Scheduled, due);
         }
     }
 
@@ -41,19 +43,13 @@ impl SelfCheck {
         self.quiet.front().map(|&(due, _)| due)
     }
 
-    /// On the next full interval, so that one wake-up of the loop serves all connections that are due.
-    fn schedule(&mut self, conn: ConnId, connection: &mut Connection, check: QuietCheck, now: Time) {
+    fn schedule(&mut self, conn: ConnId, connection: &mut Connection, check: QuietCheck, due: Time) {
         connection.quiet_check = check;
-        self.quiet.push_back(((now + SELF_CHECK_INTERVAL).round_up(SELF_CHECK_INTERVAL), conn));
+        self.quiet.push_back((due, conn));
     }
 
-    fn next_due(&mut self, now: Time) -> Option<ConnId> {
-        let &(due, conn) = self.quiet.front()?;
-        if due > now {
-            return None;
-        }
-        self.quiet.pop_front();
-        Some(conn)
+    fn next_due(&mut self, now: Time) -> Option<(Time, ConnId)> {
+        self.quiet.pop_front_if(|&mut (due, _)| due <= now)
     }
 }
 
@@ -65,8 +61,8 @@ impl<S: Service, R: Ring> Driver<S, R> {
         }
         let mut unreported = 0;
         for _ in 0..SELF_CHECK_STEPS {
-            let Some(conn) = self.self_check.next_due(self.now) else { break };
-            unreported += u64::from(self.check_quiet(conn));
+            let Some((due, conn)) = self.self_check.next_due(self.now) else { break };
+            unreported += u64::from(self.check_quiet(conn, due));
         }
         let missing = self.make_missing_requests();
         if unreported > 0 {
@@ -81,7 +77,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
 
     /// Whether the ring has failed to report input of a connection, which it is asked for again. It is said to have
     /// only where the input was there at two checks, with nothing received between them: it may be on its way.
-    fn check_quiet(&mut self, conn: ConnId) -> bool {
+    fn check_quiet(&mut self, conn: ConnId, due: Time) -> bool {
         let Some(connection) = self.connections.get_mut(conn) else { return false };
         let check = std::mem::replace(&mut connection.quiet_check, QuietCheck::None);
         if connection.phase != Phase::Reading || connection.receive != Receive::Any {
@@ -99,7 +95,9 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 _ => QuietCheck::HasUnreported,
             }
         };
-        self.self_check.schedule(conn, connection, next, self.now);
+        // One interval after it was due, and not after it was done: a check is always a little late.
+        let due = (due + SELF_CHECK_INTERVAL).max(self.now.round_up(SELF_CHECK_INTERVAL));
+        self.self_check.schedule(conn, connection, next, due);
         false
     }
 

@@ -54,6 +54,8 @@ struct Simulated {
     now: Time,
     /// When the driver wants its next turn.
     deadline: Option<Time>,
+    /// How much later than that it gets it.
+    lateness: Span,
     ends: Vec<End>,
 }
 
@@ -99,7 +101,7 @@ impl Simulated {
             counters: Rc::default(),
         };
         let driver = Driver::new(server, FakeRing::new(seed), sources);
-        Self { driver, now: Time::ZERO, deadline: None, ends: Vec::new() }
+        Self { driver, now: Time::ZERO, deadline: None, lateness: Span::ZERO, ends: Vec::new() }
     }
 
     fn socket(&mut self, conn: usize) -> &mut Socket {
@@ -230,7 +232,7 @@ impl Peer for Simulated {
     fn advance(&mut self, span: Duration) {
         let target = self.now + Span::from_nanos(span.as_nanos() as u64);
         while let Some(deadline) = self.deadline.filter(|&deadline| deadline <= target) {
-            self.now = deadline.max(self.now);
+            self.now = deadline.max(self.now) + self.lateness;
             self.settle();
         }
         self.now = target;

@@ -12,6 +12,7 @@ use super::support::core::config;
 use super::support::peer::{Patience, Peer, Received};
 use super::support::random::seeds;
 use crate::limits::{ACCEPT_REST, ACCEPTS_MAX, JOB_BYTES_DEFAULT, SELF_CHECK_INTERVAL};
+use crate::time::Span;
 
 #[test]
 fn accepting_rests_without_descriptors_and_goes_on() {
@@ -82,6 +83,7 @@ fn input_that_the_kernel_does_not_report_is_found() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = true;
+        peer.lateness = Span::from_nanos(seed * 50_000);
         let conn = peer.open();
         for repairs in 1..4 {
             peer.send(conn, b"pick\r\n");
