@@ -454,6 +454,10 @@ impl Server {
         if session.input_ending && session.talk.phase == Phase::Waiting {
             // It may be gone: a job should not wait to find that out.
             core.engine.end_wait(session.talk.client);
+            // The replies before it may wait for the log, and have not been told yet for what.
+            if let Some(log) = &core.log {
+                session.talk.output.stamp(log.ticket());
+            }
             core.begin_replies(&mut session.talk);
             core.reply(&mut session.talk, Reply::TimedOut);
             session.talk.phase = Phase::Serving;
