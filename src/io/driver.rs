@@ -163,17 +163,6 @@ impl Driver {
             Self::TokioUring => tokio_uring::NAME,
         }
     }
-
-    /// Whether the kernel gives this process what the driver needs.
-    pub fn probe(self) -> Result<(), DriverError> {
-        match self {
-            #[cfg(feature = "uring")]
-            Self::Uring => uring::probe(),
-            Self::Epoll => Ok(()),
-            #[cfg(feature = "tokio-uring")]
-            Self::TokioUring => tokio_uring::probe(),
-        }
-    }
 }
 
 impl fmt::Display for Unavailable {

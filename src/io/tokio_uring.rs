@@ -71,11 +71,6 @@ pub fn run<S: Service + 'static>(
     result.map(|()| Ending::of(is_replaced, listeners.into_iter(), disk))
 }
 
-/// Whether the kernel allows it.
-pub fn probe() -> Result<(), DriverError> {
-    runtime().map(drop)
-}
-
 /// The runtime, with its ring, if the kernel grants one.
 ///
 /// COOP_TASKRUN and SINGLE_ISSUER save interruptions of the one thread that uses the ring; kernels before 6.0

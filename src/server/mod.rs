@@ -454,7 +454,7 @@ impl Server {
         if session.input_ending && session.talk.phase == Phase::Waiting {
             // It may be gone: a job should not wait to find that out.
             core.engine.end_wait(session.talk.client);
-            // The replies before it may wait for the log, and have not been told yet for what.
+            // Replies before it may have to wait for the log: they get their ticket before another is begun.
             if let Some(log) = &core.log {
                 session.talk.output.stamp(log.ticket());
             }

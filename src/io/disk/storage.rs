@@ -74,7 +74,7 @@ impl Storage for Directory {
     }
 
     /// Past the page cache, where the file system can do that. After a failed write ext4 takes the block behind a cached
-    /// page for written: the page would be written again, and the block be read as zeros all the same.
+    /// page for written: a page written again is still read as zeros once the cache is gone.
     fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()> {
         let cached = self.open_segment(segment, Access::Cached)?;
         let file = self.open_segment(segment, Access::Durable)?;

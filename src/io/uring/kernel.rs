@@ -24,11 +24,6 @@ use crate::limits::{
 };
 use crate::time::Span;
 
-/// Whether the kernel grants a ring with all that the driver needs.
-pub fn probe() -> nix::Result<()> {
-    build().map(drop)
-}
-
 /// A ring and what its requests refer to. None of it is ever freed: the process ends with it, and the kernel
 /// may use it until then.
 pub struct KernelRing {

@@ -59,11 +59,6 @@ use crate::time::{Span, Time};
 /// What `stats` calls this driver.
 pub const NAME: &str = "uring";
 
-/// Whether the kernel grants a ring with all that the driver needs.
-pub fn probe() -> Result<(), DriverError> {
-    kernel::probe().map_err(refused)
-}
-
 /// Sets up a ring with all that the driver needs.
 pub fn ring() -> Result<KernelRing, DriverError> {
     patiently(KernelRing::new, |&errno| errno == Errno::ENOMEM).map_err(refused)
