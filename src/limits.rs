@@ -80,9 +80,13 @@ pub const TURN_STEPS: u32 = 1024;
 /// What a command takes beyond what it looks at and moves: a `put` of 64 bytes takes some 300 ns.
 pub const COMMAND_STEPS: u32 = 3;
 
-/// Elementary steps that all events of an iteration of a driver's loop get together, but for one command each, and then all
-/// connections with commands left, before the driver looks for new input: some 400 us each.
+/// Elementary steps that all events of an event-loop iteration share, and after them all connections with input in their
+/// inboxes: some 400 us each. Events that come after this get one command each, up to [`RUN_STEPS_MAX`].
 pub const RUN_STEPS: u32 = 4 * TURN_STEPS;
+
+/// Elementary steps after which the commands of further events wait in inboxes for a later iteration. Enough for one
+/// command from each of [`EVENTS_MAX`] clients, unless they are large ones such as `kick 256`.
+pub const RUN_STEPS_MAX: u32 = 2 * RUN_STEPS;
 
 /// Elementary steps of a piece of background work (large kicks, hang-ups with many jobs, timers, the search for a client
 /// that watches many tubes) between other work: some 50 us. All hang-ups of an iteration get as many at once.
@@ -273,5 +277,6 @@ pub const LOG_BATCHES_SPARE: usize = 2;
 pub const LOG_BATCH_BYTES_KEPT: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
+const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);
 const _: () = assert!(OUTPUT_BYTES_RESUME < OUTPUT_BYTES_PAUSE);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

@@ -88,9 +88,11 @@ impl Engine {
                 self.unpin(tube);
             }
             Work::Tidy => {
-                let left = limit.0.saturating_sub(self.steps);
-                self.steps += left;
-                if self.tubes.tidy(left) {
+                let budget = limit.0.saturating_sub(self.steps);
+                let mut left = budget;
+                let is_untidy = self.tubes.tidy(&mut left);
+                self.steps += budget - left;
+                if is_untidy {
                     self.work.push_back(Work::Tidy);
                 } else {
                     self.is_tidying = false;

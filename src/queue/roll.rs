@@ -147,9 +147,11 @@ impl Roll {
         }
     }
 
-    /// Forgets names that no list shows any more, and closes gaps: this many at most. True if more are left.
-    pub fn tidy(&mut self, slab: &mut Pages<Tube>, budget: u32) -> bool {
-        for _ in 0..budget {
+    /// Forgets names that no list shows any more, and closes gaps, a step each, while there are steps left. True if more
+    /// is to be done.
+    pub fn tidy(&mut self, slab: &mut Pages<Tube>, steps_left: &mut u32) -> bool {
+        while *steps_left > 0 && self.is_untidy() {
+            *steps_left -= 1;
             if let Some(kept) = self.loose.front_mut() {
                 match kept.front() {
                     Some(gone) => {

@@ -300,9 +300,9 @@ impl Tubes {
         self.roll.at(&self.slab, position, moment)
     }
 
-    /// Forgets a bounded number of names that no list shows any more. True if more are left.
-    pub(super) fn tidy(&mut self, budget: u32) -> bool {
-        self.roll.tidy(&mut self.slab, budget)
+    /// Forgets names that no list shows any more, while there are steps left. True if more is to be done.
+    pub(super) fn tidy(&mut self, steps_left: &mut u32) -> bool {
+        self.roll.tidy(&mut self.slab, steps_left)
     }
 
     /// SipHash with the seed before the name.

@@ -33,7 +33,7 @@ impl Server {
         if core.is_stalled() {
             talk.output.stamp(core.safe_ticket());
         }
-        self.left = self.left.saturating_sub(core.take_steps());
+        self.spent += core.take_steps();
         self.after_serving(conn, now);
     }
 }

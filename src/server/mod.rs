@@ -37,7 +37,7 @@ use crate::bodies::Bodies;
 use crate::ids::ConnId;
 use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, MEMORY_KEPT_SHARE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME,
-    RUN_STEPS, TURN_STEPS,
+    RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS,
 };
 use crate::log::{Log, Operation, Room};
 use crate::protocol::command::CommandKind;
@@ -60,8 +60,8 @@ pub struct Server {
     pages: VecDeque<ConnId>,
     /// Freed memory is on its way back to the kernel.
     is_reclaiming: bool,
-    /// Steps that are left of what events, or in its turn the queue, may take in this iteration of the driver's loop.
-    left: u32,
+    /// Steps that events, and after them the queue, have taken in this event-loop iteration: see [`RUN_STEPS`].
+    spent: u32,
 }
 
 /// All that a command may touch, except its own session.
@@ -134,7 +134,7 @@ impl Server {
             held: VecDeque::new(),
             pages: VecDeque::new(),
             is_reclaiming: false,
-            left: RUN_STEPS,
+            spent: 0,
         }
     }
 
@@ -208,13 +208,13 @@ impl Service for Server {
             self.core.take_steps();
             self.tell_notices(now);
         }
-        self.left = RUN_STEPS;
-        while self.left > 0 && !self.core.is_behind() {
+        self.spent = 0;
+        while self.spent < RUN_STEPS && !self.core.is_behind() {
             let Some(conn) = self.queue.pop_front() else { break };
             self.serve_inbox(conn, now);
             self.tell_notices(now);
         }
-        self.left = RUN_STEPS;
+        self.spent = 0;
         self.step_http(now);
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.weigh_tables();
@@ -373,19 +373,23 @@ impl Server {
         let talk = &mut sessions[conn].talk;
         core.end_list(talk);
         core.engine.disconnect(talk.client, now);
-        self.left = self.left.saturating_sub(self.core.take_steps());
+        self.spent += self.core.take_steps();
         self.core.connections -= 1;
         let session = &mut self.sessions[conn];
         session.inbox = BytesMut::new();
         self.core.footprint.weigh_inbox(session);
     }
 
-    /// Serves commands from `input` until it is used up, the session cannot go on, or its turn is over. One command is
-    /// served however few steps are left, so a client that sends no more than that does not wait behind those that do.
-    /// Returns how many bytes were used.
+    /// Serves commands from `input` until it is used up, the session cannot go on, or its steps are used up. Returns how
+    /// many bytes were used.
     fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> usize {
-        let Self { core, sessions, left, .. } = self;
-        let most = TURN_STEPS.min(*left).max(1);
+        let Self { core, sessions, spent, .. } = self;
+        let most = match *spent {
+            0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - *spent),
+            // One command: a client that sends one at a time does not wait behind clients that pipeline.
+            RUN_STEPS..RUN_STEPS_MAX => 1,
+            RUN_STEPS_MAX.. => 0,
+        };
         let Session { reader, opening, talk, .. } = &mut sessions[conn];
         core.begin_replies(talk);
         core.tells_pending = false;
@@ -419,7 +423,7 @@ impl Server {
             talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
             steps += core.take_steps();
         }
-        *left = left.saturating_sub(steps);
+        *spent += steps;
         if core.is_stalled() && !core.tells_pending {
             talk.output.stamp(core.safe_ticket());
         }

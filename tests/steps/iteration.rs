@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS};
+use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
 use beanring::queue::State;
 use beanring::server::{Effect, Event, Server, Service};
 
@@ -142,6 +142,63 @@ fn many_clients_that_pipeline_share_an_iteration() {
     }
     assert_eq!(answered, CLIENTS * EACH);
     assert!(bench.sent.values().all(|sent| sent.len() == EACH * "USING default\r\n".len()));
+    bench.server.check();
+}
+
+#[test]
+fn many_clients_that_send_one_large_kick_each() {
+    const CLIENTS: u32 = 300;
+    const EACH: u32 = 256;
+    let mut bench = Loop::new();
+    let other = bench.connect();
+    for _ in 0..CLIENTS * EACH / 100 {
+        bench.settle(other, &"put 0 1000 100 1\r\nx\r\n".repeat(100));
+    }
+    let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    let ready = |bench: &Loop| bench.server.engine().queue_stats().census.in_state(State::Ready);
+    for &client in &clients {
+        bench.receive(client, &format!("kick {EACH}\r\n"));
+    }
+    let mut before = ready(&bench);
+    assert!(before <= RUN_STEPS_MAX + EACH, "events of one iteration kicked {before} jobs");
+    while bench.is_busy() {
+        bench.turn();
+        let kicked = ready(&bench) - before;
+        assert!(kicked <= RUN_STEPS + BACKGROUND_STEPS + EACH, "an iteration kicked {kicked} jobs");
+        before = ready(&bench);
+        bench.sent.remove(&other);
+        bench.receive(other, "list-tube-used\r\n");
+        assert_eq!(bench.sent.remove(&other).as_deref(), Some(&b"USING default\r\n"[..]), "others go on");
+    }
+    assert_eq!(before, CLIENTS * EACH);
+    assert_eq!(bench.replies("KICKED 256\r\n"), CLIENTS as usize);
+    bench.server.check();
+}
+
+#[test]
+fn many_clients_that_ask_for_statistics_of_a_tube_of_wide_watchers() {
+    const CLIENTS: usize = 300;
+    let mut bench = Loop::new();
+    for _ in 0..WIDE {
+        let waiting = bench.connect();
+        bench.settle(waiting, &(wide_watches("busy") + "reserve\r\n"));
+    }
+    let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    for &client in &clients {
+        bench.receive(client, "stats-tube busy-0\r\n");
+    }
+    let mut answered = 0;
+    loop {
+        let replies = bench.replies("current-waiting: 1500\n");
+        let looks = (replies - answered) * WIDE as usize;
+        assert!(looks <= (RUN_STEPS_MAX + WIDE) as usize, "an iteration looked at {looks} clients");
+        answered = replies;
+        if !bench.is_busy() {
+            break;
+        }
+        bench.turn();
+    }
+    assert_eq!(answered, CLIENTS);
     bench.server.check();
 }
 

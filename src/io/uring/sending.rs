@@ -96,10 +96,13 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 connection.zero_copy = Some(false);
                 self.send(conn);
             }
-            // Linux 6.0 and the first releases of 6.1 do not know that a notification can report a copy.
+            // Linux 6.0 and the first releases of 6.1 do not know that a notification can report a copy. A kernel that
+            // has made one such send knows it: then this connection alone cannot.
             (_, Err(errno @ Errno::EINVAL)) if connection.zero_copy == Some(true) => {
                 connection.zero_copy = Some(false);
-                if !std::mem::replace(&mut self.refuses_zero_copy, true) {
+                if self.counters.zero_copy_sends.get() == 0
+                    && !std::mem::replace(&mut self.refuses_zero_copy, true)
+                {
                     info!("no zero-copy sends: this kernel refuses them ({})", errno.desc());
                 }
                 self.send(conn);
