@@ -12,12 +12,12 @@ use crate::limits::{
     MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE,
     SYNC_INTERVAL_MS_DEFAULT, TUBE_NAME_BYTES_MAX, TUBES_DEFAULT, WATCHES_DEFAULT,
 };
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::record::job_record_bytes;
-use crate::log::segment::HEADER_BYTES;
-use crate::log::{self, Durability};
 use crate::server::Hosts;
 use crate::time::Span;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::record::job_record_bytes;
+use crate::wal::segment::HEADER_BYTES;
+use crate::wal::{self, Durability};
 
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub struct Config {
     /// Where to keep a log, if that was said.
     pub log_dir: Option<PathBuf>,
     /// How to keep it.
-    pub log: log::Config,
+    pub log: wal::Config,
     /// What to log.
     pub verbosity: Verbosity,
     /// How to write it.
@@ -256,7 +256,7 @@ fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
 }
 
 /// Checked without a log too: what is wrong in it is wrong all along.
-fn log_config(arguments: &Arguments) -> Result<log::Config, ConfigError> {
+fn log_config(arguments: &Arguments) -> Result<wal::Config, ConfigError> {
     let interval = match arguments.sync_interval.clone() {
         Some(given) => number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())? as u32,
         None => SYNC_INTERVAL_MS_DEFAULT,
@@ -271,7 +271,7 @@ fn log_config(arguments: &Arguments) -> Result<log::Config, ConfigError> {
         None => LOG_FILE_BYTES_DEFAULT,
     };
     let segment_bytes = bytes.max(LOG_SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
-    Ok(log::Config { durability, segment_bytes })
+    Ok(wal::Config { durability, segment_bytes })
 }
 
 fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigError> {

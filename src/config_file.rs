@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
-use crate::io::successor::Present;
+use crate::io::reexec::Present;
 
 /// Why the file cannot be used.
 #[derive(Debug)]

@@ -11,19 +11,19 @@ use tracing::{info, warn};
 use crate::cli::LogFormat;
 use crate::config::{Config, Verbosity};
 use crate::io::clock::Clock;
-use crate::io::confine::{self, Files, Needs, directory_of};
 use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
-use crate::io::manager::Manager;
+use crate::io::privileges::User;
+use crate::io::reexec::{self, Present, Successor};
+use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
-use crate::io::successor::{self, Present, Successor};
-use crate::io::user::User;
+use crate::io::systemd::Manager;
 use crate::io::{Ending, Sources, descriptors, host, rights};
-use crate::log::{self, Durability, Log};
 use crate::queue::Engine;
 use crate::server::{self, Hosts, Protocol, Server};
 use crate::time::Time;
+use crate::wal::{self, Durability, Log};
 
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
@@ -31,7 +31,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     log_to_stderr(config.verbosity, config.log_format);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
-    let lock = successor::inherit_lock();
+    let lock = reexec::inherit_lock();
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -63,7 +63,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     counters.take_memory(host::resident_bytes());
     let http_hosts = http_hosts(&listeners, config.http_hosts, http_name, host.hostname.clone());
     // Before a log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
-    confine::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
+    sandbox::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
     let clock = Clock::start();
     let seed = host::random_word()?;
     let mut engine = Engine::new(seed);
@@ -102,7 +102,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
 /// The jobs that are in the directory, and the log that goes on there.
 fn restore(
     directory: &Directory,
-    config: log::Config,
+    config: wal::Config,
     engine: &mut Engine,
     now: Time,
 ) -> Result<Log, Box<dyn Error>> {

@@ -8,22 +8,23 @@
 #[cfg(test)]
 extern crate self as beanring;
 
+pub mod beanstalkd_binlog;
 pub mod bodies;
-pub mod buckets;
 pub mod cli;
 pub mod config;
 pub mod config_file;
 pub mod healthcheck;
+pub mod histogram;
 pub mod ids;
 pub mod intrusive;
 pub mod io;
 pub mod launch;
 pub mod limits;
-pub mod log;
 pub mod log_tool;
+pub mod preflight;
 pub mod protocol;
 pub mod queue;
-pub mod rehearsal;
 pub mod server;
 pub mod time;
 pub mod tube_name;
+pub mod wal;

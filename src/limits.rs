@@ -110,7 +110,7 @@ pub const RECEIVE_BUFFERS_EACH: u16 = 4;
 
 /// Large bodies that are received at the same time with room for what follows them, of
 /// [`RECEIVE_BYTES_MAX`] each; those above it take a receive more.
-pub const LANDINGS_MAX: u16 = 64;
+pub const TAIL_BUFFERS_MAX: u16 = 64;
 
 /// Requests that io_uring is handed at once, and completions that it keeps ready: more are handed over in
 /// the next call, or wait in the kernel.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, LogFormat, Tool};
 use beanring::config::Config;
-use beanring::{config_file, healthcheck, launch, log_tool, rehearsal};
+use beanring::{config_file, healthcheck, launch, log_tool, preflight};
 use tracing::error;
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");
         }
-        let driver = rehearsal::rehearse(&config)?;
+        let driver = preflight::rehearse(&config)?;
         println!("the configuration is good\ndriver: {driver}");
         return Ok(ExitCode::SUCCESS);
     }

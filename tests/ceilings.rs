@@ -218,7 +218,7 @@ fn one_connection_at_a_time() {
 }
 
 /// A conversation at random on the bare core.
-struct Talk {
+struct ProtocolState {
     core: Core,
     random: Random,
     conns: Vec<usize>,
@@ -227,7 +227,7 @@ struct Talk {
 
 const CEILING: u64 = 6 * MIB as u64;
 
-impl Talk {
+impl ProtocolState {
     fn start(seed: u64, cut: Cut) -> Self {
         let config = Config { max_memory_bytes: Some(CEILING), ..config(2_000_000) };
         Self { core: Core::with(config, cut), random: Random::new(seed), conns: Vec::new(), held: Vec::new() }
@@ -293,7 +293,7 @@ fn counted_memory_stays_below_the_ceiling_and_comes_back() {
     for seed in seeds(4) {
         println!("seed {seed}");
         let cut = if seed.is_multiple_of(2) { Cut::Whole } else { Cut::Random { seed } };
-        let mut talk = Talk::start(seed, cut);
+        let mut talk = ProtocolState::start(seed, cut);
         let start = talk.core.memory_bytes();
         let mut highest = 0;
         for _ in 0..400 {

@@ -8,13 +8,13 @@ use std::{env, fs, process};
 use beanring::bodies::Slot;
 use beanring::ids::{ConnId, JobId};
 use beanring::io::disk::{self, Directory, RecoveryError, recover};
-use beanring::log::batch::{BLOCK_BYTES, Batch};
-use beanring::log::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::log::segment::{Header, VERSION};
-use beanring::log::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
-use beanring::queue::{Counts, Engine, Kept, NewJob, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
+use beanring::wal::batch::{BLOCK_BYTES, Batch};
+use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
+use beanring::wal::segment::{Header, VERSION};
+use beanring::wal::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
 const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
@@ -246,10 +246,10 @@ fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
 /// A checksum is no proof that a server has written it.
 #[test]
 fn jobs_that_no_server_could_have_had_are_not_read() {
-    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
     let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, kept, body };
-    let buried = |order| Kept { standing: Standing::Buried(order), ..kept };
+    let buried = |order| PersistedState { standing: Standing::Buried(order), ..kept };
     let impossible = [
         Record::Job(job(0)),
         Record::Job(job(u64::MAX)),
@@ -271,7 +271,7 @@ fn jobs_that_no_server_could_have_had_are_not_read() {
 
 #[test]
 fn ids_that_could_run_out_are_refused() {
-    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
     let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, kept, body });
     let most = JobId::START_MAX;

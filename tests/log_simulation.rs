@@ -12,10 +12,10 @@ use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::io::disk::{RecoveryError, recover};
-use beanring::log::{Config, Durability, is_full};
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::wal::{Config, Durability, is_full};
 
 use self::disk::{Crash, Disk};
 use self::expected::{Command, Expected};

@@ -11,10 +11,10 @@ use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::io::disk::recover;
-use beanring::log::{Config, Durability, Operation};
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::wal::{Config, Durability, Operation};
 
 use self::disk::{Crash, Disk};
 use self::support::core::config;

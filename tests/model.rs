@@ -3,25 +3,25 @@
 //!
 //! `BEANRING_SEEDS` says how many seeds, `BEANRING_SEED` replays one.
 
-#[path = "model/ledger.rs"]
-mod ledger;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/ops.rs"]
 mod ops;
+#[path = "model/ledger.rs"]
+mod segment_index;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
-    Activity, Engine, Ignored, Kicked, Lapse, NewJob, Notice, Percentiles, Reserved, Times,
+    Activity, Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, Times,
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
-use ledger::Ledger;
 use naive::{Conn, Model, Name, Reserve, Told};
 use ops::{Generator, Op};
+use segment_index::SegmentIndex;
 
 const SEEDS_DEFAULT: u64 = 300;
 const STEPS: usize = 300;
@@ -69,7 +69,7 @@ fn run(seed: u64) {
 struct Pair {
     engine: Engine,
     model: Model,
-    ledger: Ledger,
+    ledger: SegmentIndex,
     keys: BTreeMap<Conn, ClientKey>,
     /// What the engine told since the last comparison.
     told: Vec<(Conn, Told)>,
@@ -83,7 +83,7 @@ impl Pair {
         Self {
             engine,
             model: Model::new(),
-            ledger: Ledger::default(),
+            ledger: SegmentIndex::default(),
             keys: BTreeMap::new(),
             told: Vec::new(),
             kicked: None,
@@ -243,7 +243,7 @@ impl Pair {
         self.compare_tubes();
         self.compare_jobs();
         self.compare_clients();
-        assert_eq!(self.engine.queue_stats().census, self.model.census());
+        assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
         compare_times(self.engine.queue_times(), &self.model.lapses.queue);
         compare_times(self.engine.held_times(), &self.model.lapses.held);
         assert!(self.kicked.is_none(), "nobody is told of a kick twice");
@@ -272,8 +272,8 @@ impl Pair {
                 tube.pause.map_or((Span::ZERO, Span::ZERO), |(until, length)| (length, until.since(now)));
             assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
             assert_eq!(stats.oldest_ready, self.model.oldest_ready(tube.name), "{}", stats.name.as_str());
-            compare_percentiles(self.engine.tube_times(key, Lapse::Queue), &tube.lapses.queue);
-            compare_percentiles(self.engine.tube_times(key, Lapse::Held), &tube.lapses.held);
+            compare_percentiles(self.engine.tube_times(key, LatencyKind::Queue), &tube.lapses.queue);
+            compare_percentiles(self.engine.tube_times(key, LatencyKind::Held), &tube.lapses.held);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is put back into a queue at its start, when the clock says something else than it did before.
 
 use beanring::ids::{ConnId, JobId};
-use beanring::queue::{Counts, Engine, Kept, NewJob, Restored, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, Standing};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -17,7 +17,7 @@ fn restored(now: Time) -> Engine {
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let delay = Span::from_secs(DELAY);
     let standing = Standing::Delayed(WRITTEN + delay);
-    let kept = Kept { pri: 0, delay: DELAY, standing, counts: Counts::default() };
+    let kept = PersistedState { pri: 0, delay: DELAY, standing, counts: Counts::default() };
     engine.restore(Restored { id: JobId(1), created: WRITTEN, ttr: 60, tube, kept, body });
     engine.settle_restored(now);
     engine.restore_pause(name, WRITTEN + delay, delay, now);
@@ -41,7 +41,7 @@ fn what_is_over_is_over() {
 }
 
 /// How long the one job of a queue counts as ready that was restored at `now`.
-fn ready_for(created: Time, kept: Kept, now: Time) -> Span {
+fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
@@ -60,12 +60,12 @@ fn ready_for(created: Time, kept: Kept, now: Time) -> Span {
 #[test]
 fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() {
     let second = Span::from_secs(1);
-    let plain = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let plain = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     assert_eq!(ready_for(WRITTEN, plain, WRITTEN + HOUR), Span::from_secs(3601), "since it was put");
     let ended = WRITTEN + Span::from_secs(DELAY);
-    let delayed = Kept { delay: DELAY, standing: Standing::Delayed(ended), ..plain };
+    let delayed = PersistedState { delay: DELAY, standing: Standing::Delayed(ended), ..plain };
     assert_eq!(ready_for(WRITTEN, delayed, WRITTEN + HOUR), Span::from_secs(3501), "since the delay ended");
-    let reserved = Kept { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
+    let reserved = PersistedState { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
     assert_eq!(ready_for(WRITTEN, reserved, WRITTEN + HOUR), second, "since the start");
     assert_eq!(ready_for(WRITTEN, plain, WRITTEN.back(HOUR)), second, "the clock went back by an hour");
 }
@@ -74,7 +74,7 @@ fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() 
 fn restored_jobs_are_ready_in_the_order_in_which_they_became_so() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
-    let plain = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let plain = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     // A log that has moved old jobs tells of them after new ones.
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");

@@ -70,11 +70,11 @@ impl Bench {
     }
 
     fn ready(&self) -> u32 {
-        self.engine.queue_stats().census.in_state(State::Ready)
+        self.engine.queue_stats().totals.in_state(State::Ready)
     }
 
     fn held(&self) -> u32 {
-        self.engine.queue_stats().census.in_state(State::Reserved)
+        self.engine.queue_stats().totals.in_state(State::Reserved)
     }
 
     /// The full life of a job that is more urgent than all others.
@@ -232,7 +232,7 @@ fn a_hundred_thousand_reservations_that_time_out_together() {
     bench.now = START + Span::from_secs(100);
     let steps = bench.work_off(Bench::ready);
     assert_steps(steps, JOBS);
-    assert_eq!(bench.engine.queue_stats().census.timeouts, u64::from(JOBS));
+    assert_eq!(bench.engine.queue_stats().totals.timeouts, u64::from(JOBS));
     bench.engine.check();
 }
 

@@ -7,7 +7,7 @@
 
 use super::{Chained, NIL, Pages};
 
-/// Buckets that are allocated at once: 128 KiB, which the allocator maps and unmaps by itself.
+/// Histogram that are allocated at once: 128 KiB, which the allocator maps and unmaps by itself.
 const SEGMENT_BUCKETS: usize = 32 * 1024;
 const SHIFT: u32 = SEGMENT_BUCKETS.trailing_zeros();
 

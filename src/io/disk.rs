@@ -37,10 +37,10 @@ pub use self::survey::Finding;
 pub use self::tool::{Discarded, ToolError, dump};
 use super::descriptors::Reserve;
 use crate::limits::LOG_UNSYNCED_FILES_MAX;
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 use crate::server::{Event, Service};
 use crate::time::Time;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 
 /// The disk as the loop sees it.
 #[derive(Debug)]

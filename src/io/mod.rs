@@ -7,26 +7,26 @@
 
 pub mod breaks;
 pub mod clock;
-pub mod confine;
 pub mod descriptors;
 pub mod disk;
 pub mod driver;
 pub mod epoll;
 pub mod host;
-pub mod manager;
+pub mod iovecs;
+pub mod privileges;
 pub mod probe;
+pub mod reexec;
 pub mod refusal;
 pub mod rights;
+pub mod sandbox;
 pub mod signal;
-pub mod slices;
 pub mod socket;
-pub mod successor;
+pub mod systemd;
 pub mod table;
 #[cfg(feature = "tokio-uring")]
 pub mod tokio_uring;
 #[cfg(feature = "uring")]
 pub mod uring;
-pub mod user;
 
 use std::fmt;
 use std::fs::File;

@@ -6,7 +6,7 @@ use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use tracing::warn;
 
-use super::user::{User, UserError};
+use super::privileges::{User, UserError};
 
 /// What a server that stays root keeps: files of others in the directory of its log are still its own to read and write,
 /// and the memory of an io_uring is not counted against `ulimit -l`.

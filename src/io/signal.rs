@@ -6,8 +6,8 @@ use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::warn;
 
-use super::manager::Manager;
-use super::successor::{Checks, Present, Successor};
+use super::reexec::{Checks, Present, Successor};
+use super::systemd::Manager;
 
 /// Comes from a timer of this process: time to tell the service manager that the loop goes round.
 pub const ALIVE: signal::Signal = SIGALRM;

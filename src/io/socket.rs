@@ -15,8 +15,8 @@ use nix::sys::socket::{
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
 
-use super::confine::directory_of;
 use super::patiently;
+use super::sandbox::directory_of;
 use crate::server::Protocol;
 
 /// The number of the first socket that a service manager hands over (sd_listen_fds(3), SD_LISTEN_FDS_START).

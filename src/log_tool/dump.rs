@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::io::disk::{self, Finding, ToolError};
-use crate::log::record::Record;
-use crate::queue::{Counts, Kept, Standing};
+use crate::queue::{Counts, PersistedState, Standing};
+use crate::wal::record::Record;
 
 /// One line. What a record does not say is left out; times are nanoseconds since 1970.
 #[derive(Serialize)]
@@ -152,8 +152,8 @@ impl<'a> Line<'a> {
 }
 
 impl State {
-    fn of(kept: &Kept) -> Self {
-        let Kept { pri, delay, standing, counts } = *kept;
+    fn of(kept: &PersistedState) -> Self {
+        let PersistedState { pri, delay, standing, counts } = *kept;
         let (state, delayed_until, buried_after) = match standing {
             Standing::Ready => ("ready", None, None),
             Standing::Delayed(until) => ("delayed", Some(until.as_nanos()), None),

@@ -170,7 +170,7 @@ impl Engine {
             }
             activity.counts.timeouts += 1;
             let job = activity.job;
-            self.census.timeouts += 1;
+            self.totals.timeouts += 1;
             self.make_ready(job, Change::TimedOut(job), limit, now);
         }
         self.rearm_client(client);

@@ -1,7 +1,7 @@
 //! How many tubes and watches there may be, and what they may take of the memory.
 
 use super::engine::Engine;
-use super::times::Lapse;
+use super::latency::LatencyKind;
 use crate::ids::{ClientKey, TubeKey};
 use crate::limits::NARROW_WATCH_MAX;
 use crate::time::Span;
@@ -67,7 +67,7 @@ impl Engine {
     /// Counts how long a job of the tube waited or was held. Where memory is short, a tube counts only times that are
     /// near those it has had.
     #[inline]
-    pub(super) fn note_time(&mut self, tube: TubeKey, lapse: Lapse, span: Span) {
+    pub(super) fn note_time(&mut self, tube: TubeKey, lapse: LatencyKind, span: Span) {
         let sample = self.times.note(lapse, span);
         if !self.tubes.get_mut(tube).note(lapse, sample)
             && self.tube_bytes() + self.tubes.times_growth(tube) <= self.bounds.bytes

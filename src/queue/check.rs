@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::background::Work;
 use super::engine::Engine;
 use super::job::{Activity, State};
-use super::stats::Census;
+use super::stats::JobTotals;
 use crate::ids::{ClientKey, JobKey, TubeKey};
 use crate::time::Time;
 
@@ -39,22 +39,22 @@ impl Engine {
     }
 
     fn check_counts(&self) {
-        let mut census = Census { timeouts: self.census.timeouts, ..Census::default() };
-        census.total_jobs = self.census.total_jobs;
+        let mut totals = JobTotals { timeouts: self.totals.timeouts, ..JobTotals::default() };
+        totals.total_jobs = self.totals.total_jobs;
         let mut tallies: HashMap<TubeKey, Tally> = HashMap::new();
         for (_, job) in self.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();
             tally.jobs[job.state as usize] += 1;
-            census.jobs[job.state as usize] += 1;
+            totals.jobs[job.state as usize] += 1;
             let is_urgent = job.state == State::Ready && job.pri < crate::limits::URGENT_BELOW;
             tally.urgent += u32::from(is_urgent);
-            census.urgent += u32::from(is_urgent);
+            totals.urgent += u32::from(is_urgent);
         }
         for (key, client) in self.clients.slab.iter() {
             tallies.entry(client.used).or_default().using += 1;
-            census.waiting += u32::from(client.is_waiting());
-            census.producers += u32::from(client.producer && !client.leaving);
-            census.workers += u32::from(client.worker && !client.leaving);
+            totals.waiting += u32::from(client.is_waiting());
+            totals.producers += u32::from(client.producer && !client.leaving);
+            totals.workers += u32::from(client.worker && !client.leaving);
             let lengths =
                 self.clients.watched(ClientKey(key)).map(|tube| self.tubes.get(tube).name().as_bytes().len());
             assert_eq!(
@@ -78,7 +78,7 @@ impl Engine {
         }
         let is_tidying = self.work.iter().any(|work| matches!(work, Work::Tidy));
         assert_eq!(self.is_tidying, is_tidying, "one piece of work tidies");
-        assert_eq!(self.census, census, "the counts of the queue");
+        assert_eq!(self.totals, totals, "the counts of the queue");
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved as usize;
             let counted = Tally {
@@ -133,7 +133,7 @@ impl Engine {
             });
         }
         let held: usize = self.clients.slab.iter().map(|(_, client)| client.held.len()).sum();
-        assert_eq!(held, self.census.in_state(State::Reserved) as usize, "every reserved job is held");
+        assert_eq!(held, self.totals.in_state(State::Reserved) as usize, "every reserved job is held");
     }
 
     fn check_place(&self, job: JobKey, state: State, tube: TubeKey) {

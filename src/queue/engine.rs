@@ -7,9 +7,9 @@ use super::bounds::Bounds;
 use super::change::{Change, Changes};
 use super::client::Clients;
 use super::job::{Activity, Job, Jobs, NewJob, State};
-use super::stats::Census;
+use super::latency::QueueTimes;
+use super::stats::JobTotals;
 use super::timers::Timers;
-use super::times::QueueTimes;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
@@ -32,7 +32,7 @@ pub struct Engine {
     pub(super) work: VecDeque<Work>,
     pub(super) notices: VecDeque<Notice>,
     pub(super) changes: Changes,
-    pub(super) census: Census,
+    pub(super) totals: JobTotals,
     pub(super) default_tube: TubeKey,
     /// How many waits have begun.
     pub(super) turns: u64,
@@ -121,7 +121,7 @@ impl Engine {
             work: VecDeque::new(),
             notices: VecDeque::new(),
             changes: Changes::default(),
-            census: Census::default(),
+            totals: JobTotals::default(),
             default_tube,
             turns: 0,
             steps: 0,
@@ -156,8 +156,8 @@ impl Engine {
         self.end_wait(client);
         let record = self.clients.get_mut(client);
         record.leaving = true;
-        self.census.producers -= u32::from(record.producer);
-        self.census.workers -= u32::from(record.worker);
+        self.totals.producers -= u32::from(record.producer);
+        self.totals.workers -= u32::from(record.worker);
         let (begin, limit) = (self.steps, self.limit(self.hang_up_steps));
         if !self.depart(client, now, limit) {
             self.work.push_back(Work::Depart { client });
@@ -168,13 +168,13 @@ impl Engine {
     /// The client has sent a `put`: it counts as a producer from now on.
     pub fn mark_producer(&mut self, client: ClientKey) {
         let record = self.clients.get_mut(client);
-        self.census.producers += u32::from(!record.producer);
+        self.totals.producers += u32::from(!record.producer);
         record.producer = true;
     }
 
     pub(super) fn mark_worker(&mut self, client: ClientKey) {
         let record = self.clients.get_mut(client);
-        self.census.workers += u32::from(!record.worker);
+        self.totals.workers += u32::from(!record.worker);
         record.worker = true;
     }
 
@@ -225,7 +225,7 @@ impl Engine {
         let tube = self.clients.get(client).used;
         let NewJob { id, pri, delay, ttr, body } = new;
         let job = self.jobs.insert(id, pri, ttr, body, tube, now);
-        self.census.total_jobs += 1;
+        self.totals.total_jobs += 1;
         self.tubes.get_mut(tube).counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));

@@ -1,6 +1,6 @@
 //! Jobs: the record of each.
 
-use super::directory::Directory;
+use super::job_index::Directory;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
@@ -36,7 +36,7 @@ pub enum State {
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct Job {
-    // Kept by a log.
+    // PersistedState by a log.
     /// The name of the job.
     pub id: JobId,
     /// When it was put.
@@ -69,7 +69,7 @@ const _: () = assert!(size_of::<Option<Job>>() == 64);
 /// What a job has from the first time that it is delayed, reserved, buried or kicked.
 #[derive(Debug)]
 pub struct Activity {
-    // Kept by a log.
+    // PersistedState by a log.
     /// When a delayed job becomes ready, or a reserved one times out.
     pub deadline: Time,
     /// The delay of the last put or release, in seconds.

@@ -56,7 +56,7 @@ impl Engine {
         let Clients { slab, watches, line, .. } = &mut self.clients;
         let record = &mut slab[client.0];
         let Some(wait) = record.wait.take() else { return };
-        self.census.waiting -= 1;
+        self.totals.waiting -= 1;
         if record.is_wide() {
             return line.remove(wait.turn);
         }
@@ -116,7 +116,7 @@ impl Engine {
 
     fn begin_wait(&mut self, client: ClientKey, until: Option<Time>) {
         self.turns += 1;
-        self.census.waiting += 1;
+        self.totals.waiting += 1;
         let Clients { slab, watches, line, .. } = &mut self.clients;
         let record = &mut slab[client.0];
         record.wait = Some(Wait { turn: self.turns, until });

@@ -2,14 +2,14 @@
 
 use super::engine::Engine;
 use super::job::{Counts, State};
-use super::times::{Lapse, Percentiles, Times};
+use super::latency::{LatencyKind, Percentiles, Times};
 use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
 /// Counts over the whole queue, kept up to date.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Census {
+pub struct JobTotals {
     /// How many jobs there are in each [`State`].
     pub jobs: [u32; 4],
     /// How many ready jobs are urgent.
@@ -26,7 +26,7 @@ pub struct Census {
     pub timeouts: u64,
 }
 
-impl Census {
+impl JobTotals {
     /// How many jobs are in this state.
     pub const fn in_state(&self, state: State) -> u32 {
         self.jobs[state as usize]
@@ -37,7 +37,7 @@ impl Census {
 #[derive(Clone, Copy, Debug)]
 pub struct QueueStats {
     /// Jobs and clients.
-    pub census: Census,
+    pub totals: JobTotals,
     /// How many tubes there are.
     pub tubes: usize,
 }
@@ -85,17 +85,17 @@ pub struct JobStats<'a> {
 impl Engine {
     /// Figures about the whole queue.
     pub fn queue_stats(&self) -> QueueStats {
-        QueueStats { census: self.census, tubes: self.tubes.len() }
+        QueueStats { totals: self.totals, tubes: self.tubes.len() }
     }
 
     /// How long jobs were ready before they were reserved, over the whole queue.
     pub fn queue_times(&self) -> &Times {
-        self.times.get(Lapse::Queue)
+        self.times.get(LatencyKind::Queue)
     }
 
     /// How long jobs were held, over the whole queue.
     pub fn held_times(&self) -> &Times {
-        self.times.get(Lapse::Held)
+        self.times.get(LatencyKind::Held)
     }
 
     /// How many clients watch a tube and wait. Looks at [some](Self::tube_waiting_looks) of the wide ones.
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     /// How long jobs of one tube were ready, or held. Looks at every bin of what is kept of it.
-    pub fn tube_times(&self, key: TubeKey, lapse: Lapse) -> Percentiles {
+    pub fn tube_times(&self, key: TubeKey, lapse: LatencyKind) -> Percentiles {
         let times = self.tubes.get(key).times.as_ref();
         times.map_or(Percentiles::default(), |times| times.percentiles(lapse))
     }

@@ -6,7 +6,7 @@ use super::background::Limit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, State};
-use super::times::Lapse;
+use super::latency::LatencyKind;
 use crate::ids::{ClientKey, JobKey};
 use crate::limits::URGENT_BELOW;
 use crate::time::{Span, Time};
@@ -34,10 +34,10 @@ impl Engine {
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes.get_mut(tube).reserved -= 1;
-                self.note_time(tube, Lapse::Held, now.since(since));
+                self.note_time(tube, LatencyKind::Held, now.since(since));
             }
         }
-        self.census.jobs[state as usize] -= 1;
+        self.totals.jobs[state as usize] -= 1;
     }
 
     /// Takes a ready job out of where it is. Returns since when it has been ready.
@@ -48,17 +48,17 @@ impl Engine {
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
             tube.urgent -= 1;
-            self.census.urgent -= 1;
+            self.totals.urgent -= 1;
         }
         if tube.must_relist() {
             self.tubes.relist(tube_key);
         }
-        self.census.jobs[State::Ready as usize] -= 1;
+        self.totals.jobs[State::Ready as usize] -= 1;
         since
     }
 
     fn enter(&mut self, job: JobKey, state: State) -> &mut Job {
-        self.census.jobs[state as usize] += 1;
+        self.totals.jobs[state as usize] += 1;
         let record = self.jobs.get_mut(job);
         record.state = state;
         record
@@ -71,7 +71,7 @@ impl Engine {
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
             tube.urgent += 1;
-            self.census.urgent += 1;
+            self.totals.urgent += 1;
         }
         if tube.must_relist() {
             self.tubes.relist(tube_key);
@@ -122,7 +122,7 @@ impl Engine {
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes.get_mut(tube).reserved += 1;
         if let Some(since) = ready_since {
-            self.note_time(tube, Lapse::Queue, now.since(since));
+            self.note_time(tube, LatencyKind::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
     }

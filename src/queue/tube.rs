@@ -2,10 +2,10 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use super::latency::{LatencyKind, Sample, TubeTimes};
 use super::order::Order;
 use super::roll::{Found, Roll, name_bytes};
 use super::timers::{Owner, TimerKey, Timers};
-use super::times::{Lapse, Sample, TubeTimes};
 use crate::ids::TubeKey;
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
@@ -110,7 +110,7 @@ impl Tube {
 
     /// Counts a sample. False if there is no memory for it [yet](Tubes::make_times).
     #[inline]
-    pub(super) fn note(&mut self, lapse: Lapse, sample: Sample) -> bool {
+    pub(super) fn note(&mut self, lapse: LatencyKind, sample: Sample) -> bool {
         self.times.as_mut().is_some_and(|times| times.note(lapse, sample))
     }
 
@@ -276,7 +276,7 @@ impl Tubes {
     }
 
     /// Counts a sample for which the tube has had no memory.
-    pub(super) fn make_times(&mut self, key: TubeKey, lapse: Lapse, sample: Sample) {
+    pub(super) fn make_times(&mut self, key: TubeKey, lapse: LatencyKind, sample: Sample) {
         let place = &mut self.slab[key.0].times;
         let before = place.as_ref().map_or(0, |times| times.bytes());
         let times = place.get_or_insert_with(TubeTimes::new);

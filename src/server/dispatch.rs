@@ -2,23 +2,23 @@
 
 use super::Core;
 use super::report;
-use super::session::{Incoming, Input, Phase, Talk};
+use super::session::{Incoming, Input, Phase, ProtocolState};
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey};
 use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
-use crate::log::Room;
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
+use crate::wal::Room;
 
 impl Core {
     /// Serves one line of input, with the body that `rest` begins with if it is all there; what is not is
-    /// left to [`Talk::input`].
+    /// left to [`ProtocolState::input`].
     // One call less a command, and what the parser finds stays in registers: 50 of 1400 instructions of a put.
     #[inline(always)]
-    pub(super) fn line(&mut self, talk: &mut Talk, line: &[u8], rest: &mut &[u8], now: Time) {
+    pub(super) fn line(&mut self, talk: &mut ProtocolState, line: &[u8], rest: &mut &[u8], now: Time) {
         match parse(line) {
             Ok(Command::Put(args)) => {
                 self.commands[CommandKind::Put as usize] += 1;
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    fn command(&mut self, talk: &mut Talk, command: Command<'_>, now: Time) {
+    fn command(&mut self, talk: &mut ProtocolState, command: Command<'_>, now: Time) {
         let client = talk.client;
         let engine = &mut self.engine;
         let reply = match command {
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// A body follows, or is skipped. The checks come in the reference's order.
-    fn announce(&mut self, talk: &mut Talk, args: PutArgs, rest: &mut &[u8], now: Time) {
+    fn announce(&mut self, talk: &mut ProtocolState, args: PutArgs, rest: &mut &[u8], now: Time) {
         let bytes = u64::from(args.bytes) + 2;
         if args.bytes > self.config.max_job_bytes {
             talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
@@ -167,14 +167,14 @@ impl Core {
     }
 
     /// Whether the log has room for a job in the tube that the client uses.
-    pub(super) fn room_for(&mut self, talk: &Talk, body_bytes: u32) -> Room {
+    pub(super) fn room_for(&mut self, talk: &ProtocolState, body_bytes: u32) -> Room {
         let Some(log) = &mut self.log else { return Room::Now };
         let tube = self.engine.used(talk.client).name();
         log.room_for(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
     /// The body of a job has come in whole.
-    pub(super) fn put(&mut self, talk: &mut Talk, id: JobId, args: PutArgs, slot: Slot, now: Time) {
+    pub(super) fn put(&mut self, talk: &mut ProtocolState, id: JobId, args: PutArgs, slot: Slot, now: Time) {
         let bodies = self.engine.bodies_mut();
         let reply = if !bodies.bytes(&slot).ends_with(b"\r\n") {
             bodies.free(slot);
@@ -195,7 +195,7 @@ impl Core {
         self.reply(talk, reply);
     }
 
-    fn reserve(&mut self, talk: &mut Talk, patience: Option<Span>, now: Time) {
+    fn reserve(&mut self, talk: &mut ProtocolState, patience: Option<Span>, now: Time) {
         match self.engine.reserve(talk.client, patience, now) {
             Reserved::Job(job) => self.reply_job(talk, job, reserved),
             Reserved::DeadlineSoon => self.reply(talk, Reply::DeadlineSoon),
@@ -206,7 +206,7 @@ impl Core {
 
     fn job_or_not_found(
         &mut self,
-        talk: &mut Talk,
+        talk: &mut ProtocolState,
         job: Option<JobKey>,
         reply: fn(JobId, u32) -> Reply<'static>,
     ) {
@@ -219,7 +219,7 @@ impl Core {
     /// A reply with a job's body.
     pub(super) fn reply_job(
         &mut self,
-        talk: &mut Talk,
+        talk: &mut ProtocolState,
         job: JobKey,
         reply: fn(JobId, u32) -> Reply<'static>,
     ) {
@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// A reply with data that `write` renders.
-    fn data(&mut self, talk: &mut Talk, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+    fn data(&mut self, talk: &mut ProtocolState, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let mut data = std::mem::take(&mut self.scratch);
         data.clear();
         write(self, &mut data);
@@ -243,7 +243,7 @@ impl Core {
         }
     }
 
-    pub(super) fn reply(&mut self, talk: &mut Talk, reply: Reply<'_>) {
+    pub(super) fn reply(&mut self, talk: &mut ProtocolState, reply: Reply<'_>) {
         talk.output.reply(reply, &mut self.buffers);
     }
 

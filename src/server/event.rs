@@ -1,7 +1,7 @@
 //! All that can happen to the server, and all that it can ask of a driver.
 
 use crate::ids::ConnId;
-use crate::log::Outcome;
+use crate::wal::Outcome;
 
 /// What a driver tells the server.
 #[derive(Debug)]

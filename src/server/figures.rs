@@ -3,10 +3,10 @@
 
 use super::Core;
 use crate::ids::TubeKey;
-use crate::log::{Log, LogStats};
 use crate::protocol::command::CommandKind::{self, *};
-use crate::queue::{Lapse, Percentiles, State, TubeStats};
+use crate::queue::{LatencyKind, Percentiles, State, TubeStats};
 use crate::time::{Span, Time};
+use crate::wal::{Log, LogStats};
 
 /// The value of a figure.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ enum Reading {
     /// Looks at each client that watches many tubes, so it is not part of all others.
     Waiting,
     /// Looks at everything that is kept of the times of a tube.
-    Times(Lapse, fn(&Percentiles) -> Span),
+    Times(LatencyKind, fn(&Percentiles) -> Span),
 }
 
 use Value::{Counter, Cpu, Flag, Gauge, Text, Word};
@@ -82,7 +82,7 @@ const fn counter(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeFigu
     TubeFigure { key, kind: Kind::Counter, read: Reading::Stats(read) }
 }
 
-const fn time(key: &'static str, lapse: Lapse, read: fn(&Percentiles) -> Span) -> TubeFigure {
+const fn time(key: &'static str, lapse: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeFigure {
     TubeFigure { key, kind: Kind::Gauge, read: Reading::Times(lapse, read) }
 }
 
@@ -102,12 +102,12 @@ pub(super) const TUBE: &[TubeFigure] = &[
     gauge("pause", |tube| tube.pause.as_secs()),
     gauge("pause-time-left", |tube| tube.pause_left.as_secs()),
     gauge("oldest-ready-age", |tube| tube.oldest_ready.as_secs()),
-    time("queue-time-p50-us", Lapse::Queue, |times| times.p50),
-    time("queue-time-p95-us", Lapse::Queue, |times| times.p95),
-    time("queue-time-p99-us", Lapse::Queue, |times| times.p99),
-    time("held-time-p50-us", Lapse::Held, |times| times.p50),
-    time("held-time-p95-us", Lapse::Held, |times| times.p95),
-    time("held-time-p99-us", Lapse::Held, |times| times.p99),
+    time("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
+    time("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
+    time("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
+    time("held-time-p50-us", LatencyKind::Held, |times| times.p50),
+    time("held-time-p95-us", LatencyKind::Held, |times| times.p95),
+    time("held-time-p99-us", LatencyKind::Held, |times| times.p99),
 ];
 
 impl TubeFigure {
@@ -157,9 +157,9 @@ pub(super) fn each(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)
 
 fn queue(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
     let queue = core.engine.queue_stats();
-    let census = &queue.census;
-    let jobs = |state| Gauge(census.in_state(state).into());
-    tell("current-jobs-urgent", Gauge(census.urgent.into()));
+    let totals = &queue.totals;
+    let jobs = |state| Gauge(totals.in_state(state).into());
+    tell("current-jobs-urgent", Gauge(totals.urgent.into()));
     tell("current-jobs-ready", jobs(State::Ready));
     tell("current-jobs-reserved", jobs(State::Reserved));
     tell("current-jobs-delayed", jobs(State::Delayed));
@@ -167,14 +167,14 @@ fn queue(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
     for (key, kind) in COUNTED {
         tell(key, Counter(core.commands[kind as usize]));
     }
-    tell("job-timeouts", Counter(census.timeouts));
-    tell("total-jobs", Counter(census.total_jobs));
+    tell("job-timeouts", Counter(totals.timeouts));
+    tell("total-jobs", Counter(totals.total_jobs));
     tell("max-job-size", Gauge(core.config.max_job_bytes.into()));
     tell("current-tubes", Gauge(queue.tubes as u64));
     tell("current-connections", Gauge(core.connections));
-    tell("current-producers", Gauge(census.producers.into()));
-    tell("current-workers", Gauge(census.workers.into()));
-    tell("current-waiting", Gauge(census.waiting.into()));
+    tell("current-producers", Gauge(totals.producers.into()));
+    tell("current-workers", Gauge(totals.workers.into()));
+    tell("current-waiting", Gauge(totals.waiting.into()));
     tell("total-connections", Counter(core.total_connections));
 }
 

@@ -2,7 +2,7 @@
 //! long list and do not read it hold a piece each, not a copy.
 
 use super::dispatch::REPORT_BYTES_A_STEP;
-use super::session::{Phase, Talk};
+use super::session::{Phase, ProtocolState};
 use super::{Core, Server};
 use crate::ids::ConnId;
 use crate::limits::{LIST_PIECE_BYTES, LIST_PIECE_PLACES, OUTPUT_BYTES_PAUSE};
@@ -40,7 +40,7 @@ impl Server {
 
 impl Core {
     /// Answers with a list: at once, if it is short.
-    pub(super) fn begin_list(&mut self, talk: &mut Talk, mut list: List) {
+    pub(super) fn begin_list(&mut self, talk: &mut ProtocolState, mut list: List) {
         let bytes = Yaml::list_length(list.tubes(), list.name_lengths());
         talk.output.reply(Reply::Ok { bytes }, &mut self.buffers);
         let mut data = std::mem::take(&mut self.scratch);
@@ -58,7 +58,7 @@ impl Core {
     }
 
     /// The list of a session is over, or given up, if there is one.
-    pub(super) fn end_list(&mut self, talk: &mut Talk) {
+    pub(super) fn end_list(&mut self, talk: &mut ProtocolState) {
         if let Some(list) = talk.list.take() {
             self.engine.end_list(&list);
             self.lists -= 1;

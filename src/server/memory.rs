@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 
 use super::connections::Connections;
 use super::http::Exchange;
-use super::session::{Input, Phase, Session, Talk};
+use super::session::{Input, Phase, ProtocolState, Session};
 use super::{Core, Server};
 use crate::limits::ALLOCATION_BYTES;
-use crate::log::Log;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::List;
+use crate::wal::Log;
 
 /// What a connection takes: its session, a line that has come in part, and the server's entry for it.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -132,7 +132,7 @@ impl Core {
     /// Counts what has come of a body that is on its way. False if there is no memory for it any more, or for its
     /// job: then what came is given back, and the rest is skipped.
     #[inline(never)]
-    pub(super) fn keep_or_skip(&mut self, talk: &mut Talk) -> bool {
+    pub(super) fn keep_or_skip(&mut self, talk: &mut ProtocolState) -> bool {
         let Input::Body(incoming) = &talk.input else { return true };
         let grown = self.engine.bodies_mut().wrote(&incoming.slot, incoming.filled);
         let Some(max) = self.config.max_memory_bytes else { return true };

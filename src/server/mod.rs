@@ -1,17 +1,17 @@
 //! The server without its I/O: events in, effects out, the next deadline.
 
+mod commit_gate;
 mod config;
 mod connections;
 mod dispatch;
 mod event;
 mod figures;
 mod foreign;
-mod held;
 mod http;
 mod lists;
 mod memory;
+mod metrics;
 mod output;
-mod pulse;
 mod report;
 mod service;
 mod session;
@@ -30,22 +30,22 @@ pub use service::{Protocol, Service};
 use self::connections::Connections;
 use self::foreign::Foreigners;
 use self::memory::Footprint;
+use self::metrics::Metrics;
 use self::output::Buffers;
-use self::pulse::Pulse;
-use self::session::{Incoming, Input, Phase, Session, Talk};
+use self::session::{Incoming, Input, Phase, ProtocolState, Session};
 use crate::bodies::Bodies;
 use crate::ids::ConnId;
 use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, MEMORY_KEPT_SHARE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME,
     RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS,
 };
-use crate::log::{Log, Operation, Room};
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::queue::{Engine, Notice};
 use crate::time::Time;
+use crate::wal::{Log, Operation, Room};
 
 /// The server. A driver feeds it and carries out its effects: see [`Service`].
 pub struct Server {
@@ -90,7 +90,7 @@ struct Core {
     connections: u64,
     total_connections: u64,
     draining: bool,
-    pulse: Pulse,
+    metrics: Metrics,
 }
 
 impl Server {
@@ -126,7 +126,7 @@ impl Server {
                 connections: 0,
                 total_connections: 0,
                 draining: false,
-                pulse: Pulse::new(),
+                metrics: Metrics::new(),
             },
             sessions: Connections::default(),
             queue: VecDeque::new(),
@@ -218,7 +218,7 @@ impl Service for Server {
         self.step_http(now);
         self.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.weigh_tables();
-        self.core.pulse.turned(self.core.commands.iter().sum());
+        self.core.metrics.turned(self.core.commands.iter().sum());
         if let Some(log) = &mut self.core.log {
             log.compact(&self.core.engine, now);
             self.effects.push_back(Effect::Disk);
@@ -327,7 +327,7 @@ impl Server {
         session.is_sending = session.talk.output.can_send(core.safe_ticket());
         let pending = session.talk.output.pending();
         if pending == 0 && session.asked > Time::ZERO && session.talk.phase != Phase::Listing {
-            core.pulse.replied(std::mem::take(&mut session.asked), now);
+            core.metrics.replied(std::mem::take(&mut session.asked), now);
         }
         if pending == 0 && session.talk.phase == Phase::Closing {
             session.talk.phase = Phase::Closed;
@@ -564,7 +564,7 @@ impl Core {
 
     /// Replies follow that may have to wait for the log.
     #[inline]
-    fn begin_replies(&self, talk: &mut Talk) {
+    fn begin_replies(&self, talk: &mut ProtocolState) {
         if let Some(log) = &self.log {
             talk.output.begin(log.next_ticket());
         }
@@ -581,7 +581,7 @@ impl Core {
 
     /// Takes what `rest` has of a body that is on its way. False if more of it has to come.
     #[inline]
-    fn fill(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
+    fn fill(&mut self, talk: &mut ProtocolState, rest: &mut &[u8], now: Time) -> bool {
         match talk.input {
             Input::Line => true,
             Input::Body(_) => self.fill_body(talk, rest, now),
@@ -589,7 +589,7 @@ impl Core {
         }
     }
 
-    fn fill_body(&mut self, talk: &mut Talk, rest: &mut &[u8], now: Time) -> bool {
+    fn fill_body(&mut self, talk: &mut ProtocolState, rest: &mut &[u8], now: Time) -> bool {
         let Input::Body(incoming) = &mut talk.input else { unreachable!("a body is on its way") };
         let Incoming { slot, filled, .. } = incoming;
         let count = rest.len().min(slot.len() - *filled);
@@ -612,7 +612,7 @@ impl Core {
         true
     }
 
-    fn skip(&mut self, talk: &mut Talk, rest: &mut &[u8]) -> bool {
+    fn skip(&mut self, talk: &mut ProtocolState, rest: &mut &[u8]) -> bool {
         let Input::Skip { left, answer } = &mut talk.input else { unreachable!("a body is skipped") };
         let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
         *rest = &rest[skipped..];

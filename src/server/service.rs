@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use super::{Effect, Event};
 use crate::bodies::Bodies;
 use crate::ids::ConnId;
-use crate::log::Operation;
 use crate::time::Time;
+use crate::wal::Operation;
 
 /// What is spoken over a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

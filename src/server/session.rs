@@ -19,7 +19,7 @@ pub(super) struct Session {
     pub reader: LineReader,
     /// Its first line, until that is known to be no request of another protocol.
     pub opening: Option<Opening>,
-    pub talk: Talk,
+    pub talk: ProtocolState,
     /// Input that came while the session could not be served.
     pub inbox: BytesMut,
     /// What that has been counted as.
@@ -41,7 +41,7 @@ pub(super) struct Session {
 }
 
 /// What commands read and change of their session.
-pub(super) struct Talk {
+pub(super) struct ProtocolState {
     pub client: ClientKey,
     pub phase: Phase,
     pub input: Input,
@@ -107,7 +107,7 @@ impl Session {
             conn,
             reader: LineReader::new(),
             opening,
-            talk: Talk { client, phase, input, output, is_choked: false, list: None },
+            talk: ProtocolState { client, phase, input, output, is_choked: false, list: None },
             inbox: BytesMut::new(),
             inbox_bytes: 0,
             input_ending: false,
@@ -129,7 +129,7 @@ impl Session {
     }
 }
 
-impl Talk {
+impl ProtocolState {
     /// Whether commands are served now.
     pub fn is_served(&self) -> bool {
         self.phase == Phase::Serving && !self.is_choked

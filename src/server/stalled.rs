@@ -2,8 +2,8 @@
 
 use super::Core;
 use crate::ids::{ClientKey, JobKey};
-use crate::log::Log;
 use crate::protocol::command::Command;
+use crate::wal::Log;
 
 impl Core {
     /// Whether a write to the log waits for space on the disk.

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::ids::JobId;
 use beanring::io::driver::Driver;
-use beanring::log::binlog::{self, Job, State};
 use beanring::queue::Counts;
 use beanring::time::Time;
 use beanring::tube_name::TubeName;

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::ids::JobId;
 use beanring::io::disk::{self, Directory};
 use beanring::limits::LOG_SEGMENT_BYTES_MIN;
-use beanring::log::binlog::{self, Job, State};
-use beanring::log::{Config, Durability};
 use beanring::queue::{Counts, Engine};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
+use beanring::wal::{Config, Durability};
 
 use crate::Scratch;
 use crate::client::{Served, compare};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 
 use beanring::io::disk::{Segments, Storage};
-use beanring::log::scan::Source;
-use beanring::log::{Arrangement, Operation, Outcome, SegmentNumber};
+use beanring::wal::scan::Source;
+use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
 use super::support::random::Random;
 

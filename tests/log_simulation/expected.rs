@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::ids::JobId;
-use beanring::queue::{Kept, Standing};
+use beanring::queue::{PersistedState, Standing};
 use beanring::time::Time;
 
 use super::support::random::Random;
@@ -209,7 +209,7 @@ impl Expected {
     }
 
     /// Compares with what has come back, which is how it is from now on, and on disk.
-    pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, Kept, String)>, upcoming: JobId) {
+    pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, PersistedState, String)>, upcoming: JobId) {
         assert!(upcoming.0 > self.last_id, "job {upcoming} would not be the first of this name");
         let mut before = std::mem::take(&mut self.jobs);
         for (id, (body, kept, tube)) in found {

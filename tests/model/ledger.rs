@@ -8,7 +8,7 @@ use beanring::time::Time;
 use super::naive::{Job, Model, Place};
 
 #[derive(Default)]
-pub struct Ledger {
+pub struct SegmentIndex {
     jobs: BTreeMap<u64, Entry>,
     /// Ends of pauses by tube name.
     pauses: BTreeMap<String, Time>,
@@ -34,7 +34,7 @@ enum Lasting {
     Buried(u64),
 }
 
-impl Ledger {
+impl SegmentIndex {
     pub fn fold(&mut self, engine: &mut Engine) {
         let mut changes = Vec::new();
         engine.take_changes(&mut changes);

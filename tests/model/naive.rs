@@ -2,7 +2,7 @@
 //! leaves open is said where it is decided.
 
 use beanring::ids::{ClientKey, TubeKey};
-use beanring::queue::{Census, Counts, State};
+use beanring::queue::{Counts, JobTotals, State};
 use beanring::time::{Span, Time};
 
 /// A tube; 0 is `default`.
@@ -416,11 +416,11 @@ impl Model {
 
     // Figures.
 
-    pub fn census(&self) -> Census {
+    pub fn job_totals(&self) -> JobTotals {
         let jobs = [State::Ready, State::Reserved, State::Delayed, State::Buried];
         let clients =
             |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
-        Census {
+        JobTotals {
             jobs: jobs.map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
             urgent: self.jobs.iter().filter(|job| is_urgent(job)).count() as u32,
             waiting: clients(|client| client.wait.is_some()),

@@ -254,7 +254,7 @@ impl Checker {
             assert_eq!(stats.time_left, left, "job {}", job.id);
             assert!(engine.body(key) == &*self.bodies[&job.id], "job {} has its body", job.id);
         }
-        assert_eq!(engine.queue_stats().census, self.model.census());
+        assert_eq!(engine.queue_stats().totals, self.model.job_totals());
         let lapses = &self.model.lapses;
         for (times, samples) in [(engine.queue_times(), &lapses.queue), (engine.held_times(), &lapses.held)] {
             let sum_ns = samples.iter().map(|&sample| u128::from(sample)).sum();

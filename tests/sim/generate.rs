@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use beanring::log::Durability;
 use beanring::time::{Span, Time};
+use beanring::wal::Durability;
 
 use super::action::Action;
 use super::naive::{Conn, Model};

@@ -58,10 +58,10 @@ const HOST: [&str; 8] = [
 ];
 
 pub fn stats(model: &Model, totals: &Totals) -> Report {
-    let census = model.census();
-    let jobs = |state| u64::from(census.in_state(state));
+    let jobs_total = model.job_totals();
+    let jobs = |state| u64::from(jobs_total.in_state(state));
     let mut report: Report = vec![
-        ("current-jobs-urgent", known(census.urgent)),
+        ("current-jobs-urgent", known(jobs_total.urgent)),
         ("current-jobs-ready", known(jobs(State::Ready))),
         ("current-jobs-reserved", known(jobs(State::Reserved))),
         ("current-jobs-delayed", known(jobs(State::Delayed))),
@@ -69,14 +69,14 @@ pub fn stats(model: &Model, totals: &Totals) -> Report {
     ];
     report.extend(COUNTED.map(|(key, kind)| (key, known(totals.commands[kind as usize]))));
     report.extend([
-        ("job-timeouts", known(census.timeouts)),
-        ("total-jobs", known(census.total_jobs)),
+        ("job-timeouts", known(jobs_total.timeouts)),
+        ("total-jobs", known(jobs_total.total_jobs)),
         ("max-job-size", known(totals.max_job_bytes)),
         ("current-tubes", known(model.tubes.len())),
         ("current-connections", known(totals.connections)),
-        ("current-producers", known(census.producers)),
-        ("current-workers", known(census.workers)),
-        ("current-waiting", known(census.waiting)),
+        ("current-producers", known(jobs_total.producers)),
+        ("current-workers", known(jobs_total.workers)),
+        ("current-waiting", known(jobs_total.waiting)),
         ("total-connections", known(totals.total_connections)),
     ]);
     report.extend(HOST.map(|key| (key, None)));

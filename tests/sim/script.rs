@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use beanring::log::Durability;
+use beanring::wal::Durability;
 
 use super::action::Action;
 use super::world::{INTERVAL, Setting, World};

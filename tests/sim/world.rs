@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use beanring::io::disk::recover;
-use beanring::log::{self, Durability};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::wal::{self, Durability};
 
 use super::action::Action;
 use super::checker::Checker;
@@ -434,7 +434,7 @@ fn start(setting: Setting, disk: &mut Disk, now: Time) -> Server {
     let Some(durability) = setting.durability else { return Server::new(setting.config()) };
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
-    let log_config = log::Config { durability, segment_bytes: SEGMENT_BYTES };
+    let log_config = wal::Config { durability, segment_bytes: SEGMENT_BYTES };
     let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     disk.room = room;
     Server::with_log(setting.config(), engine, Some(log))

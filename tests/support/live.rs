@@ -336,7 +336,7 @@ fn is_hang_up(error: &io::Error) -> bool {
 /// A [`Peer`] with a real server, real sockets and real time.
 pub struct Live {
     server: ServerProcess,
-    /// Kept for the first `open`, so that the server counts no connection that the conversation does
+    /// PersistedState for the first `open`, so that the server counts no connection that the conversation does
     /// not make.
     first: Option<Stream>,
     streams: Vec<Option<Stream>>,

@@ -10,7 +10,7 @@ use crate::meter::{Command, Sent};
 use crate::net::{Stream, Target, Transport, connect};
 use crate::scan::{Reply, Word};
 use crate::script::Spread;
-use crate::talk::Talk;
+use crate::talk::ProtocolState;
 
 /// Every tube and list of this program begins with it.
 const PREFIX: &str = "beanring-bench";
@@ -134,7 +134,7 @@ impl Setup<'_> {
     }
 
     /// Puts and reserves the jobs that connection `index` holds; it watches only their tube afterwards.
-    async fn hold<S: Stream>(&self, talk: &mut Talk<S>, index: usize) -> Result<Vec<u64>, Failure> {
+    async fn hold<S: Stream>(&self, talk: &mut ProtocolState<S>, index: usize) -> Result<Vec<u64>, Failure> {
         let count = self.args.held(self.workload) as usize;
         if count == 0 {
             return Ok(Vec::new());
@@ -187,7 +187,11 @@ impl Setup<'_> {
         }
     }
 
-    async fn drain<S: Stream>(&self, talk: &mut Talk<S>, tubes: &[String]) -> Result<usize, Failure> {
+    async fn drain<S: Stream>(
+        &self,
+        talk: &mut ProtocolState<S>,
+        tubes: &[String],
+    ) -> Result<usize, Failure> {
         let lines = tubes.iter().map(|name| format!("watch {name}\r\n").into_bytes());
         talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
         ignore(talk, "default").await?;
@@ -228,12 +232,12 @@ impl Setup<'_> {
         connect::<T>(target).await.map_err(|error| Failure::Connect(target.to_string(), error))
     }
 
-    fn talk<S: Stream>(&self, stream: &Rc<S>) -> Talk<S> {
-        Talk::new(stream.clone(), self.sent.clone(), self.args.timeout)
+    fn talk<S: Stream>(&self, stream: &Rc<S>) -> ProtocolState<S> {
+        ProtocolState::new(stream.clone(), self.sent.clone(), self.args.timeout)
     }
 }
 
-async fn ignore<S: Stream>(talk: &mut Talk<S>, tube: &str) -> Result<(), Failure> {
+async fn ignore<S: Stream>(talk: &mut ProtocolState<S>, tube: &str) -> Result<(), Failure> {
     talk.ask(Command::Ignore, format!("ignore {tube}\r\n"), |reply| reply == Reply::Watching).await
 }
 

@@ -15,17 +15,17 @@ const BATCH: usize = 64;
 const READ_BYTES: usize = 16 * 1024;
 
 /// A connection that asks and waits.
-pub struct Talk<S> {
+pub struct ProtocolState<S> {
     stream: Rc<S>,
     sent: Rc<Sent>,
     patience: Duration,
     inbox: Vec<u8>,
 }
 
-impl<S: Stream> Talk<S> {
+impl<S: Stream> ProtocolState<S> {
     /// Talks over `stream`, waiting for each answer as long as `patience`.
-    pub fn new(stream: Rc<S>, sent: Rc<Sent>, patience: Duration) -> Talk<S> {
-        Talk { stream, sent, patience, inbox: Vec::with_capacity(READ_BYTES) }
+    pub fn new(stream: Rc<S>, sent: Rc<Sent>, patience: Duration) -> ProtocolState<S> {
+        ProtocolState { stream, sent, patience, inbox: Vec::with_capacity(READ_BYTES) }
     }
 
     /// Sends the same kind of command for every line, and gives each reply to `judge`, which tells whether

@@ -19,7 +19,7 @@ use super::Access;
 use super::lock::Lock;
 use crate::io::socket::to_errno;
 use crate::limits::LOG_PREWRITTEN_BYTES_MAX;
-use crate::log::{Arrangement, SegmentNumber};
+use crate::wal::{Arrangement, SegmentNumber};
 
 /// A directory that nobody else writes a log in.
 #[derive(Debug)]

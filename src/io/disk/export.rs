@@ -7,10 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::tool::{Offline, ToolError, make_empty};
+use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::LOG_FILE_BYTES_DEFAULT;
-use crate::log::binlog::{self, Job, State};
-use crate::queue::{Engine, Kept, Standing};
+use crate::queue::{Engine, PersistedState, Standing};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
@@ -25,7 +25,7 @@ pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     let mut files = Files { directory: to, number: 1, gathered: Vec::new() };
-    binlog::encode_version(&mut files.gathered);
+    beanstalkd_binlog::encode_version(&mut files.gathered);
     let mut jobs: Vec<(u64, JobId, JobKey)> =
         engine.jobs().iter().map(|(key, job)| (burial(&engine.kept(key)), job.id, key)).collect();
     // Buried jobs are taken over in the order in which they come.
@@ -41,7 +41,7 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-const fn burial(kept: &Kept) -> u64 {
+const fn burial(kept: &PersistedState) -> u64 {
     match kept.standing {
         Standing::Buried(before) => before,
         Standing::Ready | Standing::Delayed(_) => 0,
@@ -53,10 +53,10 @@ fn keep_ids(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     if last + 1 >= next.0 {
         return;
     }
-    let kept = Kept { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
+    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
     let job = Job::new(JobId(next.0 - 1), now, 1, &kept, 2);
-    binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
-    binlog::encode_change(&Job { state: State::Gone, ..job }, out);
+    beanstalkd_binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
+    beanstalkd_binlog::encode_change(&Job { state: State::Gone, ..job }, out);
 }
 
 /// The files as they are written, one after the other.
@@ -68,13 +68,13 @@ struct Files<'a> {
 
 impl Files<'_> {
     fn append(&mut self, tube: TubeName<'_>, job: &Job, body: &[u8]) -> io::Result<()> {
-        let bytes = binlog::HEAD_BYTES_MAX + body.len();
+        let bytes = beanstalkd_binlog::HEAD_BYTES_MAX + body.len();
         let is_full = (self.gathered.len() + bytes) as u64 > LOG_FILE_BYTES_DEFAULT;
-        if is_full && self.gathered.len() > binlog::VERSION_BYTES {
+        if is_full && self.gathered.len() > beanstalkd_binlog::VERSION_BYTES {
             self.write()?;
-            binlog::encode_version(&mut self.gathered);
+            beanstalkd_binlog::encode_version(&mut self.gathered);
         }
-        binlog::encode_job(tube, job, body, &mut self.gathered);
+        beanstalkd_binlog::encode_job(tube, job, body, &mut self.gathered);
         Ok(())
     }
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 
 use super::{Access, Directory};
 use crate::ids::JobId;
-use crate::log::batch::Batch;
-use crate::log::record::{Lsn, Record, Stamp};
-use crate::log::segment::{HEADER_BYTES, Header};
-use crate::log::{Arrangement, SegmentNumber};
+use crate::wal::batch::Batch;
+use crate::wal::record::{Lsn, Record, Stamp};
+use crate::wal::segment::{HEADER_BYTES, Header};
+use crate::wal::{Arrangement, SegmentNumber};
 
 /// What is gathered before it is written.
 const WRITE_BYTES: usize = 1 << 20;

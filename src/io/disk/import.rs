@@ -21,12 +21,12 @@ use super::Directory;
 use super::binlog::{self, Binlog, BinlogError};
 use super::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
 use super::fresh::Fresh;
+use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
-use crate::log::Config;
-use crate::log::binlog::Imported;
-use crate::log::record::{JobRecord, Record};
-use crate::log::segment::HEADER_BYTES;
 use crate::tube_name::TubeName;
+use crate::wal::Config;
+use crate::wal::record::{JobRecord, Record};
+use crate::wal::segment::HEADER_BYTES;
 
 /// Why a binlog cannot be imported. Its files are as they were.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ fn refuse_two_logs(path: &Path, names: &[String]) -> Result<(), ImportError> {
 }
 
 fn needed_bytes(job: &Imported) -> u64 {
-    let record = crate::log::record::job_record_bytes(job.tube.len(), job.job.body_bytes as usize);
+    let record = crate::wal::record::job_record_bytes(job.tube.len(), job.job.body_bytes as usize);
     HEADER_BYTES + record as u64
 }
 

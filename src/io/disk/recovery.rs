@@ -13,13 +13,13 @@ use crate::bodies::OutOfMemory;
 use crate::ids::JobId;
 use crate::io::host;
 use crate::limits::LOG_BACKLOG_BYTES_MAX;
-use crate::log::batch::{BLOCK_BYTES, Batch};
-use crate::log::record::{Lsn, Record, Stamp, padding_bytes};
-use crate::log::scan::{Scanner, Source};
-use crate::log::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::log::{Arrangement, Config, Log, Recovered, Replay, SegmentNumber, is_full};
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::wal::batch::{BLOCK_BYTES, Batch};
+use crate::wal::record::{Lsn, Record, Stamp, padding_bytes};
+use crate::wal::scan::{Scanner, Source};
+use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault};
+use crate::wal::{Arrangement, Config, Log, Recovered, Replay, SegmentNumber, is_full};
 
 /// Why a log cannot be used as it is. Nothing in its directory was changed.
 #[derive(Debug)]

@@ -12,12 +12,12 @@ use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, JobKey};
 use crate::io::host;
 use crate::limits::LOG_SEGMENT_BYTES_MIN;
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::losses::Losses;
-use crate::log::record::{JobRecord, Lsn, Record};
-use crate::log::{Recovered, Replay, SegmentNumber};
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::losses::Losses;
+use crate::wal::record::{JobRecord, Lsn, Record};
+use crate::wal::{Recovered, Replay, SegmentNumber};
 
 /// What is not as it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use super::recovery::read_up_to;
 use super::{Access, Directory};
-use crate::log::batch::{BLOCK_BYTES, Batch};
-use crate::log::scan::Source;
-use crate::log::{Arrangement, SegmentNumber};
+use crate::wal::batch::{BLOCK_BYTES, Batch};
+use crate::wal::scan::Source;
+use crate::wal::{Arrangement, SegmentNumber};
 
 /// Bytes that are written again at once.
 const REWRITE_BYTES: usize = 1 << 20;

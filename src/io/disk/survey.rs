@@ -7,10 +7,10 @@ use std::{fmt, io};
 
 use super::recovery::read_up_to;
 use crate::ids::JobId;
-use crate::log::SegmentNumber;
-use crate::log::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
-use crate::log::scan::Scanner;
-use crate::log::segment::{HEADER_BYTES, Header};
+use crate::wal::SegmentNumber;
+use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
+use crate::wal::scan::Scanner;
+use crate::wal::segment::{HEADER_BYTES, Header};
 
 /// What is looked through for the first record of a segment without a header.
 const SEARCH_BYTES: u64 = 1 << 24;

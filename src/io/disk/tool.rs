@@ -11,9 +11,9 @@ use super::lock::Lock;
 use super::recovery::{self, RecoveryError, Tail};
 use super::survey::{Finding, SurveyError, survey};
 use crate::io::host;
-use crate::log::SegmentNumber;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::wal::SegmentNumber;
 
 /// Why a tool cannot do its work. The log is as it was.
 #[derive(Debug)]

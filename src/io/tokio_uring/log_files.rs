@@ -13,9 +13,9 @@ use super::Shared;
 use super::state::Awaited;
 use crate::io::disk::{Access, Disk};
 use crate::io::socket::to_errno;
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::{Batch, Operation, Outcome, SegmentNumber};
 use crate::server::Service;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::{Batch, Operation, Outcome, SegmentNumber};
 
 /// More segments than that are left to the thread, which opens one after the other.
 const SYNCED_BY_RING: usize = 8;

@@ -18,17 +18,17 @@ use crate::io::breaks::Breaks;
 use crate::io::clock::Clock;
 use crate::io::descriptors::Admission;
 use crate::io::disk::Disk;
+use crate::io::iovecs::recycle;
 use crate::io::signal::{Signal, Signals};
-use crate::io::slices::recycle;
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
 use crate::io::table::Table;
 use crate::io::{DriverError, Sources};
 use crate::limits::{
     FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES,
 };
-use crate::log::Outcome;
 use crate::server::{Effect, Event, IoCounters, Protocol, Service};
 use crate::time::Time;
+use crate::wal::Outcome;
 
 /// The server and all that is known of its connections.
 pub struct State<S> {

@@ -16,8 +16,8 @@ use nix::libc::{self, iovec, msghdr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 
 use super::buffers::{Buffers, group_of};
-use super::landings::Landings;
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
+use super::tail_buffers::TailBuffers;
 use crate::io::socket::{AcceptError, Listener, to_errno};
 use crate::limits::{
     COMPLETIONS_QUEUED_MAX, RECEIVE_BUFFERS, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX,
@@ -39,7 +39,7 @@ pub struct KernelRing {
     messages: Vec<Option<Box<Message>>>,
     #[allow(clippy::vec_box)] // Handed over to a slot as it is, instead of copied.
     spare: Vec<Box<Message>>,
-    landings: Landings,
+    landings: TailBuffers,
 }
 
 /// More than this is written in pieces, which direct I/O wants to end with a block.
@@ -78,7 +78,7 @@ impl KernelRing {
             has_table: false,
             messages: Vec::new(),
             spare: Vec::new(),
-            landings: Landings::default(),
+            landings: TailBuffers::default(),
         })
     }
 

@@ -11,9 +11,9 @@ use nix::errno::Errno;
 use super::Driver;
 use super::ring::Ring;
 use crate::io::disk::{Access, Disk};
-use crate::log::batch::BLOCK_BYTES;
-use crate::log::{Batch, Operation, Outcome};
 use crate::server::{Event, Service};
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::{Batch, Operation, Outcome};
 
 /// The disk, and the write under way.
 pub struct LogFiles {

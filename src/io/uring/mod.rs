@@ -12,7 +12,6 @@ mod connection;
 #[cfg(test)]
 mod fake;
 mod kernel;
-mod landings;
 mod log_files;
 #[cfg(test)]
 mod multishot;
@@ -20,6 +19,7 @@ mod registered;
 mod ring;
 mod self_check;
 mod sending;
+mod tail_buffers;
 #[cfg(test)]
 mod tests;
 
@@ -43,15 +43,15 @@ use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
 use super::disk::Disk;
+use super::iovecs::recycle;
 use super::refusal::Refusal;
 use super::signal::{Signal, Signals};
-use super::slices::recycle;
 use super::socket::peer_name;
 use super::table::Table;
 use super::{DriverError, Ending, Sources, patiently};
 use crate::ids::ConnId;
 use crate::limits::{
-    COMPLETIONS_MAX, LANDINGS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX,
+    COMPLETIONS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, TAIL_BUFFERS_MAX,
 };
 use crate::server::{Effect, Event, IoCounters, Service};
 use crate::time::{Span, Time};
@@ -112,7 +112,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn new(server: S, ring: R, sources: Sources) -> Self {
         let Sources { listeners, signals, disk, registered_bytes_max, counters, connections_max, .. } =
             sources;
-        counters.take_memory((RECEIVE_BUFFERS + LANDINGS_MAX) as usize * RECEIVE_BYTES_MAX);
+        counters.take_memory((RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX);
         let mut driver = Self {
             server,
             ring,

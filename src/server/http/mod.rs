@@ -3,14 +3,14 @@
 //! `/metrics` is rendered in steps between other work, no faster than it is read.
 
 mod host;
-mod metrics;
+mod prometheus;
 mod request;
 mod serve;
 
 use bytes::{Buf, BytesMut};
 
 pub use self::host::Hosts;
-pub(super) use self::metrics::Page;
+pub(super) use self::prometheus::Page;
 use self::request::{Parsed, Request, Version};
 use super::Core;
 use crate::ids::ConnId;

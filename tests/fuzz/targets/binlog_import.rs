@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use beanring::beanstalkd_binlog::{self as binlog, Job, State, Version};
 use beanring::ids::JobId;
 use beanring::io::disk::{Directory, import, recover};
-use beanring::log::binlog::{self, Job, State, Version};
-use beanring::log::{Config, Durability};
-use beanring::queue::{Counts, Engine, Kept, Standing};
+use beanring::queue::{Counts, Engine, PersistedState, Standing};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
+use beanring::wal::{Config, Durability};
 
 use super::input::{Input, filler};
 use super::made_log::{BEGIN, Jobs, KeptJob, jobs_of};
@@ -192,7 +192,7 @@ impl Written {
                 State::Delayed if job.deadline > BEGIN => Standing::Delayed(job.deadline),
                 _ => Standing::Ready,
             };
-            let kept = Kept { pri: job.pri, delay: job.delay, standing, counts: job.counts };
+            let kept = PersistedState { pri: job.pri, delay: job.delay, standing, counts: job.counts };
             let (tube, body) = (tube.as_str().to_owned(), body.clone());
             (job.id.0, KeptJob { created: job.created, ttr: job.ttr, tube, kept, body })
         };

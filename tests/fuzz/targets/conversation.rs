@@ -1,9 +1,9 @@
 //! Many clients and one server, with everything between them done in any order: replies answer commands one by one,
 //! the queue stays sound, and nothing is left when all have gone.
 
-use beanring::log::Durability;
 use beanring::server::Service;
 use beanring::time::Span;
+use beanring::wal::Durability;
 
 use super::driver::Driver;
 use super::input::{Input, filler};

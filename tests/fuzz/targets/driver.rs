@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use beanring::ids::ConnId;
 use beanring::limits::{LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
-use beanring::log::{self, Durability, Operation};
 use beanring::queue::Engine;
 use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::wal::{self, Durability, Operation};
 
 use super::dialogue::{Book, Dialogue};
 use super::log_decoder;
@@ -77,7 +77,7 @@ impl Driver {
         let mut engine = Engine::new(0);
         let mut disk = None;
         let log = durability.map(|durability| {
-            let (log, files) = begin(log::Config { durability, segment_bytes: SEGMENT_BYTES }, &mut engine);
+            let (log, files) = begin(wal::Config { durability, segment_bytes: SEGMENT_BYTES }, &mut engine);
             disk = Some(Disk { files, ..Disk::default() });
             log
         });

@@ -3,12 +3,12 @@
 use std::convert::Infallible;
 
 use beanring::ids::JobId;
-use beanring::log::record::{Lsn, PauseRecord};
-use beanring::log::scan::{Scanner, Source};
-use beanring::log::segment::{HEADER_BYTES, Header};
-use beanring::log::{Replay, SegmentNumber};
 use beanring::queue::Engine;
 use beanring::time::Time;
+use beanring::wal::record::{Lsn, PauseRecord};
+use beanring::wal::scan::{Scanner, Source};
+use beanring::wal::segment::{HEADER_BYTES, Header};
+use beanring::wal::{Replay, SegmentNumber};
 
 use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, check_bodies, damage, forge, jobs_of};

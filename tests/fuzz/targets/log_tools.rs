@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use beanring::io::disk::{self, Directory, Verdict};
-use beanring::log::{Config, Durability, SegmentNumber};
 use beanring::log_tool;
 use beanring::queue::{Engine, Standing};
 use beanring::time::Time;
+use beanring::wal::{Config, Durability, SegmentNumber};
 
 use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use beanring::bodies::Slot;
 use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::limits::LOG_SEGMENT_BYTES_MIN;
-use beanring::log::batch::Batch;
-use beanring::log::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
-use beanring::log::segment::{HEADER_BYTES, Header};
-use beanring::log::{Arrangement, Config, Durability, Log, Operation, Outcome, Replay, Room, SegmentNumber};
-use beanring::queue::{Counts, Engine, Kept, NewJob, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
+use beanring::wal::batch::Batch;
+use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
+use beanring::wal::segment::{HEADER_BYTES, Header};
+use beanring::wal::{Arrangement, Config, Durability, Log, Operation, Outcome, Replay, Room, SegmentNumber};
 
 use super::input::{Input, filler};
 
@@ -30,7 +30,7 @@ pub struct KeptJob {
     pub created: Time,
     pub ttr: u32,
     pub tube: String,
-    pub kept: Kept,
+    pub kept: PersistedState,
     pub body: Vec<u8>,
 }
 
@@ -328,14 +328,14 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
     }
 }
 
-fn forge_kept(input: &mut Input<'_>) -> Kept {
+fn forge_kept(input: &mut Input<'_>) -> PersistedState {
     let counts = Counts { reserves: any(input, 0) as u32, ..Counts::default() };
     let standing = match input.below(3) {
         0 => Standing::Ready,
         1 => Standing::Delayed(Time::from_nanos(any(input, 0) >> 1)),
         _ => Standing::Buried(any(input, 0)),
     };
-    Kept { pri: u32::from(input.byte()), delay: any(input, 0) as u32, standing, counts }
+    PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, standing, counts }
 }
 
 /// Changes the kind of a record or some of its payload, and its checksum with it.

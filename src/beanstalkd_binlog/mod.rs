@@ -1,0 +1,313 @@
+//! The reference's binlog, to the byte: what it has written, and what it will read (docs/LOG.md).
+//!
+//! A file begins with its version in 4 bytes. Records follow, and zeros up to the end:
+//! ```text
+//! | bytes of the name | name of the tube | job | body with CR LF |    all of a job
+//! | 0                 |                  | job |                 |    a change of it
+//! ```
+//! A job is the reference's struct as it lies in the memory of a 64-bit little-endian machine. Its offsets are
+//! the same in both versions; the older one counts microseconds, and has 8 bytes for the length of the name.
+
+mod history;
+
+pub use self::history::{History, Imported, Mismatch, Place};
+use crate::ids::JobId;
+use crate::limits::JOB_BYTES_MAX;
+use crate::queue::{Counts, PersistedState, Standing};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// The version at the beginning of a file.
+pub const VERSION_BYTES: usize = 4;
+
+/// What comes before a body, at most.
+pub const HEAD_BYTES_MAX: usize = 8 + 200 + JOB_BYTES;
+
+const JOB_BYTES: usize = 80;
+
+/// The reference's times are signed: this is in the year 2262.
+const LATEST: Time = Time::from_nanos(i64::MAX as u64);
+
+const NANOS_A_US: u64 = 1_000;
+const NANOS_A_SECOND: u64 = 1_000_000_000;
+
+/// Which format a file is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// Of older servers.
+    V5,
+    /// Of beanstalkd 1.12.
+    V7,
+}
+
+/// What a record says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The tube, if this is all of a job: the body follows.
+    pub tube: Option<TubeName<'a>>,
+    /// The job as it was then.
+    pub job: Job,
+    /// What comes before the body.
+    pub head_bytes: usize,
+}
+
+/// A job as the binlog knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Job {
+    pub id: JobId,
+    pub created: Time,
+    pub ttr: u32,
+    pub pri: u32,
+    pub delay: u32,
+    /// With its CR LF.
+    pub body_bytes: u32,
+    /// When a delayed job becomes ready.
+    pub deadline: Time,
+    pub counts: Counts,
+    pub state: State,
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It was deleted.
+    Gone,
+    /// It can be reserved; or it was, and by nobody any more.
+    Ready,
+    /// It was put aside.
+    Buried,
+    /// It can be reserved later.
+    Delayed,
+}
+
+/// No record is here. A record that has only its beginning could have reached so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoEntry {
+    /// How many bytes it would take as far as can be known; 0 if nothing here is the beginning of one.
+    pub extent: usize,
+}
+
+impl Version {
+    /// The one with this number.
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            5 => Some(Self::V5),
+            7 => Some(Self::V7),
+            _ => None,
+        }
+    }
+
+    /// What the length of a tube's name takes.
+    pub const fn length_bytes(self) -> usize {
+        match self {
+            Self::V5 => 8,
+            Self::V7 => 4,
+        }
+    }
+
+    /// Zeros at the end of what comes before the body.
+    pub const fn padding_bytes(self) -> usize {
+        match self {
+            Self::V5 => 0,
+            Self::V7 => 3,
+        }
+    }
+
+    const fn job_bytes(self) -> usize {
+        JOB_BYTES - Self::V7.padding_bytes() + self.padding_bytes()
+    }
+
+    const fn tick_nanos(self) -> u64 {
+        match self {
+            Self::V5 => NANOS_A_US,
+            Self::V7 => 1,
+        }
+    }
+
+    /// The record at the beginning of `bytes`, which are [`HEAD_BYTES_MAX`] or all there are. Whether the body is
+    /// whole is not looked at.
+    pub fn parse(self, bytes: &[u8]) -> Result<Entry<'_>, NoEntry> {
+        let length_bytes = self.length_bytes();
+        let mut length = [0; 8];
+        let known = bytes.len().min(length_bytes);
+        length[..known].copy_from_slice(&bytes[..known]);
+        let length = u64::from_le_bytes(length);
+        if length > 200 {
+            return Err(NoEntry { extent: 0 });
+        }
+        let name_end = length_bytes + length as usize;
+        let head_bytes = name_end + self.job_bytes();
+        let absent = NoEntry { extent: head_bytes };
+        let head = bytes.get(..head_bytes).ok_or(absent)?;
+        let tube = match &head[length_bytes..name_end] {
+            [] => None,
+            name => Some(TubeName::new(name).ok_or(absent)?),
+        };
+        let job = self.job(&head[name_end..]).ok_or(absent)?;
+        // A job that is gone has no body to be written.
+        let is_possible = tube.is_none() || job.state != State::Gone;
+        is_possible.then_some(Entry { tube, job, head_bytes }).ok_or(absent)
+    }
+
+    fn job(self, bytes: &[u8]) -> Option<Job> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= LATEST.as_nanos());
+        let seconds = |at| u32::try_from(nanos(at)? / NANOS_A_SECOND).ok();
+        let job = Job {
+            id: JobId(word(0)),
+            pri: half(8),
+            delay: seconds(16)?,
+            ttr: seconds(24)?,
+            body_bytes: half(32),
+            created: Time::from_nanos(nanos(40)?),
+            deadline: Time::from_nanos(nanos(48)?),
+            counts: Counts {
+                reserves: half(56),
+                timeouts: half(60),
+                releases: half(64),
+                buries: half(68),
+                kicks: half(72),
+            },
+            state: State::from_number(bytes[76])?,
+        };
+        let is_sound = (2..=JOB_BYTES_MAX + 2).contains(&job.body_bytes) && job.created > Time::ZERO;
+        is_sound.then_some(job)
+    }
+}
+
+impl State {
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Gone),
+            // Nobody holds it after a restart.
+            1 | 2 => Some(Self::Ready),
+            3 => Some(Self::Buried),
+            4 => Some(Self::Delayed),
+            _ => None,
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Gone => 0,
+            Self::Ready => 1,
+            Self::Buried => 3,
+            Self::Delayed => 4,
+        }
+    }
+}
+
+impl Job {
+    /// For a job of the queue.
+    pub fn new(id: JobId, created: Time, ttr: u32, kept: &PersistedState, body_bytes: u32) -> Self {
+        let (state, deadline) = match kept.standing {
+            Standing::Ready => (State::Ready, Time::ZERO),
+            Standing::Delayed(until) => (State::Delayed, until),
+            Standing::Buried(_) => (State::Buried, Time::ZERO),
+        };
+        let PersistedState { pri, delay, counts, .. } = *kept;
+        let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));
+        Self { id, created, ttr, pri, delay, body_bytes, deadline, counts, state }
+    }
+
+    fn encode(&self) -> [u8; JOB_BYTES] {
+        let mut bytes = [0; JOB_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        let span = |seconds| Span::from_secs(seconds).as_nanos().to_le_bytes();
+        put(0, &self.id.0.to_le_bytes());
+        put(8, &self.pri.to_le_bytes());
+        put(16, &span(self.delay));
+        put(24, &span(self.ttr));
+        put(32, &self.body_bytes.to_le_bytes());
+        put(40, &self.created.as_nanos().to_le_bytes());
+        put(48, &self.deadline.as_nanos().to_le_bytes());
+        let Counts { reserves, timeouts, releases, buries, kicks } = self.counts;
+        for (at, count) in (56..).step_by(4).zip([reserves, timeouts, releases, buries, kicks]) {
+            put(at, &count.to_le_bytes());
+        }
+        put(76, &[self.state.number()]);
+        bytes
+    }
+}
+
+/// Appends the beginning of a file of version 7.
+pub fn encode_version(out: &mut Vec<u8>) {
+    out.extend_from_slice(&7_u32.to_le_bytes());
+}
+
+/// Appends all of a job, in version 7.
+pub fn encode_job(tube: TubeName<'_>, job: &Job, body: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(tube.as_bytes().len() as u32).to_le_bytes());
+    out.extend_from_slice(tube.as_bytes());
+    out.extend_from_slice(&job.encode());
+    out.extend_from_slice(body);
+}
+
+/// Appends a change of a job, in version 7.
+pub fn encode_change(job: &Job, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&job.encode());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        Job {
+            id: JobId(3),
+            created: Time::from_nanos(1_795_264_890_000_000_000),
+            ttr: 30,
+            pri: 9,
+            delay: 50,
+            body_bytes: 6,
+            deadline: Time::from_nanos(1_795_264_940_000_000_000),
+            counts: Counts { reserves: 5, timeouts: 4, releases: 3, buries: 2, kicks: 1 },
+            state: State::Delayed,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let tube = TubeName::new(b"foo").unwrap();
+        let mut bytes = Vec::new();
+        encode_job(tube, &job(), b"wxyz\r\n", &mut bytes);
+        let entry = Version::V7.parse(&bytes).unwrap();
+        assert_eq!(entry, Entry { tube: Some(tube), job: job(), head_bytes: 87 });
+        assert_eq!(&bytes[87..], b"wxyz\r\n");
+
+        let gone = Job { state: State::Gone, ..job() };
+        bytes.clear();
+        encode_change(&gone, &mut bytes);
+        assert_eq!(Version::V7.parse(&bytes).unwrap(), Entry { tube: None, job: gone, head_bytes: 84 });
+    }
+
+    #[test]
+    fn a_record_of_the_reference() {
+        let hex = "03000000 666f6f 0200000000000000 07000000 00000000 00e8764817000000 00c817a804000000 \
+                   02000000 00000000 6037b8fbe70fea18 601f2f44ff0fea18 00000000 00000000 00000000 00000000 \
+                   00000000 04000000 0d0a";
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
+        let entry = Version::V7.parse(&bytes).unwrap();
+        let Job { id, created, ttr, pri, delay, body_bytes, deadline, counts, state } = entry.job;
+        assert_eq!(entry.tube.unwrap().as_str(), "foo");
+        assert_eq!((id, ttr, pri, delay, body_bytes), (JobId(2), 20, 7, 100, 2));
+        assert_eq!((counts, state), (Counts::default(), State::Delayed));
+        assert_eq!(deadline.since(created).as_secs(), 100);
+    }
+
+    #[test]
+    fn half_a_record_is_none() {
+        let mut bytes = Vec::new();
+        encode_job(TubeName::new(b"foo").unwrap(), &job(), b"wxyz\r\n", &mut bytes);
+        for end in 1..87 {
+            assert!(Version::V7.parse(&bytes[..end]).is_err(), "{end}");
+        }
+        assert_eq!(Version::V7.parse(&bytes[..5]), Err(NoEntry { extent: 87 }));
+        assert_eq!(Version::V7.parse(&[201, 0, 0, 0]), Err(NoEntry { extent: 0 }));
+    }
+}

@@ -1,0 +1,171 @@
+//! Which jobs a damaged log has lost, as far as what is left tells.
+
+use std::collections::BTreeSet;
+
+use super::record::Record;
+use super::segment::Header;
+
+/// Follows all records that are left, in their order. Ids are given in order, so those that are missing behind a
+/// gap were in it.
+#[derive(Default)]
+pub struct Losses {
+    /// The largest id of a job so far.
+    highest: u64,
+    /// Something is missing since then.
+    has_gap: bool,
+    /// First and last ids that were given in gaps.
+    given: Vec<(u64, u64)>,
+    /// Of all ids, those with a record of their job or its end.
+    known: BTreeSet<u64>,
+    /// Changed, so they were there, and no record of the job itself was before.
+    changed: BTreeSet<u64>,
+    jobs: BTreeSet<u64>,
+}
+
+impl Losses {
+    /// Something is missing here.
+    pub fn gap(&mut self) {
+        self.has_gap = true;
+    }
+
+    /// A segment begins, which says how many ids had been given.
+    pub fn segment(&mut self, header: &Header) {
+        self.were_given(header.next_id.0.saturating_sub(1));
+        self.has_gap = false;
+    }
+
+    /// The next record.
+    pub fn record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Job(job) => {
+                let id = job.id.0;
+                if id > self.highest {
+                    self.were_given(id - 1);
+                    self.highest = id;
+                    self.has_gap = false;
+                }
+                self.jobs.insert(id);
+                self.changed.remove(&id);
+                self.know(id);
+            }
+            Record::State { id, .. } => {
+                self.were_given(id.0);
+                if !self.jobs.contains(&id.0) {
+                    self.changed.insert(id.0);
+                }
+            }
+            Record::Deleted(id) => {
+                self.were_given(id.0);
+                self.jobs.remove(&id.0);
+                self.changed.remove(&id.0);
+                self.know(id.0);
+            }
+            Record::Paused(_) | Record::Oldest(_) | Record::Padding(_) | Record::Closed => {}
+        }
+    }
+
+    /// Ids up to this one had been given.
+    fn were_given(&mut self, id: u64) {
+        if id > self.highest {
+            if self.has_gap {
+                self.given.push((self.highest + 1, id));
+            }
+            self.highest = id;
+        }
+    }
+
+    fn know(&mut self, id: u64) {
+        if self.given.iter().any(|&(first, last)| (first..=last).contains(&id)) {
+            self.known.insert(id);
+        }
+    }
+
+    /// Jobs that were put, and neither are there nor are known to be deleted: first and last ids, in order.
+    pub fn finish(self) -> Vec<(u64, u64)> {
+        let mut lost = Vec::new();
+        for (first, last) in self.given {
+            let mut from = first;
+            for &id in self.known.range(first..=last) {
+                if from < id {
+                    lost.push((from, id - 1));
+                }
+                from = id + 1;
+            }
+            if from <= last {
+                lost.push((from, last));
+            }
+        }
+        let is_listed = |id: u64| lost.iter().any(|&(first, last)| (first..=last).contains(&id));
+        let changed: Vec<_> = self.changed.iter().filter(|&&id| !is_listed(id)).map(|&id| (id, id)).collect();
+        lost.extend(changed);
+        lost.sort_unstable();
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::JobId;
+    use crate::queue::{Counts, PersistedState, Standing};
+    use crate::time::Time;
+    use crate::tube_name::TubeName;
+    use crate::wal::SegmentNumber;
+    use crate::wal::record::{JobRecord, Lsn};
+
+    const KEPT: PersistedState = PersistedState {
+        pri: 0,
+        delay: 0,
+        standing: Standing::Ready,
+        counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
+    };
+
+    fn put(losses: &mut Losses, id: u64) {
+        losses.record(&Record::Job(JobRecord {
+            id: JobId(id),
+            created: Time::ZERO,
+            ttr: 1,
+            tube: TubeName::DEFAULT,
+            kept: KEPT,
+            body: b"\r\n",
+        }));
+    }
+
+    #[test]
+    fn ids_that_were_given_in_a_gap() {
+        let mut losses = Losses::default();
+        put(&mut losses, 1);
+        // 2 was refused: nothing is missing.
+        put(&mut losses, 3);
+        losses.gap();
+        // Moved: it tells nothing of the gap.
+        put(&mut losses, 1);
+        put(&mut losses, 8);
+        losses.record(&Record::Deleted(JobId(5)));
+        assert_eq!(losses.finish(), [(4, 4), (6, 7)]);
+    }
+
+    #[test]
+    fn changes_of_jobs_without_a_record() {
+        let mut losses = Losses::default();
+        put(&mut losses, 10);
+        for id in [4, 6, 10] {
+            losses.record(&Record::State { id: JobId(id), kept: KEPT });
+        }
+        losses.record(&Record::Deleted(JobId(6)));
+        assert_eq!(losses.finish(), [(4, 4)]);
+    }
+
+    #[test]
+    fn a_header_tells_what_was_before() {
+        let mut losses = Losses::default();
+        let number = SegmentNumber(2);
+        let (oldest, previous) = (number, SegmentNumber(0));
+        let header = Header { log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
+        put(&mut losses, 2);
+        losses.gap();
+        losses.segment(&header);
+        put(&mut losses, 9);
+        assert_eq!(losses.finish(), [(3, 6)]);
+    }
+}

@@ -1,0 +1,422 @@
+//! Records: what the log says about jobs and tubes, to the byte (docs/LOG.md).
+//!
+//! ```text
+//!  0       4        8            16            24     25        32
+//!  | crc32c | bytes  | position   | durable     | kind | zeros   | payload ... | zeros to 8 bytes
+//! ```
+//! The checksum covers everything behind it but the last zeros, and begins with the segment's own seed: what a
+//! file held in an earlier life never passes as a record.
+
+use super::batch::{BLOCK_BYTES, Batch};
+use super::segment::SegmentNumber;
+use crate::ids::{JobId, JobKey};
+use crate::limits::JOB_BYTES_MAX;
+use crate::queue::{Counts, Engine, Job, PersistedState, Standing};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// A place in the log: bytes of records since its beginning, over all segments.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Lsn(pub u64);
+
+impl Lsn {
+    /// The largest beginning of a segment that is believed: positions go on above it.
+    pub const LAST: Self = Self(i64::MAX as u64);
+}
+
+/// Before the payload.
+pub const FRAME_BYTES: usize = 32;
+
+/// Records begin at multiples of it.
+pub const ALIGN_BYTES: usize = 8;
+
+/// Of a job, before the names of its tube and its body.
+const JOB_BYTES: usize = 60;
+
+const STATE_BYTES: usize = 48;
+
+/// The most burials that a record may tell of: they are counted on from there.
+const BURIALS_MAX: u64 = i64::MAX as u64;
+
+/// Of a pause, before the name of its tube.
+const PAUSE_BYTES: usize = 24;
+
+/// What a record says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// A job as it is: it was put, or moved here from an older segment.
+    Job(JobRecord<'a>),
+    /// A job has changed.
+    State {
+        /// Which.
+        id: JobId,
+        /// To what.
+        kept: PersistedState,
+    },
+    /// A job is gone.
+    Deleted(JobId),
+    /// No job is reserved from the tube until then.
+    Paused(PauseRecord<'a>),
+    /// Segments before this one are of no use any more.
+    Oldest(SegmentNumber),
+    /// Nothing, for so many bytes with the frame: the next record begins a block.
+    Padding(usize),
+    /// The server has stopped, or has been idle: everything before this is on disk, as the frame says. If it is there,
+    /// damage to the last records is not taken for a torn write.
+    Closed,
+}
+
+/// All of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct JobRecord<'a> {
+    pub id: JobId,
+    pub created: Time,
+    pub ttr: u32,
+    pub tube: TubeName<'a>,
+    pub kept: PersistedState,
+    /// With its CR LF.
+    pub body: &'a [u8],
+}
+
+impl<'a> JobRecord<'a> {
+    /// A job as it is in the queue.
+    pub fn of(job: JobKey, engine: &'a Engine) -> Self {
+        let Job { id, created, ttr, .. } = *engine.jobs().get(job);
+        let (tube, kept, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
+        Self { id, created, ttr, tube, kept, body }
+    }
+
+    /// Whether the queue could have had it: what it relies on is not left to a checksum.
+    fn is_possible(&self) -> bool {
+        let Self { id, created, ttr, body, .. } = self;
+        (1..=JobId::LAST.0).contains(&id.0)
+            && *created > Time::ZERO
+            && *ttr > 0
+            && body.ends_with(b"\r\n")
+            && body.len() <= JOB_BYTES_MAX as usize + 2
+    }
+}
+
+/// A pause of a tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct PauseRecord<'a> {
+    pub tube: TubeName<'a>,
+    pub until: Time,
+    pub length: Span,
+}
+
+/// The ids of the jobs that these records tell of. They are whole, and end with the bytes or with zeros.
+pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
+    std::iter::from_fn(move || {
+        while let Some((frame, rest)) = records.split_first_chunk::<FRAME_BYTES>() {
+            let (payload, kind) = (Reader(&frame[4..]).u32() as usize, frame[24]);
+            records = records.get(framed_bytes(payload)..).unwrap_or_default();
+            match kind {
+                0 => return None,
+                1..=3 => return Some(JobId(Reader(rest).u64())),
+                _ => {}
+            }
+        }
+        None
+    })
+}
+
+/// What frames a record at its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// Of the segment: see [`Header::seed`](super::segment::Header::seed).
+    pub seed: u32,
+    /// Where it begins.
+    pub at: Lsn,
+    /// Everything before this was durable when the record was written.
+    pub durable: Lsn,
+}
+
+/// A record where it was found.
+#[derive(Debug)]
+pub struct Framed<'a> {
+    /// What it says.
+    pub record: Record<'a>,
+    /// See [`Stamp::durable`].
+    pub durable: Lsn,
+    /// What it takes, with its frame and the zeros behind it.
+    pub bytes: usize,
+}
+
+/// No record is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absent {
+    /// There are too few bytes to tell; it would take so many.
+    Short(usize),
+    /// There is the beginning of one that belongs here and would take so many, and it is not whole.
+    Torn(usize),
+    /// There is something else.
+    Other,
+}
+
+/// What a record of this payload takes.
+pub const fn framed_bytes(payload: usize) -> usize {
+    (FRAME_BYTES + payload).next_multiple_of(ALIGN_BYTES)
+}
+
+/// How many bytes of padding a batch that ends at this offset needs, so that the next one begins a block. None where
+/// it does already, and at the end of a segment, where no record follows.
+pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
+    let rest = (offset.next_multiple_of(BLOCK_BYTES as u64) - offset) as usize;
+    if rest == 0 || rest >= FRAME_BYTES {
+        rest
+    } else if offset + rest as u64 >= segment_bytes {
+        0
+    } else {
+        rest + BLOCK_BYTES
+    }
+}
+
+/// What the record of a job takes.
+pub const fn job_record_bytes(tube_bytes: usize, body_bytes: usize) -> usize {
+    framed_bytes(JOB_BYTES + tube_bytes + body_bytes)
+}
+
+impl Record<'_> {
+    /// What it takes, with its frame and the zeros behind it.
+    pub fn bytes(&self) -> usize {
+        framed_bytes(self.payload_bytes())
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Job(job) => JOB_BYTES + job.tube.as_bytes().len() + job.body.len(),
+            Self::State { .. } => STATE_BYTES,
+            Self::Deleted(_) | Self::Oldest(_) => 8,
+            Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
+            Self::Padding(bytes) => bytes - FRAME_BYTES,
+            Self::Closed => 0,
+        }
+    }
+
+    /// The job that it tells of.
+    pub const fn job_id(&self) -> Option<JobId> {
+        match self {
+            Self::Job(job) => Some(job.id),
+            Self::State { id, .. } | Self::Deleted(id) => Some(*id),
+            Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
+        }
+    }
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Job(_) => 1,
+            Self::State { .. } => 2,
+            Self::Deleted(_) => 3,
+            Self::Paused(_) => 4,
+            Self::Oldest(_) => 5,
+            Self::Padding(_) => 6,
+            Self::Closed => 7,
+        }
+    }
+
+    /// Appends it.
+    pub fn encode(&self, stamp: &Stamp, out: &mut Batch) {
+        let payload = self.payload_bytes();
+        let bytes = framed_bytes(payload);
+        out.reserve(bytes);
+        let begin = out.len();
+        let mut frame = [0; FRAME_BYTES];
+        frame[4..8].copy_from_slice(&(payload as u32).to_le_bytes());
+        frame[8..16].copy_from_slice(&stamp.at.0.to_le_bytes());
+        frame[16..24].copy_from_slice(&stamp.durable.0.to_le_bytes());
+        frame[24] = self.kind();
+        out.push(&frame);
+        match self {
+            Self::Job(job) => {
+                let mut fixed = Fields::<JOB_BYTES>::default();
+                let tube = job.tube.as_bytes();
+                fixed.u64(job.id.0).u64(job.created.as_nanos()).kept(&job.kept);
+                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | standing_code(&job.kept.standing));
+                out.push(&fixed.bytes);
+                out.push(tube);
+                out.push(job.body);
+            }
+            Self::State { id, kept } => {
+                let mut fixed = Fields::<STATE_BYTES>::default();
+                fixed.u64(id.0).kept(kept).u32(standing_code(&kept.standing));
+                out.push(&fixed.bytes);
+            }
+            Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
+            Self::Paused(pause) => {
+                let mut fixed = Fields::<PAUSE_BYTES>::default();
+                let tube = pause.tube.as_bytes();
+                fixed.u64(pause.until.as_nanos()).u64(pause.length.as_nanos()).u32(tube.len() as u32);
+                out.push(&fixed.bytes);
+                out.push(tube);
+            }
+            Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
+            Self::Padding(bytes) => out.pad_to(begin + bytes),
+            Self::Closed => {}
+        }
+        let crc = crc32c::crc32c_append(stamp.seed, &out.bytes()[begin + 4..]);
+        out.bytes_mut()[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
+        out.pad_to(begin + bytes);
+    }
+
+    /// How many bytes the record at the beginning of `bytes` takes, if there is one that belongs at this
+    /// place.
+    pub fn find(bytes: &[u8], seed: u32, at: Lsn) -> Result<usize, Absent> {
+        let Some((frame, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else {
+            return Err(Absent::Short(FRAME_BYTES));
+        };
+        let mut fields = Reader(&frame[..]);
+        let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
+        // Zeros are what was never written.
+        if position != at.0 || *frame == [0; FRAME_BYTES] {
+            return Err(Absent::Other);
+        }
+        let whole = framed_bytes(payload);
+        if rest.len() < whole - FRAME_BYTES {
+            return Err(Absent::Short(whole));
+        }
+        let is_sound = frame[25..] == [0; 7]
+            && crc32c::crc32c_append(seed, &bytes[4..FRAME_BYTES + payload]) == crc
+            && Self::parse(frame[24], &rest[..payload]).is_some();
+        if is_sound { Ok(whole) } else { Err(Absent::Torn(whole)) }
+    }
+
+    /// The record that [`find`](Self::find) has found here.
+    ///
+    /// # Panics
+    /// If it has not.
+    pub fn decode(bytes: &[u8]) -> Framed<'_> {
+        let mut fields = Reader(&bytes[4..24]);
+        let (payload, _, durable) = (fields.u32() as usize, fields.u64(), fields.u64());
+        let record = Self::parse(bytes[24], &bytes[FRAME_BYTES..FRAME_BYTES + payload]);
+        Framed { record: record.expect("it was found"), durable: Lsn(durable), bytes: framed_bytes(payload) }
+    }
+
+    fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
+        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0, 0].get(kind as usize).copied()?;
+        let (fixed, rest) = payload.split_at_checked(fixed)?;
+        let mut fields = Reader(fixed);
+        Some(match kind {
+            1 => {
+                let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
+                let raw = fields.kept();
+                let (ttr, word) = (fields.u32(), fields.u32());
+                let (tube, body) = rest.split_at_checked((word >> 24) as usize)?;
+                let tube = TubeName::new(tube)?;
+                let job = JobRecord { id, created, ttr, tube, kept: raw.kept(word & 0xff)?, body };
+                Record::Job(Some(job).filter(JobRecord::is_possible)?)
+            }
+            2 => {
+                let id = JobId(fields.u64());
+                let raw = fields.kept();
+                Record::State { id, kept: raw.kept(fields.u32())? }
+            }
+            3 => Record::Deleted(JobId(fields.u64())),
+            4 => {
+                let (until, length) = (Time::from_nanos(fields.u64()), Span::from_nanos(fields.u64()));
+                Record::Paused(PauseRecord { tube: TubeName::new(rest)?, until, length })
+            }
+            5 => Record::Oldest(SegmentNumber(fields.u64())),
+            6 => Record::Padding(FRAME_BYTES + payload.len()),
+            7 if rest.is_empty() => Record::Closed,
+            _ => return None,
+        })
+    }
+}
+
+const fn standing_code(standing: &Standing) -> u32 {
+    match standing {
+        Standing::Ready => 0,
+        Standing::Delayed(_) => 1,
+        Standing::Buried(_) => 2,
+    }
+}
+
+/// Fixed fields, one after the other, little-endian.
+struct Fields<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Fields<N> {
+    fn default() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+}
+
+impl<const N: usize> Fields<N> {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.put(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.put(&value.to_le_bytes())
+    }
+
+    /// All of it but which standing it is: 36 bytes.
+    fn kept(&mut self, kept: &PersistedState) -> &mut Self {
+        let order = match kept.standing {
+            Standing::Ready => 0,
+            Standing::Delayed(until) => until.as_nanos(),
+            Standing::Buried(order) => order,
+        };
+        let Counts { reserves, timeouts, releases, buries, kicks } = kept.counts;
+        self.u64(order).u32(kept.pri).u32(kept.delay);
+        [reserves, timeouts, releases, buries, kicks].into_iter().for_each(|count| {
+            self.u32(count);
+        });
+        self
+    }
+}
+
+/// The inverse of [`Fields`].
+struct Reader<'a>(&'a [u8]);
+
+struct RawKept {
+    order: u64,
+    pri: u32,
+    delay: u32,
+    counts: Counts,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (first, rest) = self.0.split_first_chunk().expect("fixed fields have a fixed length");
+        self.0 = rest;
+        *first
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn kept(&mut self) -> RawKept {
+        let (order, pri, delay) = (self.u64(), self.u32(), self.u32());
+        let [reserves, timeouts, releases, buries, kicks] = [(); 5].map(|()| self.u32());
+        RawKept { order, pri, delay, counts: Counts { reserves, timeouts, releases, buries, kicks } }
+    }
+}
+
+impl RawKept {
+    fn kept(self, code: u32) -> Option<PersistedState> {
+        let standing = match code {
+            0 => Standing::Ready,
+            1 => Standing::Delayed(Time::from_nanos(self.order)),
+            2 if self.order <= BURIALS_MAX => Standing::Buried(self.order),
+            _ => return None,
+        };
+        Some(PersistedState { pri: self.pri, delay: self.delay, standing, counts: self.counts })
+    }
+}
