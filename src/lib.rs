@@ -4,7 +4,7 @@
 //! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/ARCHITECTURE.md` has the
 //! map.
 
-// The tests' own support names this crate from outside.
+// `beanring_testkit::server_config!` names this crate from outside.
 #[cfg(test)]
 extern crate self as beanring;
 

@@ -1,9 +1,6 @@
 //! Runs `beanring-bench` against servers that answer well, badly and not at all, and compares what it counts
 //! with what the server counted.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::beanstalkd::installed;
+use beanring_testkit::process::{Address, ServerProcess, Transport};
+use beanring_testkit::unused_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use support::live::{Address, ServerProcess, Transport, reference};
-use support::unserved;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -184,7 +182,7 @@ fn no_figures_from_a_server_that_fails() {
 
 #[test]
 fn nobody_there() {
-    let (_held, port) = unserved::port();
+    let (_held, port) = unused_address::port();
     fails(&format!("127.0.0.1:{port}"), "put", "cannot connect");
     fails("unix:/nonexistent/socket", "put", "cannot connect");
     fails("127.0.0.1", "put", "HOST:PORT or unix:PATH");
@@ -295,7 +293,7 @@ struct Beanstalkd {
 
 impl Beanstalkd {
     fn start() -> Option<Beanstalkd> {
-        let Some(program) = reference() else {
+        let Some(program) = installed() else {
             println!("skipped: the bench tool against beanstalkd, because that is not installed");
             return None;
         };

@@ -1,8 +1,5 @@
 //! `--max-memory` and `--max-connections`: what is refused, what goes on, and that there is room again.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +7,14 @@ use std::time::{Duration, Instant};
 use beanring::io::driver::Driver;
 use beanring::limits::JOB_BYTES_DEFAULT;
 use beanring::server::Config;
-use support::core::{Core, Cut, config};
-use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, field, put, start};
-use support::live::{REPLY_PATIENCE, ServerProcess, Transport};
-use support::peer::{Patience, Peer, Received};
-use support::random::{Random, seeds};
+use beanring_testkit::client::{Client, field, put, start};
+use beanring_testkit::config::config;
+use beanring_testkit::driver;
+use beanring_testkit::in_memory::{Cut, InMemoryServer};
+use beanring_testkit::peer::{Patience, Peer, Received};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::scratch::Scratch;
 
 const MIB: usize = 1024 * 1024;
 
@@ -25,7 +24,7 @@ const UNCOUNTED_BYTES: usize = 6 * MIB;
 fn run(io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
     let flags: Vec<String> =
         driver::flags(io).into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
-    let (server, stream) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &flags);
+    let (server, stream) = ServerProcess::start(Path::new(program()), Transport::Tcp, &flags);
     (server, Client::new(stream))
 }
 
@@ -219,7 +218,7 @@ fn one_connection_at_a_time() {
 
 /// A conversation at random on the bare core.
 struct ProtocolState {
-    core: Core,
+    core: InMemoryServer,
     random: Random,
     conns: Vec<usize>,
     held: Vec<(usize, u64)>,
@@ -230,7 +229,12 @@ const CEILING: u64 = 6 * MIB as u64;
 impl ProtocolState {
     fn start(seed: u64, cut: Cut) -> Self {
         let config = Config { max_memory_bytes: Some(CEILING), ..config(2_000_000) };
-        Self { core: Core::with(config, cut), random: Random::new(seed), conns: Vec::new(), held: Vec::new() }
+        Self {
+            core: InMemoryServer::with(config, cut),
+            random: Random::new(seed),
+            conns: Vec::new(),
+            held: Vec::new(),
+        }
     }
 
     fn ask(&mut self, conn: usize, command: &[u8]) -> String {
@@ -287,7 +291,7 @@ impl ProtocolState {
     }
 }
 
-/// Every step recounts what is counted, in `Core::check`.
+/// Every step recounts what is counted, in `InMemoryServer::check`.
 #[test]
 fn counted_memory_stays_below_the_ceiling_and_comes_back() {
     for seed in seeds(4) {
@@ -320,7 +324,7 @@ fn counted_memory_stays_below_the_ceiling_and_comes_back() {
 fn what_reserving_takes_is_set_aside() {
     const CEILING: u64 = 2 * MIB as u64;
     let config = Config { max_memory_bytes: Some(CEILING), ..config(JOB_BYTES_DEFAULT) };
-    let mut core = Core::with(config, Cut::Whole);
+    let mut core = InMemoryServer::with(config, Cut::Whole);
     let (producer, worker) = (core.open(), core.open());
     let mut is_full = false;
     while !is_full {

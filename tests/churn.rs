@@ -1,20 +1,18 @@
 //! Connections that come, do something, and vanish at any point of it: the server keeps nothing of them.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::driver;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::stream::Stream;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
-use support::driver;
-use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::peer::Received;
-use support::random::{Random, seeds};
 
 /// How many come in all.
 const CONNECTIONS: usize = 2_000;
@@ -63,7 +61,7 @@ fn churn(io: Driver) {
 
 fn churn_once(io: Driver, transport: Transport, seed: u64) {
     let mut random = Random::new(seed);
-    let program = Path::new(support::lines::PROGRAM);
+    let program = Path::new(program());
     let (server, mut control) = ServerProcess::start(program, transport, &driver::flags(io));
     ask(&mut control, "put 0 0 60 5000\r\n", &"p".repeat(5000));
     let before = server.descriptors();

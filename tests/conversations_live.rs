@@ -1,20 +1,16 @@
 //! Every conversation with the real server under each of its drivers, over TCP and over a UNIX socket; and
 //! with Debian's beanstalkd, so that the conversations themselves are known to be right.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::path::Path;
 
 use beanring::io::driver::Driver;
-use support::beanstalkd::{QUOTES_FROM, Version, version};
-use support::conversation::Conversation;
-use support::driver;
-use support::hold::{flags, hold_all, in_real_time, with_beanstalkd};
-use support::live::{Live, Transport, reference};
-use support::runner::{Dialect, run};
-
-const BEANRING: &str = support::lines::PROGRAM;
+use beanring_testkit::beanstalkd::{QUOTES_FROM, Version, installed, version};
+use beanring_testkit::conversation::Conversation;
+use beanring_testkit::driver;
+use beanring_testkit::live::Live;
+use beanring_testkit::process::{Transport, program};
+use beanring_testkit::runner::{Dialect, run};
+use beanring_testkit::suite::{flags, in_real_time, run_all, with_beanstalkd};
 
 /// A conversation in which the reference is unsteady gets this many tries with it. It fails about one
 /// in three.
@@ -56,14 +52,14 @@ fn tokio_uring_over_a_unix_socket() {
 
 #[test]
 fn debians_beanstalkd_over_tcp() {
-    let Some(program) = reference() else {
+    let Some(program) = installed() else {
         println!("skipped: conversations with the reference, because beanstalkd is not installed");
         return;
     };
     let version = version(&program);
     println!("compared with beanstalkd {version}");
     let conversations = with_beanstalkd(version);
-    hold_all(conversations, |conversation| {
+    run_all(conversations, |conversation| {
         // What only old versions do is written as they do it.
         let has_quotes = version >= QUOTES_FROM || conversation.beanstalkd_until.is_some();
         let dialect = if has_quotes { Dialect::Quoted } else { Dialect::Bare };
@@ -105,9 +101,9 @@ fn hold_under(io: Driver, transport: Transport) {
     if !driver::is_allowed(io, "conversations") {
         return;
     }
-    hold_all(in_real_time().collect(), |conversation| {
+    run_all(in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), driver::flags(io)].concat();
-        let mut peer = Live::start(Path::new(BEANRING), transport, &flags);
+        let mut peer = Live::start(Path::new(program()), transport, &flags);
         run(conversation, &mut peer, Dialect::Quoted)
     });
 }

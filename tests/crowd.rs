@@ -1,17 +1,15 @@
 //! More connections that have something to say at the same moment than any queue or pool of a driver holds.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::path::Path;
 
 use beanring::io::descriptors;
 use beanring::io::driver::Driver;
 use beanring::limits::{RECEIVE_BUFFERS, REQUESTS_QUEUED_MAX};
+use beanring_testkit::driver;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
-use support::driver;
-use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::peer::Received;
 
 /// More than there are receive buffers, and than requests that are handed over at once.
 const CROWD: usize = 1500;
@@ -42,7 +40,7 @@ fn serve_a_crowd(io: Driver) {
     }
     descriptors::raise_limit().expect("a process may raise its soft limit");
     for transport in [Transport::Tcp, Transport::Unix] {
-        let program = Path::new(support::lines::PROGRAM);
+        let program = Path::new(program());
         let (server, mut giver) = ServerProcess::start(program, transport, &driver::flags(io));
         let mut crowd: Vec<Stream> = (0..CROWD).map(|_| server.connect()).collect();
         // One that has been answered is known to the server; then all of the crowd's input is there at once.

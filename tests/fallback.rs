@@ -3,24 +3,22 @@
 
 #![cfg(feature = "uring")]
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use beanring::io::driver::Driver;
+use beanring_testkit::kernel;
+use beanring_testkit::live::Live;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
+use beanring_testkit::runner::{Dialect, run};
+use beanring_testkit::suite::{flags, in_real_time, run_all};
 use nix::errno::Errno;
 use nix::libc::SYS_io_uring_setup;
 use nix::sys::utsname::uname;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use support::hold::{flags, hold_all, in_real_time};
-use support::kernel;
-use support::live::{Live, REPLY_PATIENCE, ServerProcess, Transport};
-use support::peer::Received;
-use support::runner::{Dialect, run};
 
 const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
 
@@ -122,7 +120,7 @@ fn check_config_names_the_driver_of_a_start() {
             assert_eq!(foreseen(&["--io", "epoll"]), "epoll");
         });
     }
-    if support::driver::is_allowed(Driver::Uring, "the driver that --check-config names") {
+    if beanring_testkit::driver::is_allowed(Driver::Uring, "the driver that --check-config names") {
         assert_eq!(foreseen(&[]), "uring");
     }
 }
@@ -153,7 +151,7 @@ fn check_explanation(said: &str, errno: Errno, driver: &str) {
 }
 
 fn hold_conversations(transport: Transport) {
-    hold_all(in_real_time().collect(), |conversation| {
+    run_all(in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), vec!["--io".to_owned(), "auto".to_owned()]].concat();
         let mut peer = Live::start(Path::new(BEANRING), transport, &flags);
         run(conversation, &mut peer, Dialect::Quoted)

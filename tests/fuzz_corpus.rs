@@ -1,11 +1,10 @@
 //! The inputs that the fuzz targets of `tests/fuzz` have been led to, once more and without a fuzzer.
 //! `BEANRING_FUZZ_INPUT=FILE` runs one other input instead, as a crash that `ci/fuzz` has left.
 
-#[path = "fuzz/targets/mod.rs"]
-mod targets;
-
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+use beanring_testkit::fuzz;
 
 /// The inputs of a target, in the order of their names.
 fn inputs(target: &str) -> Vec<PathBuf> {
@@ -29,30 +28,30 @@ fn replay(target: &str, run: fn(&[u8])) {
 
 #[test]
 fn framing() {
-    replay("framing", targets::framing::run);
+    replay("framing", fuzz::framing::run);
 }
 
 #[test]
 fn http() {
-    replay("http", targets::http::run);
+    replay("http", fuzz::http::run);
 }
 
 #[test]
 fn conversation() {
-    replay("conversation", targets::conversation::run);
+    replay("conversation", fuzz::conversation::run);
 }
 
 #[test]
 fn log_decoder() {
-    replay("log_decoder", targets::log_decoder::run);
+    replay("log_decoder", fuzz::log_decoder::run);
 }
 
 #[test]
 fn binlog_import() {
-    replay("binlog_import", targets::binlog_import::run);
+    replay("binlog_import", fuzz::binlog_import::run);
 }
 
 #[test]
 fn log_tools() {
-    replay("log_tools", targets::log_tools::run);
+    replay("log_tools", fuzz::log_tools::run);
 }

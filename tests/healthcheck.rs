@@ -1,10 +1,7 @@
 //! `beanring healthcheck`: what a container asks to know whether its server serves.
 
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/unserved.rs"]
-mod unserved;
-
+use beanring_testkit::process::program;
+use beanring_testkit::unused_address;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -12,8 +9,6 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-
-use program::PROGRAM as BINARY;
 
 /// A running server, killed at the end.
 struct Server {
@@ -70,7 +65,7 @@ impl Drop for Scratch {
 }
 
 fn beanring(arguments: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in
         std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_") && name != "BEANRING_IO")
@@ -155,7 +150,7 @@ fn over_a_unix_socket() {
         is_well(beanring(&["healthcheck"]).env("BEANRING_LISTEN", &unix));
     }
     let _ = fs::remove_file(&path);
-    unserved::file(&path);
+    unused_address::file(&path);
     let left = complaint(&mut beanring(&["healthcheck", "-l", &unix]));
     assert_eq!(left, format!("nobody can be reached at {unix}: Connection refused"));
 
@@ -167,7 +162,7 @@ fn over_a_unix_socket() {
 
 #[test]
 fn nobody_listens() {
-    let (_held, port) = unserved::port();
+    let (_held, port) = unused_address::port();
     let port = port.to_string();
     let said = complaint(&mut beanring(&["healthcheck", "-p", &port]));
     assert_eq!(said, format!("nobody can be reached at 0.0.0.0:{port}: Connection refused"));

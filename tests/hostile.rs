@@ -1,9 +1,6 @@
 //! Clients that break the rules, or just do not play along: they get the protocol's error, or wait, and nobody
 //! else notices.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -11,18 +8,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use beanring::limits::{INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
+use beanring_testkit::pattern::show;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
-use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::pattern::show;
-use support::peer::Received;
-use support::random::{Random, seeds};
 
 const MIB: usize = 1024 * 1024;
 
 fn start(flags: &[&str]) -> (ServerProcess, Stream) {
     let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    ServerProcess::start(Path::new(support::lines::PROGRAM), Transport::Tcp, &flags)
+    ServerProcess::start(Path::new(program()), Transport::Tcp, &flags)
 }
 
 /// Sends a command and waits for a reply that ends like this.
@@ -158,7 +156,7 @@ fn urgent_data_hides_nothing() {
 /// A receive stops at a message with descriptors, and what comes behind it is received all the same.
 #[test]
 fn descriptors_in_messages_hide_nothing() {
-    let program = Path::new(support::lines::PROGRAM);
+    let program = Path::new(program());
     let (server, _) = ServerProcess::start(program, Transport::Unix, &[]);
     let Stream::Unix(stream) = server.connect() else { unreachable!("a UNIX socket was asked for") };
     server.signal(Signal::SIGSTOP);

@@ -1,8 +1,5 @@
 //! What those who watch the server get over HTTP.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -15,11 +12,12 @@ use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::Time;
+use beanring_testkit::client::{Client, put};
+use beanring_testkit::config::config;
+use beanring_testkit::driver;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
-use support::core::config;
-use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, put};
-use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
 
 // In steps.
 
@@ -303,7 +301,7 @@ impl Live {
         let mut all = driver::flags(io);
         all.extend(["--http".to_owned(), http]);
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let started = ServerProcess::launch(Command::new(PROGRAM), Address::fresh(Transport::Tcp), &all);
+        let started = ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tcp), &all);
         let (server, stream) = started;
         Self { server, client: Client::new(stream), scratch }
     }
@@ -470,7 +468,8 @@ fn only_names_of_the_server_are_answered() {
         let http = format!("{}:{}", address.ip(), address.port() + 1);
         let names = ["--http-host", "queue.example,*.svc", "--http", &http].map(str::to_owned);
         let flags = [driver::flags(io), names.to_vec()].concat();
-        let (_server, _client) = ServerProcess::launch(Command::new(PROGRAM), Address::Tcp(address), &flags);
+        let (_server, _client) =
+            ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
         let ask = |text: &str| {
             let mut stream = TcpStream::connect(&http).expect("it listens");
             stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");

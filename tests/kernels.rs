@@ -4,9 +4,6 @@
 //! `BEANRING_PEERS` names two addresses of this machine, which then take each other for another machine; without it
 //! both sides are at one address. The log is where temporary files are (`TMPDIR`).
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -16,11 +13,13 @@ use std::process::Command;
 use std::{env, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::driver;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
-use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, field, put};
-use support::live::{Address, REPLY_PATIENCE, ServerProcess, Stream};
 
 /// The ports of the first server, for clients and over HTTP. Each later one has its own: the kernel takes down the
 /// ring of a killed process after its end, and the listeners with it.
@@ -122,7 +121,7 @@ fn peers(driver: Driver) -> (Ipv4Addr, Ipv4Addr) {
 }
 
 fn start(driver: &str, ours: Ipv4Addr, before: u16, dir: &Path) -> (ServerProcess, Client) {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     let said = File::options().create(true).append(true).open(dir.join("said")).expect("there is room");
     command.stderr(said);
     let log = dir.join("log");

@@ -1,17 +1,15 @@
 //! The tests' own tools must not pass without having tested anything.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use beanring_testkit::pattern::{Outcome, Pattern};
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
-use support::lines::{PROGRAM, Scratch};
-use support::live::{Address, ServerProcess, Transport};
 
 /// What `settle` says when it fails.
 fn refusal(server: &ServerProcess, patience: Duration) -> Option<String> {
@@ -21,13 +19,13 @@ fn refusal(server: &ServerProcess, patience: Duration) -> Option<String> {
 
 #[test]
 fn a_server_that_has_nothing_to_do_settles() {
-    let (server, _client) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &[]);
+    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
     server.settle();
 }
 
 #[test]
 fn a_server_that_is_stopped_or_has_ended_does_not_settle() {
-    let (server, _client) = ServerProcess::start(Path::new(PROGRAM), Transport::Tcp, &[]);
+    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
     server.signal(Signal::SIGSTOP);
     let said = refusal(&server, Duration::from_secs(60)).expect("it is stopped");
     assert!(said.contains("in state T"), "{said}");
@@ -50,4 +48,27 @@ fn a_server_that_never_sleeps_does_not_settle() {
     // Before it is the shell it may sleep.
     let said = (0..1000).find_map(|_| refusal(&server, Duration::from_millis(100)));
     assert!(said.is_some_and(|said| said.contains("does not sleep: state R")));
+}
+
+fn check(pattern: &str, input: &str, outcome: Outcome) {
+    assert_eq!(Pattern::parse(pattern).unwrap().compare(input.as_bytes()), outcome, "{pattern} {input}");
+}
+
+#[test]
+fn patterns_meet_input_that_arrives_in_pieces() {
+    check("AB", "A", Outcome::Incomplete);
+    check("AB", "ABC", Outcome::Match { bytes: 2 });
+    check("AB", "AX", Outcome::Mismatch { at: 1 });
+    check("A {num}\\r\\n", "A 12", Outcome::Incomplete);
+    check("A {num}\\r\\n", "A 12\r\n", Outcome::Match { bytes: 6 });
+    check("A {num}", "A x", Outcome::Mismatch { at: 2 });
+    check("\"{any}\"\\n", "\"x y\"\n", Outcome::Match { bytes: 6 });
+    check("{a*3}{\\x00*2}", "aaa\0\0", Outcome::Match { bytes: 5 });
+}
+
+#[test]
+fn what_is_not_a_pattern_is_refused() {
+    for text in ["{", "{number}", "{*3}", "{a*}", "\\q", "\\x1", "{{num}*2}"] {
+        assert!(Pattern::parse(text).is_err(), "{text}");
+    }
 }

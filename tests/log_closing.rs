@@ -1,8 +1,5 @@
 //! A job log that was closed: damage to its last records is damage, and not a torn write.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{put, start};
+use beanring_testkit::driver;
+use beanring_testkit::process::{REPLY_PATIENCE, program};
+use beanring_testkit::scratch::{Scratch, contents};
 use nix::sys::signal::Signal;
-use support::driver;
-use support::lines::{PROGRAM, Scratch, contents, put, start};
-use support::live::REPLY_PATIENCE;
 
 const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "5"], &["-F"]];
 const BODY: &str = "the body of the last job";
@@ -26,7 +24,7 @@ fn drivers(what: &str) -> impl Iterator<Item = Driver> {
 }
 
 fn tool(name: &str, dir: &Path) -> Output {
-    Command::new(PROGRAM).args(["log", name]).arg(dir).output().expect("it runs")
+    Command::new(program()).args(["log", name]).arg(dir).output().expect("it runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -63,7 +61,7 @@ fn damage(dir: &Path) -> String {
 fn refusal(dir: &Path) -> String {
     // One that does start is ended.
     let mut command = Command::new("timeout");
-    command.args(["60", PROGRAM, "-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir);
+    command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir);
     command.stdin(Stdio::null());
     let output = command.output().expect("it ends");
     let said = text(&output.stderr);
@@ -174,7 +172,7 @@ fn a_restart_in_place_goes_on_behind_it() {
             client.expect(&put(0, 0, "first"), "INSERTED 1");
             server.signal(Signal::SIGUSR2);
             while client.line().is_some() {}
-            let mut client = support::lines::Client::new(server.connect());
+            let mut client = beanring_testkit::client::Client::new(server.connect());
             client.expect(&put(0, 0, BODY), "INSERTED 2");
             server.signal(Signal::SIGTERM);
             assert_eq!(server.wait(), Some(0));
@@ -194,7 +192,8 @@ fn salvage_closes_what_it_writes() {
     client.expect(&put(0, 0, BODY), "INSERTED 1");
     server.signal(Signal::SIGTERM);
     server.wait();
-    let output = Command::new(PROGRAM).args(["log", "salvage"]).args([&from, &to]).output().expect("it runs");
+    let output =
+        Command::new(program()).args(["log", "salvage"]).args([&from, &to]).output().expect("it runs");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(kinds(&to), ["job", "closed"]);
     assert_refused(&to, "salvaged");

@@ -1,9 +1,6 @@
 //! The job log on file systems of its own, on loop devices: on one that takes new space for each write, and on one whose
 //! disk fails on order.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,12 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, launch, put, start};
+use beanring_testkit::driver;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
+use beanring_testkit::scratch::Scratch;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::signal::Signal;
-use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, launch, put, start};
-use support::live::{REPLY_PATIENCE, ServerProcess};
-use support::peer::Received;
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -374,7 +372,7 @@ fn space_is_asked_for_again_after_an_interruption() {
     let mut traced = Command::new("strace");
     // The tracer is not the parent, so that the server can be ended.
     traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fallocate"]);
-    traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", PROGRAM]);
+    traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", program()]);
     let (_server, mut client) = launch(traced, &scratch.0, Driver::Epoll, &["-s", "65536", "-f", "0"]);
     // The thread that makes the next files is interrupted too.
     client.send(&put(0, 0, &"i".repeat(4000)).repeat(200));

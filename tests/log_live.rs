@@ -1,8 +1,5 @@
 //! The log with real server processes: killed, told to stop, on a full disk, and in directories that are no good.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,11 +8,12 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, field, put, start};
+use beanring_testkit::driver;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::scratch::{Scratch, contents};
 use nix::sys::signal::Signal;
-use support::driver;
-use support::lines::{Client, PROGRAM, Scratch, contents, field, put, start};
-use support::live::{REPLY_PATIENCE, ServerProcess};
-use support::random::{Random, seeds};
 
 /// Flags for each kind of durability.
 const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
@@ -586,7 +584,7 @@ fn a_directory_of_another_user_is_refused() {
 /// A server does not start there, says why in one line, and changes nothing.
 fn refuses(dir: &Path, flags: &[&str], why: &str) {
     let before = contents(dir);
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).args(flags);
     let output = command.stdin(Stdio::null()).output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,17 +1,16 @@
 //! A log goes on where connections have taken every descriptor that the server may open.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{launch, put, start};
+use beanring_testkit::driver;
+use beanring_testkit::process::{REPLY_PATIENCE, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
-use support::driver;
-use support::lines::{PROGRAM, Scratch, launch, put, start};
-use support::live::{REPLY_PATIENCE, Stream};
 
 const DESCRIPTORS: usize = 64;
 
@@ -32,7 +31,7 @@ fn connections_leave_it_the_descriptors_that_it_needs() {
 fn go_on(io: Driver, flags: &[&str]) {
     let dir = Scratch::new("shortage");
     let mut limited = Command::new("sh");
-    limited.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\""), PROGRAM]);
+    limited.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\""), program()]);
     let (mut server, mut client) = launch(limited, &dir.0, io, flags);
     client.expect("use first\r\n", "USING first");
     // They come and go all the time, so that each descriptor that gets free has somebody who wants it.

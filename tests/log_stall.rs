@@ -1,12 +1,6 @@
 //! A write to the job log finds no space although its file was prepared, as on a file system that copies on write. Which
 //! commands are answered until there is space, in virtual time.
 
-#[path = "log_simulation/disk.rs"]
-#[allow(dead_code)] // Each simulation uses a part of it.
-mod disk;
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
@@ -16,9 +10,9 @@ use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{Config, Durability, Operation};
 
-use self::disk::{Crash, Disk};
-use self::support::core::config;
-use self::support::random::Random;
+use beanring_testkit::config::config;
+use beanring_testkit::disk::{Crash, Disk};
+use beanring_testkit::random::Random;
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const MODES: [Durability; 3] =

@@ -1,8 +1,5 @@
 //! `beanring log check`, `salvage` and `dump`, on logs that are sound and on logs that are not.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +7,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use beanring::io::driver::Driver;
-use support::lines::{PROGRAM, Scratch, contents, put, start};
-use support::random::{Random, seeds};
+use beanring_testkit::client::{put, start};
+use beanring_testkit::process::program;
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::scratch::{Scratch, contents};
 
 const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
 const JOBS: u64 = 400;
@@ -24,7 +23,7 @@ struct Said {
 }
 
 fn tool(name: &str, dirs: &[&Path]) -> Said {
-    let output = Command::new(PROGRAM).args(["log", name]).args(dirs).output().expect("it runs");
+    let output = Command::new(program()).args(["log", name]).args(dirs).output().expect("it runs");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     Said {
         code: output.status.code().expect("it ends by itself"),

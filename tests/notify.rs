@@ -1,8 +1,5 @@
 //! What a service manager is told, over a real socket and under each driver.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,11 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
+use beanring_testkit::driver::is_allowed;
+use beanring_testkit::process::program;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::driver::is_allowed;
-
-const BINARY: &str = support::lines::PROGRAM;
 
 /// How long something that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,7 +79,7 @@ impl Drop for Manager {
 }
 
 fn server(driver: Driver) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(program());
     command.args(["-l", "127.0.0.1", "-p", "0", "--io", driver.name()]).stdin(Stdio::null());
     for name in ["WATCHDOG_USEC", "WATCHDOG_PID", "NOTIFY_SOCKET"] {
         command.env_remove(name);
@@ -160,7 +156,7 @@ fn alive_without_descriptors() {
         let mut manager = Manager::new(&format!("full-{}", driver.name()));
         let script = "ulimit -n 50; exec \"$0\" \"$@\"";
         let mut command = Command::new("sh");
-        command.args(["-c", script, BINARY, "-l", "127.0.0.1", "-p", "0", "--io", driver.name()]);
+        command.args(["-c", script, program(), "-l", "127.0.0.1", "-p", "0", "--io", driver.name()]);
         let child = manager.start(command.env("WATCHDOG_USEC", "200000").stderr(Stdio::piped()));
         let mut stderr = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
         let (address, _) = manager.heard_ready();

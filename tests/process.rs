@@ -1,10 +1,5 @@
 //! The server as a process: flags, exit codes, signals, sockets, descriptors.
 
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/signals.rs"]
-mod signals;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,8 +14,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use program::PROGRAM as BINARY;
-use signals::mask_has;
+use beanring_testkit::process::program;
+use beanring_testkit::signals::mask_has;
 
 /// How long something that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,7 +124,7 @@ impl<S: Read + Write> Client<S> {
 }
 
 fn beanring(arguments: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in
         std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_") && name != "BEANRING_IO")
@@ -142,7 +137,7 @@ fn beanring(arguments: &[&str]) -> Command {
 /// `script` run by a shell that finds the server's path as `$0`.
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", script, BINARY]).stdin(Stdio::null());
+    command.args(["-c", script, program()]).stdin(Stdio::null());
     command
 }
 
@@ -369,7 +364,7 @@ fn stops_in_good_order_as_pid_1() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(&in_namespace).args([BINARY, "-V", "-l", "127.0.0.1", "-p", "0"]);
+    command.args(&in_namespace).args([program(), "-V", "-l", "127.0.0.1", "-p", "0"]);
     let mut server = Server::spawn(&mut command);
     let unshare = server.child.id();
     let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();

@@ -1,8 +1,5 @@
 //! SIGUSR2: another program takes the process over, and nobody is refused and nothing is lost.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,11 +14,12 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::driver;
+use beanring_testkit::kernel::has_landlock;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::{Scratch, lines_of, script};
 use nix::sys::signal::Signal;
-use support::driver;
-use support::landlock;
-use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put, script};
-use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
 
 /// A connection of either kind.
 trait Stream: Read + Write + Send {}
@@ -195,7 +193,7 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
     let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
     all.extend(["-b", &dir, "-s", "65536"]);
     all.extend(mode);
-    let (mut server, first) = started(Path::new(PROGRAM), address, &all);
+    let (mut server, first) = started(Path::new(program()), address, &all);
     drop(first);
 
     let load = Arc::new(Load::default());
@@ -249,7 +247,7 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     let scratch = Scratch::new("replaced");
     let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
     fs::create_dir(&log).expect("there is room");
-    symlink(PROGRAM, &link).expect("there is room");
+    symlink(program(), &link).expect("there is room");
     let http = format!("unix:{}", scratch.0.join("http").display());
     let config = scratch.0.join("config.toml");
     fs::write(&config, "max-job-size = 100\n").expect("there is room");
@@ -269,12 +267,12 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
     let other = scratch.0.join("other");
     // Another process would not have the sockets.
     let parent = scratch.0.join("script").display().to_string();
-    script(Path::new(&parent), &format!("{PROGRAM} \"$@\"\nexit $?\n"));
+    script(Path::new(&parent), &format!("{} \"$@\"\nexit $?\n", program()));
     let wrong = [
         ("/bin/false", "max-job-size = 100\n"),
         ("/nowhere", ""),
         (&parent, "max-job-size = 100\n"),
-        (PROGRAM, "max-job-size = \"x\"\n"),
+        (program(), "max-job-size = \"x\"\n"),
     ];
     for (number, (program, configuration)) in wrong.into_iter().enumerate() {
         symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("there is room");
@@ -317,7 +315,7 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
     fs::write(&config, &log).expect("there is room");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.stderr(fs::File::create(&stderr).expect("there is room"));
     let (mut server, stream) =
         ServerProcess::launch(command, address, &["--config".to_owned(), config.clone()]);
@@ -374,11 +372,12 @@ fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
         // Asked whether it could take over, it thinks until connections have come.
         let lines = format!(
             "case \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
-             esac\nexec {PROGRAM} \"$@\"\n",
-            asked.display()
+             esac\nexec {1} \"$@\"\n",
+            asked.display(),
+            program()
         );
         script(&slow, &lines);
-        symlink(PROGRAM, &link).expect("there is room");
+        symlink(program(), &link).expect("there is room");
         let address = Address::fresh(Transport::Tcp);
         let place = Place::of(&address);
         let mut limited = Command::new("sh");
@@ -414,7 +413,7 @@ fn it_can_be_done_again_and_again() {
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
     let mut deaf = Command::new("sh");
-    deaf.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", PROGRAM]);
+    deaf.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", program()]);
     deaf.stderr(fs::File::create(&stderr).expect("there is room"));
     let (mut server, stream) =
         ServerProcess::launch(deaf, address, &["-b".to_owned(), log.display().to_string()]);
@@ -435,7 +434,7 @@ fn nobody_else_gets_the_log_meanwhile() {
         let place = Place::of(&address);
         let flags = [driver::flags(io), vec!["-b".to_owned(), dir.clone()]].concat();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let (mut server, mut client) = started(Path::new(PROGRAM), address, &flags);
+        let (mut server, mut client) = started(Path::new(program()), address, &flags);
         client.expect(&put(0, 0, "kept"), "INSERTED 1");
         let stop = Arc::new(AtomicBool::new(false));
         let reader = thread::spawn({
@@ -443,7 +442,7 @@ fn nobody_else_gets_the_log_meanwhile() {
             move || {
                 let mut tries = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let output = Command::new(PROGRAM).args(["log", "check", &dir]).output();
+                    let output = Command::new(program()).args(["log", "check", &dir]).output();
                     let output = output.expect("it can be started");
                     let said = String::from_utf8_lossy(&output.stderr).into_owned();
                     assert!(said.contains("a server uses this log"), "{output:?}");
@@ -473,7 +472,7 @@ fn who_is_connected_hears_of_all_that_is_stored() {
             let mut flags = driver::flags(io);
             flags.extend(["-b", &dir, "-f", "0", "--max-connections", connections].map(str::to_owned));
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-            let (mut server, first) = started(Path::new(PROGRAM), address, &flags);
+            let (mut server, first) = started(Path::new(program()), address, &flags);
             drop(first);
             let mut inserted = 0;
             for round in 0..=ROUNDS {
@@ -507,7 +506,7 @@ fn the_file_of_another_socket_stays() {
     fs::create_dir(&log).expect("there is room");
     let address = Address::Unix(path.clone());
     let place = Place::of(&address);
-    let (server, client) = started(Path::new(PROGRAM), address, &["-b", &log.display().to_string()]);
+    let (server, client) = started(Path::new(program()), address, &["-b", &log.display().to_string()]);
     drop(client);
     restart(&server, &place);
     let mut stream = place.connect();
@@ -527,7 +526,7 @@ fn without_a_log_it_stays() {
     let stderr = scratch.0.join("said");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.stderr(fs::File::create(&stderr).expect("there is room"));
     let (mut server, stream) = ServerProcess::launch(command, address, &[]);
     let mut client = Client::new(stream);
@@ -545,14 +544,14 @@ fn without_a_log_it_stays() {
 
 #[test]
 fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
-    if !landlock::is_there("files out of reach") {
+    if !has_landlock("files out of reach") {
         return;
     }
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "confined")) {
         let (scratch, other) = (Scratch::new("confined"), Scratch::new("confined-other"));
         let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
         fs::create_dir(&log).expect("there is room");
-        symlink(PROGRAM, &link).expect("there is room");
+        symlink(program(), &link).expect("there is room");
         fs::write(other.0.join("secret"), "secret").expect("there is room");
         let flags = driver::flags(io);
         let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();

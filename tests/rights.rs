@@ -1,8 +1,5 @@
 //! What a server gives up before it serves: the rights of root, and files that are not its own.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -11,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::kernel::has_landlock;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::{Scratch, lines_of};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
-use support::landlock;
-use support::lines::{Client, PROGRAM, Scratch, field, lines_of, put};
-use support::live::{Address, REPLY_PATIENCE, ServerProcess, Transport};
 
 /// No capability at all.
 const NONE: &str = "0000000000000000";
@@ -36,12 +34,12 @@ fn nobody(what: &str) -> Option<User> {
 /// this user's.
 fn prepare(name: &str, user: &User) -> (Scratch, PathBuf, String) {
     let scratch = Scratch::new(name);
-    let (program, log) = (scratch.0.join("beanring"), scratch.0.join("log"));
-    copy(Path::new(PROGRAM), &program);
+    let (copied, log) = (scratch.0.join("beanring"), scratch.0.join("log"));
+    copy(Path::new(program()), &copied);
     fs::create_dir(&log).expect("there is room");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o700)).expect("it is ours");
     chown(&log, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root may");
-    (scratch, program, log.display().to_string())
+    (scratch, copied, log.display().to_string())
 }
 
 /// By another process: what a child of this one still has open to write cannot be started.
@@ -185,7 +183,7 @@ fn overwrite(file: &Path, text: &str) {
 
 #[test]
 fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
-    if !landlock::is_there("files of the root out of reach") {
+    if !has_landlock("files of the root out of reach") {
         return;
     }
     let possible = Command::new("unshare").args(["--mount", "true"]).status();
@@ -197,7 +195,7 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
     for dir in ["", "opt", "log", "home"] {
         fs::create_dir(root.join(dir)).expect("there is room");
     }
-    copy(Path::new(PROGRAM), &root.join("opt/beanring"));
+    copy(Path::new(program()), &root.join("opt/beanring"));
     let (program, config) = (root.join("beanring"), root.join("beanring.toml"));
     let secrets = ["secret", "home/secret"];
     for secret in secrets {
@@ -251,7 +249,7 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
 
 /// What the server says until it ends. It must not get as far as to listen.
 fn refused(log: &Path) -> String {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be started");
     let lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
@@ -269,13 +267,13 @@ fn refused(log: &Path) -> String {
 
 #[test]
 fn a_log_is_read_within_its_directory_only() {
-    if !landlock::is_there("a log that leads elsewhere") {
+    if !has_landlock("a log that leads elsewhere") {
         return;
     }
     let scratch = Scratch::new("rights-log");
     let (log, other) = (scratch.0.join("log"), scratch.0.join("other"));
     fs::create_dir(&log).and_then(|()| fs::create_dir(&other)).expect("there is room");
-    let (mut server, mut client) = launch(Command::new(PROGRAM), &["-b", log.to_str().expect("UTF-8")]);
+    let (mut server, mut client) = launch(Command::new(program()), &["-b", log.to_str().expect("UTF-8")]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));

@@ -6,11 +6,6 @@
 
 #![cfg(target_arch = "x86_64")]
 
-#[path = "support/kernel.rs"]
-mod kernel;
-#[path = "support/seccomp.rs"]
-mod profile;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,6 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
+use beanring_testkit::kernel;
+use beanring_testkit::seccomp::{allowing, filters, profile};
 use caps::CapSet;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -29,8 +26,6 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::unistd::{Pid, geteuid};
 use seccompiler::{BpfProgram, TargetArch, apply_filter, compile_from_json};
 use serde_json::{Value, json};
-
-use self::profile::{allowing, filters, profile};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,8 +1,5 @@
 //! Limits of tubes and watches, and long lists that clients read slowly or not at all.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 
@@ -10,8 +7,8 @@ use beanring::ids::ConnId;
 use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX};
 use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::Time;
-use support::core::config;
-use support::random::{Random, seeds};
+use beanring_testkit::config::config;
+use beanring_testkit::random::{Random, seeds};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;

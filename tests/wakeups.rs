@@ -3,19 +3,17 @@
 //!
 //! It takes luck to meet that moment: `BEANRING_ROUNDS` tries so often.
 
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::driver;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::random::Random;
+use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
-use support::driver;
-use support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::peer::Received;
-use support::random::Random;
 
 /// More wake-ups than a kernel counts.
 const BURST: usize = 200;
@@ -52,7 +50,7 @@ fn serve_who_comes_last(io: Driver) {
         return;
     }
     for transport in [Transport::Unix, Transport::Tcp] {
-        let program = Path::new(support::lines::PROGRAM);
+        let program = Path::new(program());
         let (server, mut first) = ServerProcess::start(program, transport, &driver::flags(io));
         ask(&mut first);
         let mut random = Random::new(7);

@@ -12,9 +12,9 @@ use crate::logs::{Log, Place};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::process::Driver;
-use crate::random::Random;
 use crate::server::{Server, Setup};
 use crate::signals::Signals;
+use beanring_testkit::random::Random;
 
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -36,9 +36,6 @@ mod options;
 mod proc;
 #[path = "../common/process.rs"]
 mod process;
-#[path = "../../tests/support/random.rs"]
-#[allow(dead_code)]
-mod random;
 mod record;
 mod report;
 mod run;

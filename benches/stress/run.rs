@@ -18,11 +18,11 @@ use crate::logs::Place;
 use crate::machine::{Machine, first_line};
 use crate::options::Options;
 use crate::process::Driver;
-use crate::random::Random;
 use crate::record::{Tally, ms};
 use crate::server::{Server, Setup};
 use crate::signals::Signals;
 use crate::stats::Stats;
+use beanring_testkit::random::Random;
 
 /// Addresses that each fault may use.
 const SERVERS_MAX: u32 = 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::crowd::{Crowd, Link, Rogue};
 use crate::failure::Failure;
-use crate::random::Random;
+use beanring_testkit::random::Random;
 
 /// Its clients.
 pub const CONNECTIONS: usize = 16;

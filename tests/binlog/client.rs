@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
+use beanring_testkit::stream::Stream;
 
 /// A server and one connection to it. It is killed at the end.
 pub struct Served {

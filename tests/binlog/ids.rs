@@ -10,8 +10,9 @@ use beanring::queue::Counts;
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
 
-use crate::support::lines::{contents, put, start};
 use crate::{Scratch, refusal};
+use beanring_testkit::client::{put, start};
+use beanring_testkit::scratch::contents;
 
 fn write_binlog(dir: &Path, id: u64, state: State) {
     let job = Job {

@@ -2,9 +2,6 @@
 
 mod client;
 mod ids;
-#[allow(dead_code)] // Each test program uses a part of it.
-#[path = "../support/mod.rs"]
-mod support;
 mod torn;
 mod workload;
 
@@ -15,12 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::beanstalkd::installed;
+use beanring_testkit::process::program;
+use beanring_testkit::random::Random;
 use client::{Served, compare};
-use support::live::reference;
-use support::random::Random;
 use workload::{TUBES, Workload};
-
-const BEANRING: &str = support::lines::PROGRAM;
 
 /// A directory of one test's own, gone with it.
 struct Scratch(PathBuf);
@@ -60,7 +56,7 @@ impl Drop for Scratch {
 
 /// Debian's beanstalkd, or a word about what is not tested.
 fn reference_for(what: &str) -> Option<PathBuf> {
-    let program = reference();
+    let program = installed();
     if program.is_none() {
         println!("skipped: {what}, because beanstalkd is not installed");
     }
@@ -68,18 +64,18 @@ fn reference_for(what: &str) -> Option<PathBuf> {
 }
 
 fn beanring() -> &'static Path {
-    Path::new(BEANRING)
+    Path::new(program())
 }
 
 fn export(from: &Path, to: &Path) -> Output {
-    Command::new(BEANRING).args(["log", "export"]).args([from, to]).output().unwrap()
+    Command::new(program()).args(["log", "export"]).args([from, to]).output().unwrap()
 }
 
 /// What the server says when it does not start.
 fn refusal(log: &Path) -> String {
     // One that does start is ended.
     let mut command = Command::new("timeout");
-    command.args(["60", BEANRING, "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
+    command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
@@ -242,7 +238,7 @@ fn an_import_that_is_killed() {
     for round in 0..12 {
         let copy = scratch.copy(&dir, &round.to_string());
         for _ in 0..3 {
-            let mut command = Command::new(BEANRING);
+            let mut command = Command::new(beanring());
             command.args(["-l", "127.0.0.1", "-p", "0", "-s", "65536", "-b"]).arg(&copy);
             let mut child = command.stderr(Stdio::null()).spawn().unwrap();
             thread::sleep(span * random.below(100) as u32 / 100);

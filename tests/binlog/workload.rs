@@ -1,7 +1,7 @@
 //! Commands of every kind that a binlog records, at random.
 
 use crate::client::Served;
-use crate::support::random::Random;
+use beanring_testkit::random::Random;
 
 pub const TUBES: [&str; 4] = ["default", "mail", "a", "tube-of-a-longer-name/with;signs.$_()"];
 

@@ -9,18 +9,15 @@ mod generator;
 mod pair;
 mod reply;
 mod run;
-#[allow(dead_code)] // Each test program uses a part of it.
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::Path;
 use std::{env, fs};
 
+use beanring_testkit::beanstalkd::{installed, version};
+use beanring_testkit::process::program;
+use beanring_testkit::scratch::{Scratch, script};
 use effort::compare;
 use run::{Trouble, is_timed, run};
-use support::beanstalkd::version;
-use support::lines::{Scratch, script};
-use support::live::reference;
 
 const SEEDS_DEFAULT: u64 = 60;
 const STEPS_DEFAULT: usize = 300;
@@ -31,13 +28,13 @@ const TIMED_PERCENT_MIN: usize = 20;
 
 #[test]
 fn beanring_answers_as_the_reference() {
-    compare_with_beanstalkd(Path::new(support::lines::PROGRAM), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
+    compare_with_beanstalkd(Path::new(program()), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
 }
 
 /// What differs here is not settled by the protocol, and must not be generated.
 #[test]
 fn the_reference_answers_as_itself() {
-    if let Some(program) = reference() {
+    if let Some(program) = installed() {
         compare_with_beanstalkd(&program, setting("BEANRING_SEEDS", SEEDS_DEFAULT).div_ceil(6));
     }
 }
@@ -45,21 +42,21 @@ fn the_reference_answers_as_itself() {
 /// Every second server that is started takes smaller jobs.
 #[test]
 fn a_divergence_in_half_of_all_runs_is_found() {
-    let Some(reference) = reference() else { return skip() };
+    let Some(reference) = installed() else { return skip() };
     let scratch = Scratch::new("divergence");
-    let (program, starts) = (scratch.0.join("server"), scratch.0.join("starts"));
+    let (server, starts) = (scratch.0.join("server"), scratch.0.join("starts"));
     let lines = format!(
         "echo >> {0}\nif [ $(($(wc -l < {0}) % 2)) = 0 ]; then\n\
          for word; do shift; [ $word = {1} ] && word=100; set -- \"$@\" $word; done\nfi\nexec {2} \"$@\"\n",
         starts.display(),
         generator::MAX_JOB_SIZE,
-        support::lines::PROGRAM
+        program()
     );
-    script(&program, &lines);
+    script(&server, &lines);
     // One after the other, so that it is known which differ.
     let differing: Vec<u64> = (0..4)
         .filter(|&seed| {
-            let report = compare(&[seed], 100, |seed| run(&reference, &program, seed, 100));
+            let report = compare(&[seed], 100, |seed| run(&reference, &server, seed, 100));
             !report.differences.is_empty()
         })
         .collect();
@@ -68,7 +65,7 @@ fn a_divergence_in_half_of_all_runs_is_found() {
 }
 
 fn compare_with_beanstalkd(program: &Path, seeds: u64) {
-    let Some(reference) = reference() else { return skip() };
+    let Some(reference) = installed() else { return skip() };
     println!("compared with beanstalkd {}", version(&reference));
     let steps = setting("BEANRING_STEPS", STEPS_DEFAULT as u64) as usize;
     let seeds: Vec<u64> = match env::var("BEANRING_SEED") {

@@ -10,8 +10,9 @@ use nix::sys::signal::Signal;
 use super::deadlines::{BEFORE, Lateness, Stop};
 use super::generator::{Awaited, MAX_JOB_SIZE};
 use super::reply::{Comparable, Ids, Quotes, Reply};
-use super::support::live::{REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use super::support::peer::Received;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
+use beanring_testkit::stream::Stream;
 
 /// A server and the connections to it.
 pub struct Side {

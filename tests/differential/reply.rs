@@ -96,7 +96,7 @@ impl Reply {
             _ => {}
         }
         let mut lines = vec![words.join(" ")];
-        lines.extend(self.data.as_deref().map(super::support::pattern::show));
+        lines.extend(self.data.as_deref().map(beanring_testkit::pattern::show));
         Comparable { lines, dictionary: false }
     }
 

@@ -10,8 +10,8 @@ use super::deadlines::{Deadlines, Lateness};
 use super::generator::{Awaited, Command, Ending, Random, Situation, default_watch};
 use super::pair::{Answers, Side};
 use super::reply::{Comparable, Quotes};
-use super::support::beanstalkd::{QUOTES_FROM, version};
-use super::support::pattern::show;
+use beanring_testkit::beanstalkd::{QUOTES_FROM, version};
+use beanring_testkit::pattern::show;
 
 const CONNECTIONS_MAX: usize = 6;
 

@@ -6,7 +6,7 @@ use beanring::ids::JobId;
 use beanring::queue::{PersistedState, Standing};
 use beanring::time::Time;
 
-use super::support::random::Random;
+use beanring_testkit::random::Random;
 
 /// What a client may ask.
 #[derive(Clone, Debug)]

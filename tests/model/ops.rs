@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use beanring::time::{Span, Time};
 
-use super::naive::{Conn, Model, Name};
+use beanring_testkit::naive::{Conn, Model, Name};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {

@@ -12,10 +12,10 @@ use beanring::queue::{Engine, Standing};
 use beanring::time::{Span, Time};
 
 use super::history::{History, Lasting, Promise, State};
-use super::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
 use super::names::{name_of, number_of};
 use super::report::{self, Report, Totals};
 use super::witness::{Seen, What};
+use beanring_testkit::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
 
 /// The model of the server, and what it says that clients must hear.
 pub struct Checker {
@@ -363,7 +363,7 @@ impl Checker {
 
     fn report(&mut self, client: usize, command: Command<'_>) {
         let model = &self.model;
-        let names = |tubes: &[super::naive::Name]| {
+        let names = |tubes: &[beanring_testkit::naive::Name]| {
             let items: String = tubes.iter().map(|&tube| format!("- {}\n", name_of(tube))).collect();
             format!("OK {}\r\n---\n{items}\r\n", items.len() + 4).into_bytes()
         };

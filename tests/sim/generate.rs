@@ -6,10 +6,10 @@ use beanring::time::{Span, Time};
 use beanring::wal::Durability;
 
 use super::action::Action;
-use super::naive::{Conn, Model};
 use super::names::name_of;
-use super::support::random::Random;
 use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
+use beanring_testkit::naive::{Conn, Model};
+use beanring_testkit::random::Random;
 
 /// What the seed has decided about a run.
 struct Profile {

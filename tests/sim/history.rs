@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanring::queue::{Counts, Engine, Standing};
 use beanring::time::{Span, Time};
 
-use super::naive::{Job, Model, Name, Place};
 use super::names::number_of;
+use beanring_testkit::naive::{Job, Model, Name, Place};
 
 /// A job as far as it outlives the server.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,16 +4,6 @@
 //! `BEANRING_SEEDS` says how many seeds, `BEANRING_FROM` with which to begin, `BEANRING_SEED` replays one. A seed that
 //! fails is shrunk to a short script; one that is kept in `scripts/` is a test from then on.
 
-#[path = "../log_simulation/disk.rs"]
-#[allow(dead_code)] // Each simulation uses a part of it.
-mod disk;
-#[path = "../model/naive.rs"]
-#[allow(dead_code)] // The simulation announces a job before it stores it.
-mod naive;
-#[path = "../support/mod.rs"]
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-
 mod action;
 mod checker;
 mod generate;

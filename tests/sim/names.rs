@@ -1,6 +1,6 @@
 //! Names of tubes, from numbers and back.
 
-use super::naive::Name;
+use beanring_testkit::naive::Name;
 
 pub fn name_of(tube: Name) -> String {
     if tube == 0 { "default".into() } else { format!("tube-{tube}") }

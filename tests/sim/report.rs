@@ -4,8 +4,8 @@ use beanring::protocol::command::CommandKind::{self, *};
 use beanring::queue::State;
 use beanring::time::{Span, Time};
 
-use super::naive::{Job, Model, Tube};
 use super::names::name_of;
+use beanring_testkit::naive::{Job, Model, Tube};
 
 /// Keys and values, in their order; a value of `None` is not known here.
 pub type Report = Vec<(&'static str, Option<String>)>;

@@ -10,12 +10,12 @@ use beanring::wal::{self, Durability};
 
 use super::action::Action;
 use super::checker::Checker;
-use super::disk::{Crash, Disk};
 use super::history::Promise;
 use super::network::{Link, LinkState};
-use super::support::core::config;
-use super::support::random::Random;
 use super::witness;
+use beanring_testkit::config::config;
+use beanring_testkit::disk::{Crash, Disk};
+use beanring_testkit::random::Random;
 
 pub const SEGMENT_BYTES: u64 = 64 * 1024;
 pub const MAX_JOB_BYTES: u32 = 30_000;

@@ -9,8 +9,8 @@ use beanring::queue::State;
 use beanring::server::{Effect, Event, Server, Service};
 
 use super::START;
-use super::support::core::config;
 use super::wide::{WATCHED, WIDE};
+use beanring_testkit::config::config;
 
 /// A server whose driver counts what was sent to each connection, in replies that begin like this.
 struct Loop {

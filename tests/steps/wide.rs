@@ -7,8 +7,8 @@ use beanring::limits::{BACKGROUND_STEPS, NARROW_WATCH_MAX};
 use beanring::queue::{Kicked, Notice, Reserved};
 use beanring::tube_name::TubeName;
 
-use super::support::random::{Random, seeds};
 use super::{Bench, USUAL, assert_steps};
+use beanring_testkit::random::{Random, seeds};
 
 /// Watched by each wide client.
 pub const WATCHED: usize = NARROW_WATCH_MAX + 2;

@@ -1,7 +1,7 @@
 //! Bodies that know what they are: their number, a hash, and bytes that follow from the number.
 
 use super::Fault;
-use crate::random::Random;
+use beanring_testkit::random::Random;
 
 /// Number and hash.
 pub const HEAD_BYTES: usize = 12;

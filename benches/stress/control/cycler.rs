@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::worker::Worker;
 use super::{BODY_BYTES_MAX, Fault, Shared};
-use crate::random::Random;
 use crate::record::Tally;
+use beanring_testkit::random::Random;
 
 /// Jobs at once.
 pub const JOBS_MAX: u64 = 4;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::worker::Worker;
 use super::{Fault, Shared, TURN_MAX};
-use crate::random::Random;
 use crate::record::Tally;
+use beanring_testkit::random::Random;
 
 /// Jobs on the way at once; more are not put before some have come.
 pub const JOBS_MAX: u64 = 64;

@@ -12,10 +12,10 @@ use std::ptr::NonNull;
 use nix::errno::Errno;
 
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
-use super::tests::support::random::Random;
 use crate::io::socket::{AcceptError, Listener};
 use crate::limits::RECEIVE_BYTES_MAX;
 use crate::time::Span;
+use beanring_testkit::random::Random;
 
 /// Few, so that they run out.
 const BUFFERS: u16 = 3;

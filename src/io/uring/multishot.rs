@@ -21,7 +21,7 @@ use nix::sys::socket::{Backlog, MsgFlags, accept, listen, recv, send};
 
 use super::buffers::Buffers;
 use super::ring::Buffer;
-use super::tests::support::random::Random;
+use beanring_testkit::random::Random;
 
 const TRIES: usize = 3_000;
 

@@ -13,11 +13,6 @@ use std::{fs, io};
 
 use nix::errno::Errno;
 
-use self::support::conversation::Conversation;
-use self::support::core::{config, config_for};
-use self::support::peer::{Patience, Peer, Received};
-use self::support::random::{Random, seeds};
-use self::support::runner::{Dialect, run};
 use super::Driver;
 use super::connection::{Phase, Receive, Watch};
 use super::fake::{FakeRing, Request, Socket, Work};
@@ -30,17 +25,10 @@ use crate::io::socket::{Address, Listener};
 use crate::limits::JOB_BYTES_DEFAULT;
 use crate::server::{Config, Server};
 use crate::time::{Span, Time};
-
-#[allow(dead_code)] // Each test program uses a part of it.
-#[path = "../../../tests/support"]
-pub mod support {
-    pub mod conversation;
-    pub mod core;
-    pub mod pattern;
-    pub mod peer;
-    pub mod random;
-    pub mod runner;
-}
+use beanring_testkit::conversation::Conversation;
+use beanring_testkit::peer::{Patience, Peer, Received};
+use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::runner::{Dialect, run};
 
 /// What a chunk of bodies takes.
 const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
@@ -77,6 +65,10 @@ impl End {
 
 fn identity(fd: RawFd) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{fd}"))
+}
+
+fn config(max_job_bytes: u32) -> Config {
+    beanring_testkit::server_config!(max_job_bytes)
 }
 
 impl Simulated {
@@ -265,7 +257,12 @@ fn conversations_with_a_kernel_that_takes_liberties() {
     let (mut zero_copy_sends, mut registered_bytes) = (0, 0);
     for seed in seeds(20) {
         for conversation in &conversations {
-            let mut peer = Simulated::with(config_for(conversation), None, seed);
+            let config = Config {
+                max_memory_bytes: conversation.max_memory,
+                allow_foreign_requests: conversation.allow_foreign_requests,
+                ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
+            };
+            let mut peer = Simulated::with(config, None, seed);
             if let Err(failure) = run(conversation, &mut peer, Dialect::Quoted) {
                 panic!("seed {seed}\n{failure}");
             }

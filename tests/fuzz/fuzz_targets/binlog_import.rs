@@ -1,7 +1,3 @@
 #![no_main]
 
-#[allow(dead_code)] // Each program uses a part of it.
-#[path = "../targets/mod.rs"]
-mod targets;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::binlog_import::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| beanring_testkit::fuzz::binlog_import::run(data));

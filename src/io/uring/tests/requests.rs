@@ -7,12 +7,11 @@ use nix::errno::Errno;
 
 use super::super::connection::Receive;
 use super::super::ring::{Ring, Token};
-use super::Simulated;
-use super::support::core::config;
-use super::support::peer::{Patience, Peer, Received};
-use super::support::random::seeds;
+use super::{Simulated, config};
 use crate::limits::{ACCEPT_REST, ACCEPTS_MAX, JOB_BYTES_DEFAULT, SELF_CHECK_INTERVAL};
 use crate::time::Span;
+use beanring_testkit::peer::{Patience, Peer, Received};
+use beanring_testkit::random::seeds;
 
 #[test]
 fn accepting_rests_without_descriptors_and_goes_on() {

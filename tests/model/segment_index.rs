@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use beanring::queue::{Change, Counts, Engine, State};
 use beanring::time::Time;
 
-use super::naive::{Job, Model, Place};
+use beanring_testkit::naive::{Job, Model, Place};
 
 #[derive(Default)]
 pub struct SegmentIndex {
@@ -145,7 +145,7 @@ impl SegmentIndex {
         // A tube takes its pause with it, which no change says.
         let exists = |name: &String| model.tubes.iter().any(|tube| tube_name(tube.name) == *name);
         self.pauses.retain(|name, until| *until > model.now && exists(name));
-        let paused = |tube: &super::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));
+        let paused = |tube: &beanring_testkit::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));
         let expected: BTreeMap<_, _> = model.tubes.iter().filter_map(paused).collect();
         assert_eq!(self.pauses, expected, "the changes rebuild the pauses");
     }

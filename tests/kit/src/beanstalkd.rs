@@ -1,6 +1,7 @@
 //! Which beanstalkd the tests compare with.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use super::conversation::Version;
@@ -17,4 +18,10 @@ pub fn version(program: &Path) -> Version {
     let said = String::from_utf8_lossy(&output.stdout);
     let version = said.strip_prefix("beanstalkd ").and_then(Version::parse);
     version.unwrap_or_else(|| panic!("{} -v says {said:?}", program.display()))
+}
+
+/// Returns the beanstalkd in `PATH`, if one is installed.
+pub fn installed() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|dir| dir.join("beanstalkd")).find(|program| program.is_file())
 }

@@ -5,16 +5,12 @@
 //! `CONFINED_RING=1` leaves io_uring allowed; without it the filter is that of an ordinary container.
 
 #[cfg(target_arch = "x86_64")]
-#[path = "seccomp.rs"]
-#[allow(dead_code)] // Its test reads the rest.
-mod seccomp;
-
-#[cfg(target_arch = "x86_64")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     use std::env;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
+    use beanring_testkit::seccomp;
     use nix::sys::prctl::set_no_new_privs;
     use nix::unistd::{Gid, Uid, chdir, chroot, setgid, setgroups, setuid};
 

@@ -3,11 +3,7 @@
 //!
 //! `BEANRING_SEEDS` says how many seeds, `BEANRING_SEED` replays one.
 
-#[path = "model/naive.rs"]
-mod naive;
-#[path = "model/ops.rs"]
 mod ops;
-#[path = "model/ledger.rs"]
 mod segment_index;
 
 use std::collections::BTreeMap;
@@ -19,7 +15,7 @@ use beanring::queue::{
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
-use naive::{Conn, Model, Name, Reserve, Told};
+use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
 
@@ -297,7 +293,7 @@ impl Pair {
             assert_eq!(engine.body(key), body(job.id), "job {}", job.id);
             let holder = engine.jobs().activity(key).and_then(Activity::holder);
             let expected = match job.place {
-                naive::Place::Reserved { by, .. } => Some(self.keys[&by]),
+                Place::Reserved { by, .. } => Some(self.keys[&by]),
                 _ => None,
             };
             assert_eq!(holder, expected, "job {}", job.id);

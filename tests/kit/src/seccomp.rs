@@ -1,7 +1,6 @@
 //! The seccomp profile of `deploy/` as filters of the kernel.
 
 use std::fs;
-use std::path::Path;
 
 use nix::errno::Errno;
 use seccompiler::{BpfProgram, TargetArch, compile_from_json};
@@ -42,13 +41,12 @@ pub struct Argument {
 
 /// The one in `deploy/`.
 pub fn profile() -> Profile {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/seccomp-io-uring.json");
+    let path = super::repository().join("deploy/seccomp-io-uring.json");
     serde_json::from_str(&fs::read_to_string(path).expect("it is there")).expect("Docker can read it")
 }
 
 impl Profile {
     /// Takes calls out of those that it lets through.
-    #[allow(dead_code)] // One of its users does.
     pub fn forbid(&mut self, calls: &[&str]) {
         for rule in &mut self.syscalls {
             rule.names.retain(|name| !calls.contains(&&**name));

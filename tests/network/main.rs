@@ -6,10 +6,7 @@
 
 #![cfg(feature = "uring")]
 
-#[path = "network/namespaces.rs"]
 mod namespaces;
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,17 +17,17 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::driver;
+use beanring_testkit::live::Live;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::random::Random;
+use beanring_testkit::runner::{Dialect, run};
+use beanring_testkit::stream::Stream;
+use beanring_testkit::suite::{flags, in_real_time, run_all};
 use namespaces::{Network, command, try_run};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 use nix::unistd::geteuid;
-use support::driver;
-use support::hold::{flags, hold_all, in_real_time};
-use support::live::{Address, Live, REPLY_PATIENCE, ServerProcess, Stream, Transport};
-use support::peer::Received;
-use support::random::Random;
-use support::runner::{Dialect, run};
-
-const BEANRING: &str = support::lines::PROGRAM;
 
 const BODY_BYTES: usize = 60_000;
 
@@ -77,7 +74,7 @@ fn no_memory_is_registered_if_not_wanted() {
 fn more_bodies_than_memory_that_may_be_locked() {
     over_a_network("large bodies over a network, with a limit of locked memory", &limit(), |network| {
         let (mut said, stderr) = io::pipe().expect("there are descriptors");
-        let mut command = network.on_server(&[&limit()[..], &[BEANRING]].concat());
+        let mut command = network.on_server(&[&limit()[..], &[program()]].concat());
         command.stderr(stderr);
         let (server, mut control) = launch_with(command, network, &[]);
         exchange(network, &mut control);
@@ -104,9 +101,9 @@ fn conversations_with_a_limit_of_locked_memory() {
         return println!("skipped: {WHAT}, because {error}");
     }
     let _turn = turn();
-    hold_all(in_real_time().collect(), |conversation| {
+    run_all(in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), driver::flags(Driver::Uring)].concat();
-        let limited = command(&[&limit()[..], &[BEANRING]].concat());
+        let limited = command(&[&limit()[..], &[program()]].concat());
         let server = ServerProcess::launch(limited, Address::fresh(Transport::Tcp), &flags);
         run(conversation, &mut Live::with(server), Dialect::Quoted)
     });
@@ -198,7 +195,7 @@ fn turn() -> File {
 }
 
 fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {
-    launch_with(network.on_server(&[BEANRING]), network, flags)
+    launch_with(network.on_server(&[program()]), network, flags)
 }
 
 fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {

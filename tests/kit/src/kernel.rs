@@ -36,7 +36,6 @@ pub fn allows(driver: &str) -> Result<(), String> {
 }
 
 /// The version of the Landlock interface, if the kernel confines processes by it.
-#[allow(dead_code)] // Each test program uses a part of it.
 pub fn landlock() -> Option<u32> {
     const CREATE_RULESET_VERSION: libc::c_int = 1;
     // SAFETY: With this flag the call reads no memory and makes nothing.
@@ -50,6 +49,15 @@ pub fn landlock() -> Option<u32> {
         )
     };
     u32::try_from(version).ok()
+}
+
+/// Returns whether the kernel confines processes by Landlock. Prints "skipped: `what`" if it does not.
+pub fn has_landlock(what: &str) -> bool {
+    let has_landlock = landlock().is_some();
+    if !has_landlock {
+        println!("skipped: {what}, because this kernel has no Landlock");
+    }
+    has_landlock
 }
 
 fn set_up_ring() -> nix::Result<()> {

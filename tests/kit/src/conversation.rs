@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pattern::Pattern;
+use super::repository;
 
 /// One file.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ impl Conversation {
     /// # Panics
     /// Likewise.
     pub fn of_any_server() -> Vec<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = repository();
         let entries = fs::read_dir(root.join("tests/conversations")).expect("tests/conversations exists");
         let mut paths: Vec<PathBuf> = entries
             .map(|entry| entry.expect("a directory entry").path())

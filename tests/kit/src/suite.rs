@@ -36,7 +36,7 @@ pub fn with_beanstalkd(version: Version) -> Vec<Conversation> {
 ///
 /// # Panics
 /// With all failures, if there are any.
-pub fn hold_all(conversations: Vec<Conversation>, hold: impl Fn(&Conversation) -> Result<(), String> + Sync) {
+pub fn run_all(conversations: Vec<Conversation>, hold: impl Fn(&Conversation) -> Result<(), String> + Sync) {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {

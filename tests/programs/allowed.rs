@@ -1,6 +1,6 @@
 //! Prints what the kernel allows here, one line per driver: `ci/test` requires the suites of each that is.
 
-mod kernel;
+use beanring_testkit::kernel;
 
 fn main() {
     for driver in ["uring", "epoll", "tokio-uring"] {

@@ -1,28 +1,25 @@
-//! A server process of its own for each test, and a [`Peer`] that talks to it over sockets.
+//! Server processes, each on an address of its own.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
 
 use super::diagnosis;
-use super::peer::{Patience, Peer, Received};
 use super::signals::mask_has;
+use super::stream::Stream;
 
 /// How long a live test waits for what must come. It bounds a failure, not a server: nothing that
 /// passes depends on it.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
-
-const QUIET_PATIENCE: Duration = Duration::from_millis(60);
 
 /// Time for what was sent to reach a server.
 const ARRIVAL: Duration = Duration::from_millis(5);
@@ -36,10 +33,25 @@ pub enum Transport {
     Unix,
 }
 
-/// Debian's beanstalkd, where it is installed.
-pub fn reference() -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).map(|dir| dir.join("beanstalkd")).find(|program| program.is_file())
+/// Returns the path of the server under test: `BEANRING_TEST_PROGRAM` (`ci/confined` sets it), or the program that Cargo
+/// has built beside the running test.
+///
+/// # Panics
+/// If there is no such file.
+pub fn program() -> &'static str {
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+        let program = env::var("BEANRING_TEST_PROGRAM").unwrap_or_else(|_| beside_this_test("beanring"));
+        assert!(Path::new(&program).is_file(), "{program} does not exist: run the tests with cargo test");
+        program
+    });
+    &PROGRAM
+}
+
+/// Tests and benchmarks are in `target/PROFILE/deps`, programs in `target/PROFILE`.
+fn beside_this_test(name: &str) -> String {
+    let test = env::current_exe().expect("the path of this program is known");
+    let profile = test.parent().and_then(Path::parent).expect("a test is two directories deep");
+    profile.join(name).into_os_string().into_string().expect("the target directory has a UTF-8 name")
 }
 
 /// A running server; ends with this value.
@@ -244,169 +256,5 @@ impl Address {
             }
             Self::Unix(path) => vec!["-l".into(), format!("unix:{}", path.display())],
         }
-    }
-}
-
-/// A client's connection.
-#[derive(Debug)]
-pub enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Sends all of it. A server that has hung up shows in what is received.
-    pub fn send(&mut self, bytes: &[u8]) {
-        let sent = match self {
-            Self::Tcp(stream) => stream.write_all(bytes),
-            Self::Unix(stream) => stream.write_all(bytes),
-        };
-        if let Err(error) = sent {
-            assert!(is_hang_up(&error), "cannot send: {error}");
-        }
-    }
-
-    /// What there is, or comes within `patience`.
-    pub fn receive(&mut self, patience: Duration) -> Received {
-        let mut buffer = vec![0; 64 * 1024];
-        let timeout = Some(patience.max(Duration::from_micros(1)));
-        let mut read = || match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
-            Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
-        };
-        let result = loop {
-            match read() {
-                // A signal ends a wait that has a limit, whoever it is for.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => break result,
-            }
-        };
-        Self::received(result, buffer)
-    }
-
-    /// What there is by now.
-    pub fn receive_now(&mut self) -> Received {
-        let mut buffer = vec![0; 64 * 1024];
-        let fd = match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
-        };
-        let result = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
-        Self::received(result, buffer)
-    }
-
-    /// Ends what this side sends.
-    pub fn half_close(&mut self) {
-        self.shut_down(Shutdown::Write);
-    }
-
-    /// Closes it, also while another test starts a process that has a copy of it for a moment.
-    pub fn close(mut self) {
-        self.shut_down(Shutdown::Both);
-    }
-
-    fn shut_down(&mut self, how: Shutdown) {
-        // Fails only if the server was first.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(how),
-            Self::Unix(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-impl Stream {
-    fn received(result: io::Result<usize>, mut buffer: Vec<u8>) -> Received {
-        match result {
-            Ok(0) => Received::Closed,
-            Ok(length) => {
-                buffer.truncate(length);
-                Received::Bytes(buffer)
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Silence,
-            Err(error) if is_hang_up(&error) => Received::Closed,
-            Err(error) => panic!("cannot receive: {error}"),
-        }
-    }
-}
-
-fn is_hang_up(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
-}
-
-/// A [`Peer`] with a real server, real sockets and real time.
-pub struct Live {
-    server: ServerProcess,
-    /// PersistedState for the first `open`, so that the server counts no connection that the conversation does
-    /// not make.
-    first: Option<Stream>,
-    streams: Vec<Option<Stream>>,
-    /// The connection that spoke last and was not answered since: another one that speaks now could be
-    /// heard before it.
-    unanswered: Option<usize>,
-}
-
-impl Live {
-    /// Starts a server.
-    pub fn start(program: &Path, transport: Transport, flags: &[String]) -> Self {
-        Self::with(ServerProcess::start(program, transport, flags))
-    }
-
-    /// With a server that runs, and its first connection.
-    pub fn with((server, first): (ServerProcess, Stream)) -> Self {
-        Self { server, first: Some(first), streams: Vec::new(), unanswered: None }
-    }
-
-    fn stream(&mut self, conn: usize) -> &mut Stream {
-        self.streams[conn].as_mut().expect("the connection is open")
-    }
-
-    fn settle_unless(&mut self, conn: usize) {
-        if self.unanswered.take().is_some_and(|other| other != conn) {
-            self.server.settle();
-        }
-    }
-}
-
-impl Peer for Live {
-    fn open(&mut self) -> usize {
-        let stream = self.first.take().unwrap_or_else(|| self.server.connect());
-        self.streams.push(Some(stream));
-        self.streams.len() - 1
-    }
-
-    fn send(&mut self, conn: usize, bytes: &[u8]) {
-        self.settle_unless(conn);
-        self.stream(conn).send(bytes);
-        self.unanswered = Some(conn);
-    }
-
-    fn receive(&mut self, conn: usize, patience: Patience) -> Received {
-        let received = self.stream(conn).receive(match patience {
-            Patience::Reply => REPLY_PATIENCE,
-            Patience::Quiet => QUIET_PATIENCE,
-        });
-        self.unanswered = None;
-        received
-    }
-
-    fn advance(&mut self, span: Duration) {
-        thread::sleep(span);
-    }
-
-    fn half_close(&mut self, conn: usize) {
-        self.settle_unless(conn);
-        self.stream(conn).half_close();
-        self.server.settle();
-    }
-
-    fn close(&mut self, conn: usize) {
-        self.settle_unless(conn);
-        self.streams[conn].take().expect("the connection is open").close();
-        self.server.settle();
-    }
-
-    fn drain(&mut self) {
-        self.server.drain();
-        self.server.settle();
     }
 }

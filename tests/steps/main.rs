@@ -1,11 +1,7 @@
 //! Large commands and moments are worked off in bounded steps, and others go on between them. Counts, not
 //! clocks.
 
-#[path = "steps/iteration.rs"]
 mod iteration;
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
-#[path = "steps/wide.rs"]
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};

@@ -1,40 +1,18 @@
-//! Servers with a log, and connections to them that are read line by line.
+//! Connections that are read line by line, and servers with a job log that have such a connection.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
 
 use super::driver;
-use super::live::{Address, REPLY_PATIENCE, ServerProcess, Stream, Transport};
 use super::peer::Received;
-
-pub use super::program::PROGRAM;
-
-/// A directory of one test's own, gone with it.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    /// Makes it.
-    pub fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("beanring-log-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use super::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use super::stream::Stream;
 
 /// A server with a log in this directory, and its first connection.
 pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    launch(Command::new(PROGRAM), dir, io, flags)
+    launch(Command::new(program()), dir, io, flags)
 }
 
 /// The same by a command that becomes the server with the arguments that follow.
@@ -133,41 +111,4 @@ pub fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
 /// The command.
 pub fn put(pri: u32, delay: u32, body: &str) -> String {
     format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
-}
-
-/// The lines that a server has written to this file, once there are so many.
-///
-/// # Panics
-/// If they do not come.
-pub fn lines_of(file: &Path, count: usize) -> Vec<String> {
-    let asked = Instant::now();
-    loop {
-        let text = fs::read_to_string(file).expect("it was made");
-        if text.matches('\n').count() >= count {
-            return text.lines().map(str::to_owned).collect();
-        }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "{count} lines are written: {text:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Makes a program of these lines of a shell. Another process writes it: what a child of this one still has open to
-/// write, from before it became its own program, cannot be started.
-///
-/// # Panics
-/// If there is no room.
-pub fn script(file: &Path, lines: &str) {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
-    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is room");
-}
-
-/// All files of a directory by name; none where there is no directory.
-pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    let file = |entry: fs::DirEntry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        (name, fs::read(entry.path()).expect("a file"))
-    };
-    entries.map(file).collect()
 }

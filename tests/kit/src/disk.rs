@@ -10,7 +10,7 @@ use beanring::io::disk::{Segments, Storage};
 use beanring::wal::scan::Source;
 use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
-use super::support::random::Random;
+use super::random::Random;
 
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;

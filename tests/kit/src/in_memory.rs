@@ -1,15 +1,12 @@
 //! The bare core as a [`Peer`]: no network, no clock, and every way for input and output to be cut.
 
 use std::io::IoSlice;
-use std::rc::Rc;
 use std::time::Duration;
 
 use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
+use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 
-use super::conversation::Conversation;
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
 
@@ -32,7 +29,7 @@ pub enum Cut {
 const PIECE_BYTES_MAX: usize = 20_000;
 
 /// A server and its driver in one.
-pub struct Core {
+pub struct InMemoryServer {
     server: Server,
     now: Time,
     ends: Vec<End>,
@@ -53,7 +50,7 @@ struct End {
     is_closed: bool,
 }
 
-impl Core {
+impl InMemoryServer {
     /// A server that is configured like this.
     pub fn with(config: Config, cut: Cut) -> Self {
         Self {
@@ -187,7 +184,7 @@ impl Core {
     }
 }
 
-impl Peer for Core {
+impl Peer for InMemoryServer {
     fn open(&mut self) -> usize {
         self.ends.push(End {
             conn: self.server.connect(),
@@ -247,43 +244,5 @@ impl Peer for Core {
     fn drain(&mut self) {
         self.server.handle(self.now, Event::Drain);
         self.settle();
-    }
-}
-
-/// The configuration of a server for a conversation.
-pub fn config_for(conversation: &Conversation) -> Config {
-    let max_job_bytes = conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT);
-    Config {
-        max_memory_bytes: conversation.max_memory,
-        allow_foreign_requests: conversation.allow_foreign_requests,
-        ..config(max_job_bytes)
-    }
-}
-
-/// The configuration of a server under test.
-pub fn config(max_job_bytes: u32) -> Config {
-    Config {
-        max_job_bytes,
-        max_memory_bytes: None,
-        max_connections: None,
-        max_tubes: None,
-        max_watches: None,
-        log_file_bytes: LOG_FILE_BYTES_DEFAULT,
-        allow_foreign_requests: false,
-        http_hosts: Hosts::any(),
-        metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
-        started: Time::ZERO,
-        seed: 0,
-        host: HostFacts {
-            pid: 1,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: "0123456789abcdef".to_owned(),
-            hostname: "host".to_owned(),
-            os: "#1".to_owned(),
-            platform: "x86_64".to_owned(),
-            driver: "test",
-            io: Rc::default(),
-            cpu_usage: CpuUsage::default,
-        },
     }
 }

@@ -1,11 +1,6 @@
 //! A server whose disk and power fail at any moment, in virtual time: what was acknowledged is there afterwards.
 
-#[path = "log_simulation/disk.rs"]
-mod disk;
-#[path = "log_simulation/expected.rs"]
 mod expected;
-#[allow(dead_code)] // Each test program uses a part of it.
-mod support;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -17,10 +12,10 @@ use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{Config, Durability, is_full};
 
-use self::disk::{Crash, Disk};
 use self::expected::{Command, Expected};
-use self::support::core::config;
-use self::support::random::{Random, seeds};
+use beanring_testkit::config::config;
+use beanring_testkit::disk::{Crash, Disk};
+use beanring_testkit::random::{Random, seeds};
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const CONNECTIONS: usize = 3;

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::live::{Address, Stream};
 use super::peer::Received;
+use super::process::Address;
+use super::stream::Stream;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 

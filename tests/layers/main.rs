@@ -1,6 +1,5 @@
 //! Dependencies between modules point downwards, and only `io` and what stands above it touch the system.
 
-#[path = "layers/source.rs"]
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -154,31 +154,3 @@ fn repeated(text: &str) -> Result<Vec<u8>, String> {
     let unit = Pattern::parse(unit)?.literal().filter(|unit| !unit.is_empty()).ok_or_else(wrong)?;
     Ok(unit.repeat(count))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(pattern: &str, input: &str, outcome: Outcome) {
-        assert_eq!(Pattern::parse(pattern).unwrap().compare(input.as_bytes()), outcome, "{pattern} {input}");
-    }
-
-    #[test]
-    fn patterns_meet_input_that_arrives_in_pieces() {
-        check("AB", "A", Outcome::Incomplete);
-        check("AB", "ABC", Outcome::Match { bytes: 2 });
-        check("AB", "AX", Outcome::Mismatch { at: 1 });
-        check("A {num}\\r\\n", "A 12", Outcome::Incomplete);
-        check("A {num}\\r\\n", "A 12\r\n", Outcome::Match { bytes: 6 });
-        check("A {num}", "A x", Outcome::Mismatch { at: 2 });
-        check("\"{any}\"\\n", "\"x y\"\n", Outcome::Match { bytes: 6 });
-        check("{a*3}{\\x00*2}", "aaa\0\0", Outcome::Match { bytes: 5 });
-    }
-
-    #[test]
-    fn what_is_not_a_pattern_is_refused() {
-        for text in ["{", "{number}", "{*3}", "{a*}", "\\q", "\\x1", "{{num}*2}"] {
-            assert!(Pattern::parse(text).is_err(), "{text}");
-        }
-    }
-}

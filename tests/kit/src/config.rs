@@ -1,0 +1,54 @@
+//! The configuration of a server under test.
+
+use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::server::Config;
+
+use super::conversation::Conversation;
+
+/// Builds a [`Config`] without limits, whose largest job body is `$max_job_bytes`.
+///
+/// It is a macro so that it names the caller's `beanring`: in the unit tests of the server that is another crate than the
+/// one that the kit links to.
+#[macro_export]
+macro_rules! server_config {
+    ($max_job_bytes:expr) => {
+        beanring::server::Config {
+            max_job_bytes: $max_job_bytes,
+            max_memory_bytes: None,
+            max_connections: None,
+            max_tubes: None,
+            max_watches: None,
+            log_file_bytes: beanring::limits::LOG_FILE_BYTES_DEFAULT,
+            allow_foreign_requests: false,
+            http_hosts: beanring::server::Hosts::any(),
+            metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
+            started: beanring::time::Time::ZERO,
+            seed: 0,
+            host: beanring::server::HostFacts {
+                pid: 1,
+                version: "1".to_owned(),
+                id: "0123456789abcdef".to_owned(),
+                hostname: "host".to_owned(),
+                os: "#1".to_owned(),
+                platform: "x86_64".to_owned(),
+                driver: "test",
+                io: std::rc::Rc::default(),
+                cpu_usage: beanring::server::CpuUsage::default,
+            },
+        }
+    };
+}
+
+/// Builds the configuration that a conversation asks for.
+pub fn config_for(conversation: &Conversation) -> Config {
+    Config {
+        max_memory_bytes: conversation.max_memory,
+        allow_foreign_requests: conversation.allow_foreign_requests,
+        ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
+    }
+}
+
+/// Builds a configuration without limits, but for the largest job body.
+pub fn config(max_job_bytes: u32) -> Config {
+    server_config!(max_job_bytes)
+}

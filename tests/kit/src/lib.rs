@@ -1,0 +1,40 @@
+//! What the tests, benchmarks and fuzz targets of beanring share.
+//!
+//! * a server as a process: [`process`], with [`stream`] and [`client`] to talk to it, and [`scratch`] directories;
+//! * a server in memory and in virtual time: [`in_memory`], with its [`config`] and a [`disk`] that fails;
+//! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
+//! * random numbers and the seeds of a test: [`random`];
+//! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
+//! * what the fuzz targets do with an input: [`fuzz`].
+
+pub mod beanstalkd;
+pub mod client;
+pub mod config;
+pub mod conversation;
+mod diagnosis;
+pub mod disk;
+pub mod driver;
+pub mod fuzz;
+pub mod in_memory;
+pub mod kernel;
+pub mod live;
+pub mod naive;
+pub mod pattern;
+pub mod peer;
+pub mod process;
+pub mod random;
+pub mod runner;
+pub mod scratch;
+#[cfg(target_arch = "x86_64")]
+pub mod seccomp;
+pub mod signals;
+pub mod stream;
+pub mod suite;
+pub mod unused_address;
+
+use std::path::Path;
+
+/// Returns the top of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}

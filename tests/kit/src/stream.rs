@@ -1,0 +1,97 @@
+//! A client's connection to a server process.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::sys::socket::{MsgFlags, recv};
+
+use super::peer::Received;
+
+/// A client's connection.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Sends all of it. A server that has hung up shows in what is received.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let sent = match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        };
+        if let Err(error) = sent {
+            assert!(is_hang_up(&error), "cannot send: {error}");
+        }
+    }
+
+    /// What there is, or comes within `patience`.
+    pub fn receive(&mut self, patience: Duration) -> Received {
+        let mut buffer = vec![0; 64 * 1024];
+        let timeout = Some(patience.max(Duration::from_micros(1)));
+        let mut read = || match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+            Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+        };
+        let result = loop {
+            match read() {
+                // A signal ends a wait that has a limit, whoever it is for.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        Self::received(result, buffer)
+    }
+
+    /// What there is by now.
+    pub fn receive_now(&mut self) -> Received {
+        let mut buffer = vec![0; 64 * 1024];
+        let fd = match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        };
+        let result = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
+        Self::received(result, buffer)
+    }
+
+    /// Ends what this side sends.
+    pub fn half_close(&mut self) {
+        self.shut_down(Shutdown::Write);
+    }
+
+    /// Closes it, also while another test starts a process that has a copy of it for a moment.
+    pub fn close(mut self) {
+        self.shut_down(Shutdown::Both);
+    }
+
+    fn shut_down(&mut self, how: Shutdown) {
+        // Fails only if the server was first.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        };
+    }
+}
+
+impl Stream {
+    fn received(result: io::Result<usize>, mut buffer: Vec<u8>) -> Received {
+        match result {
+            Ok(0) => Received::Closed,
+            Ok(length) => {
+                buffer.truncate(length);
+                Received::Bytes(buffer)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Silence,
+            Err(error) if is_hang_up(&error) => Received::Closed,
+            Err(error) => panic!("cannot receive: {error}"),
+        }
+    }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
+}
