@@ -37,13 +37,36 @@ slab_key! {
     JobKey
 }
 slab_key! {
-    /// Where the queue keeps a tube.
-    TubeKey
+    /// The slot of a tube's record: how the records of the queue link to a tube. A tube is removed only when no record
+    /// links to it, so a link needs no generation.
+    TubeSlot
 }
 slab_key! {
-    /// Where the queue keeps a client: its watch list, what it holds, what it waits for.
-    ClientKey
+    /// The slot of a client's record: how the records of the queue link to a client. A client is removed only when no
+    /// record links to it, so a link needs no generation.
+    ClientSlot
 }
+
+/// A tube, as everything names it that may outlive the tube. The generation tells the tube from a later one in the same
+/// slot, so a stale key is caught.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TubeKey {
+    /// Where the queue keeps the tube.
+    pub slot: TubeSlot,
+    /// Differs between the tubes that have had this slot. Repeats after 2^32 tubes.
+    pub generation: u32,
+}
+
+/// A client, as everything names it that may outlive the client. The generation tells the client from a later one in
+/// the same slot, so a stale key is caught.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientKey {
+    /// Where the queue keeps the client.
+    pub slot: ClientSlot,
+    /// Differs between the clients that have had this slot. Repeats after 2^32 clients.
+    pub generation: u32,
+}
+
 slab_key! {
     /// Where the queue keeps the fact that one client watches one tube.
     WatchKey

@@ -4,7 +4,7 @@ use super::change::Change;
 use super::engine::{Engine, Notice};
 use super::job::State;
 use super::timers::Owner;
-use crate::ids::{ClientKey, ConnId, JobKey, TubeKey};
+use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
 use crate::limits::{BACKGROUND_STEPS, SAFETY_MARGIN};
 use crate::time::Time;
 
@@ -59,8 +59,8 @@ impl Engine {
             let Some(owner) = self.timers.fire(now) else { break };
             let least = self.steps + 1;
             match owner {
-                Owner::Client(client) => self.client_due(client, now, whole),
-                Owner::Tube(tube) => self.tube_due(tube, now, whole),
+                Owner::Client(client) => self.client_due(self.clients.slot(client), now, whole),
+                Owner::Tube(tube) => self.tube_due(self.tubes.slot(tube), now, whole),
             }
             self.steps = self.steps.max(least);
         }
@@ -83,7 +83,8 @@ impl Engine {
                 }
             }
             Work::Serve { tube } => {
-                self.tubes.get_mut(tube).serving = false;
+                let tube = self.tubes.slot(tube);
+                self.tubes[tube].serving = false;
                 self.serve(tube, limit, now);
                 self.unpin(tube);
             }
@@ -117,21 +118,22 @@ impl Engine {
             kick.left -= 1;
             kick.kicked += 1;
         }
-        self.unpin(kick.tube);
+        self.unpin(kick.tube.slot);
         true
     }
 
     /// Lets go of what a client has. True if it is done and the client is no more.
     pub(super) fn depart(&mut self, client: ClientKey, now: Time, limit: Limit) -> bool {
         // In the order in which it got them, as in the reference: who waits sees it.
-        while let Some(job) = self.clients.get(client).held_order.front().map(JobKey) {
+        let slot = self.clients.slot(client);
+        while let Some(job) = self.clients[slot].held_order.front().map(JobKey) {
             if self.is_spent(limit) {
                 return false;
             }
             self.make_ready(job, Change::Returned(job), limit, now);
         }
         // From the front, the last taking its place, as the reference does: `list-tubes` shows the order.
-        while let Some(&watch) = self.clients.get(client).watches.first() {
+        while let Some(&watch) = self.clients[slot].watches.first() {
             if self.is_spent(limit) {
                 return false;
             }
@@ -140,14 +142,14 @@ impl Engine {
         }
         let client = self.clients.remove(client);
         self.timers.remove(client.timer);
-        self.tubes.get_mut(client.used).using -= 1;
+        self.tubes[client.used].using -= 1;
         self.drop_if_unwanted(client.used);
         true
     }
 
     /// Ends the client's wait if it is over, and reservations that have timed out.
-    fn client_due(&mut self, client: ClientKey, now: Time, limit: Limit) {
-        let record = self.clients.get(client);
+    fn client_due(&mut self, client: ClientSlot, now: Time, limit: Limit) {
+        let record = &self.clients[client];
         if let Some(wait) = record.wait {
             let conn = record.conn;
             let margin = self.soonest_held(client).map(|deadline| deadline.back(SAFETY_MARGIN));
@@ -159,11 +161,11 @@ impl Engine {
                 _ => None,
             };
             if let Some(notice) = notice {
-                self.end_wait(client);
+                self.stop_waiting(client);
                 self.notices.push_back(notice);
             }
         }
-        while let Some(activity) = self.clients.get(client).held.min() {
+        while let Some(activity) = self.clients[client].held.min() {
             let activity = &mut self.jobs.activities[activity];
             if activity.deadline > now || self.steps >= limit.0 {
                 break;
@@ -177,14 +179,14 @@ impl Engine {
     }
 
     /// Ends the tube's pause if it is over, and makes jobs ready whose delay is.
-    fn tube_due(&mut self, key: TubeKey, now: Time, limit: Limit) {
-        let tube = self.tubes.get_mut(key);
+    fn tube_due(&mut self, key: TubeSlot, now: Time, limit: Limit) {
+        let tube = &mut self.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.tubes.relist(key);
             self.serve(key, limit, now);
         }
-        while let Some(activity) = self.tubes.get(key).delayed.min() {
+        while let Some(activity) = self.tubes[key].delayed.min() {
             let activity = &self.jobs.activities[activity];
             if activity.deadline > now || self.is_spent(limit) {
                 break;
@@ -195,7 +197,7 @@ impl Engine {
             self.enter_ready(job, now);
             self.serve(key, limit, now);
         }
-        let tube = self.tubes.get(key);
+        let tube = &self.tubes[key];
         let soonest = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
         let pause = tube.pause.map(|pause| pause.until);
         if let Some(at) = [soonest, pause].into_iter().flatten().min() {
@@ -203,8 +205,8 @@ impl Engine {
         }
     }
 
-    fn unpin(&mut self, tube: TubeKey) {
-        self.tubes.get_mut(tube).pins -= 1;
+    fn unpin(&mut self, tube: TubeSlot) {
+        self.tubes[tube].pins -= 1;
         self.drop_if_unwanted(tube);
     }
 }

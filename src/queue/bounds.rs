@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::latency::LatencyKind;
-use crate::ids::{ClientKey, TubeKey};
+use crate::ids::{ClientKey, TubeSlot};
 use crate::limits::NARROW_WATCH_MAX;
 use crate::time::Span;
 use crate::tube_name::TubeName;
@@ -57,8 +57,8 @@ impl Engine {
             return true;
         }
         let is_narrow = self.clients.get(client).watch_count() < NARROW_WATCH_MAX;
-        match self.tubes.find(name) {
-            Some(tube) if self.clients.is_watching(client, tube) => true,
+        match self.tubes.find_slot(name) {
+            Some(tube) if self.clients.is_watching(client.slot, tube) => true,
             Some(_) => is_few && (is_narrow || self.has_room(None, Some(client))),
             None => is_few && self.has_room(Some(name), Some(client)),
         }
@@ -67,9 +67,9 @@ impl Engine {
     /// Counts how long a job of the tube waited or was held. Where memory is short, a tube counts only times that are
     /// near those it has had.
     #[inline]
-    pub(super) fn note_time(&mut self, tube: TubeKey, lapse: LatencyKind, span: Span) {
+    pub(super) fn note_time(&mut self, tube: TubeSlot, lapse: LatencyKind, span: Span) {
         let sample = self.times.note(lapse, span);
-        if !self.tubes.get_mut(tube).note(lapse, sample)
+        if !self.tubes[tube].note(lapse, sample)
             && self.tube_bytes() + self.tubes.times_growth(tube) <= self.bounds.bytes
         {
             self.tubes.make_times(tube, lapse, sample);

@@ -6,7 +6,7 @@ use super::background::Work;
 use super::engine::Engine;
 use super::job::{Activity, State};
 use super::stats::JobTotals;
-use crate::ids::{ClientKey, JobKey, TubeKey};
+use crate::ids::{ClientSlot, JobKey, TubeSlot};
 use crate::time::Time;
 
 /// What the jobs and clients say about one tube.
@@ -41,7 +41,7 @@ impl Engine {
     fn check_counts(&self) {
         let mut totals = JobTotals { timeouts: self.totals.timeouts, ..JobTotals::default() };
         totals.total_jobs = self.totals.total_jobs;
-        let mut tallies: HashMap<TubeKey, Tally> = HashMap::new();
+        let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
         for (_, job) in self.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();
             tally.jobs[job.state as usize] += 1;
@@ -55,14 +55,16 @@ impl Engine {
             totals.waiting += u32::from(client.is_waiting());
             totals.producers += u32::from(client.producer && !client.leaving);
             totals.workers += u32::from(client.worker && !client.leaving);
-            let lengths =
-                self.clients.watched(ClientKey(key)).map(|tube| self.tubes.get(tube).name().as_bytes().len());
+            let lengths = self
+                .clients
+                .watched(self.clients.key(ClientSlot(key)))
+                .map(|tube| self.tubes[tube].name().as_bytes().len());
             assert_eq!(
                 client.name_lengths,
                 lengths.sum::<usize>(),
                 "the names that a client watches are counted"
             );
-            for tube in self.clients.watched(ClientKey(key)) {
+            for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
                 let tally = tallies.entry(tube).or_default();
                 tally.watching += 1;
                 tally.wide += usize::from(client.is_wide());
@@ -71,8 +73,8 @@ impl Engine {
         }
         for work in &self.work {
             match work {
-                Work::Kick(kick) => tallies.entry(kick.tube).or_default().pins += 1,
-                Work::Serve { tube } => tallies.entry(*tube).or_default().pins += 1,
+                Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
+                Work::Serve { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
                 Work::Depart { .. } | Work::Tidy => {}
             }
         }
@@ -90,11 +92,11 @@ impl Engine {
                 wide: tube.wide.len(),
                 pins: tube.pins,
             };
-            let expected = tallies.remove(&key).unwrap_or_default();
+            let expected = tallies.remove(&key.slot).unwrap_or_default();
             assert_eq!(counted, expected, "the counts of tube {}", tube.name().as_str());
             let serving = self.work.iter().any(|work| matches!(work, Work::Serve { tube } if *tube == key));
             assert_eq!(tube.serving, serving, "a tube is served once");
-            assert!(tube.is_wanted() || key == self.default_tube, "an unwanted tube is gone");
+            assert!(tube.is_wanted() || key.slot == self.default_tube, "an unwanted tube is gone");
         }
         assert!(tallies.is_empty(), "no job or client names a tube that is gone");
     }
@@ -102,17 +104,17 @@ impl Engine {
     fn check_containers(&self) {
         for (key, tube) in self.tubes.iter() {
             tube.ready.check(&self.jobs.slab);
-            tube.ready_order.check(&self.jobs, key, tube.ready.len());
+            tube.ready_order.check(&self.jobs, key.slot, tube.ready.len());
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
             tube.waiting.check(&self.clients.watches);
             tube.wide.check(&self.clients.watches);
-            tube.ready.for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), State::Ready, key));
+            tube.ready.for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), State::Ready, key.slot));
             for job in tube.buried.iter(&self.jobs.slab) {
-                self.check_place(JobKey(job), State::Buried, key);
+                self.check_place(JobKey(job), State::Buried, key.slot);
             }
             tube.delayed.for_each(&self.jobs.activities, |activity| {
-                self.check_place(self.jobs.activities[activity].job, State::Delayed, key);
+                self.check_place(self.jobs.activities[activity].job, State::Delayed, key.slot);
             });
             let waiting = tube.waiting.iter(&self.clients.watches);
             let turns: Vec<u64> =
@@ -124,11 +126,11 @@ impl Engine {
             client.held_order.check(&self.jobs.slab);
             assert_eq!(client.held.len(), client.held_order.len(), "what is held is in the list too");
             for job in client.held_order.iter(&self.jobs.slab) {
-                assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientKey(key)));
+                assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientSlot(key)));
             }
             client.held.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
-                assert_eq!(activity.holder(), Some(ClientKey(key)), "a held job knows its holder");
+                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a held job knows its holder");
                 assert_eq!(self.jobs.get(activity.job).state, State::Reserved);
             });
         }
@@ -136,7 +138,7 @@ impl Engine {
         assert_eq!(held, self.totals.in_state(State::Reserved) as usize, "every reserved job is held");
     }
 
-    fn check_place(&self, job: JobKey, state: State, tube: TubeKey) {
+    fn check_place(&self, job: JobKey, state: State, tube: TubeSlot) {
         let job = self.jobs.get(job);
         assert_eq!((job.state, job.tube), (state, tube), "job {} is where its state says", job.id);
     }
@@ -145,7 +147,7 @@ impl Engine {
     fn check_timers(&self) {
         for (key, client) in self.clients.slab.iter() {
             let wait_end = client.wait.and_then(|wait| wait.until);
-            for due in [self.soonest_held(ClientKey(key)), wait_end].into_iter().flatten() {
+            for due in [self.soonest_held(ClientSlot(key)), wait_end].into_iter().flatten() {
                 self.check_armed(self.timers.armed(client.timer), due);
             }
         }
@@ -165,13 +167,13 @@ impl Engine {
     fn check_nobody_waits_in_vain(&self) {
         for (key, client) in self.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
             assert!(!client.leaving, "who has gone does not wait");
-            for tube in self.clients.watched(ClientKey(key)) {
-                let is_seen =
-                    client.is_wide() && self.clients.turn(ClientKey(key)) <= self.tubes.get(tube).seen;
+            for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
+                let is_seen = client.is_wide() && self.clients.turn(ClientSlot(key)) <= self.tubes[tube].seen;
                 assert!(!is_seen, "a tube does not pass over a client that waits for it");
-                let queued = |work: &Work| matches!(work, Work::Serve { tube: serving } if *serving == tube);
+                let queued =
+                    |work: &Work| matches!(work, Work::Serve { tube: serving } if serving.slot == tube);
                 assert!(
-                    !self.tubes.get(tube).listed || self.work.iter().any(queued),
+                    !self.tubes[tube].listed || self.work.iter().any(queued),
                     "nobody waits while there is a job for him"
                 );
             }

@@ -1,9 +1,11 @@
 //! Clients: what each uses, watches, holds and waits for.
 
+use std::ops::{Index, IndexMut};
+
 use super::line::Line;
 use super::timers::{Owner, TimerKey, Timers};
-use crate::ids::{ClientKey, ConnId, TubeKey, WatchKey};
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
+use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::limits::{ALLOCATION_BYTES, NARROW_WATCH_MAX};
 use crate::time::Time;
 
@@ -12,7 +14,7 @@ pub struct Client {
     /// The connection to tell what happens.
     pub conn: ConnId,
     /// The tube that `put`, `kick` and the peeks act on.
-    pub used: TubeKey,
+    pub used: TubeSlot,
     /// Its watches, in the order that `list-tubes-watched` shows.
     pub(super) watches: Vec<WatchKey>,
     /// How long the names of the tubes that it watches are together.
@@ -31,6 +33,8 @@ pub struct Client {
     pub(super) leaving: bool,
     /// Fires when a reservation, or the wait, may end.
     pub(super) timer: TimerKey,
+    /// See [`ClientKey`].
+    generation: u32,
 }
 
 /// A `reserve` that has no answer yet.
@@ -47,8 +51,8 @@ const WATCHES_KEPT: usize = 64;
 
 /// One client watches one tube.
 pub struct Watch {
-    pub(super) client: ClientKey,
-    pub(super) tube: TubeKey,
+    pub(super) client: ClientSlot,
+    pub(super) tube: TubeSlot,
     /// In the client's list.
     position: u32,
     /// In the tube's list of waiting clients or of wide ones.
@@ -60,7 +64,9 @@ pub struct Watch {
 pub struct Clients {
     pub(super) slab: Pages<Client>,
     pub(super) watches: Pages<Watch>,
-    index: Index,
+    index: intrusive::Index,
+    /// How many clients there have been.
+    connected: u32,
     /// What the lists of watches take.
     list_bytes: usize,
     /// Wide clients that wait.
@@ -95,34 +101,57 @@ impl Clients {
         Self {
             slab: Pages::new(),
             watches: Pages::new(),
-            index: Index::new(seed),
+            index: intrusive::Index::new(seed),
+            connected: 0,
             list_bytes: 0,
             line: Line::default(),
         }
     }
 
     /// The client.
+    ///
+    /// # Panics
+    /// If it has gone, also if another has its slot since.
     pub fn get(&self, client: ClientKey) -> &Client {
-        &self.slab[client.0]
+        let record = &self.slab[client.slot.0];
+        assert_eq!(record.generation, client.generation, "a client that is named has not gone");
+        record
+    }
+
+    /// The slot of the client.
+    ///
+    /// # Panics
+    /// If it has gone, also if another has its slot since.
+    #[inline]
+    pub(super) fn slot(&self, client: ClientKey) -> ClientSlot {
+        self.get(client);
+        client.slot
+    }
+
+    /// The key of the client in this slot.
+    pub fn key(&self, slot: ClientSlot) -> ClientKey {
+        ClientKey { slot, generation: self[slot].generation }
     }
 
     /// All clients.
     pub fn iter(&self) -> impl Iterator<Item = (ClientKey, &Client)> {
-        self.slab.iter().map(|(key, client)| (ClientKey(key), client))
+        self.slab.iter().map(|(slot, client)| {
+            (ClientKey { slot: ClientSlot(slot), generation: client.generation }, client)
+        })
     }
 
     /// The tubes that the client watches, in the order that `list-tubes-watched` shows.
-    pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeKey> {
+    pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeSlot> {
         self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)
     }
 
     /// The tube at this place of that list.
-    pub(super) fn watched_at(&self, client: ClientKey, at: usize) -> Option<TubeKey> {
+    pub(super) fn watched_at(&self, client: ClientKey, at: usize) -> Option<TubeSlot> {
         self.get(client).watches.get(at).map(|watch| self.watches[watch.0].tube)
     }
 
     /// Whether the client watches the tube.
-    pub fn is_watching(&self, client: ClientKey, tube: TubeKey) -> bool {
+    pub fn is_watching(&self, client: ClientSlot, tube: TubeSlot) -> bool {
         self.find_watch(client, tube).is_some()
     }
 
@@ -138,21 +167,25 @@ impl Clients {
 
     /// What one more watch of the client adds to that.
     pub(super) fn watch_growth(&mut self, client: ClientKey) -> usize {
-        let list = &self.slab[client.0].watches;
+        let list = &self.get(client).watches;
         let is_full = list.len() == list.capacity();
         let list_growth = if is_full { list.capacity().max(4) * size_of::<WatchKey>() } else { 0 };
         self.watches.growth() + self.index.growth() + list_growth
     }
 
     pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
-        &mut self.slab[client.0]
+        let record = &mut self.slab[client.slot.0];
+        assert_eq!(record.generation, client.generation, "a client that is named has not gone");
+        record
     }
 
     /// Makes a client that uses `used` and watches nothing.
-    pub(super) fn add(&mut self, conn: ConnId, used: TubeKey, timers: &mut Timers) -> ClientKey {
+    pub(super) fn add(&mut self, conn: ConnId, used: TubeSlot, timers: &mut Timers) -> ClientKey {
         let timer = timers.add();
         self.list_bytes += ALLOCATION_BYTES;
-        let key = ClientKey(self.slab.insert(Client {
+        self.connected = self.connected.wrapping_add(1);
+        let generation = self.connected;
+        let slot = ClientSlot(self.slab.insert(Client {
             conn,
             used,
             watches: Vec::new(),
@@ -164,26 +197,30 @@ impl Clients {
             worker: false,
             leaving: false,
             timer,
+            generation,
         }));
+        let key = ClientKey { slot, generation };
         timers.set_owner(timer, Owner::Client(key));
         key
     }
 
     /// Takes a client away that holds and watches nothing.
     pub(super) fn remove(&mut self, client: ClientKey) -> Client {
-        let client = self.slab.remove(client.0);
+        let generation = client.generation;
+        let client = self.slab.remove(client.slot.0);
+        assert_eq!(client.generation, generation, "a client goes once");
         assert!(client.held.is_empty() && client.watches.is_empty() && client.wait.is_none());
         self.list_bytes -= client.list_bytes();
         client
     }
 
-    pub(super) fn find_watch(&self, client: ClientKey, tube: TubeKey) -> Option<WatchKey> {
+    pub(super) fn find_watch(&self, client: ClientSlot, tube: TubeSlot) -> Option<WatchKey> {
         let is_it = |watch: &Watch| watch.client == client && watch.tube == tube;
         self.index.find(&self.watches, hash(client, tube, self.index.seed()), is_it).map(WatchKey)
     }
 
     /// Adds a watch that there is not yet.
-    pub(super) fn add_watch(&mut self, client: ClientKey, tube: TubeKey) -> WatchKey {
+    pub(super) fn add_watch(&mut self, client: ClientSlot, tube: TubeSlot) -> WatchKey {
         let record = &mut self.slab[client.0];
         let position = record.watches.len() as u32;
         let key = self.watches.insert(Watch { client, tube, position, links: Links::NONE, chain: NIL });
@@ -225,7 +262,7 @@ impl Clients {
         for (key, client) in self.slab.iter() {
             for (position, watch) in client.watches.iter().enumerate() {
                 let watch = &self.watches[watch.0];
-                assert_eq!((watch.client, watch.position as usize), (ClientKey(key), position));
+                assert_eq!((watch.client, watch.position as usize), (ClientSlot(key), position));
                 watches += 1;
             }
             wide_waiting += usize::from(client.is_wide() && client.is_waiting());
@@ -235,13 +272,29 @@ impl Clients {
     }
 
     /// When the wait of a waiting client began.
-    pub(super) fn turn(&self, client: ClientKey) -> u64 {
-        self.get(client).wait.expect("the client waits").turn
+    pub(super) fn turn(&self, client: ClientSlot) -> u64 {
+        self[client].wait.expect("the client waits").turn
     }
 }
 
-fn hash(client: ClientKey, tube: TubeKey, seed: u64) -> u64 {
+fn hash(client: ClientSlot, tube: TubeSlot, seed: u64) -> u64 {
     mix_seeded(u64::from(client.0) << 32 | u64::from(tube.0), seed)
+}
+
+impl Index<ClientSlot> for Clients {
+    type Output = Client;
+
+    #[inline]
+    fn index(&self, slot: ClientSlot) -> &Client {
+        &self.slab[slot.0]
+    }
+}
+
+impl IndexMut<ClientSlot> for Clients {
+    #[inline]
+    fn index_mut(&mut self, slot: ClientSlot) -> &mut Client {
+        &mut self.slab[slot.0]
+    }
 }
 
 impl Chained for Watch {
@@ -270,18 +323,31 @@ impl Linked for Watch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Engine;
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "a client that is named has not gone")]
+    fn a_key_of_a_disconnected_client_does_not_name_the_next_client_in_its_slot() {
+        let mut engine = Engine::new(1);
+        let conn = ConnId { slot: 0, generation: 0 };
+        let stale = engine.connect(conn);
+        engine.disconnect(stale, Time::ZERO);
+        let client = engine.connect(conn);
+        assert_eq!(client.slot, stale.slot);
+        engine.mark_producer(stale);
+    }
 
     #[test]
     fn watches_that_collide_under_one_seed_do_not_under_another() {
         const KNOWN: u64 = 1;
-        let is_colliding = |&tube: &u32| hash(ClientKey(0), TubeKey(tube), KNOWN) & 0xfff == 0;
+        let is_colliding = |&tube: &u32| hash(ClientSlot(0), TubeSlot(tube), KNOWN) & 0xfff == 0;
         let colliding: Vec<u32> = (0..).filter(is_colliding).take(256).collect();
         let chain = |seed| {
             let (mut clients, mut timers) = (Clients::new(seed), Timers::default());
-            let client = clients.add(ConnId { slot: 0, generation: 0 }, TubeKey(0), &mut timers);
+            let client = clients.add(ConnId { slot: 0, generation: 0 }, TubeSlot(0), &mut timers).slot;
             for &tube in &colliding {
-                clients.add_watch(client, TubeKey(tube));
+                clients.add_watch(client, TubeSlot(tube));
             }
             clients.check();
             clients.index.longest_chain(&clients.watches)

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use super::background::{Kick, Work};
 use super::bounds::Bounds;
 use super::change::{Change, Changes};
-use super::client::Clients;
+use super::client::{Client, Clients};
 use super::job::{Activity, Job, Jobs, NewJob, State};
 use super::latency::QueueTimes;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
 use crate::bodies::Bodies;
-use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, WatchKey};
+use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot, WatchKey};
 use crate::limits::BACKGROUND_STEPS;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -33,7 +33,7 @@ pub struct Engine {
     pub(super) notices: VecDeque<Notice>,
     pub(super) changes: Changes,
     pub(super) totals: JobTotals,
-    pub(super) default_tube: TubeKey,
+    pub(super) default_tube: TubeSlot,
     /// How many waits have begun.
     pub(super) turns: u64,
     /// See [`Engine::take_steps`].
@@ -145,8 +145,8 @@ impl Engine {
     /// A new client, which uses and watches `default`.
     pub fn connect(&mut self, conn: ConnId) -> ClientKey {
         let client = self.clients.add(conn, self.default_tube, &mut self.timers);
-        self.tubes.get_mut(self.default_tube).using += 1;
-        self.watch_tube(client, self.default_tube);
+        self.tubes[self.default_tube].using += 1;
+        self.watch_tube(client.slot, self.default_tube);
         client
     }
 
@@ -172,8 +172,8 @@ impl Engine {
         record.producer = true;
     }
 
-    pub(super) fn mark_worker(&mut self, client: ClientKey) {
-        let record = self.clients.get_mut(client);
+    pub(super) fn mark_worker(&mut self, client: ClientSlot) {
+        let record = &mut self.clients[client];
         self.totals.workers += u32::from(!record.worker);
         record.worker = true;
     }
@@ -182,24 +182,26 @@ impl Engine {
     pub fn use_tube(&mut self, client: ClientKey, name: TubeName<'_>) {
         let tube = self.find_or_make(name);
         let previous = std::mem::replace(&mut self.clients.get_mut(client).used, tube);
-        self.tubes.get_mut(tube).using += 1;
-        self.tubes.get_mut(previous).using -= 1;
+        self.tubes[tube].using += 1;
+        self.tubes[previous].using -= 1;
         self.drop_if_unwanted(previous);
     }
 
     /// The client reserves from this tube too, which is made if need be. Returns how many it watches.
     pub fn watch(&mut self, client: ClientKey, name: TubeName<'_>) -> usize {
+        let client = self.clients.slot(client);
         let tube = self.find_or_make(name);
         if !self.clients.is_watching(client, tube) {
             self.watch_tube(client, tube);
         }
-        self.clients.get(client).watch_count()
+        self.clients[client].watch_count()
     }
 
     /// The client does not reserve from this tube any more.
     pub fn ignore(&mut self, client: ClientKey, name: TubeName<'_>) -> Ignored {
-        let watch = self.tubes.find(name).and_then(|tube| self.clients.find_watch(client, tube));
-        let count = self.clients.get(client).watch_count();
+        let client = self.clients.slot(client);
+        let watch = self.tubes.find_slot(name).and_then(|tube| self.clients.find_watch(client, tube));
+        let count = self.clients[client].watch_count();
         match watch {
             None => Ignored::Watching(count),
             Some(_) if count == 1 => Ignored::Last,
@@ -226,7 +228,7 @@ impl Engine {
         let NewJob { id, pri, delay, ttr, body } = new;
         let job = self.jobs.insert(id, pri, ttr, body, tube, now);
         self.totals.total_jobs += 1;
-        self.tubes.get_mut(tube).counts.jobs += 1;
+        self.tubes[tube].counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));
         self.serve(tube, self.limit(BACKGROUND_STEPS), now);
@@ -235,6 +237,7 @@ impl Engine {
 
     /// Gives the client this job, if it is ready, delayed or buried, in a paused tube too.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
+        let client = self.clients.slot(client);
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
         self.mark_worker(client);
         if self.jobs.get(job).state == State::Ready {
@@ -249,6 +252,7 @@ impl Engine {
 
     /// Takes a job away that the client holds, or that nobody does. False if there is none.
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
+        let client = self.clients.slot(client);
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
         let tube = record.tube;
@@ -258,7 +262,7 @@ impl Engine {
         self.leave(job, now);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
-        self.tubes.get_mut(tube).counts.deletes += 1;
+        self.tubes[tube].counts.deletes += 1;
         self.changes.push(Change::Deleted(job, id));
         self.drop_if_unwanted(tube);
         true
@@ -266,6 +270,7 @@ impl Engine {
 
     /// Puts a job that the client holds back with a new priority. False if it does not hold it.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
+        let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         self.leave(job, now);
         let record = self.jobs.get_mut(job);
@@ -280,6 +285,7 @@ impl Engine {
 
     /// Puts a job that the client holds aside. False if it does not hold it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
+        let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         self.leave(job, now);
         self.jobs.get_mut(job).pri = pri;
@@ -291,10 +297,11 @@ impl Engine {
 
     /// Starts the time to run of a job that the client holds again. False if it does not hold it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
+        let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         let ttr = Span::from_secs(self.jobs.get(job).ttr);
         let activity = self.jobs.activity_key(job);
-        let held = &mut self.clients.get_mut(client).held;
+        let held = &mut self.clients[client].held;
         held.remove(&mut self.jobs.activities, activity);
         self.jobs.activities[activity].deadline = now + ttr;
         held.insert(&mut self.jobs.activities, activity);
@@ -305,13 +312,13 @@ impl Engine {
     /// Makes up to `bound` jobs of the used tube ready: buried ones, the oldest first; only if there are
     /// none, delayed ones, the soonest first.
     pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Kicked {
-        let tube = self.clients.get(client).used;
-        let record = self.tubes.get_mut(tube);
+        let Client { conn, used, .. } = *self.clients.get(client);
+        let tube = self.tubes.key(used);
+        let record = &mut self.tubes[used];
         let from = if record.buried.is_empty() { State::Delayed } else { State::Buried };
         let there = if from == State::Buried { record.buried.len() } else { record.delayed.len() };
         let left = bound.min(there as u32);
         record.pins += 1;
-        let conn = self.clients.get(client).conn;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
         if self.kick_some(&mut kick, now, self.limit(BACKGROUND_STEPS)) {
             return Kicked::Jobs(kick.kicked);
@@ -335,13 +342,14 @@ impl Engine {
     pub fn pause(&mut self, name: TubeName<'_>, length: Span, now: Time) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now + length;
-        let tube = self.tubes.get_mut(key);
+        let slot = key.slot;
+        let tube = &mut self.tubes[slot];
         tube.counts.pauses += 1;
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.timers.arm(tube.timer, until);
-        self.tubes.relist(key);
+        self.tubes.relist(slot);
         self.changes.push(Change::Paused { tube: key, until });
-        self.serve(key, self.limit(BACKGROUND_STEPS), now);
+        self.serve(slot, self.limit(BACKGROUND_STEPS), now);
         true
     }
 
@@ -424,37 +432,37 @@ impl Engine {
 
     /// The tube that the client uses.
     pub fn used(&self, client: ClientKey) -> &Tube {
-        self.tubes.get(self.clients.get(client).used)
+        &self.tubes[self.clients.get(client).used]
     }
 
     // Tubes and watches.
 
-    pub(super) fn find_or_make(&mut self, name: TubeName<'_>) -> TubeKey {
-        match self.tubes.find(name) {
+    pub(super) fn find_or_make(&mut self, name: TubeName<'_>) -> TubeSlot {
+        match self.tubes.find_slot(name) {
             Some(tube) => tube,
             None => self.tubes.add(name, &mut self.timers),
         }
     }
 
-    pub(super) fn drop_if_unwanted(&mut self, key: TubeKey) {
-        let tube = self.tubes.get(key);
+    pub(super) fn drop_if_unwanted(&mut self, key: TubeSlot) {
+        let tube = &self.tubes[key];
         if key != self.default_tube && !tube.is_wanted() {
             if tube.pause.is_some() {
                 self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
-            let tube = self.tubes.get(key);
+            let tube = &self.tubes[key];
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
         }
     }
 
-    fn watch_tube(&mut self, client: ClientKey, tube: TubeKey) {
-        let was_wide = self.clients.get(client).is_wide();
+    fn watch_tube(&mut self, client: ClientSlot, tube: TubeSlot) {
+        let was_wide = self.clients[client].is_wide();
         let added = self.clients.add_watch(client, tube);
-        let record = self.tubes.get_mut(tube);
+        let record = &mut self.tubes[tube];
         record.watching += 1;
         let name_length = record.name().as_bytes().len();
-        let record = self.clients.get_mut(client);
+        let record = &mut self.clients[client];
         record.name_lengths += name_length;
         if was_wide {
             self.list_wide(added);
@@ -468,27 +476,27 @@ impl Engine {
     pub(super) fn unwatch(&mut self, watch: WatchKey) {
         let record = &self.clients.watches[watch.0];
         let (client, tube) = (record.client, record.tube);
-        assert!(!self.clients.get(client).is_waiting(), "a client that waits sends no command");
-        let was_wide = self.clients.get(client).is_wide();
+        assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
+        let was_wide = self.clients[client].is_wide();
         if was_wide {
             self.unlist_wide(watch);
         }
         self.clients.remove_watch(watch);
-        let record = self.clients.get(client);
+        let record = &self.clients[client];
         if was_wide && !record.is_wide() {
             for watch in record.watches.clone() {
                 self.unlist_wide(watch);
             }
         }
-        let record = self.tubes.get_mut(tube);
+        let record = &mut self.tubes[tube];
         record.watching -= 1;
         let name_length = record.name().as_bytes().len();
-        self.clients.get_mut(client).name_lengths -= name_length;
+        self.clients[client].name_lengths -= name_length;
         self.drop_if_unwanted(tube);
     }
 
     fn list_wide(&mut self, watch: WatchKey) {
-        let tube = self.tubes.get_mut(self.clients.watches[watch.0].tube);
+        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
         if tube.wide.is_empty() {
             tube.seen = self.turns;
         }
@@ -496,23 +504,24 @@ impl Engine {
     }
 
     fn unlist_wide(&mut self, watch: WatchKey) {
-        let tube = self.tubes.get_mut(self.clients.watches[watch.0].tube);
+        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
         tube.wide.remove(&mut self.clients.watches, watch.0);
     }
 
     // Who holds what.
 
-    fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        self.jobs.holder(self.jobs.get(job))
+    /// The client that holds the job.
+    pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
+        self.jobs.holder(self.jobs.get(job)).map(|holder| self.clients.key(holder))
     }
 
-    fn held_by(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
-        self.jobs.find(id).filter(|&job| self.holder(job) == Some(client))
+    fn held_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        self.jobs.find(id).filter(|&job| self.jobs.holder(self.jobs.get(job)) == Some(client))
     }
 
     /// The deadline of the reservation of this client that ends first.
-    pub(super) fn soonest_held(&self, client: ClientKey) -> Option<Time> {
-        self.clients.get(client).held.min().map(|key| {
+    pub(super) fn soonest_held(&self, client: ClientSlot) -> Option<Time> {
+        self.clients[client].held.min().map(|key| {
             let activity: &Activity = &self.jobs.activities[key];
             activity.deadline
         })

@@ -2,7 +2,7 @@
 
 use super::job_index::Directory;
 use crate::bodies::Slot;
-use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
+use crate::ids::{ClientSlot, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::Time;
 
@@ -48,7 +48,7 @@ pub struct Job {
     /// Seconds that a worker may hold it; at least 1.
     pub ttr: u32,
     /// The tube that it spends its life in.
-    pub tube: TubeKey,
+    pub tube: TubeSlot,
     /// Where it is in its life.
     pub state: State,
     // In memory only.
@@ -87,7 +87,7 @@ pub struct Activity {
     pub since: Time,
     is_held: bool,
     /// The one that holds the job, or was the last to do so.
-    last_holder: ClientKey,
+    last_holder: ClientSlot,
     /// In the tube's heap of delayed jobs, its order of ready ones, or the holder's heap of held ones.
     links: Links,
     rank: u8,
@@ -145,7 +145,7 @@ impl Jobs {
     }
 
     /// Who holds the job.
-    pub(super) fn holder(&self, job: &Job) -> Option<ClientKey> {
+    pub(super) fn holder(&self, job: &Job) -> Option<ClientSlot> {
         job.activity().and_then(|key| self.activities[key].holder())
     }
 
@@ -178,7 +178,7 @@ impl Jobs {
         pri: u32,
         ttr: u32,
         body: Slot,
-        tube: TubeKey,
+        tube: TubeSlot,
         created: Time,
     ) -> JobKey {
         let key = self.slab.insert(Job {
@@ -227,7 +227,7 @@ impl Jobs {
                 job,
                 since: Time::ZERO,
                 is_held: false,
-                last_holder: ClientKey(NIL),
+                last_holder: ClientSlot(NIL),
                 links: Links::NONE,
                 rank: 0,
             });
@@ -280,16 +280,16 @@ impl Job {
 
 impl Activity {
     /// Who holds the job.
-    pub fn holder(&self) -> Option<ClientKey> {
+    pub(super) fn holder(&self) -> Option<ClientSlot> {
         self.is_held.then_some(self.last_holder)
     }
 
-    pub(super) fn set_holder(&mut self, holder: ClientKey) {
+    pub(super) fn set_holder(&mut self, holder: ClientSlot) {
         (self.is_held, self.last_holder) = (true, holder);
     }
 
     /// Nobody holds the job any more. Returns who did.
-    pub(super) fn take_holder(&mut self) -> ClientKey {
+    pub(super) fn take_holder(&mut self) -> ClientSlot {
         assert!(std::mem::take(&mut self.is_held), "somebody holds the job");
         self.last_holder
     }

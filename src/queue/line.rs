@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::client::Clients;
-use crate::ids::ClientKey;
+use crate::ids::ClientSlot;
 
 /// Gaps that are not worth a pass over the table.
 const GAPS_KEPT: usize = 64;
@@ -24,7 +24,7 @@ pub(super) struct Line {
 pub(super) struct Place {
     pub(super) turn: u64,
     /// `None` in a gap.
-    pub(super) client: Option<ClientKey>,
+    pub(super) client: Option<ClientSlot>,
 }
 
 impl Line {
@@ -34,7 +34,7 @@ impl Line {
     }
 
     /// Adds the client whose wait has just begun.
-    pub(super) fn push(&mut self, turn: u64, client: ClientKey) {
+    pub(super) fn push(&mut self, turn: u64, client: ClientSlot) {
         self.places.push_back(Place { turn, client: Some(client) });
     }
 
@@ -86,7 +86,7 @@ impl Line {
         assert_eq!(self.gaps, gaps, "the gaps are counted");
         for place in &self.places {
             let Some(client) = place.client else { continue };
-            assert!(clients.get(client).is_wide(), "a narrow client is in the lists of its tubes");
+            assert!(clients[client].is_wide(), "a narrow client is in the lists of its tubes");
             assert_eq!(clients.turn(client), place.turn, "a client that waits knows its turn");
         }
     }
@@ -101,7 +101,7 @@ mod tests {
         const CLIENTS: u64 = 1000;
         let mut line = Line::default();
         for turn in 1..=CLIENTS {
-            line.push(turn, ClientKey(turn as u32));
+            line.push(turn, ClientSlot(turn as u32));
         }
         let stays = |turn: &u64| turn.is_multiple_of(10);
         // The factor and the count plus one have no divisor in common, so every turn comes once.

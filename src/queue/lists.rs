@@ -92,7 +92,7 @@ impl Engine {
         let found = match list.what {
             What::Tubes { moment } => self.tubes.listed_at(list.at, moment),
             What::Watched(client) => match self.clients.watched_at(client, list.at) {
-                Some(tube) => Found::Name(self.tubes.get(tube).name().as_bytes()),
+                Some(tube) => Found::Name(self.tubes[tube].name().as_bytes()),
                 None => Found::End,
             },
         };

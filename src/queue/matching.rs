@@ -15,7 +15,7 @@
 use super::background::{Limit, Work};
 use super::client::{Clients, Wait};
 use super::engine::{Engine, Notice, Reserved};
-use crate::ids::{ClientKey, JobKey, TubeKey, WatchKey};
+use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot, WatchKey};
 use crate::limits::{BACKGROUND_STEPS, SAFETY_MARGIN};
 use crate::time::{Span, Time};
 
@@ -24,7 +24,7 @@ const WATCHERS_LOOKED_AT_MAX: usize = (BACKGROUND_STEPS / 4) as usize;
 
 /// What a search for a client has led to.
 enum Search {
-    Found(ClientKey),
+    Found(ClientSlot),
     Nobody,
     /// The steps have been spent. It goes on where it stopped.
     Unfinished,
@@ -34,6 +34,7 @@ impl Engine {
     /// Gives the client the most urgent job of the tubes that it watches, or lets it wait for up to
     /// `patience` (`None`: for ever).
     pub fn reserve(&mut self, client: ClientKey, patience: Option<Span>, now: Time) -> Reserved {
+        let client = self.clients.slot(client);
         self.mark_worker(client);
         // While a tube's jobs are handed out in steps, whoever can wait gets in line.
         let may_overtake = patience == Some(Span::ZERO);
@@ -53,6 +54,10 @@ impl Engine {
 
     /// The client does not wait any more, if it did.
     pub fn end_wait(&mut self, client: ClientKey) {
+        self.stop_waiting(self.clients.slot(client));
+    }
+
+    pub(super) fn stop_waiting(&mut self, client: ClientSlot) {
         let Clients { slab, watches, line, .. } = &mut self.clients;
         let record = &mut slab[client.0];
         let Some(wait) = record.wait.take() else { return };
@@ -61,51 +66,51 @@ impl Engine {
             return line.remove(wait.turn);
         }
         for &WatchKey(watch) in &record.watches {
-            let tube = self.tubes.get_mut(watches[watch].tube);
+            let tube = &mut self.tubes[watches[watch].tube];
             tube.waiting.remove(watches, watch);
         }
     }
 
     /// Gives ready jobs of the tube to clients that wait for them, as far as the limit allows. The rest is left to
     /// background work.
-    pub(super) fn serve(&mut self, tube: TubeKey, limit: Limit, now: Time) {
-        let record = self.tubes.get(tube);
+    pub(super) fn serve(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
+        let record = &self.tubes[tube];
         if record.serving || (record.waiting.is_empty() && record.wide.is_empty()) {
             return;
         }
         // At least one job, so that it goes on however little is left.
         let mut may_serve = true;
-        while self.tubes.get(tube).listed {
+        while self.tubes[tube].listed {
             let client = match self.longest_waiting(tube, limit) {
                 Search::Found(client) if may_serve => client,
                 Search::Nobody => return,
                 Search::Found(_) | Search::Unfinished => return self.serve_later(tube),
             };
-            let job = JobKey(self.tubes.get(tube).ready.min().expect("a servable tube has a ready job"));
-            self.end_wait(client);
+            let job = JobKey(self.tubes[tube].ready.min().expect("a servable tube has a ready job"));
+            self.stop_waiting(client);
             self.take(job, client, now);
-            self.notices.push_back(Notice::Reserved(self.clients.get(client).conn, job));
+            self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
             self.steps += 1;
             may_serve = !self.is_spent(limit);
         }
     }
 
-    fn serve_later(&mut self, tube: TubeKey) {
-        let record = self.tubes.get_mut(tube);
+    fn serve_later(&mut self, tube: TubeSlot) {
+        let record = &mut self.tubes[tube];
         record.pins += 1;
         record.serving = true;
-        self.work.push_back(Work::Serve { tube });
+        self.work.push_back(Work::Serve { tube: self.tubes.key(tube) });
     }
 
     /// A ready job goes to the client.
-    pub(super) fn take(&mut self, job: JobKey, client: ClientKey, now: Time) {
+    pub(super) fn take(&mut self, job: JobKey, client: ClientSlot, now: Time) {
         let since = self.leave_ready(job);
         self.hold(job, client, Some(since), now);
     }
 
     /// The timer of a client, set to when it must be looked at next.
-    pub(super) fn rearm_client(&mut self, client: ClientKey) {
-        let record = self.clients.get(client);
+    pub(super) fn rearm_client(&mut self, client: ClientSlot) {
+        let record = &self.clients[client];
         let soonest = self.soonest_held(client);
         let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
         let end = record.wait.and_then(|wait| wait.until);
@@ -114,7 +119,7 @@ impl Engine {
         }
     }
 
-    fn begin_wait(&mut self, client: ClientKey, until: Option<Time>) {
+    fn begin_wait(&mut self, client: ClientSlot, until: Option<Time>) {
         self.turns += 1;
         self.totals.waiting += 1;
         let Clients { slab, watches, line, .. } = &mut self.clients;
@@ -124,7 +129,7 @@ impl Engine {
             line.push(self.turns, client);
         } else {
             for &WatchKey(watch) in &record.watches {
-                let tube = self.tubes.get_mut(watches[watch].tube);
+                let tube = &mut self.tubes[watches[watch].tube];
                 tube.waiting.push_back(watches, watch);
             }
         }
@@ -133,10 +138,10 @@ impl Engine {
 
     /// The most urgent ready job of the watched tubes that are not paused: looks at the watched tubes or
     /// at those with ready jobs, whichever are fewer.
-    fn best_ready(&mut self, client: ClientKey, may_overtake: bool) -> Option<JobKey> {
-        let watches = &self.clients.get(client).watches;
-        let candidate = |tube: TubeKey| {
-            let tube = self.tubes.get(tube);
+    fn best_ready(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
+        let watches = &self.clients[client].watches;
+        let candidate = |tube: TubeSlot| {
+            let tube = &self.tubes[tube];
             let job = tube.ready.min().filter(|_| tube.listed && (may_overtake || !tube.serving))?;
             let record = self.jobs.get(JobKey(job));
             Some((record.pri, record.id, JobKey(job)))
@@ -146,7 +151,7 @@ impl Engine {
             let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
             (tubes.filter_map(candidate).min(), watches.len())
         } else {
-            let tubes = self.tubes.servable.iter(&self.tubes.slab).map(TubeKey);
+            let tubes = self.tubes.servable.iter(&self.tubes.slab).map(TubeSlot);
             let watched = tubes.filter(|&tube| self.clients.is_watching(client, tube));
             (watched.filter_map(candidate).min(), servable)
         };
@@ -155,8 +160,8 @@ impl Engine {
     }
 
     /// The client that has waited longest for a job of this tube.
-    fn longest_waiting(&mut self, tube: TubeKey, limit: Limit) -> Search {
-        let record = self.tubes.get(tube);
+    fn longest_waiting(&mut self, tube: TubeSlot, limit: Limit) -> Search {
+        let record = &self.tubes[tube];
         let narrow = record.waiting.front().map(|watch| self.clients.watches[watch].client);
         let narrow_turn = narrow.map_or(u64::MAX, |client| self.clients.turn(client));
         if !record.wide.is_empty() && self.clients.line.count_after(record.seen) > 0 {
@@ -169,9 +174,9 @@ impl Engine {
     }
 
     /// The wide client that has waited longest for a job of this tube, if its turn comes before `end`.
-    fn longest_waiting_wide(&mut self, tube: TubeKey, end: u64, limit: Limit) -> Search {
+    fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: Limit) -> Search {
         let Self { clients, tubes, steps, .. } = self;
-        let record = tubes.get_mut(tube);
+        let record = &mut tubes[tube];
         if *steps >= limit.0 {
             return Search::Unfinished;
         }
@@ -179,7 +184,7 @@ impl Engine {
         if watchers <= WATCHERS_LOOKED_AT_MAX && watchers < clients.line.count_after(record.seen) {
             *steps += watchers as u32;
             let watching = record.wide.iter(&clients.watches).map(|watch| clients.watches[watch].client);
-            let waiting = watching.filter_map(|client| Some((clients.get(client).wait?.turn, client)));
+            let waiting = watching.filter_map(|client| Some((clients[client].wait?.turn, client)));
             let longest = waiting.min_by_key(|&(turn, _)| turn);
             record.seen = longest.map_or(self.turns, |(turn, _)| turn - 1);
             let found = longest.filter(|&(turn, _)| turn < end);

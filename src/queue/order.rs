@@ -6,7 +6,7 @@
 //! One that has an activity is linked there, by links that a ready job uses for nothing else, and keeps the time there.
 
 use super::job::{Job, Jobs, State};
-use crate::ids::{JobKey, TubeKey};
+use crate::ids::{JobKey, TubeSlot};
 use crate::intrusive::{List, NIL, Pages};
 use crate::time::Time;
 
@@ -69,7 +69,7 @@ impl Order {
     }
 
     /// Asserts that it has `len` jobs, all ready and of this tube, and that both lists are in order.
-    pub(super) fn check(&self, jobs: &Jobs, tube: TubeKey, len: usize) {
+    pub(super) fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
         let is_ready = |job: &Job| (job.state, job.tube) == (State::Ready, tube);
         let (mut before, mut at, mut count, mut time) = (NIL, self.first, 0, Time::ZERO);
         while at != NIL {

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::job::{Counts, Job, State};
 use super::tube::Pause;
 use crate::bodies::Slot;
-use crate::ids::{JobId, JobKey, TubeKey};
+use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -63,12 +63,13 @@ impl Engine {
 
     /// The tube that a job is in.
     pub fn tube_of(&self, job: JobKey) -> TubeName<'_> {
-        self.tubes.get(self.jobs.get(job).tube).name()
+        self.tubes[self.jobs.get(job).tube].name()
     }
 
     /// The tube of this name, to put jobs back into.
     pub fn restore_tube(&mut self, name: TubeName<'_>) -> TubeKey {
-        self.find_or_make(name)
+        let tube = self.find_or_make(name);
+        self.tubes.key(tube)
     }
 
     /// Puts a job back, which nobody sees before [`settle_restored`](Self::settle_restored). Not for use while there
@@ -78,7 +79,7 @@ impl Engine {
     /// If there is a job with this id.
     pub fn restore(&mut self, restored: Restored) -> JobKey {
         let Restored { id, created, ttr, tube, kept, body } = restored;
-        let job = self.jobs.insert(id, kept.pri, ttr, body, tube, created);
+        let job = self.jobs.insert(id, kept.pri, ttr, body, self.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_kept(job, &kept);
         job
@@ -143,15 +144,15 @@ impl Engine {
             self.jobs.activity_mut(job).burial = burial;
             self.burials = self.burials.max(burial + 1);
         }
-        let tubes: Vec<TubeKey> = self.tubes.iter().map(|(tube, _)| tube).collect();
+        let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();
         tubes.into_iter().for_each(|tube| self.drop_if_unwanted(tube));
     }
 
     /// Pauses a tube again, if there is one of this name, for no longer than it was paused at first.
     pub fn restore_pause(&mut self, name: TubeName<'_>, until: Time, length: Span, now: Time) {
         let until = until.min(now + length);
-        if let Some(key) = self.tubes.find(name).filter(|_| until > now) {
-            let tube = self.tubes.get_mut(key);
+        if let Some(key) = self.tubes.find_slot(name).filter(|_| until > now) {
+            let tube = &mut self.tubes[key];
             tube.pause = Some(Pause { until, length });
             self.timers.arm(tube.timer, until);
             self.tubes.relist(key);

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::tube::Tube;
-use crate::ids::TubeKey;
+use crate::ids::TubeSlot;
 use crate::intrusive::{Linked, Links, List, Pages};
 use crate::limits::ALLOCATION_BYTES;
 
@@ -36,7 +36,7 @@ pub(super) struct Roll {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    Tube(TubeKey),
+    Tube(TubeSlot),
     Gone(u32),
     Vacant,
 }
@@ -69,7 +69,7 @@ pub(super) enum Found<'a> {
 
 impl Roll {
     /// Gives a new tube a place. Returns that, and the moment.
-    pub fn add(&mut self, tube: TubeKey) -> (u32, u64) {
+    pub fn add(&mut self, tube: TubeSlot) -> (u32, u64) {
         let position = loop {
             match self.vacant.pop() {
                 Some(position) if !self.is_vacant(position) => {}
@@ -97,7 +97,7 @@ impl Roll {
     }
 
     /// All tubes, in order.
-    pub fn tubes(&self) -> impl Iterator<Item = TubeKey> {
+    pub fn tubes(&self) -> impl Iterator<Item = TubeSlot> {
         self.places.iter().filter_map(|place| match place {
             Place::Tube(tube) => Some(*tube),
             _ => None,

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::job::{Counts, State};
 use super::latency::{LatencyKind, Percentiles, Times};
-use crate::ids::{ClientKey, JobId, JobKey, TubeKey};
+use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -103,10 +103,10 @@ impl Engine {
         let (tube, clients) = (self.tubes.get(key), &self.clients);
         let wide = if clients.line.count_after(tube.seen) < tube.wide.len() {
             let waiting = clients.line.after(tube.seen).filter_map(|place| place.client);
-            waiting.filter(|&client| clients.is_watching(client, key)).count()
+            waiting.filter(|&client| clients.is_watching(client, key.slot)).count()
         } else {
             let watching = tube.wide.iter(&clients.watches).map(|watch| clients.watches[watch].client);
-            watching.filter(|&client: &ClientKey| clients.get(client).is_waiting()).count()
+            watching.filter(|&client: &ClientSlot| clients[client].is_waiting()).count()
         };
         tube.waiting.len() + wide
     }
@@ -152,7 +152,7 @@ impl Engine {
         let runs = matches!(job.state, State::Delayed | State::Reserved);
         JobStats {
             id: job.id,
-            tube: self.tubes.get(job.tube).name(),
+            tube: self.tubes[job.tube].name(),
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),

@@ -7,7 +7,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, State};
 use super::latency::LatencyKind;
-use crate::ids::{ClientKey, JobKey};
+use crate::ids::{ClientSlot, JobKey};
 use crate::limits::URGENT_BELOW;
 use crate::time::{Span, Time};
 
@@ -21,19 +21,19 @@ impl Engine {
                 self.leave_ready(job);
                 return;
             }
-            State::Buried => self.tubes.get_mut(tube).buried.remove(&mut self.jobs.slab, job.0),
+            State::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
             State::Delayed => {
                 let activity = activity();
-                self.tubes.get_mut(tube).delayed.remove(&mut self.jobs.activities, activity);
+                self.tubes[tube].delayed.remove(&mut self.jobs.activities, activity);
             }
             State::Reserved => {
                 let activity = activity();
                 let record = &mut self.jobs.activities[activity];
                 let (holder, since) = (record.take_holder(), record.since);
-                let holder = self.clients.get_mut(holder);
+                let holder = &mut self.clients[holder];
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
-                self.tubes.get_mut(tube).reserved -= 1;
+                self.tubes[tube].reserved -= 1;
                 self.note_time(tube, LatencyKind::Held, now.since(since));
             }
         }
@@ -43,7 +43,7 @@ impl Engine {
     /// Takes a ready job out of where it is. Returns since when it has been ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
-        let tube = self.tubes.get_mut(tube_key);
+        let tube = &mut self.tubes[tube_key];
         tube.ready.remove(&mut self.jobs.slab, job.0);
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
@@ -66,7 +66,7 @@ impl Engine {
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         let &mut Job { pri, tube: tube_key, .. } = self.enter(job, State::Ready);
-        let tube = self.tubes.get_mut(tube_key);
+        let tube = &mut self.tubes[tube_key];
         tube.ready.insert(&mut self.jobs.slab, job.0);
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
@@ -93,7 +93,7 @@ impl Engine {
         self.enter(job, State::Delayed);
         let activity = self.jobs.activity_key(job);
         self.jobs.activities[activity].deadline = until;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
+        let tube = &mut self.tubes[self.jobs.get(job).tube];
         tube.delayed.insert(&mut self.jobs.activities, activity);
         self.timers.arm(tube.timer, until);
     }
@@ -102,12 +102,12 @@ impl Engine {
         self.enter(job, State::Buried);
         self.jobs.activity_mut(job).burial = self.burials;
         self.burials += 1;
-        let tube = self.tubes.get_mut(self.jobs.get(job).tube);
+        let tube = &mut self.tubes[self.jobs.get(job).tube];
         tube.buried.push_back(&mut self.jobs.slab, job.0);
     }
 
     /// The client holds the job, which is in no container, from now on. If it was ready, it waited since then.
-    pub(super) fn hold(&mut self, job: JobKey, client: ClientKey, ready_since: Option<Time>, now: Time) {
+    pub(super) fn hold(&mut self, job: JobKey, client: ClientSlot, ready_since: Option<Time>, now: Time) {
         let record = self.enter(job, State::Reserved);
         let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
@@ -116,11 +116,11 @@ impl Engine {
         activity.since = now;
         activity.set_holder(client);
         activity.counts.reserves += 1;
-        let holder = self.clients.get_mut(client);
+        let holder = &mut self.clients[client];
         self.timers.arm(holder.timer, activity.deadline);
         holder.held.insert(&mut self.jobs.activities, key);
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes.get_mut(tube).reserved += 1;
+        self.tubes[tube].reserved += 1;
         if let Some(since) = ready_since {
             self.note_time(tube, LatencyKind::Queue, now.since(since));
         }

@@ -1,13 +1,14 @@
 //! Tubes: what is in each, who refers to it, and finding it by name.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::ops::{Index, IndexMut};
 
 use super::latency::{LatencyKind, Sample, TubeTimes};
 use super::order::Order;
 use super::roll::{Found, Roll, name_bytes};
 use super::timers::{Owner, TimerKey, Timers};
-use crate::ids::TubeKey;
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages};
+use crate::ids::{TubeKey, TubeSlot};
+use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -84,7 +85,7 @@ pub struct TubeCounts {
 /// All tubes.
 pub struct Tubes {
     pub(super) slab: Pages<Tube>,
-    index: Index,
+    index: intrusive::Index,
     /// Every tube, in the order that `list-tubes` shows.
     roll: Roll,
     /// What all names take.
@@ -114,6 +115,11 @@ impl Tube {
         self.times.as_mut().is_some_and(|times| times.note(lapse, sample))
     }
 
+    /// No two tubes that have had one slot were born at the same time.
+    const fn generation(&self) -> u32 {
+        self.born as u32
+    }
+
     pub(super) const fn position(&self) -> u32 {
         self.position
     }
@@ -139,7 +145,7 @@ impl Tubes {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             slab: Pages::new(),
-            index: Index::new(seed),
+            index: intrusive::Index::new(seed),
             roll: Roll::default(),
             name_bytes: 0,
             name_lengths: 0,
@@ -149,13 +155,33 @@ impl Tubes {
     }
 
     /// The tube.
+    ///
+    /// # Panics
+    /// If it has gone, also if another has its slot since.
     pub fn get(&self, tube: TubeKey) -> &Tube {
-        &self.slab[tube.0]
+        let record = &self.slab[tube.slot.0];
+        assert_eq!(record.generation(), tube.generation, "a tube that is named has not gone");
+        record
     }
 
-    /// The tube, unless it has gone. Another may have its key since.
+    /// The tube, unless it has gone.
     pub fn get_if_there(&self, tube: TubeKey) -> Option<&Tube> {
-        self.slab.get(tube.0)
+        self.slab.get(tube.slot.0).filter(|record| record.generation() == tube.generation)
+    }
+
+    /// The slot of the tube.
+    ///
+    /// # Panics
+    /// If it has gone, also if another has its slot since.
+    #[inline]
+    pub(super) fn slot(&self, tube: TubeKey) -> TubeSlot {
+        self.get(tube);
+        tube.slot
+    }
+
+    /// The key of the tube in this slot.
+    pub fn key(&self, slot: TubeSlot) -> TubeKey {
+        TubeKey { slot, generation: self[slot].generation() }
     }
 
     /// How many there are.
@@ -175,12 +201,16 @@ impl Tubes {
 
     /// The tube of this name, if there is one.
     pub fn find(&self, name: TubeName<'_>) -> Option<TubeKey> {
-        self.index.find(&self.slab, self.hash(name), |tube| *tube.name == *name.as_bytes()).map(TubeKey)
+        self.find_slot(name).map(|slot| self.key(slot))
+    }
+
+    pub(super) fn find_slot(&self, name: TubeName<'_>) -> Option<TubeSlot> {
+        self.index.find(&self.slab, self.hash(name), |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
     }
 
     /// All tubes, in the order that `list-tubes` shows.
     pub fn iter(&self) -> impl Iterator<Item = (TubeKey, &Tube)> {
-        self.roll.tubes().map(|key| (key, self.get(key)))
+        self.roll.tubes().map(|slot| (self.key(slot), &self[slot]))
     }
 
     /// The memory that they take.
@@ -203,12 +233,8 @@ impl Tubes {
         self.name_lengths
     }
 
-    pub(super) fn get_mut(&mut self, tube: TubeKey) -> &mut Tube {
-        &mut self.slab[tube.0]
-    }
-
     /// Makes a tube.
-    pub(super) fn add(&mut self, name: TubeName<'_>, timers: &mut Timers) -> TubeKey {
+    pub(super) fn add(&mut self, name: TubeName<'_>, timers: &mut Timers) -> TubeSlot {
         let timer = timers.add();
         let key = self.slab.insert(Tube {
             name: name.as_bytes().into(),
@@ -236,17 +262,17 @@ impl Tubes {
             hash: self.hash(name),
             position: 0,
         });
-        timers.set_owner(timer, Owner::Tube(TubeKey(key)));
         self.index.insert(&mut self.slab, key);
         self.name_bytes += name_bytes(name.as_bytes());
         self.name_lengths += name.as_bytes().len();
         let tube = &mut self.slab[key];
-        (tube.position, tube.born) = self.roll.add(TubeKey(key));
-        TubeKey(key)
+        (tube.position, tube.born) = self.roll.add(TubeSlot(key));
+        timers.set_owner(timer, Owner::Tube(self.key(TubeSlot(key))));
+        TubeSlot(key)
     }
 
     /// Takes a tube away that nothing refers to.
-    pub(super) fn remove(&mut self, key: TubeKey) {
+    pub(super) fn remove(&mut self, key: TubeSlot) {
         self.index.remove(&mut self.slab, key.0);
         let tube = self.slab.remove(key.0);
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
@@ -257,7 +283,7 @@ impl Tubes {
     }
 
     /// Puts the tube in the list of servable ones, or takes it out, after its jobs or its pause have changed.
-    pub(super) fn relist(&mut self, key: TubeKey) {
+    pub(super) fn relist(&mut self, key: TubeSlot) {
         let tube = &mut self.slab[key.0];
         let servable = tube.is_servable();
         if servable != tube.listed {
@@ -271,12 +297,12 @@ impl Tubes {
     }
 
     /// What [`make_times`](Self::make_times) takes.
-    pub(super) fn times_growth(&self, key: TubeKey) -> usize {
-        if self.get(key).times.is_some() { TubeTimes::PART_BYTES } else { TubeTimes::BYTES_MIN }
+    pub(super) fn times_growth(&self, key: TubeSlot) -> usize {
+        if self[key].times.is_some() { TubeTimes::PART_BYTES } else { TubeTimes::BYTES_MIN }
     }
 
     /// Counts a sample for which the tube has had no memory.
-    pub(super) fn make_times(&mut self, key: TubeKey, lapse: LatencyKind, sample: Sample) {
+    pub(super) fn make_times(&mut self, key: TubeSlot, lapse: LatencyKind, sample: Sample) {
         let place = &mut self.slab[key.0].times;
         let before = place.as_ref().map_or(0, |times| times.bytes());
         let times = place.get_or_insert_with(TubeTimes::new);
@@ -331,6 +357,22 @@ impl Tubes {
         let times: usize =
             self.iter().filter_map(|(_, tube)| tube.times.as_ref()).map(|times| times.bytes()).sum();
         assert_eq!(self.times_bytes, times, "the times of tubes are counted");
+    }
+}
+
+impl Index<TubeSlot> for Tubes {
+    type Output = Tube;
+
+    #[inline]
+    fn index(&self, slot: TubeSlot) -> &Tube {
+        &self.slab[slot.0]
+    }
+}
+
+impl IndexMut<TubeSlot> for Tubes {
+    #[inline]
+    fn index_mut(&mut self, slot: TubeSlot) -> &mut Tube {
+        &mut self.slab[slot.0]
     }
 }
 
@@ -391,5 +433,24 @@ mod tests {
         engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
         assert_eq!(engine.tubes.times_bytes, used, "they go with the tube");
         engine.check();
+    }
+
+    #[test]
+    fn a_key_of_a_removed_tube_does_not_name_the_next_tube_in_its_slot() {
+        let mut engine = Engine::new(1);
+        let client = engine.connect(ConnId { slot: 0, generation: 0 });
+        let [first, second] = [b"first".as_slice(), b"second"].map(|name| {
+            engine.use_tube(client, TubeName::new(name).expect("a valid name"));
+            let key = engine.tubes.key(engine.clients.get(client).used);
+            engine.use_tube(client, TubeName::DEFAULT);
+            key
+        });
+        engine.use_tube(client, TubeName::new(b"third").expect("a valid name"));
+        assert!(first.slot == second.slot && first != second);
+        assert!(engine.tubes.get_if_there(first).is_none() && engine.tubes.get_if_there(second).is_none());
+        let third = engine.tubes.key(first.slot);
+        assert_eq!(engine.tubes.get(third).name().as_bytes(), b"third");
+        let result = std::panic::catch_unwind(|| engine.tubes.get(second).name().as_bytes().to_vec());
+        assert!(result.is_err(), "the assertion catches a stale key");
     }
 }

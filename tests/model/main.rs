@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{
-    Activity, Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, Times,
-};
+use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, Times};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
@@ -291,7 +289,7 @@ impl Pair {
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);
             assert_eq!(engine.body(key), body(job.id), "job {}", job.id);
-            let holder = engine.jobs().activity(key).and_then(Activity::holder);
+            let holder = engine.holder(key);
             let expected = match job.place {
                 Place::Reserved { by, .. } => Some(self.keys[&by]),
                 _ => None,
@@ -301,7 +299,7 @@ impl Pair {
     }
 
     fn compare_clients(&self) {
-        let name = |key| self.engine.tubes().get(key).name().as_str().to_owned();
+        let name = |tube| self.engine.tubes()[tube].name().as_str().to_owned();
         for client in &self.model.clients {
             let key = self.keys[&client.conn];
             let record = self.engine.clients().get(key);

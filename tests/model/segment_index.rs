@@ -78,7 +78,7 @@ impl SegmentIndex {
         };
         if let Change::Put(_) = change {
             let entry = Entry {
-                tube: engine.tubes().get(job.tube).name().as_str().into(),
+                tube: engine.tube_of(key).as_str().into(),
                 pri: job.pri,
                 ttr: job.ttr,
                 created: job.created,

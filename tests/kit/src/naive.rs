@@ -1,7 +1,7 @@
 //! The queue as the protocol describes it: sorted vectors, searched from end to end. What the protocol
 //! leaves open is said where it is decided.
 
-use beanring::ids::{ClientKey, TubeKey};
+use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobTotals, State};
 use beanring::time::{Span, Time};
 
@@ -543,7 +543,7 @@ impl Model {
 
     fn make_tube(&mut self, name: Name) {
         if self.tubes.iter().all(|tube| tube.name != name) {
-            let key = TubeKey(u32::MAX);
+            let key = TubeKey { slot: TubeSlot(u32::MAX), generation: 0 };
             let lapses = Lapses::default();
             self.tubes.push(Tube { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0, lapses });
         }
