@@ -1,173 +1,149 @@
-//! Whether there is space for what comes, and how much of the disk a log may take.
+//! Capacity: how many segments the WAL may take, and whether there is space for the next job.
+//!
+//! The rule of size: four segments, or twice the live bytes and two segments, whichever is more; and further segments as
+//! long as compaction would gain little. docs/LOG.md explains it to operators.
 
 use super::Durability;
-use super::batch::{BLOCK_BYTES, Batch};
-use super::record::{FRAME_BYTES, job_ids, job_record_bytes};
+use super::batch::BLOCK_BYTES;
+use super::compaction::STEP_BYTES;
+use super::record::FRAME_BYTES;
 use super::segment::HEADER_BYTES;
-use super::writer::{Log, Waiting, Writing};
-use crate::ids::JobId;
-use crate::limits::{LOG_MOVE_BYTES, LOG_ROOM_BYTES, LOG_SEGMENTS_MIN, LOG_SPACE_RETRY};
-use crate::time::Time;
 
-/// Segments that are ready to be written to: one to go on in, and one to move old jobs into when the disk
-/// is full.
-const PREPARED: usize = 2;
+/// Segments kept ready: one to continue in, and one to compact into when the disk is full.
+pub const PREPARED_MIN: usize = 2;
 
-/// Whether a job can be logged now.
+/// Segments that a WAL may always have: the oldest, the active one, and those kept ready.
+const SEGMENTS_MIN: u64 = 2 + PREPARED_MIN as u64;
+
+/// With less left in the last segment that is ready, commands wait until there is another: more than the changes of one
+/// event-loop iteration take.
+const HEADROOM_BYTES: u64 = 256 * 1024;
+
+/// The answer to whether a job can be logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// There is space for it.
     Now,
-    /// Space for it is being made. Until then the log is [behind](Log::is_behind).
+    /// Space is being made. Until then the WAL [is behind](super::Wal::is_behind).
     Later,
-    /// Not now, or not at all.
+    /// There is no space, and none is being made.
     Never,
 }
 
-impl Log {
-    /// Whether there is room for a job of this size with its CR LF.
-    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
-        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
-        if HEADER_BYTES + bytes > self.config.segment_bytes || self.is_stalled {
-            Room::Never
-        } else if self.has_room_for_job(bytes) {
-            Room::Now
-        } else {
-            self.asked = bytes;
-            if self.is_full() { Room::Never } else { Room::Later }
-        }
+/// The numbers that all capacity decisions follow from, at one moment. It only computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    pub durability: Durability,
+    pub segment_bytes: u64,
+    /// Segments with records.
+    pub used: u64,
+    /// Segments that are ready to be written to.
+    pub prepared: usize,
+    /// Whether records wait for a segment that does not exist yet.
+    pub has_missing: bool,
+    /// Bytes left in the active segment.
+    pub left: u64,
+    pub live_bytes: u64,
+    /// What compaction of everything would gain, in bytes.
+    pub garbage_bytes: u64,
+    pub largest_record: u64,
+    /// The record that last found no space, in bytes; 0 for none.
+    pub requested_bytes: u64,
+    /// Whether the disk is full.
+    pub is_full: bool,
+}
+
+impl Capacity {
+    /// Whether a segment could hold a record of this size.
+    pub const fn fits_segment(&self, bytes: u64) -> bool {
+        HEADER_BYTES + bytes <= self.segment_bytes
     }
 
-    /// Whether what is left behind a job of this size is enough for the changes and the moves that make a segment
-    /// free again: one segment to move the oldest into, and before that garbage for half of one.
-    fn has_room_for_job(&self, bytes: u64) -> bool {
-        let left = self.room().checked_sub(bytes);
-        let fresh = self.config.segment_bytes - HEADER_BYTES - bytes;
-        let (prepared, room) = match left {
-            Some(left) => (self.prepared.len(), left),
-            None => (self.prepared.len().saturating_sub(1), fresh),
+    /// Whether enough is left behind a job of this size for the changes and the compaction that free a segment again:
+    /// one segment to compact the oldest into, and before that garbage for half of one.
+    pub const fn has_space_for_job(&self, bytes: u64) -> bool {
+        let (prepared, left) = match self.left.checked_sub(bytes) {
+            Some(left) => (self.prepared, left),
+            None => (self.prepared.saturating_sub(1), self.segment_bytes - HEADER_BYTES - bytes),
         };
-        let is_ample = room >= self.config.segment_bytes / 4 * 3 - HEADER_BYTES;
-        let has_segment = left.is_some() || !self.prepared.is_empty();
-        prepared >= self.reserve() || has_segment && is_ample && prepared + 1 >= self.reserve()
+        let has_segment = bytes <= self.left || self.prepared > 0;
+        let is_ample = left >= self.segment_bytes / 4 * 3 - HEADER_BYTES;
+        let min = self.prepared_min();
+        prepared >= min || has_segment && is_ample && prepared + 1 >= min
     }
 
-    /// How many segments should be ready: what moving all jobs may lose comes on top.
-    pub(super) fn reserve(&self) -> usize {
-        let space = self.config.segment_bytes - HEADER_BYTES;
-        // What the largest record does not fit into, and padding. Two records of half a segment may come to be in
-        // one each, but no more than that.
-        let lost = (self.largest + self.padding_of_moves()).min(space / 2);
-        PREPARED + (self.ledger.segments() as u64 * lost / (space - lost)) as usize
+    /// How many segments should be ready. What compaction of all jobs may lose comes on top of [`PREPARED_MIN`].
+    pub const fn prepared_min(&self) -> usize {
+        let record_bytes = self.segment_bytes - HEADER_BYTES;
+        // Lost per segment: an end that the largest record does not fit into, and padding. Two records of half a
+        // segment may need one segment each, but no more than that.
+        let lost = self.largest_record + self.compaction_padding();
+        let lost = if lost < record_bytes / 2 { lost } else { record_bytes / 2 };
+        PREPARED_MIN + (self.used * lost / (record_bytes - lost)) as usize
     }
 
-    /// How much padding there may be behind the jobs of a full segment that are moved.
-    pub(super) fn padding_of_moves(&self) -> u64 {
-        match self.config.durability {
-            Durability::Always => {
-                (self.config.segment_bytes / LOG_MOVE_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64
-            }
+    /// The most padding that compaction of one full segment may write: one record of padding per step.
+    pub const fn compaction_padding(&self) -> u64 {
+        match self.durability {
+            Durability::Always => (self.segment_bytes / STEP_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64,
             Durability::Within(_) | Durability::Never => 0,
         }
     }
 
-    /// Whether something that makes room should come first.
-    pub(super) fn is_short_of_room(&self) -> bool {
-        let reserve = LOG_ROOM_BYTES.min(self.config.segment_bytes / 4);
-        let is_low = self.prepared.len() < PREPARED && (self.prepared.is_empty() || self.room() < reserve);
-        let is_awaited = self.asked > 0 && !self.has_room_for_job(self.asked);
-        let is_being_made = !self.is_full() || self.retiring.is_some() || self.is_worth_it();
-        !self.missing.is_empty() || is_low && is_being_made || is_awaited && !self.is_full()
+    /// Whether commands have to wait until there is space.
+    pub const fn is_short(&self, is_retiring: bool) -> bool {
+        let is_low = self.prepared < PREPARED_MIN && (self.prepared == 0 || self.left < self.headroom());
+        let is_space_coming = !self.is_full || is_retiring || self.is_worth_compacting();
+        let is_requested = self.requested_bytes > 0 && !self.has_space_for_job(self.requested_bytes);
+        self.has_missing || is_low && is_space_coming || is_requested && !self.is_full
     }
 
-    /// A write has found no space. It is tried again: soon, if a file can be spared for it.
-    pub(super) fn stall(&mut self, batch: Batch, now: Time) {
-        let Writing { segment, offset, end, .. } = self.writing.take().expect("a write was under way");
-        self.full.push_front(Waiting { segment, offset, batch, end });
-        let waiting = self.full.iter().map(|waiting| (waiting.offset, &waiting.batch));
-        for (offset, batch) in waiting.chain([(self.gathering_at, &self.gathering)]) {
-            let header_bytes = if offset == 0 { HEADER_BYTES as usize } else { 0 };
-            self.pending.extend(job_ids(batch.bytes().get(header_bytes..).unwrap_or_default()));
-        }
-        (self.is_stalled, self.writes_take_space) = (true, true);
-        self.retry_at = Some(now + LOG_SPACE_RETRY);
-        self.short_until = self.retry_at;
-    }
-
-    /// Whether a write has found no space and is to be tried again.
-    pub const fn is_stalled(&self) -> bool {
-        self.is_stalled
-    }
-
-    /// Whether a change of the job waits for space on the disk.
-    pub fn is_pending(&self, job: JobId) -> bool {
-        self.pending.contains(&job)
-    }
-
-    /// Whether a write that finds no space is tried again. A server that stops does not wait for others to make some.
-    pub(super) fn can_stall(&self) -> bool {
-        !self.stopping || self.has_spare()
-    }
-
-    /// Whether a segment that is ready can be removed for its space. One remains to move old jobs into.
-    pub(super) fn has_spare(&self) -> bool {
-        self.prepared.len() > 1 && !self.has_telling_name
-    }
-
-    /// What is left of the active segment.
-    pub(super) fn room(&self) -> u64 {
-        self.config.segment_bytes.saturating_sub(self.active.offset(self.end))
-    }
-
-    /// Whether there was no space on the disk when it was last looked for.
-    pub(super) const fn is_full(&self) -> bool {
-        self.short_until.is_some() || self.is_stalled
+    const fn headroom(&self) -> u64 {
+        let quarter = self.segment_bytes / 4;
+        if HEADROOM_BYTES < quarter { HEADROOM_BYTES } else { quarter }
     }
 
     /// Whether more segments should be ready.
-    pub(super) fn wants_prepared(&self) -> bool {
-        self.prepared.len() < self.prepared_wanted()
+    pub const fn wants_prepared(&self) -> bool {
+        self.prepared < self.prepared_wanted()
     }
 
-    /// Whether one that is ready is too many.
-    pub(super) fn has_surplus(&self) -> bool {
-        self.prepared.len() > self.prepared_wanted() && self.segments() > self.segments_max()
+    /// Whether a prepared segment can be removed because the WAL is larger than it may be.
+    pub fn has_excess_prepared(&self) -> bool {
+        self.prepared > self.prepared_wanted() && self.segments() > self.segments_max()
     }
 
-    /// A job that takes much of a segment wants one more.
-    fn prepared_wanted(&self) -> usize {
-        let is_large = self.asked > self.config.segment_bytes / 8;
-        self.reserve() + usize::from(is_large)
+    /// A job that takes much of a segment needs one more.
+    const fn prepared_wanted(&self) -> usize {
+        self.prepared_min() + (self.requested_bytes > self.segment_bytes / 8) as usize
     }
 
-    /// Whether moving jobs gains something. Counted by what is of no use: ends of segments that no job fits into
-    /// remain. Where there is space, a sixteenth of the log is not worth it.
-    pub(super) fn is_worth_it(&self) -> bool {
-        let bytes = self.config.segment_bytes;
-        let little = if self.is_full() { 0 } else { self.ledger.segments() as u64 * bytes / 16 };
-        self.ledger.garbage() > bytes / 2 + little
+    /// Whether compaction gains enough. Ends of segments that no job fits into are not counted: they would be lost again.
+    /// A sixteenth of the WAL is too little, unless the disk is full.
+    pub const fn is_worth_compacting(&self) -> bool {
+        let little = if self.is_full { 0 } else { self.used * self.segment_bytes / 16 };
+        self.garbage_bytes > self.segment_bytes / 2 + little
     }
 
-    /// How many segments there are, with those that are only prepared.
-    pub(super) fn segments(&self) -> u64 {
-        (self.ledger.segments() + self.prepared.len()) as u64
+    /// Segments that exist, with the prepared ones.
+    pub const fn segments(&self) -> u64 {
+        self.used + self.prepared as u64
     }
 
-    /// How many there may be, as long as there is something to be gained.
-    pub(super) fn segments_max(&self) -> u64 {
-        let wanted = 2 * self.ledger.live_bytes() / self.config.segment_bytes + 2;
-        wanted.max(LOG_SEGMENTS_MIN) + (self.reserve() - PREPARED) as u64
+    /// How many segments there may be, as long as compaction gains something.
+    pub fn segments_max(&self) -> u64 {
+        let wanted = 2 * self.live_bytes / self.segment_bytes + 2;
+        wanted.max(SEGMENTS_MIN) + (self.prepared_min() - PREPARED_MIN) as u64
     }
 
-    pub(super) fn may_grow(&self) -> bool {
-        self.segments() < self.segments_max() || !self.is_worth_it()
+    /// Whether a segment may be added.
+    pub fn may_grow(&self) -> bool {
+        self.segments() < self.segments_max() || !self.is_worth_compacting()
     }
 
-    /// What can be written before commands have to wait for space, if the log does not become larger than it may.
-    pub(super) fn room_to_limit(&self) -> u64 {
-        let segments =
-            (self.segments_max() + 1).saturating_sub((self.ledger.segments() + self.reserve()) as u64);
-        let bytes = self.config.segment_bytes;
-        (segments * bytes + self.room()).saturating_sub(LOG_ROOM_BYTES.min(bytes / 4))
+    /// Bytes that can be written before commands have to wait, if the WAL does not grow beyond its limit.
+    pub fn bytes_to_limit(&self) -> u64 {
+        let segments = (self.segments_max() + 1).saturating_sub(self.used + self.prepared_min() as u64);
+        (segments * self.segment_bytes + self.left).saturating_sub(self.headroom())
     }
 }

@@ -1,40 +1,68 @@
-//! The record that closes the job log when the server stops or is idle: with it, damage to the records before it is
-//! told from a torn write.
+//! The record that closes the job log when the server stops or is idle. With it, recovery distinguishes damage to the
+//! records before it from a torn write.
 
-use super::record::Record;
-use super::writer::Log;
-use crate::limits::LOG_IDLE;
+use super::Wal;
+use super::record::{Lsn, Record};
 use crate::queue::Engine;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
-impl Log {
-    /// Closes the log if everything is on disk and nothing has been written for a while, or the server stops. Once: the
-    /// next record opens it again.
+/// How long nothing is written before the log is closed: a client that sends one put at a time, unpipelined, does not
+/// pay for it.
+const IDLE: Span = Span::from_secs(1);
+
+/// When the log is closed, and where it was.
+#[derive(Default)]
+pub struct CloseSchedule {
+    /// When to close the log if nothing else happens.
+    due: Option<Time>,
+    /// Where the log was closed last: behind the record and its padding.
+    closed_at: Option<Lsn>,
+}
+
+impl CloseSchedule {
+    /// For a log whose closing record ends at this position, if it has one.
+    pub const fn new(closed_at: Option<Lsn>) -> Self {
+        Self { due: None, closed_at }
+    }
+
+    /// Something was written or synced: the idle time starts again.
+    pub const fn restart(&mut self) {
+        self.due = None;
+    }
+
+    fn is_closed(&self, end: Lsn) -> bool {
+        self.closed_at == Some(end)
+    }
+}
+
+impl Wal {
+    /// Closes the log if everything is on disk and nothing has been written for a second, or the server stops. It is
+    /// closed once: the next record opens it again.
     pub fn close_when_idle(&mut self, engine: &Engine, now: Time) {
         if self.failure.is_some() || !self.can_close() {
             return;
         }
-        let due = *self.close_due.get_or_insert(now + LOG_IDLE);
-        if self.stopping || due <= now {
+        let due = *self.closing.due.get_or_insert(now + IDLE);
+        if self.is_stopping || due <= now {
             self.append_change(&Record::Closed, engine);
-            // With its padding: what follows is not closed.
+            // The batch is closed here, so that its padding belongs to the closed log.
             self.close_batch();
-            self.closed_at = Some(self.end);
+            self.closing.closed_at = Some(self.commits.end());
         }
     }
 
-    /// Whether the record that would be written now says that everything before it is on disk, and is not there yet.
-    /// On a full disk it does not take the space that a job needs to be deleted.
+    /// Whether a closing record would be true and new: everything before it is on disk, and the log is not closed yet. On
+    /// a full disk it must not take the space that a deletion needs.
     pub(super) fn can_close(&self) -> bool {
-        let is_quiet = self.full.is_empty() && self.writing.is_none() && self.missing.is_empty();
-        let fits = Record::Closed.bytes() as u64 <= self.room();
-        let has_room = fits || !self.prepared.is_empty() && !self.is_full();
-        is_quiet && self.durable == self.end && self.closed_at != Some(self.end) && has_room
+        let is_quiet = self.appender.is_idle() && !self.segments.has_missing();
+        let fits = Record::Closed.bytes() as u64 <= self.bytes_left();
+        let has_space = fits || self.segments.prepared() > 0 && !self.space.is_full();
+        is_quiet && self.commits.is_all_durable() && !self.closing.is_closed(self.commits.end()) && has_space
     }
 
     /// When to close the log if nothing else happens.
     pub(super) fn next_close(&self) -> Option<Time> {
-        let due = if self.stopping { Some(Time::ZERO) } else { self.close_due };
+        let due = if self.is_stopping { Some(Time::ZERO) } else { self.closing.due };
         due.filter(|_| self.can_close())
     }
 }

@@ -1,173 +1,185 @@
-//! Jobs are moved out of the oldest segment, so that it can go: a little with everything that is written, so
-//! that nobody has to wait for it.
+//! Compaction: live jobs and pauses of the oldest segment are appended again, so that its file can go. A little of it
+//! goes with every write, so that no command waits for it.
 
-use super::record::{Lsn, Record};
-use super::segment::SegmentNumber;
-use super::writer::Log;
-use crate::limits::{LOG_BACKLOG_BYTES_MAX, LOG_MOVE_BYTES, LOG_MOVE_PAUSE};
+use super::capacity::Capacity;
+use super::record::Record;
+use super::{BACKLOG_BYTES_MAX, Wal};
 use crate::queue::Engine;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
-/// How far the moving is behind what it should have done.
-pub(super) struct Pace {
-    /// What has become of the queue since jobs were last moved, in bytes of records.
-    pub(super) written: u64,
-    /// Bytes to move.
-    due: u64,
-    /// When to move more of a log that is larger than it may be.
-    next: Time,
-    /// The last segment that the log calls the oldest one of use, and the end of where it does.
-    pub(super) told: SegmentNumber,
-    pub(super) told_by: Lsn,
-    /// Padding that jobs which were moved may still have behind them.
-    pub(super) padding: u64,
+/// Bytes of records that one step compacts, or one record if that is larger: some 30 us.
+pub const STEP_BYTES: u64 = 64 * 1024;
+
+/// The pause between steps that only shrink the WAL, for which no command waits.
+const STEP_PAUSE: Span = Span::from_millis(1);
+
+/// The pace of compaction: how much each step should compact.
+#[derive(Default)]
+pub struct Compactor {
+    /// Bytes that were appended since the last step, without those of compaction.
+    appended: u64,
+    /// Bytes by which compaction is behind its pace.
+    debt: u64,
+    /// When the next step may come that only shrinks the WAL.
+    next_step: Time,
+    /// Padding that the jobs compacted so far would need again, in bytes.
+    padding: u64,
 }
 
-/// Why jobs should be moved.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Why to compact, in rising urgency.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Demand {
-    /// There is no reason.
     None,
-    /// The log will be as large as it may be before long.
+    /// The WAL will soon be as large as it may be.
     Soon,
-    /// It is larger than it may be.
+    /// The WAL is larger than it may be.
     Excess,
     /// Commands wait for space.
     Now,
 }
 
-impl Pace {
-    /// For a log that goes on here, and whose last header has told of this segment.
-    pub const fn new(told: SegmentNumber, end: Lsn) -> Self {
-        Self { written: 0, due: 0, next: Time::ZERO, told, told_by: end, padding: 0 }
+impl Compactor {
+    /// Counts bytes that were appended, other than by compaction.
+    #[inline]
+    pub const fn note_appended(&mut self, bytes: u64) {
+        self.appended += bytes;
+    }
+
+    /// Returns how many bytes to compact now, or none. `joins_write` says whether the bytes would go with a write that
+    /// happens anyway.
+    fn next_step(
+        &mut self,
+        capacity: &Capacity,
+        demand: Demand,
+        joins_write: bool,
+        now: Time,
+    ) -> Option<u64> {
+        let appended = std::mem::take(&mut self.appended);
+        match demand {
+            Demand::None => {
+                self.debt = 0;
+                None
+            }
+            Demand::Now => Some(STEP_BYTES),
+            Demand::Excess if now < self.next_step => None,
+            Demand::Excess => {
+                self.next_step = now + STEP_PAUSE;
+                Some(STEP_BYTES)
+            }
+            Demand::Soon => {
+                // In the worst case all live records come first and all garbage after them. The factor 2 leaves space
+                // even then.
+                let (live, left) = (capacity.live_bytes, capacity.bytes_to_limit().max(1));
+                let more = u128::from(appended) * u128::from(live) / (2 * u128::from(left));
+                let max = capacity.segment_bytes;
+                self.debt = self.debt.saturating_add(more.min(max.into()) as u64).min(max);
+                // A write of its own would make the next reply wait for one more sync.
+                joins_write.then(|| self.debt.min(STEP_BYTES + 4 * appended))
+            }
+        }
+    }
+
+    /// Returns how much of the padding of a batch is garbage. Compaction would write the rest again: `compacted` bytes
+    /// of the batch entitle it to their share of `max` per segment.
+    pub fn garbage_of_padding(
+        &mut self,
+        padding: usize,
+        compacted: usize,
+        max: u64,
+        segment_bytes: u64,
+    ) -> u64 {
+        self.padding += compacted as u64 * max / segment_bytes;
+        let inherent = self.padding.min(padding as u64);
+        self.padding = (self.padding - inherent).min(max);
+        padding as u64 - inherent
     }
 }
 
-impl Log {
-    /// Moves some jobs out of the oldest segment, if its space is wanted.
-    pub fn compact(&mut self, engine: &Engine, now: Time) {
-        let written = std::mem::take(&mut self.pace.written);
-        let bytes = self.bytes_to_move(written, now);
-        if let Some(bytes) = bytes.filter(|_| self.can_move()) {
-            let before = self.end.0;
-            self.move_bytes(bytes, engine, now);
-            self.pace.due = self.pace.due.saturating_sub(self.end.0 - before);
+impl Demand {
+    fn of(capacity: &Capacity, is_retiring: bool) -> Self {
+        if !capacity.is_worth_compacting() {
+            return Self::None;
         }
-    }
-
-    /// How much is to be moved now, after so much else was written; none if nothing is.
-    fn bytes_to_move(&mut self, written: u64, now: Time) -> Option<u64> {
-        match self.demand() {
-            Demand::None => {
-                self.pace.due = 0;
-                None
-            }
-            Demand::Now => Some(LOG_MOVE_BYTES),
-            Demand::Excess if now < self.pace.next => None,
-            Demand::Excess => {
-                self.pace.next = now + LOG_MOVE_PAUSE;
-                Some(LOG_MOVE_BYTES)
-            }
-            Demand::Soon => {
-                // Were all live records to come first, and what is of no use after them, there would still be
-                // space left when it is reached.
-                let (live, room) = (self.ledger.live_bytes(), self.room_to_limit().max(1));
-                let more = u128::from(written) * u128::from(live) / (2 * u128::from(room));
-                let most = self.config.segment_bytes;
-                self.pace.due = self.pace.due.saturating_add(more.min(most.into()) as u64).min(most);
-                // There is time: a write of its own would keep the next reply waiting for one more sync.
-                let has_company = !self.gathering.is_empty();
-                has_company.then(|| self.pace.due.min(LOG_MOVE_BYTES + 4 * written))
-            }
-        }
-    }
-
-    fn demand(&self) -> Demand {
-        if !self.is_worth_it() {
-            return Demand::None;
-        }
-        let cannot_grow = self.is_full() || self.is_short_of_room() && !self.may_grow();
-        let limit = self.segments_max();
-        if self.wants_prepared() && cannot_grow {
-            Demand::Now
-        } else if self.segments() > limit {
-            Demand::Excess
-        } else if 2 * self.room_to_limit() < limit * self.config.segment_bytes - self.ledger.live_bytes() {
-            Demand::Soon
+        let cannot_grow = capacity.is_full || capacity.is_short(is_retiring) && !capacity.may_grow();
+        let limit = capacity.segments_max();
+        if capacity.wants_prepared() && cannot_grow {
+            Self::Now
+        } else if capacity.segments() > limit {
+            Self::Excess
+        } else if 2 * capacity.bytes_to_limit() < limit * capacity.segment_bytes - capacity.live_bytes {
+            Self::Soon
         } else {
-            Demand::None
+            Self::None
+        }
+    }
+}
+
+impl Wal {
+    /// Compacts a part of the oldest segment, if its space is wanted.
+    pub fn compact(&mut self, engine: &Engine, now: Time) {
+        let capacity = self.capacity();
+        let demand = Demand::of(&capacity, self.retirement.is_active());
+        let step = self.compactor.next_step(&capacity, demand, self.appender.is_gathering(), now);
+        if let Some(bytes) = step.filter(|_| self.can_compact()) {
+            let before = self.commits.end().0;
+            self.compact_bytes(bytes, engine, now);
+            let compacted = self.commits.end().0 - before;
+            self.compactor.debt = self.compactor.debt.saturating_sub(compacted);
         }
     }
 
-    fn can_move(&self) -> bool {
-        let is_stuck = self.stopping || self.is_stalled;
-        let is_free = self.retiring.is_none() && self.missing.is_empty() && !is_stuck;
-        is_free && self.ledger.segments() > 1 && self.backlog() < LOG_BACKLOG_BYTES_MAX / 2
-    }
-
-    /// When to move jobs though nothing else happens.
-    pub(super) fn next_move(&self) -> Option<Time> {
-        match self.demand() {
-            Demand::Now if self.can_move() && self.writing.is_none() => Some(Time::ZERO),
-            Demand::Excess if self.can_move() => Some(self.pace.next),
+    /// When to compact if nothing else happens.
+    pub(super) fn next_compaction(&self) -> Option<Time> {
+        match Demand::of(&self.capacity(), self.retirement.is_active()) {
+            Demand::Now if self.can_compact() && !self.appender.is_writing() => Some(Time::ZERO),
+            Demand::Excess if self.can_compact() => Some(self.compactor.next_step),
             _ => None,
         }
     }
 
-    fn move_bytes(&mut self, bytes: u64, engine: &Engine, now: Time) {
-        let before = self.end.0;
+    fn can_compact(&self) -> bool {
+        let is_stuck = self.is_stopping || self.space.is_stalled();
+        let is_free = !self.retirement.is_active() && !self.segments.has_missing() && !is_stuck;
+        is_free && self.index.segments() > 1 && self.appender.backlog_bytes() < BACKLOG_BYTES_MAX / 2
+    }
+
+    fn compact_bytes(&mut self, bytes: u64, engine: &Engine, now: Time) {
+        let before = self.commits.end().0;
         loop {
-            let oldest = self.ledger.oldest().expect("the active one is there");
-            if oldest == self.active.number {
+            let oldest = self.oldest();
+            if oldest == self.appender.segment() {
                 return;
             }
-            let (pause, job) = (self.pauses.first_in(oldest), self.ledger.first_of_oldest());
+            let (pause, job) = (self.pauses.first_in(oldest), self.index.first_job_of_oldest());
             if pause.is_none() && job.is_none() {
                 return self.retire_oldest(engine);
             }
-            if self.end.0 - before >= bytes {
+            if self.commits.end().0 - before >= bytes {
                 return;
             }
             if let Some(tube) = pause {
-                self.move_pause(&tube, engine, now);
+                self.compact_pause(&tube, engine, now);
             } else if let Some(job) = job {
-                let moved = self.append_job(job, engine);
-                self.gathering_moved += moved;
-                self.totals.moved += 1;
+                let bytes = self.append_job(job, engine);
+                self.appender.note_compacted(bytes);
+                self.counters.count_compacted();
             }
         }
     }
 
-    /// Nothing in the oldest segment means anything any more: it can go once that is known on disk.
+    /// The oldest segment has no live record. It can go once a record on disk announces that.
     fn retire_oldest(&mut self, engine: &Engine) {
-        let oldest = self.ledger.oldest().expect("the active one is there");
-        let first = self.ledger.first_of_use().expect("the active one is there");
+        let oldest = self.oldest();
+        let first = self.index.first_live().expect("there is an active segment");
         let record = Record::Oldest(first);
-        let has_room = record.bytes() as u64 <= self.room();
-        // Where it would need a file that there is no space for, the one that goes tells by itself: it gets the
-        // name of a later one.
-        let may_tell = has_room || !self.is_full() || oldest <= self.odd_up_to;
-        if !self.is_told(oldest) && may_tell {
+        let fits = record.bytes() as u64 <= self.bytes_left();
+        // Without space for a file that the record would need, the retired file becomes a marker: it gets the name of a
+        // later segment. A file of another size cannot.
+        let may_announce = fits || !self.space.is_full() || self.segments.may_have_other_size(oldest);
+        if !self.retirement.is_announced(oldest) && may_announce {
             self.append_change(&record, engine);
-            (self.pace.told, self.pace.told_by) = (first, self.end);
+            self.retirement.announce(first, self.commits.end());
         }
-        self.retiring = Some(if self.is_told(oldest) { self.pace.told_by } else { self.end });
-    }
-
-    /// Whether the log says that this segment is of no use any more.
-    pub(super) fn is_told(&self, segment: SegmentNumber) -> bool {
-        segment < self.pace.told
-    }
-
-    /// Whether it is on disk in a record or a header that the oldest segment is the first one of use.
-    pub(super) fn is_beginning_safe(&self) -> bool {
-        let oldest = self.ledger.oldest().expect("the active one is there");
-        oldest <= self.pace.told && self.pace.told_by <= self.durable
-    }
-
-    /// Whether the segment that is empty should go before the next sync is due.
-    pub(super) fn is_in_haste(&self) -> bool {
-        let is_wanted = self.wants_prepared() && !self.may_grow();
-        is_wanted || self.is_full() || self.segments() > self.segments_max()
+        self.retirement.start(oldest, self.commits.end());
     }
 }

@@ -1,98 +1,296 @@
-//! The log: what of the queue outlives the process. It decides what is written where and when, and what has to
-//! wait for that; a driver does the writing (docs/LOG.md).
+//! The write-ahead log (WAL): the durable record of all jobs, in segments. It decides what is written where and when, and
+//! which replies wait for that. A driver does the writing (docs/LOG.md).
 
+mod allocator;
+mod appender;
 pub mod batch;
 mod capacity;
+mod changes;
 mod closing;
+mod commit;
 mod compaction;
-mod disk;
+mod disk_space;
 pub mod losses;
+mod operation;
+mod operations;
 mod pauses;
 pub mod record;
 pub mod replay;
+mod retirement;
 pub mod scan;
 pub mod segment;
 mod segment_index;
-mod writer;
+mod stats;
 
+use std::collections::VecDeque;
 use std::io;
 
+use self::allocator::SegmentAllocator;
+use self::appender::Appender;
 pub use self::batch::Batch;
+use self::capacity::Capacity;
 pub use self::capacity::Room;
-pub use self::disk::is_full;
+use self::closing::CloseSchedule;
+use self::commit::CommitState;
+use self::compaction::Compactor;
+use self::disk_space::DiskSpace;
+pub use self::operation::{Arrangement, Operation, Outcome, is_full};
+use self::pauses::Pauses;
+use self::record::{PauseRecord, job_record_bytes};
 pub use self::replay::{Recovered, Replay};
+use self::retirement::Retirement;
+use self::segment::Header;
 pub use self::segment::SegmentNumber;
-pub use self::writer::{Log, LogStats};
-use crate::time::Span;
+use self::segment_index::SegmentIndex;
+use self::stats::WalCounters;
+pub use self::stats::WalStats;
+use crate::histogram::Histogram;
+use crate::ids::{JobId, JobKey};
+use crate::queue::{Change, Engine};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
 
-/// When a change is safe.
+/// When a change becomes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// Nobody is told of it before it is on disk (`-f 0`).
+    /// Before the reply leaves (`-f 0`).
     Always,
-    /// It is written before anybody is told, and on disk so much later, or one sync after that (`-f MS`).
+    /// At most this time, and one sync, after the reply (`-f MS`). The change is written before the reply leaves.
     Within(Span),
-    /// It is written before anybody is told; the system brings it to disk when it likes (`-F`).
+    /// When the system writes it back (`-F`). The change is written before the reply leaves.
     Never,
 }
 
-/// What a log is told at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// When a change is safe.
+#[allow(missing_docs)]
+pub struct WalConfig {
     pub durability: Durability,
     /// The size of a segment: a multiple of [`batch::BLOCK_BYTES`].
     pub segment_bytes: u64,
 }
 
-/// What the log asks of a disk. At most one of each kind is under way.
-#[derive(Debug)]
-pub enum Operation {
-    /// Write a batch into a segment that is prepared; with `sync`, it is on disk when this is done.
-    Write {
-        /// Which.
-        segment: SegmentNumber,
-        /// Where in the file.
-        offset: u64,
-        /// What.
-        batch: Batch,
-        /// Whether to wait for the disk.
-        sync: bool,
-    },
-    /// Bring to disk what was written to these segments.
-    Sync(Vec<SegmentNumber>),
-    /// Change the files of the directory, and bring that to disk.
-    Arrange(Arrangement),
+pub use self::{Wal as Log, WalConfig as Config, WalStats as LogStats};
+
+/// Bytes that may wait to be written; with more, no command is served. They take memory, and replies wait for them.
+pub const BACKLOG_BYTES_MAX: usize = crate::limits::LOG_BACKLOG_BYTES_MAX;
+
+/// The WAL of one server. Its parts have a file each; this type connects them.
+///
+/// - Inputs: [`record`](Self::record) logs changes of the queue, [`compact`](Self::compact) and
+///   [`close_when_idle`](Self::close_when_idle) follow once per event-loop iteration, [`complete`](Self::complete) takes
+///   outcomes, [`stop`](Self::stop) announces the end.
+/// - Outputs: [`next_operation`](Self::next_operation), until it returns none, and
+///   [`next_deadline`](Self::next_deadline).
+/// - Group commit: each reply has the [`ticket`](Self::ticket) of the batch that its records are in. It may leave when
+///   that batch is committed: when [`safe`](Self::safe) has reached the ticket.
+pub struct Wal {
+    config: WalConfig,
+    /// Which records are live, and in which segment.
+    index: SegmentIndex,
+    pauses: Pauses,
+    appender: Appender,
+    segments: SegmentAllocator,
+    space: DiskSpace,
+    compactor: Compactor,
+    retirement: Retirement,
+    commits: CommitState,
+    closing: CloseSchedule,
+    counters: WalCounters,
+    /// Empty between calls; kept for its allocation.
+    changes: Vec<Change>,
+    is_stopping: bool,
+    failure: Option<io::Error>,
 }
 
-/// A change of the files of the directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrangement {
-    /// Make a segment of zeros, with all the space that it will need.
-    Create {
-        /// Which.
-        segment: SegmentNumber,
-        /// How much.
-        bytes: u64,
-    },
-    /// A segment that is not needed any more becomes a new one, whatever is in it.
-    Recycle {
-        /// Which.
-        from: SegmentNumber,
-        /// Its new name.
-        to: SegmentNumber,
-    },
-    /// Take a segment away that is not needed any more.
-    Remove(SegmentNumber),
-}
+impl Wal {
+    /// Continues a recovered log. `prepared` are the segments that are ready to be written to.
+    ///
+    /// # Panics
+    /// If no segment is prepared and the log does not continue in its last one.
+    pub fn new(
+        config: WalConfig,
+        recovered: Recovered,
+        prepared: Vec<SegmentNumber>,
+        engine: &Engine,
+    ) -> Self {
+        let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, index, pauses } =
+            recovered;
+        let mut prepared = VecDeque::from(prepared);
+        let last_number = prepared.back().copied().or(last.map(|header| header.number));
+        let last_number = last_number.expect("there is a segment to continue in");
+        let active = last.unwrap_or_else(|| {
+            let number = prepared.pop_front().expect("a segment is prepared");
+            let oldest = index.oldest().unwrap_or(number);
+            let previous = index.newest().unwrap_or(SegmentNumber(0));
+            Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest, previous }
+        });
+        let mut wal = Self {
+            config,
+            index,
+            pauses,
+            appender: Appender::new(active, end),
+            segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
+            space: DiskSpace::default(),
+            compactor: Compactor::default(),
+            retirement: Retirement::new(active.oldest, end),
+            commits: CommitState::new(config.durability, end),
+            closing: CloseSchedule::new(last.and(is_closed.then_some(end))),
+            counters: WalCounters::default(),
+            changes: Vec::new(),
+            is_stopping: false,
+            failure: None,
+        };
+        if last.is_none() {
+            wal.begin_segment(active);
+        }
+        wal.end_pauses_without_tube(engine);
+        wal
+    }
 
-/// An operation is done, or has failed.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The write, with its batch.
-    Written(Batch, io::Result<()>),
-    /// The sync.
-    Synced(io::Result<()>),
-    /// The change of the directory.
-    Arranged(Arrangement, io::Result<()>),
+    /// Logs the end of pauses whose tubes did not survive the restart, so that a later tube of the same name is not
+    /// paused.
+    fn end_pauses_without_tube(&mut self, engine: &Engine) {
+        let is_paused = |tube: TubeName<'_>| {
+            engine.tubes().find(tube).is_some_and(|tube| engine.tubes().get(tube).pause.is_some())
+        };
+        let logged = self.pauses.iter().map(|(name, pause)| (Box::from(name), pause.until));
+        let logged: Vec<(Box<[u8]>, Time)> = logged.collect();
+        for (name, until) in logged {
+            let tube = TubeName::new(&name).expect("it is the name of a tube");
+            if !is_paused(tube) {
+                self.append_pause(PauseRecord { tube, until, length: Span::ZERO }, engine);
+            }
+        }
+    }
+
+    /// Makes everything go to disk as soon as it can.
+    pub const fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
+    /// where possible.
+    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
+        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
+        let capacity = self.capacity();
+        if !capacity.fits_segment(bytes) || self.space.is_stalled() {
+            Room::Never
+        } else if capacity.has_space_for_job(bytes) {
+            Room::Now
+        } else {
+            self.segments.request(bytes);
+            if capacity.is_full { Room::Never } else { Room::Later }
+        }
+    }
+
+    /// The ticket of a reply to what was recorded last.
+    #[inline]
+    pub fn ticket(&self) -> u64 {
+        self.commits.closed() + u64::from(self.appender.is_gathering())
+    }
+
+    /// The ticket of a reply to what is recorded next.
+    #[inline]
+    pub const fn next_ticket(&self) -> u64 {
+        self.commits.closed() + 1
+    }
+
+    /// The last ticket that is committed.
+    #[inline]
+    pub const fn safe(&self) -> u64 {
+        self.commits.committed()
+    }
+
+    /// Whether commands must wait: the backlog is too large, the server is stopping, or space must be made first.
+    pub fn is_behind(&self) -> bool {
+        self.is_stopping
+            || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX
+            || self.capacity().is_short(self.retirement.is_active())
+    }
+
+    /// Whether a write has found no space on the disk and will be tried again.
+    pub const fn is_stalled(&self) -> bool {
+        self.space.is_stalled()
+    }
+
+    /// Whether a change of the job waits for a stalled write.
+    pub fn is_pending(&self, job: JobId) -> bool {
+        self.space.is_pending(job)
+    }
+
+    /// Whether everything that was recorded is durable and, if possible, the log is closed; or it has failed.
+    pub fn is_settled(&self) -> bool {
+        let is_written = !self.appender.is_gathering() && self.appender.is_idle();
+        self.failure.is_some() || is_written && self.commits.is_all_durable() && !self.can_close()
+    }
+
+    /// The error after which the WAL does nothing more. What is not committed never will be.
+    pub const fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    /// Returns the numbers that `stats` reports.
+    pub fn stats(&self) -> WalStats {
+        self.counters.fill(WalStats {
+            oldest: self.index.oldest().map_or(0, |number| number.0),
+            current: self.appender.segment().0,
+            segment_bytes: self.config.segment_bytes,
+            live_bytes: self.index.live_bytes(),
+            disk_bytes: self.capacity().segments() * self.config.segment_bytes,
+            ..WalStats::default()
+        })
+    }
+
+    /// Durations of syncs, in nanoseconds.
+    pub const fn sync_times(&self) -> &Histogram {
+        self.counters.sync_times()
+    }
+
+    /// The number of the segment that a job's record is in; 0 for none.
+    pub fn file_of(&self, job: JobKey) -> u64 {
+        self.index.segment_of(job).map_or(0, |number| number.0)
+    }
+
+    /// Memory of batches and of the index, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let changes = self.changes.capacity() * size_of::<Change>();
+        let index = self.index.memory_bytes() + self.pauses.memory_bytes();
+        self.appender.memory_bytes() + changes + self.space.memory_bytes() + index
+    }
+
+    /// Checks the invariants of all parts.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn check(&self) {
+        self.index.check();
+        self.commits.check(self.appender.unwritten_batches());
+    }
+
+    fn oldest(&self) -> SegmentNumber {
+        self.index.oldest().expect("there is an active segment")
+    }
+
+    /// Bytes left in the active segment.
+    #[inline]
+    fn bytes_left(&self) -> u64 {
+        self.appender.bytes_left(self.commits.end(), self.config.segment_bytes)
+    }
+
+    #[inline]
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            durability: self.config.durability,
+            segment_bytes: self.config.segment_bytes,
+            used: self.index.segments() as u64,
+            prepared: self.segments.prepared(),
+            has_missing: self.segments.has_missing(),
+            left: self.bytes_left(),
+            live_bytes: self.index.live_bytes(),
+            garbage_bytes: self.index.garbage(),
+            largest_record: self.segments.largest_record(),
+            requested_bytes: self.segments.requested_bytes(),
+            is_full: self.space.is_full(),
+        }
+    }
 }

@@ -1,49 +1,49 @@
-//! From the segments of a log to the queue as it was.
+//! Replay: records in, the queue as it was out.
 
-use super::pauses::{KeptPause, Pauses};
+use super::pauses::Pauses;
 use super::record::{JobRecord, Lsn, PauseRecord, Record};
 use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, TubeKey};
 use crate::queue::{Engine, Restored};
-use crate::time::{Span, Time};
+use crate::time::Time;
 use crate::tube_name::TubeName;
 
-/// What a log has said so far. Records go in in their order.
+/// Applies records to a queue, in the order of the log.
 pub struct Replay {
-    ledger: SegmentIndex,
+    index: SegmentIndex,
     /// The segment that records come from.
     segment: SegmentNumber,
     pauses: Pauses,
     next_id: JobId,
-    /// Of the last job: often that of the next, too.
+    /// The tube of the last job, which is often that of the next one too.
     tube: Option<(Box<[u8]>, TubeKey)>,
 }
 
-/// Where a log was left.
+/// What recovery found, for [`Wal::new`](super::Wal::new) to continue from.
 pub struct Recovered {
     /// See [`Header::log_id`].
     pub log_id: u64,
-    /// Where its records go on.
+    /// The position behind the last record.
     pub end: Lsn,
-    /// The segment that they go on in, if not a new one.
+    /// The segment to continue in, unless that is a new one.
     pub active: Option<Header>,
-    /// Segments up to this one may be of another size than new ones.
-    pub odd_up_to: SegmentNumber,
-    /// What the largest record of a job takes.
+    /// Segments up to this one may have another size than new ones.
+    pub other_size_up_to: SegmentNumber,
+    /// The size of the largest record of a job, in bytes.
     pub largest: u64,
-    /// It ends with a record that says so.
+    /// Whether the last record closes the log.
     pub is_closed: bool,
-    pub(super) ledger: SegmentIndex,
+    pub(super) index: SegmentIndex,
     pub(super) pauses: Pauses,
 }
 
 impl Recovered {
-    /// Pauses of tubes, also those that are over.
+    /// Pauses of tubes, with those that are over.
     pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
         self.pauses.iter().map(|(name, pause)| PauseRecord {
-            tube: TubeName::new(name).expect("a tube had it"),
+            tube: TubeName::new(name).expect("it is the name of a tube"),
             until: pause.until,
             length: pause.length,
         })
@@ -53,7 +53,7 @@ impl Recovered {
 impl Default for Replay {
     fn default() -> Self {
         Self {
-            ledger: SegmentIndex::default(),
+            index: SegmentIndex::default(),
             segment: SegmentNumber(0),
             pauses: Pauses::default(),
             next_id: JobId(1),
@@ -63,14 +63,17 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// The records that follow are in this segment.
+    /// Begins a segment: the records that follow are in it.
     pub fn open(&mut self, header: &Header) {
-        self.ledger.open(header.number);
+        self.index.open_segment(header.number);
         self.segment = header.number;
         self.next_id = self.next_id.max(header.next_id);
     }
 
-    /// Takes a record, which takes so many bytes. The engine keeps the jobs, unseen.
+    /// Applies a record of this size in bytes. The engine hides the jobs until [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// If there is no memory for a body.
     pub fn apply(
         &mut self,
         record: &Record<'_>,
@@ -79,21 +82,21 @@ impl Replay {
     ) -> Result<(), OutOfMemory> {
         match record {
             Record::Job(job) => self.job(job, bytes, engine)?,
-            Record::Paused(pause) => self.pause(pause, bytes),
+            Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
             Record::State { id, kept } => {
-                self.ledger.waste(bytes as u64);
+                self.index.add_garbage(bytes as u64);
                 if let Some(job) = engine.jobs().find(*id) {
                     engine.restore_kept(job, kept);
                 }
             }
             Record::Deleted(id) => {
-                self.ledger.waste(bytes as u64);
+                self.index.add_garbage(bytes as u64);
                 if let Some(job) = engine.jobs().find(*id) {
-                    self.ledger.leave(job);
+                    self.index.remove(job);
                     engine.drop_restored(job);
                 }
             }
-            Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.ledger.waste(bytes as u64),
+            Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.index.add_garbage(bytes as u64),
         }
         Ok(())
     }
@@ -101,10 +104,10 @@ impl Replay {
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, kept, body } = *job;
         if let Some(job) = engine.jobs().find(id) {
-            // It was moved: its body is the same.
+            // Compaction has appended it again: its body is the same.
             engine.restore_kept(job, &kept);
-            self.ledger.leave(job);
-            self.ledger.enter(job, self.segment, bytes);
+            self.index.remove(job);
+            self.index.insert(job, self.segment, bytes);
             return Ok(());
         }
         let tube = self.tube(tube, engine);
@@ -112,7 +115,7 @@ impl Replay {
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
         let job = engine.restore(Restored { id, created, ttr, tube, kept, body: slot });
-        self.ledger.enter(job, self.segment, bytes);
+        self.index.insert(job, self.segment, bytes);
         Ok(())
     }
 
@@ -125,33 +128,26 @@ impl Replay {
         tube
     }
 
-    fn pause(&mut self, pause: &PauseRecord<'_>, bytes: usize) {
-        let &PauseRecord { tube, until, length } = pause;
-        let segment = self.segment;
-        let before = if length > Span::ZERO {
-            self.ledger.keep(segment, bytes);
-            self.pauses.insert(tube.as_bytes(), KeptPause { until, length, segment, bytes })
-        } else {
-            self.ledger.waste(bytes as u64);
-            self.pauses.remove(tube.as_bytes())
-        };
-        if let Some(before) = before {
-            self.ledger.let_go(before.segment, before.bytes);
-        }
-    }
-
-    /// Shows the queue as it was. What it returns goes on in a new segment at position 0 of a new log.
+    /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { ledger, pauses, next_id, .. } = self;
+        let Self { index, pauses, next_id, .. } = self;
         engine.settle_restored(now);
         for (name, pause) in pauses.iter() {
-            let name = TubeName::new(name).expect("a tube had it");
+            let name = TubeName::new(name).expect("it is the name of a tube");
             engine.restore_pause(name, pause.until, pause.length, now);
         }
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));
         }
-        let (end, odd_up_to, largest) = (Lsn::default(), SegmentNumber(0), ledger.largest());
-        Recovered { log_id: 0, end, active: None, odd_up_to, largest, is_closed: false, ledger, pauses }
+        Recovered {
+            log_id: 0,
+            end: Lsn::default(),
+            active: None,
+            other_size_up_to: SegmentNumber(0),
+            largest: index.largest(),
+            is_closed: false,
+            index,
+            pauses,
+        }
     }
 }

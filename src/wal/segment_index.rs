@@ -1,4 +1,5 @@
-//! Which segment each job's record is in: what is live where, and what has to move before a segment can go.
+//! Which segment each job's record is in: what is live where, and what compaction has to append again before a segment
+//! can go.
 
 use std::collections::VecDeque;
 
@@ -6,22 +7,21 @@ use super::segment::SegmentNumber;
 use crate::ids::JobKey;
 use crate::intrusive::NIL;
 
-/// All live jobs by segment.
+/// All live records by segment. Those of jobs are linked, those of pauses only counted.
 #[derive(Default)]
 pub struct SegmentIndex {
     /// By the key of the job.
     entries: Vec<Entry>,
     /// The oldest first.
-    holdings: VecDeque<Holding>,
+    segments: VecDeque<SegmentRecords>,
     live_bytes: u64,
-    /// Of all segments.
     garbage: u64,
 }
 
-/// Where the record of one job is: 16 bytes, and those only with a log.
+/// Where the record of one job is: 16 bytes, which only a server with a job log takes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The low half of the segment's number, or `NIL` for a key that no job has.
+    /// The low half of the segment's number, or `NIL` for a key without a job.
     segment: u32,
     bytes: u32,
     next: u32,
@@ -29,40 +29,46 @@ struct Entry {
 }
 
 /// The live records of one segment.
-struct Holding {
+struct SegmentRecords {
     number: SegmentNumber,
+    /// The jobs as a list, in the order of their records.
     head: u32,
     tail: u32,
     jobs: usize,
-    /// What other records take that mean something.
-    kept_bytes: u64,
-    /// What it would not take if it were written again: records that mean nothing any more, and zeros.
+    /// Bytes of live records that are not of jobs.
+    other_bytes: u64,
+    /// Bytes that compaction would not append again: dead records, and zeros.
     garbage: u64,
 }
 
 const VACANT: Entry = Entry { segment: NIL, bytes: 0, next: NIL, prev: NIL };
 
 impl SegmentIndex {
-    /// Begins a segment, which is the newest.
-    pub fn open(&mut self, number: SegmentNumber) {
-        assert!(self.holdings.back().is_none_or(|newest| newest.number < number), "segments come in order");
-        assert!((number.0 as u32) < NIL, "4 thousand million segments are enough");
-        self.holdings.push_back(Holding { number, head: NIL, tail: NIL, jobs: 0, kept_bytes: 0, garbage: 0 });
+    /// Adds a segment, which is the newest.
+    ///
+    /// # Panics
+    /// If its number is not above all others.
+    pub fn open_segment(&mut self, number: SegmentNumber) {
+        assert!(self.segments.back().is_none_or(|newest| newest.number < number), "segments come in order");
+        assert!((number.0 as u32) < NIL, "the low half of a number identifies a segment");
+        let empty = SegmentRecords { number, head: NIL, tail: NIL, jobs: 0, other_bytes: 0, garbage: 0 };
+        self.segments.push_back(empty);
     }
 
-    /// The record of a job is in this segment from now on, and takes so many bytes.
-    pub fn enter(&mut self, job: JobKey, number: SegmentNumber, bytes: usize) {
-        self.take_out(job);
+    /// Notes that the record of a job is in this segment. An earlier record of it does not count as garbage: compaction
+    /// frees the segment of that one as a whole.
+    pub fn insert(&mut self, job: JobKey, number: SegmentNumber, bytes: usize) {
+        self.unlink(job);
         let key = job.0 as usize;
         if key >= self.entries.len() {
             self.entries.resize(key + 1, VACANT);
         }
-        let at = self.holding_at(number.0 as u32);
-        let holding = &mut self.holdings[at];
-        let prev = std::mem::replace(&mut holding.tail, job.0);
-        holding.jobs += 1;
+        let at = self.position(number.0 as u32);
+        let segment = &mut self.segments[at];
+        let prev = std::mem::replace(&mut segment.tail, job.0);
+        segment.jobs += 1;
         if prev == NIL {
-            holding.head = job.0;
+            segment.head = job.0;
         } else {
             self.entries[prev as usize].next = job.0;
         }
@@ -70,51 +76,51 @@ impl SegmentIndex {
         self.live_bytes += bytes as u64;
     }
 
-    /// The job is gone, if it was there.
-    pub fn leave(&mut self, job: JobKey) {
-        if let Some((at, bytes)) = self.take_out(job) {
-            self.holdings[at].garbage += bytes;
+    /// Removes a job, if it is there. Its record is garbage.
+    pub fn remove(&mut self, job: JobKey) {
+        if let Some((at, bytes)) = self.unlink(job) {
+            self.segments[at].garbage += bytes;
             self.garbage += bytes;
         }
     }
 
-    /// A record of so many bytes in this segment, which is not one of a job, means something.
-    pub fn keep(&mut self, number: SegmentNumber, bytes: usize) {
-        let at = self.holding_at(number.0 as u32);
-        self.holdings[at].kept_bytes += bytes as u64;
+    /// Adds bytes of a live record that is not of a job to this segment.
+    pub fn add_live(&mut self, number: SegmentNumber, bytes: usize) {
+        let at = self.position(number.0 as u32);
+        self.segments[at].other_bytes += bytes as u64;
         self.live_bytes += bytes as u64;
     }
 
-    /// Such a record means nothing any more.
-    pub fn let_go(&mut self, number: SegmentNumber, bytes: usize) {
-        let at = self.holding_at(number.0 as u32);
-        let holding = &mut self.holdings[at];
-        holding.kept_bytes -= bytes as u64;
-        holding.garbage += bytes as u64;
+    /// Turns bytes of such a record into garbage.
+    pub fn remove_live(&mut self, number: SegmentNumber, bytes: usize) {
+        let at = self.position(number.0 as u32);
+        let segment = &mut self.segments[at];
+        segment.other_bytes -= bytes as u64;
+        segment.garbage += bytes as u64;
         self.live_bytes -= bytes as u64;
         self.garbage += bytes as u64;
     }
 
-    /// So many bytes of the newest segment are of no use.
-    pub fn waste(&mut self, bytes: u64) {
-        self.holdings.back_mut().expect("there is a newest segment").garbage += bytes;
+    /// Adds garbage to the newest segment.
+    pub fn add_garbage(&mut self, bytes: u64) {
+        self.segments.back_mut().expect("there is a newest segment").garbage += bytes;
         self.garbage += bytes;
     }
 
-    /// Which segment it was in, and what it took there.
-    fn take_out(&mut self, job: JobKey) -> Option<(usize, u64)> {
+    /// Returns the position of the segment that the job was in, and the size of its record.
+    fn unlink(&mut self, job: JobKey) -> Option<(usize, u64)> {
         let entry = self.entries.get_mut(job.0 as usize).filter(|entry| entry.segment != NIL)?;
         let Entry { segment, bytes, next, prev } = std::mem::replace(entry, VACANT);
-        let at = self.holding_at(segment);
-        let holding = &mut self.holdings[at];
-        holding.jobs -= 1;
+        let at = self.position(segment);
+        let segment = &mut self.segments[at];
+        segment.jobs -= 1;
         if prev == NIL {
-            holding.head = next;
+            segment.head = next;
         } else {
             self.entries[prev as usize].next = next;
         }
         if next == NIL {
-            holding.tail = prev;
+            segment.tail = prev;
         } else {
             self.entries[next as usize].prev = prev;
         }
@@ -122,97 +128,93 @@ impl SegmentIndex {
         Some((at, u64::from(bytes)))
     }
 
-    /// The segment of a job's record.
     pub fn segment_of(&self, job: JobKey) -> Option<SegmentNumber> {
         let entry = self.entries.get(job.0 as usize).filter(|entry| entry.segment != NIL)?;
-        Some(self.holdings[self.holding_at(entry.segment)].number)
+        Some(self.segments[self.position(entry.segment)].number)
     }
 
-    /// What the largest record of a live job takes.
+    /// The size of the largest record of a live job, in bytes.
     pub fn largest(&self) -> u64 {
         let live = self.entries.iter().filter(|entry| entry.segment != NIL);
         live.map(|entry| u64::from(entry.bytes)).max().unwrap_or(0)
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn segments(&self) -> usize {
-        self.holdings.len()
+        self.segments.len()
     }
 
-    /// The oldest segment.
     pub fn oldest(&self) -> Option<SegmentNumber> {
-        self.holdings.front().map(|holding| holding.number)
+        self.segments.front().map(|segment| segment.number)
     }
 
-    /// The newest segment.
     pub fn newest(&self) -> Option<SegmentNumber> {
-        self.holdings.back().map(|holding| holding.number)
+        self.segments.back().map(|segment| segment.number)
     }
 
-    /// The first segment with a record that means something, or the newest.
-    pub fn first_of_use(&self) -> Option<SegmentNumber> {
-        let is_of_use = |holding: &&Holding| holding.jobs > 0 || holding.kept_bytes > 0;
-        self.holdings.iter().find(is_of_use).or(self.holdings.back()).map(|holding| holding.number)
+    /// The first segment with a live record; without one, the newest.
+    pub fn first_live(&self) -> Option<SegmentNumber> {
+        let is_live = |segment: &&SegmentRecords| segment.jobs > 0 || segment.other_bytes > 0;
+        self.segments.iter().find(is_live).or(self.segments.back()).map(|segment| segment.number)
     }
 
     /// A job whose record is in the oldest segment.
-    pub fn first_of_oldest(&self) -> Option<JobKey> {
-        let head = self.holdings.front()?.head;
+    pub fn first_job_of_oldest(&self) -> Option<JobKey> {
+        let head = self.segments.front()?.head;
         (head != NIL).then_some(JobKey(head))
     }
 
-    /// The oldest segment is gone.
+    /// Removes the oldest segment.
     ///
     /// # Panics
-    /// If a record is still in it that means something.
+    /// If it has a live record.
     pub fn drop_oldest(&mut self) {
-        let holding = self.holdings.pop_front().expect("there is an oldest segment");
-        assert_eq!((holding.jobs, holding.kept_bytes), (0, 0), "a segment that goes holds nothing");
-        self.garbage -= holding.garbage;
+        let segment = self.segments.pop_front().expect("there is an oldest segment");
+        assert_eq!((segment.jobs, segment.other_bytes), (0, 0), "a segment without live records goes");
+        self.garbage -= segment.garbage;
     }
 
-    /// The memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.entries.len() * size_of::<Entry>() + self.holdings.capacity() * size_of::<Holding>()
+        self.entries.len() * size_of::<Entry>() + self.segments.capacity() * size_of::<SegmentRecords>()
     }
 
-    /// What all records take that mean something.
+    /// Bytes of all live records.
     pub const fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// What writing all segments again would save.
+    /// Bytes that compaction of all segments would gain.
     pub const fn garbage(&self) -> u64 {
         self.garbage
     }
 
-    fn holding_at(&self, segment: u32) -> usize {
-        let at = self.holdings.partition_point(|holding| (holding.number.0 as u32) < segment);
-        assert_eq!(self.holdings[at].number.0 as u32, segment, "a record is in a segment that exists");
+    fn position(&self, segment: u32) -> usize {
+        let at = self.segments.partition_point(|records| (records.number.0 as u32) < segment);
+        assert_eq!(self.segments[at].number.0 as u32, segment, "a record is in a segment that exists");
         at
     }
 
-    /// Recomputes everything.
+    /// Recomputes all counters from the lists.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If one differs.
     pub fn check(&self) {
         let mut listed = 0;
-        for holding in &self.holdings {
-            let (mut key, mut jobs) = (holding.head, 0);
+        for segment in &self.segments {
+            let (mut key, mut jobs) = (segment.head, 0);
             while key != NIL {
                 let entry = self.entries[key as usize];
-                assert_eq!(entry.segment, holding.number.0 as u32);
+                assert_eq!(entry.segment, segment.number.0 as u32);
                 (key, jobs) = (entry.next, jobs + 1);
             }
-            assert_eq!(jobs, holding.jobs);
+            assert_eq!(jobs, segment.jobs);
             listed += jobs;
         }
         let live = self.entries.iter().filter(|entry| entry.segment != NIL);
         let (jobs, bytes) =
             live.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + u64::from(entry.bytes)));
-        let kept: u64 = self.holdings.iter().map(|holding| holding.kept_bytes).sum();
-        assert_eq!((jobs, bytes + kept), (listed, self.live_bytes));
-        assert_eq!(self.holdings.iter().map(|holding| holding.garbage).sum::<u64>(), self.garbage);
+        let other: u64 = self.segments.iter().map(|segment| segment.other_bytes).sum();
+        assert_eq!((jobs, bytes + other), (listed, self.live_bytes));
+        assert_eq!(self.segments.iter().map(|segment| segment.garbage).sum::<u64>(), self.garbage);
     }
 }

@@ -83,7 +83,7 @@ pub fn recover(
         *bytes != config.segment_bytes && !found.unused.contains(number) && !found.lost.contains(number)
     };
     let odd = files.iter().filter(is_odd).map(|(&number, _)| number);
-    recovered.odd_up_to = odd.max().unwrap_or(SegmentNumber(0));
+    recovered.other_size_up_to = odd.max().unwrap_or(SegmentNumber(0));
     let goes_on = tail.as_ref().filter(|tail| found.lost.is_empty() && tail.can_go_on(config));
     let filling = goes_on.map(Tail::filling).unwrap_or_default();
     secure(storage, &mut found, filling.bytes())?;

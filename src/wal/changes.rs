@@ -1,0 +1,154 @@
+//! From changes of the queue to records in the gathering batch.
+
+use super::pauses::LoggedPause;
+use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
+use super::segment::Header;
+use super::{Durability, Wal};
+use crate::ids::JobKey;
+use crate::queue::{Change, Engine};
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+impl Wal {
+    /// Logs what has changed in the queue since the last call.
+    #[inline]
+    pub fn record(&mut self, engine: &mut Engine, now: Time) {
+        let before = self.commits.end().0;
+        let mut changes = std::mem::take(&mut self.changes);
+        engine.take_changes(&mut changes);
+        for change in changes.drain(..) {
+            self.record_one(change, engine, now);
+        }
+        self.changes = changes;
+        let appended = self.commits.end().0 - before;
+        self.compactor.note_appended(appended);
+        if appended > 0 {
+            self.appender.note_changes();
+        }
+    }
+
+    fn record_one(&mut self, change: Change, engine: &Engine, now: Time) {
+        match change {
+            Change::Put(job) => {
+                self.append_job(job, engine);
+            }
+            // A reservation does not survive a restart. Its counters are logged with the next change of the job.
+            Change::Reserved(_) => {}
+            Change::TakenOut(job)
+            | Change::Released(job)
+            | Change::TimedOut(job)
+            | Change::Returned(job)
+            | Change::Buried(job)
+            | Change::Kicked(job) => {
+                let record = Record::State { id: engine.jobs().get(job).id, kept: engine.kept(job) };
+                self.append_change(&record, engine);
+            }
+            Change::Deleted(job, id) => {
+                self.index.remove(job);
+                self.append_change(&Record::Deleted(id), engine);
+            }
+            Change::Paused { tube, until } => {
+                let tube = engine.tubes().get(tube);
+                let length = tube.pause.map_or(Span::ZERO, |pause| pause.length);
+                self.append_pause(PauseRecord { tube: tube.name(), until, length }, engine);
+            }
+            Change::PausedGone(name) => {
+                let tube = TubeName::new(&name).expect("it is the name of a tube");
+                self.append_pause(PauseRecord { tube, until: now, length: Span::ZERO }, engine);
+            }
+        }
+    }
+
+    /// Logs a pause, or its end if the length is zero.
+    pub(super) fn append_pause(&mut self, pause: PauseRecord<'_>, engine: &Engine) {
+        let record = Record::Paused(pause);
+        self.append(&record, engine);
+        self.pauses.apply(&pause, self.appender.segment(), record.bytes(), &mut self.index);
+    }
+
+    /// Logs a pause again, unless it is over.
+    pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
+        let LoggedPause { until, length, bytes, .. } = self.pauses.release(tube, &mut self.index);
+        if until > now {
+            let tube = TubeName::new(tube).expect("it is the name of a tube");
+            self.append_pause(PauseRecord { tube, until, length }, engine);
+            self.appender.note_compacted(bytes);
+        }
+    }
+
+    /// Logs a job with its body, which is in the active segment from now on. Returns the size of the record in bytes.
+    pub(super) fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
+        let record = Record::Job(JobRecord::of(job, engine));
+        let bytes = record.bytes();
+        self.append(&record, engine);
+        self.segments.note_record(bytes);
+        self.index.insert(job, self.appender.segment(), bytes);
+        bytes
+    }
+
+    /// Logs what compaction does not have to append again.
+    pub(super) fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
+        self.append(record, engine);
+        self.index.add_garbage(record.bytes() as u64);
+    }
+
+    fn append(&mut self, record: &Record<'_>, engine: &Engine) {
+        if record.bytes() as u64 > self.bytes_left() {
+            self.begin_next_segment(engine);
+        }
+        self.append_here(record);
+        self.counters.count_record();
+    }
+
+    /// Appends a record that the active segment has space for.
+    fn append_here(&mut self, record: &Record<'_>) {
+        self.appender.append(record, self.commits.end(), self.commits.durable());
+        self.space.note_unwritten(record.job_id());
+        self.commits.advance(record.bytes());
+    }
+
+    /// Ends the active segment and begins the next.
+    fn begin_next_segment(&mut self, engine: &Engine) {
+        self.close_batch();
+        let number = self.segments.take_next();
+        let &Header { log_id, number: previous, .. } = self.appender.active();
+        let oldest = self.oldest();
+        let next_id = engine.upcoming_id();
+        let first = self.commits.end();
+        self.begin_segment(Header { log_id, number, first, next_id, oldest, previous });
+        self.retirement.announce(oldest, first);
+    }
+
+    pub(super) fn begin_segment(&mut self, header: Header) {
+        self.index.open_segment(header.number);
+        self.appender.begin_segment(header);
+    }
+
+    /// Closes the gathering batch, if there is one, so that it can be written.
+    pub(super) fn close_batch(&mut self) {
+        if !self.appender.is_gathering() {
+            return;
+        }
+        if self.config.durability == Durability::Always {
+            self.fill_block();
+        }
+        self.appender.close_batch(self.commits.end());
+        self.commits.close_batch();
+    }
+
+    /// Ends the batch with a whole block, so that no later write touches a block that holds a durable record.
+    fn fill_block(&mut self) {
+        let segment_bytes = self.config.segment_bytes;
+        let padding = padding_bytes(self.appender.gathering_end(), segment_bytes);
+        let (compacted, max) = (self.appender.compacted_bytes(), self.capacity().compaction_padding());
+        let garbage = self.compactor.garbage_of_padding(padding, compacted, max, segment_bytes);
+        self.index.add_garbage(garbage);
+        if padding > 0 {
+            self.append_here(&Record::Padding(padding));
+        }
+        if self.appender.has_changes() {
+            self.compactor.note_appended(padding as u64);
+        }
+        self.appender.pad_to_block();
+    }
+}

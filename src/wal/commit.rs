@@ -1,0 +1,165 @@
+//! How far the job log is written and synced, and which replies may leave because of that.
+//!
+//! ```text
+//! positions:  durable <= written <= end        tickets:  committed <= closed <= closed + 1 (the gathering batch)
+//! ```
+
+use super::record::Lsn;
+use super::{Durability, SegmentNumber};
+use crate::limits::LOG_UNSYNCED_SEGMENTS_MAX;
+use crate::time::Time;
+
+/// Positions, tickets, and the schedule of syncs.
+///
+/// A ticket is the number of a batch, counted from 1. A reply may leave once the batch of its ticket is committed:
+/// written, and with `-f 0` synced.
+pub struct CommitState {
+    durability: Durability,
+    /// The position behind the last record.
+    end: Lsn,
+    /// Everything before this position is written.
+    written: Lsn,
+    /// Everything before this position is on disk.
+    durable: Lsn,
+    /// Batches that were closed.
+    closed: u64,
+    /// Batches that are committed.
+    committed: u64,
+    /// Segments that were written to since they were last synced, in order.
+    unsynced: Vec<SegmentNumber>,
+    /// The position that will be durable when the sync in flight ends.
+    syncing: Option<Lsn>,
+    /// When to sync under `-f MS`.
+    sync_due: Option<Time>,
+}
+
+impl CommitState {
+    /// Continues at the position `end`, which is on disk.
+    pub const fn new(durability: Durability, end: Lsn) -> Self {
+        Self {
+            durability,
+            end,
+            written: end,
+            durable: end,
+            closed: 0,
+            committed: 0,
+            unsynced: Vec::new(),
+            syncing: None,
+            sync_due: None,
+        }
+    }
+
+    /// Advances the end by the bytes of a record.
+    #[inline]
+    pub const fn advance(&mut self, bytes: usize) {
+        self.end.0 += bytes as u64;
+    }
+
+    /// Counts a batch as closed.
+    pub const fn close_batch(&mut self) {
+        self.closed += 1;
+    }
+
+    /// The oldest closed batch was written to this segment and ends at this position.
+    pub fn batch_written(&mut self, segment: SegmentNumber, end: Lsn, now: Time) {
+        self.committed += 1;
+        self.written = end;
+        match self.durability {
+            Durability::Always => {
+                self.durable = end;
+                return;
+            }
+            Durability::Within(span) => {
+                self.sync_due.get_or_insert(now + span);
+            }
+            Durability::Never => {}
+        }
+        if self.unsynced.last() != Some(&segment) {
+            self.unsynced.push(segment);
+        }
+    }
+
+    /// Starts a sync, if none is in flight and a segment needs one. Returns the segments to sync.
+    pub fn start_sync(&mut self) -> Option<Vec<SegmentNumber>> {
+        if self.syncing.is_some() || self.unsynced.is_empty() {
+            return None;
+        }
+        self.sync_due = None;
+        self.syncing = Some(self.written);
+        Some(std::mem::take(&mut self.unsynced))
+    }
+
+    /// Ends the sync in flight.
+    ///
+    /// # Panics
+    /// If none is in flight.
+    pub fn finish_sync(&mut self) {
+        self.durable = self.syncing.take().expect("a sync is in flight");
+    }
+
+    /// Drops a segment that was removed or recycled.
+    pub fn forget_segment(&mut self, segment: SegmentNumber) {
+        self.unsynced.retain(|&unsynced| unsynced != segment);
+    }
+
+    pub const fn end(&self) -> Lsn {
+        self.end
+    }
+
+    pub const fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Whether all records are on disk.
+    pub fn is_all_durable(&self) -> bool {
+        self.durable == self.end
+    }
+
+    /// The ticket of the last closed batch.
+    #[inline]
+    pub const fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// The last ticket whose replies may leave.
+    #[inline]
+    pub const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether the records before this position are written and not on disk: a sync would help.
+    pub fn needs_sync(&self, at: Lsn) -> bool {
+        self.durable < at && at <= self.written
+    }
+
+    /// Whether the interval of `-f MS` has passed.
+    pub fn is_sync_due(&self, now: Time) -> bool {
+        self.sync_due.is_some_and(|due| due <= now)
+    }
+
+    /// When a sync is due, if one can start.
+    pub fn next_sync(&self) -> Option<Time> {
+        self.sync_due.filter(|_| self.syncing.is_none() && !self.unsynced.is_empty())
+    }
+
+    /// Whether as many segments wait for a sync as may. A sync uses the descriptors that wrote, so each of these
+    /// segments stays open. Under `-F`, where the next sync may be hours away, the driver closes the oldest instead.
+    pub fn has_many_unsynced(&self) -> bool {
+        let is_within = matches!(self.durability, Durability::Within(_));
+        is_within && self.unsynced.len() >= LOG_UNSYNCED_SEGMENTS_MAX
+    }
+
+    /// Whether a sync has to start before a batch is written to this segment.
+    pub fn must_sync_before(&self, segment: SegmentNumber) -> bool {
+        self.has_many_unsynced() && self.unsynced.last() != Some(&segment)
+    }
+
+    /// Checks the invariants, given how many closed batches are not written.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn check(&self, unwritten_batches: u64) {
+        assert!(self.durable <= self.written && self.written <= self.end);
+        assert_eq!(self.closed - self.committed, unwritten_batches, "every batch has its ticket");
+    }
+}

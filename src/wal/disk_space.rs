@@ -1,0 +1,114 @@
+//! Whether the disk has space, as far as the last operations have shown.
+
+use std::collections::BTreeSet;
+
+use crate::ids::JobId;
+use crate::time::{Span, Time};
+
+/// How long the disk is left alone after it had no space.
+const RETRY_INTERVAL: Span = Span::from_secs(1);
+
+/// What is known about free space on the disk.
+///
+/// The disk is *full* if a new file, or a write, found no space. The WAL is *stalled* if a write found none: on a
+/// copy-on-write file system that happens although its segment was prepared (docs/LOG.md).
+#[derive(Default)]
+pub struct DiskSpace {
+    /// When to try to create a segment again.
+    retry_create_at: Option<Time>,
+    /// When to try the write again.
+    retry_write_at: Option<Time>,
+    is_stalled: bool,
+    /// Jobs whose records wait for the stalled write.
+    pending: BTreeSet<JobId>,
+    /// Whether a write has ever stalled. If so, a write takes new space, and the file system frees the old space some
+    /// time later.
+    writes_take_space: bool,
+}
+
+impl DiskSpace {
+    /// A new segment found no space.
+    pub fn create_failed(&mut self, now: Time) {
+        self.retry_create_at = Some(now + RETRY_INTERVAL);
+    }
+
+    /// A new segment was created, or none is needed: whether there is space is not known any more.
+    pub const fn clear_full(&mut self) {
+        self.retry_create_at = None;
+    }
+
+    /// A write found no space. `unwritten` are the jobs whose records wait for it.
+    pub fn write_failed(&mut self, unwritten: impl Iterator<Item = JobId>, now: Time) {
+        self.pending.extend(unwritten);
+        (self.is_stalled, self.writes_take_space) = (true, true);
+        self.retry_write_at = Some(now + RETRY_INTERVAL);
+        self.retry_create_at = self.retry_write_at;
+    }
+
+    /// Another record of this job waits for the stalled write.
+    #[inline]
+    pub fn note_unwritten(&mut self, job: Option<JobId>) {
+        if self.is_stalled {
+            self.pending.extend(job);
+        }
+    }
+
+    /// A write has succeeded.
+    pub fn write_succeeded(&mut self) {
+        self.is_stalled = false;
+        self.pending.clear();
+    }
+
+    /// A file was removed: the stalled write is tried at once.
+    pub fn space_freed(&mut self, now: Time) {
+        if let Some(at) = &mut self.retry_write_at {
+            *at = now;
+        }
+    }
+
+    /// Whether a write may start. If so, the pause after a failed one is over.
+    pub fn may_write(&mut self, now: Time) -> bool {
+        if self.retry_write_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.retry_write_at = None;
+        true
+    }
+
+    /// Whether a segment may be created.
+    pub fn may_create(&self, now: Time) -> bool {
+        self.retry_create_at.is_none_or(|at| at <= now)
+    }
+
+    #[inline]
+    pub const fn is_full(&self) -> bool {
+        self.retry_create_at.is_some() || self.is_stalled
+    }
+
+    #[inline]
+    pub const fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    pub const fn writes_take_space(&self) -> bool {
+        self.writes_take_space
+    }
+
+    /// Whether a record of the job waits for the stalled write.
+    pub fn is_pending(&self, job: JobId) -> bool {
+        self.pending.contains(&job)
+    }
+
+    pub const fn retry_create_at(&self) -> Option<Time> {
+        self.retry_create_at
+    }
+
+    pub const fn retry_write_at(&self) -> Option<Time> {
+        self.retry_write_at
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        // A tree keeps its nodes about half full.
+        2 * self.pending.len() * size_of::<JobId>()
+    }
+}

@@ -1,0 +1,214 @@
+//! Which operation comes next, and what follows from its outcome.
+
+use std::io;
+
+use super::operation::{Arrangement, Operation, Outcome, is_full};
+use super::record::Lsn;
+use super::{Durability, SegmentNumber, Wal};
+use crate::time::Time;
+
+impl Wal {
+    /// Returns the next operation that can start now, if there is one.
+    pub fn next_operation(&mut self, now: Time) -> Option<Operation> {
+        if self.failure.is_some() {
+            return None;
+        }
+        self.next_write(now).or_else(|| self.next_sync(now)).or_else(|| self.next_arrangement(now))
+    }
+
+    fn next_write(&mut self, now: Time) -> Option<Operation> {
+        if self.appender.is_writing() || !self.space.may_write(now) {
+            return None;
+        }
+        if self.appender.is_queue_empty() {
+            self.close_batch();
+        }
+        let segment = self.appender.next_segment()?;
+        if self.segments.is_missing(segment) || self.commits.must_sync_before(segment) {
+            return None;
+        }
+        let (segment, offset, batch) = self.appender.start_write()?;
+        let sync = self.config.durability == Durability::Always;
+        if sync {
+            self.counters.start_sync(now);
+        }
+        Some(Operation::Write { segment, offset, batch, sync })
+    }
+
+    fn next_sync(&mut self, now: Time) -> Option<Operation> {
+        if !self.commits.is_sync_due(now) && !self.must_sync() {
+            return None;
+        }
+        let segments = self.commits.start_sync()?;
+        self.counters.start_sync(now);
+        Some(Operation::Sync(segments))
+    }
+
+    /// Whether something waits for written records to become durable: the oldest segment, the stop, or the next write.
+    fn must_sync(&self) -> bool {
+        let would_help = |at: Lsn| self.commits.needs_sync(at);
+        let stop_waits = self.is_stopping && would_help(self.commits.end());
+        // Under `-F` no later sync is due.
+        let is_never = self.config.durability == Durability::Never;
+        let segment_waits =
+            self.retirement.position().is_some_and(would_help) && (is_never || self.is_retirement_urgent());
+        segment_waits || stop_waits || self.commits.has_many_unsynced()
+    }
+
+    /// Whether the oldest segment should go before the next sync is due.
+    fn is_retirement_urgent(&self) -> bool {
+        let capacity = self.capacity();
+        let is_wanted = capacity.wants_prepared() && !capacity.may_grow();
+        is_wanted || capacity.is_full || capacity.segments() > capacity.segments_max()
+    }
+
+    fn next_arrangement(&mut self, now: Time) -> Option<Operation> {
+        if self.segments.is_arranging() {
+            return None;
+        }
+        let may_create = self.space.may_create(now);
+        let wanted = self.wanted_arrangement();
+        if wanted.is_none() && may_create {
+            // Nothing tries the disk again, so it does not count as full.
+            self.space.clear_full();
+        }
+        let is_create = |wanted: &Arrangement| matches!(wanted, Arrangement::Create { .. });
+        let arrangement = wanted.filter(|wanted| may_create || !is_create(wanted))?;
+        if let Arrangement::Remove(segment) = arrangement {
+            // Records must not continue in it.
+            self.segments.withdraw(segment);
+        }
+        self.segments.start_arrangement();
+        Some(Operation::Arrange(arrangement))
+    }
+
+    fn wanted_arrangement(&self) -> Option<Arrangement> {
+        let capacity = self.capacity();
+        let is_wanted = capacity.has_missing || capacity.wants_prepared() && !self.is_stopping;
+        if self.space.is_stalled() && self.has_spare() && !self.retirement.is_active() {
+            return self.segments.last_prepared().map(Arrangement::Remove);
+        }
+        if self.retirement.is_durable(self.commits.durable()) {
+            return Some(self.retired_arrangement(is_wanted));
+        }
+        let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable());
+        let may_shrink = capacity.has_excess_prepared() && is_oldest_durable && !self.is_stopping;
+        if let Some(excess) = self.segments.last_prepared().filter(|_| may_shrink) {
+            return Some(Arrangement::Remove(excess));
+        }
+        // A new file must not take the space that a stalled write waits for.
+        let may_grow = !self.space.is_stalled() && (capacity.may_grow() || capacity.has_missing);
+        let (segment, bytes) = (self.segments.next_number(), self.config.segment_bytes);
+        (is_wanted && may_grow).then_some(Arrangement::Create { segment, bytes })
+    }
+
+    /// What becomes of the file of the oldest segment.
+    fn retired_arrangement(&self, is_wanted: bool) -> Arrangement {
+        let (from, capacity) = (self.oldest(), self.capacity());
+        let is_announced = self.retirement.is_announced(from);
+        let is_kept = is_wanted || capacity.segments() <= capacity.segments_max() || !is_announced;
+        // Where a write takes new space, a removed file gives some.
+        let is_space_wanted = self.space.writes_take_space() && is_announced;
+        if is_kept && !self.segments.may_have_other_size(from) && !is_space_wanted {
+            Arrangement::Recycle { from, to: self.segments.next_number() }
+        } else {
+            Arrangement::Remove(from)
+        }
+    }
+
+    /// Takes the outcome of an operation.
+    pub fn complete(&mut self, outcome: Outcome, now: Time) {
+        let result = match outcome {
+            Outcome::Written(batch, Err(error)) if is_full(&error) && self.can_stall() => {
+                self.appender.requeue_write(batch);
+                self.space.write_failed(self.appender.unwritten_jobs(), now);
+                Ok(())
+            }
+            Outcome::Written(batch, result) => {
+                self.appender.recycle(batch);
+                result.map(|()| self.batch_written(now))
+            }
+            Outcome::Synced(result) => result.map(|()| {
+                self.commits.finish_sync();
+                self.closing.restart();
+                self.durable_advanced(now);
+            }),
+            Outcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
+        };
+        if let Err(error) = result {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Whether a write without space is tried again. A server that stops tries only if it can free space itself.
+    fn can_stall(&self) -> bool {
+        !self.is_stopping || self.has_spare()
+    }
+
+    /// Whether a prepared segment can be removed for its space. One remains to compact into.
+    fn has_spare(&self) -> bool {
+        self.segments.prepared() > 1 && !self.retirement.has_marker()
+    }
+
+    fn batch_written(&mut self, now: Time) {
+        let write = self.appender.finish_write();
+        self.space.write_succeeded();
+        self.closing.restart();
+        self.commits.batch_written(write.segment, write.end, now);
+        if self.config.durability == Durability::Always {
+            self.durable_advanced(now);
+        }
+    }
+
+    fn durable_advanced(&mut self, now: Time) {
+        self.retirement.advance_durable(self.oldest(), self.commits.durable());
+        self.counters.finish_sync(now);
+    }
+
+    fn arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {
+        self.segments.finish_arrangement();
+        match (done, result) {
+            (Arrangement::Create { .. }, Err(error)) if is_full(&error) => self.space.create_failed(now),
+            (_, Err(error)) => return Err(error),
+            (Arrangement::Create { segment, .. }, Ok(())) => {
+                self.space.clear_full();
+                self.segments.add(segment);
+            }
+            (Arrangement::Recycle { from, to }, Ok(())) => {
+                self.retirement.recycled(from);
+                self.drop_oldest(from);
+                self.segments.add(to);
+            }
+            (Arrangement::Remove(segment), Ok(())) => {
+                if self.index.oldest() == Some(segment) {
+                    self.retirement.removed();
+                    self.drop_oldest(segment);
+                }
+                self.space.space_freed(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_oldest(&mut self, segment: SegmentNumber) {
+        assert_eq!(self.index.oldest(), Some(segment), "segments go in order");
+        self.index.drop_oldest();
+        self.commits.forget_segment(segment);
+    }
+
+    /// When an operation can start or a record is due, if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.failure.is_some() {
+            return None;
+        }
+        let create = self.space.retry_create_at().filter(|_| !self.segments.is_arranging());
+        let deadlines = [
+            self.commits.next_sync(),
+            create,
+            self.space.retry_write_at(),
+            self.next_compaction(),
+            self.next_close(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,90 @@
+//! How the oldest segment leaves the WAL.
+//!
+//! ```text
+//!   all records dead ──▶ retiring ──▶ durable ──▶ recycled or removed
+//!                        │            the record, and the copies of its jobs, are on disk
+//!                        └ a record, or the header of a later segment, announces that it is not needed
+//! ```
+//! On a full disk there may be no space for that record. Then the file announces it: it is renamed and keeps its old
+//! header, which makes it a *marker* for recovery.
+
+use super::SegmentNumber;
+use super::record::Lsn;
+
+/// Follows the oldest segment from its last live record to the change of its file.
+pub struct Retirement {
+    /// The oldest segment has no live records. It may go once everything before this position is durable.
+    retiring: Option<Lsn>,
+    /// The oldest segment that is needed, as the last record or header announces it.
+    announced: SegmentNumber,
+    /// Where that record or header ends.
+    announced_end: Lsn,
+    /// Whether a prepared segment may be a marker that recovery needs.
+    has_marker: bool,
+}
+
+impl Retirement {
+    /// For a WAL that continues at `end`, whose last header announces the segment `oldest`.
+    pub const fn new(oldest: SegmentNumber, end: Lsn) -> Self {
+        // A start keeps markers and does not report them.
+        Self { retiring: None, announced: oldest, announced_end: end, has_marker: true }
+    }
+
+    /// A record or header that ends at `end` announces the oldest segment that is needed.
+    pub fn announce(&mut self, oldest: SegmentNumber, end: Lsn) {
+        if oldest > self.announced {
+            (self.announced, self.announced_end) = (oldest, end);
+        }
+    }
+
+    /// Begins to retire the oldest segment. `end` is the end of all records.
+    pub fn start(&mut self, oldest: SegmentNumber, end: Lsn) {
+        self.retiring = Some(if self.is_announced(oldest) { self.announced_end } else { end });
+    }
+
+    /// The file of the oldest segment was recycled.
+    pub fn recycled(&mut self, segment: SegmentNumber) {
+        self.has_marker |= !self.is_announced(segment);
+        self.retiring = None;
+    }
+
+    /// The file of the oldest segment was removed.
+    pub const fn removed(&mut self) {
+        self.retiring = None;
+    }
+
+    /// More records are durable. Once one of them announces the oldest segment, markers are not needed.
+    pub fn advance_durable(&mut self, oldest: SegmentNumber, durable: Lsn) {
+        self.has_marker &= !self.is_oldest_durable(oldest, durable);
+    }
+
+    /// The position up to which records must be durable before the segment may go.
+    pub const fn position(&self) -> Option<Lsn> {
+        self.retiring
+    }
+
+    #[inline]
+    pub const fn is_active(&self) -> bool {
+        self.retiring.is_some()
+    }
+
+    /// Whether the file may go now.
+    pub fn is_durable(&self, durable: Lsn) -> bool {
+        self.retiring.is_some_and(|at| at <= durable)
+    }
+
+    /// Whether a record or header announces that this segment is not needed.
+    pub fn is_announced(&self, segment: SegmentNumber) -> bool {
+        segment < self.announced
+    }
+
+    /// Whether a record or header on disk announces that this is the oldest segment that is needed.
+    pub fn is_oldest_durable(&self, oldest: SegmentNumber, durable: Lsn) -> bool {
+        oldest <= self.announced && self.announced_end <= durable
+    }
+
+    /// See [`new`](Self::new).
+    pub const fn has_marker(&self) -> bool {
+        self.has_marker
+    }
+}

@@ -1,0 +1,112 @@
+//! What `stats` and `/metrics` report about the WAL.
+
+use crate::histogram::Histogram;
+use crate::time::{Span, Time};
+
+/// A snapshot for `stats`.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)]
+pub struct WalStats {
+    /// The number of the oldest segment.
+    pub oldest: u64,
+    /// The number of the active segment.
+    pub current: u64,
+    pub records_moved: u64,
+    pub records_written: u64,
+    pub segment_bytes: u64,
+    /// Bytes that the records of all jobs and pauses take.
+    pub live_bytes: u64,
+    /// Bytes that all segments take, with the prepared ones.
+    pub disk_bytes: u64,
+    pub syncs: u64,
+    /// Records per sync, of all records that were synced.
+    pub records_a_sync: u64,
+    pub last_sync: Span,
+}
+
+/// Counters since the start. No decision depends on them.
+pub struct WalCounters {
+    records: u64,
+    compacted: u64,
+    syncs: u64,
+    /// Of all records, how many there were at the end of the last sync.
+    synced_records: u64,
+    sync_started: Time,
+    last_sync: Span,
+    sync_times: Histogram,
+}
+
+/// Bounds of the histogram of sync times: from 50 us to 10 s, in nanoseconds.
+const SYNC_BOUNDS: [u64; 16] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
+
+impl Default for WalCounters {
+    fn default() -> Self {
+        Self {
+            records: 0,
+            compacted: 0,
+            syncs: 0,
+            synced_records: 0,
+            sync_started: Time::ZERO,
+            last_sync: Span::ZERO,
+            sync_times: Histogram::new(&SYNC_BOUNDS),
+        }
+    }
+}
+
+impl WalCounters {
+    #[inline]
+    pub const fn count_record(&mut self) {
+        self.records += 1;
+    }
+
+    /// Counts the record of a job that compaction has appended.
+    pub const fn count_compacted(&mut self) {
+        self.compacted += 1;
+    }
+
+    /// A sync, or a write that is synced, starts.
+    pub const fn start_sync(&mut self, now: Time) {
+        self.sync_started = now;
+    }
+
+    /// The sync has ended.
+    pub fn finish_sync(&mut self, now: Time) {
+        self.syncs += 1;
+        self.synced_records = self.records;
+        self.last_sync = now.since(self.sync_started);
+        self.sync_times.add(self.last_sync.as_nanos());
+    }
+
+    pub const fn sync_times(&self) -> &Histogram {
+        &self.sync_times
+    }
+
+    /// Fills in the counters of a snapshot.
+    pub fn fill(&self, stats: WalStats) -> WalStats {
+        WalStats {
+            records_moved: self.compacted,
+            records_written: self.records,
+            syncs: self.syncs,
+            records_a_sync: self.synced_records.checked_div(self.syncs).unwrap_or(0),
+            last_sync: self.last_sync,
+            ..stats
+        }
+    }
+}
