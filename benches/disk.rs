@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use beanring::io::disk::Directory;
 use beanring::io::host::cpu_usage;
+use beanring::io::wal_files::Directory;
 use beanring::limits::LOG_FILE_BYTES_DEFAULT;
 use beanring::wal::batch::BLOCK_BYTES;
 use beanring::wal::{Arrangement, SegmentNumber};

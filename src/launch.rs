@@ -10,8 +10,8 @@ use tracing::{info, warn};
 
 use crate::cli::LogFormat;
 use crate::config::{Config, Verbosity};
+use crate::io::binlog_import;
 use crate::io::clock::Clock;
-use crate::io::disk::{self, Directory, Disk};
 use crate::io::driver::Ready;
 use crate::io::privileges::User;
 use crate::io::reexec::{self, Present, Successor};
@@ -19,6 +19,7 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::systemd::Manager;
+use crate::io::wal_files::{self, Directory, Disk};
 use crate::io::{Ending, Sources, descriptors, host, rights};
 use crate::queue::Engine;
 use crate::server::{self, Hosts, Protocol, Server};
@@ -106,8 +107,8 @@ fn restore(
     engine: &mut Engine,
     now: Time,
 ) -> Result<Log, Box<dyn Error>> {
-    disk::import(directory, config)?;
-    Ok(disk::recover(directory, config, engine, now)?)
+    binlog_import::import(directory, config)?;
+    Ok(wal_files::recover(directory, config, engine, now)?)
 }
 
 /// From now on everybody can connect.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, LogFormat, Tool};
 use beanring::config::Config;
-use beanring::{config_file, healthcheck, launch, log_tool, preflight};
+use beanring::{config_file, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
 fn main() -> ExitCode {
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tool = arguments.tool.take();
     if let Some(Tool::Log(tool)) = tool {
-        return log_tool::run(tool).map(|()| ExitCode::SUCCESS);
+        return wal_tool::run(tool).map(|()| ExitCode::SUCCESS);
     }
     if let Some(file) = arguments.config.clone() {
         config_file::complete(&mut arguments, &file)?;

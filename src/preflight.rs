@@ -7,12 +7,13 @@ use std::fmt;
 use nix::unistd::getppid;
 
 use crate::config::Config;
-use crate::io::disk::{self, Directory};
+use crate::io::binlog_import;
 use crate::io::driver::Ready;
 use crate::io::privileges::User;
 use crate::io::reexec::Present;
 use crate::io::rights;
 use crate::io::socket::Listener;
+use crate::io::wal_files::Directory;
 use crate::server::Protocol;
 
 /// Why a program does not take over from the one that runs. Stopping that one, and starting this one, is not the same:
@@ -68,7 +69,7 @@ pub fn rehearse(config: &Config) -> Result<String, Box<dyn Error>> {
         return Err(Refusal::LogDir.into());
     }
     let log_dir = config.log_dir.as_deref().map(Directory::check).transpose()?;
-    config.log_dir.as_deref().map_or(Ok(()), disk::check_import)?;
+    config.log_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
     if let Some(present) = present {
         if log_dir != Some(present.log_dir) {
             return Err(Refusal::LogDir.into());

@@ -7,7 +7,8 @@ use std::{env, fs, process};
 
 use beanring::bodies::Slot;
 use beanring::ids::{ConnId, JobId};
-use beanring::io::disk::{self, Directory, RecoveryError, recover};
+use beanring::io::wal_files::offline;
+use beanring::io::wal_files::{Directory, RecoveryError, recover};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
@@ -305,8 +306,8 @@ fn headers_that_no_server_could_have_written_are_none() {
         write_segment(&scratch, 1, &header, &[], SEGMENT_BYTES);
         assert!(matches!(jobs_of(&scratch.0), Err(RecoveryError::Damaged { offset: 0, .. })), "{header:?}");
         write_segment(&scratch, u64::MAX, &header, &[], SEGMENT_BYTES);
-        assert!(disk::check(&scratch.0, NOW).is_err() && disk::dump(&scratch.0, |_| Ok(())).is_err());
-        assert!(disk::salvage(&scratch.0, &scratch.0.join("to"), NOW).is_err(), "{header:?}");
+        assert!(offline::check(&scratch.0, NOW).is_err() && offline::dump(&scratch.0, |_| Ok(())).is_err());
+        assert!(offline::salvage(&scratch.0, &scratch.0.join("to"), NOW).is_err(), "{header:?}");
     }
 }
 
@@ -356,7 +357,7 @@ fn a_link_in_the_place_of_a_segment_is_refused() {
         |dir: &Path| jobs_of(dir).map(|_| "no refusal".to_owned()).unwrap_or_else(|error| error.to_string());
     let told = refusal(&scratch.0);
     assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
-    let told = disk::check(&scratch.0, NOW)
+    let told = offline::check(&scratch.0, NOW)
         .map(|_| "no refusal".to_owned())
         .unwrap_or_else(|error| error.to_string());
     assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::io::disk::recover;
+use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};

@@ -5,10 +5,10 @@
 //! process was told to stop; [`driver`] knows them all. It feeds events to the server and carries out the
 //! effects; sockets, signals and descriptors are shared by all drivers and stand in files of their own.
 
+pub mod binlog_import;
 pub mod breaks;
 pub mod clock;
 pub mod descriptors;
-pub mod disk;
 pub mod driver;
 pub mod epoll;
 pub mod host;
@@ -27,6 +27,7 @@ pub mod table;
 pub mod tokio_uring;
 #[cfg(feature = "uring")]
 pub mod uring;
+pub mod wal_files;
 
 use std::fmt;
 use std::fs::File;
@@ -37,10 +38,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use clock::Clock;
-use disk::Disk;
 use refusal::Refusal;
 use signal::Signals;
 use socket::Listener;
+use wal_files::Disk;
 
 use crate::limits::TAKEN_PAUSES;
 use crate::server::IoCounters;

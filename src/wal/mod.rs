@@ -10,7 +10,6 @@ mod closing;
 mod commit;
 mod compaction;
 mod disk_space;
-pub mod losses;
 mod operation;
 mod operations;
 mod pauses;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::ids::JobId;
-use beanring::io::disk::{self, Directory};
+use beanring::io::binlog_import;
+use beanring::io::wal_files::{self, Directory};
 use beanring::limits::LOG_SEGMENT_BYTES_MIN;
 use beanring::queue::{Counts, Engine};
 use beanring::time::Time;
@@ -24,9 +25,9 @@ const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: LO
 /// The ids and bodies of the jobs after an import, or why there was none.
 fn import(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, String> {
     let directory = Directory::open(dir, false).map_err(|error| error.to_string())?;
-    disk::import(&directory, CONFIG).map_err(|error| error.to_string())?;
+    binlog_import::import(&directory, CONFIG).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(1);
-    disk::recover(&directory, CONFIG, &mut engine, NOW).map_err(|error| error.to_string())?;
+    wal_files::recover(&directory, CONFIG, &mut engine, NOW).map_err(|error| error.to_string())?;
     engine.check();
     let jobs = engine.jobs().iter().map(|(key, job)| (job.id.0, engine.body(key).to_vec()));
     let mut jobs: Vec<_> = jobs.collect();

@@ -29,8 +29,8 @@ const LAYERS: [(&str, u32); 22] = [
     ("config_file", 5),
     ("healthcheck", 5),
     ("launch", 5),
-    ("log_tool", 5),
     ("preflight", 5),
+    ("wal_tool", 5),
     ("lib", 5),
     ("main", 5),
 ];

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::io::disk::{RecoveryError, recover};
+use beanring::io::wal_files::{RecoveryError, recover};
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::{Span, Time};

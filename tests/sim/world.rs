@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use beanring::io::disk::recover;
+use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Server, Service};
 use beanring::time::{Span, Time};

@@ -11,8 +11,8 @@ use tokio_uring::fs::File;
 
 use super::Shared;
 use super::state::Awaited;
-use crate::io::disk::{Access, Disk};
 use crate::io::socket::to_errno;
+use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Batch, Operation, Outcome, SegmentNumber};

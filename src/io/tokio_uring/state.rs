@@ -17,11 +17,11 @@ use crate::ids::ConnId;
 use crate::io::breaks::Breaks;
 use crate::io::clock::Clock;
 use crate::io::descriptors::Admission;
-use crate::io::disk::Disk;
 use crate::io::iovecs::recycle;
 use crate::io::signal::{Signal, Signals};
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
 use crate::io::table::Table;
+use crate::io::wal_files::Disk;
 use crate::io::{DriverError, Sources};
 use crate::limits::{
     FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES,

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::Driver;
 use super::ring::Ring;
-use crate::io::disk::{Access, Disk};
+use crate::io::wal_files::{Access, Disk};
 use crate::server::{Event, Service};
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Batch, Operation, Outcome};

@@ -42,12 +42,12 @@ use self::self_check::SelfCheck;
 use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
-use super::disk::Disk;
 use super::iovecs::recycle;
 use super::refusal::Refusal;
 use super::signal::{Signal, Signals};
 use super::socket::peer_name;
 use super::table::Table;
+use super::wal_files::Disk;
 use super::{DriverError, Ending, Sources, patiently};
 use crate::ids::ConnId;
 use crate::limits::{

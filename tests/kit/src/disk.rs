@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 
-use beanring::io::disk::{Segments, Storage};
+use beanring::io::wal_files::{Segments, Storage};
 use beanring::wal::scan::Source;
 use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State, Version};
 use beanring::ids::JobId;
-use beanring::io::disk::{Directory, import, recover};
+use beanring::io::binlog_import::import;
+use beanring::io::wal_files::{Directory, recover};
 use beanring::queue::{Counts, Engine, PersistedState, Standing};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use beanring::io::disk::{self, Directory, Verdict};
-use beanring::log_tool;
+use beanring::io::binlog_import;
+use beanring::io::wal_files::offline::{self, Verdict};
+use beanring::io::wal_files::{self, Directory};
 use beanring::queue::{Engine, Standing};
 use beanring::time::Time;
 use beanring::wal::{Config, Durability, SegmentNumber};
+use beanring::wal_tool;
 
 use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
@@ -64,7 +66,7 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
     }
     let before = contents(&log);
     dump(&log);
-    let verdict = disk::check(&log, now).ok();
+    let verdict = offline::check(&log, now).ok();
     let saved = salvage(&log, &scratch.join("saved"), verdict.as_ref(), now);
     if is_whole {
         let verdict = verdict.as_ref().expect("a whole log can be checked");
@@ -104,7 +106,7 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
 
 fn dump(log: &Path) {
     let mut out = Vec::new();
-    if log_tool::dump(log, &mut out).is_ok() {
+    if wal_tool::dump(log, &mut out).is_ok() {
         let text = str::from_utf8(&out).expect("it is text");
         for line in text.lines() {
             let line: serde_json::Value = serde_json::from_str(line).expect("it is JSON");
@@ -115,12 +117,12 @@ fn dump(log: &Path) {
 
 /// The jobs that are saved, and first and last ids of those that are not.
 fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Option<(Jobs, Vec<(u64, u64)>)> {
-    let salvaged = disk::salvage(log, to, now);
+    let salvaged = offline::salvage(log, to, now);
     let Ok(salvaged) = salvaged else {
         assert!(verdict.is_none(), "what can be checked can be saved: {salvaged:?}");
         return None;
     };
-    let again = disk::check(to, now).expect("a new log");
+    let again = offline::check(to, now).expect("a new log");
     assert!(again.refusal.is_none() && again.damage.is_empty(), "a new log is whole: {again:?}");
     let jobs = start(to, now).expect("a server starts from a new log");
     assert_eq!((jobs.len(), counted(&jobs)), (salvaged.jobs, again.tubes));
@@ -136,9 +138,9 @@ fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Optio
 
 /// The jobs that come back to this server from the binlog.
 fn export(log: &Path, to: &Path, now: Time) -> Option<Jobs> {
-    let count = disk::export(log, to, now).ok()?;
+    let count = offline::export(log, to, now).ok()?;
     let directory = Directory::open(to, false).expect("a new directory");
-    disk::import(&directory, LARGE).expect("a new binlog");
+    binlog_import::import(&directory, LARGE).expect("a new binlog");
     drop(directory);
     let jobs = start(to, now).expect("a server starts from a new log");
     assert_eq!(jobs.len(), count);
@@ -148,7 +150,7 @@ fn export(log: &Path, to: &Path, now: Time) -> Option<Jobs> {
 fn start(log: &Path, now: Time) -> Result<Jobs, String> {
     let directory = Directory::open(log, false).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(0);
-    disk::recover(&directory, LARGE, &mut engine, now).map_err(|error| error.to_string())?;
+    wal_files::recover(&directory, LARGE, &mut engine, now).map_err(|error| error.to_string())?;
     engine.check();
     let jobs = jobs_of(&engine);
     assert!(jobs.values().all(|job| job.body.ends_with(b"\r\n")), "a body has its end");

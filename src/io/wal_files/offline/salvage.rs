@@ -2,20 +2,18 @@
 
 use std::path::Path;
 
-use super::Directory;
-use super::directory::DirectoryError;
-use super::fresh::Fresh;
-use super::recovery::RecoveryError;
+use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::tool::{Offline, ToolError, make_empty};
+use super::{Offline, ToolError, make_empty};
 use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, JobKey};
 use crate::io::host;
+use crate::io::wal_files::fresh::Fresh;
+use crate::io::wal_files::{Directory, DirectoryError, RecoveryError};
 use crate::limits::LOG_SEGMENT_BYTES_MIN;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::losses::Losses;
 use crate::wal::record::{JobRecord, Lsn, Record};
 use crate::wal::{Recovered, Replay, SegmentNumber};
 

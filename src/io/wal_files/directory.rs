@@ -48,8 +48,8 @@ pub enum DirectoryError {
 const LOCK: &str = "lock";
 
 /// Are there while the reference's files are imported: see `import.rs`.
-pub(super) const IMPORT_BEGUN: &str = "import.begun";
-pub(super) const IMPORT_DONE: &str = "import.done";
+pub const IMPORT_BEGUN: &str = "import.begun";
+pub const IMPORT_DONE: &str = "import.done";
 
 /// What an empty file system may have.
 const NOBODYS: &str = "lost+found";

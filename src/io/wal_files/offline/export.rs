@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::tool::{Offline, ToolError, make_empty};
+use super::{Offline, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::LOG_FILE_BYTES_DEFAULT;

@@ -6,9 +6,9 @@ use std::{fmt, io};
 
 use tracing::warn;
 
-use super::recovery::read_up_to;
 use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
 use crate::ids::JobId;
+use crate::io::wal_files::storage::read_up_to;
 
 /// What is read at once.
 const WINDOW_BYTES: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::io::disk::{self, Finding, ToolError};
+use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, Standing};
 use crate::wal::record::Record;
 
@@ -64,10 +64,10 @@ struct State {
 /// Prints all that can be read of the log in this directory, a line of JSON for each segment, gap and record.
 ///
 /// # Errors
-/// [`ToolError::Output`] if `out` does not take it, and what [`disk::dump`] meets.
+/// [`ToolError::Output`] if `out` does not take it, and what [`offline::dump`] meets.
 pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
     let mut out = BufWriter::new(out);
-    disk::dump(dir, |finding| {
+    offline::dump(dir, |finding| {
         serde_json::to_writer(&mut out, &Line::of(&finding))
             .map_err(Into::into)
             .and_then(|()| out.write_all(b"\n"))

@@ -1,15 +1,25 @@
 //! What the tools of `beanring log` have in common: a log that no server uses, and why it cannot be worked on.
 
+mod check;
+mod export;
+mod losses;
+mod salvage;
+mod survey;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+pub use self::check::{Verdict, check};
+pub use self::export::export;
+pub use self::salvage::{Damage, Salvaged, salvage};
+pub use self::survey::Finding;
+use self::survey::{SurveyError, survey};
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
 use super::recovery::{self, RecoveryError, Tail};
-use super::survey::{Finding, SurveyError, survey};
 use crate::io::host;
 use crate::queue::Engine;
 use crate::time::Time;
@@ -48,15 +58,15 @@ pub struct Discarded {
 }
 
 /// A log that no server uses, for as long as the value lives.
-pub struct Offline<'a> {
-    pub path: &'a Path,
-    pub files: BTreeMap<SegmentNumber, u64>,
+struct Offline<'a> {
+    path: &'a Path,
+    files: BTreeMap<SegmentNumber, u64>,
     _lock: Option<Lock>,
 }
 
 impl<'a> Offline<'a> {
     /// The log in this directory, which stays as it is.
-    pub fn open(path: &'a Path) -> Result<Self, ToolError> {
+    fn open(path: &'a Path) -> Result<Self, ToolError> {
         let unusable = |error| ToolError::Unusable(path.to_owned(), error);
         let lock = directory::lock_to_read(path).map_err(|error| match error {
             DirectoryError::Unusable(path, error) => ToolError::Unusable(path, error),
@@ -74,7 +84,7 @@ impl<'a> Offline<'a> {
     }
 
     /// The queue as a server would have it, and what such a server discards.
-    pub fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
+    fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
         let mut engine = self.new_engine()?;
         let (_, found, tail) =
             recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
@@ -85,7 +95,7 @@ impl<'a> Offline<'a> {
     }
 
     /// A queue without jobs.
-    pub fn new_engine(&self) -> Result<Engine, ToolError> {
+    fn new_engine(&self) -> Result<Engine, ToolError> {
         let seed = host::random_word();
         Ok(Engine::new(seed.map_err(|errno| ToolError::Unusable(self.path.to_owned(), errno.into()))?))
     }
@@ -98,7 +108,7 @@ pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>)
 }
 
 /// A new directory, or one that is empty.
-pub fn make_empty(path: &Path) -> Result<(), ToolError> {
+fn make_empty(path: &Path) -> Result<(), ToolError> {
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

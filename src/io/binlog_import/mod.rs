@@ -10,6 +10,8 @@
 //!
 //! Each step is on disk before the next.
 
+mod reader;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -17,10 +19,11 @@ use std::path::Path;
 
 use tracing::{info, warn};
 
-use super::Directory;
-use super::binlog::{self, Binlog, BinlogError};
-use super::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
-use super::fresh::Fresh;
+use self::reader::Binlog;
+pub use self::reader::BinlogError;
+use super::wal_files::Directory;
+use super::wal_files::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
+use super::wal_files::fresh::Fresh;
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
 use crate::tube_name::TubeName;
@@ -51,7 +54,7 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     if directory.file(IMPORT_DONE).exists() {
         finish(directory)?;
     }
-    let names = binlog::names(directory.path()).map_err(ImportError::Binlog)?;
+    let names = reader::names(directory.path()).map_err(ImportError::Binlog)?;
     let has_begun = directory.file(IMPORT_BEGUN).exists();
     if names.is_empty() && !has_begun {
         return Ok(());
@@ -67,7 +70,7 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     {
         return Err(ImportError::Taken(taken));
     }
-    let (history, files) = binlog::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
+    let (history, files) = reader::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
     let next_id = history.next_id();
     let jobs = history.finish();
     let too_large = jobs.iter().map(needed_bytes).find(|&bytes| bytes > config.segment_bytes);
@@ -92,7 +95,7 @@ pub fn check(path: &Path) -> Result<(), ImportError> {
     if [IMPORT_DONE, IMPORT_BEGUN].iter().any(|name| path.join(name).exists()) {
         return Ok(());
     }
-    let names = binlog::names(path).map_err(ImportError::Binlog)?;
+    let names = reader::names(path).map_err(ImportError::Binlog)?;
     if names.is_empty() { Ok(()) } else { refuse_two_logs(path, &names) }
 }
 

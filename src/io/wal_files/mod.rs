@@ -1,46 +1,33 @@
 //! The files of the log: writes that wait for nothing are done at once, everything else by threads that own no
 //! state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
 
-mod binlog;
-mod check;
-mod directory;
-mod export;
-mod fresh;
-mod import;
+pub(super) mod directory;
+pub(super) mod fresh;
 mod lock;
+pub mod offline;
 mod recovery;
-mod salvage;
-mod storage;
-mod survey;
-mod tool;
+pub(super) mod storage;
+mod worker;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-pub use self::binlog::BinlogError;
-pub use self::check::{Verdict, check};
 pub use self::directory::{Directory, DirectoryError};
-pub use self::export::export;
-pub use self::import::{ImportError, check as check_import, import};
 pub use self::recovery::{RecoveryError, recover};
-pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::storage::{Segments, Storage};
-pub use self::survey::Finding;
-pub use self::tool::{Discarded, ToolError, dump};
+use self::worker::{Task, Worker};
 use super::descriptors::Reserve;
 use crate::limits::LOG_UNSYNCED_FILES_MAX;
 use crate::server::{Event, Service};
 use crate::time::Time;
-use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
+use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
 /// The disk as the loop sees it.
 #[derive(Debug)]
@@ -59,13 +46,6 @@ pub struct Disk {
     reserve: Arc<Reserve>,
 }
 
-/// A thread that does one thing after the other.
-#[derive(Debug)]
-struct Worker {
-    to_do: Sender<Task>,
-    thread: JoinHandle<()>,
-}
-
 /// How a segment is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
@@ -75,16 +55,8 @@ pub enum Access {
     Durable,
 }
 
-/// A segment to be synced, and the file that wrote it if that is still open.
+/// A segment to sync, and the file that wrote it if that is still open.
 pub type ToSync = (SegmentNumber, Option<Arc<File>>);
-
-/// What a thread is told to do.
-#[derive(Debug)]
-enum Task {
-    Write { file: Arc<File>, offset: u64, batch: Batch },
-    Sync(Vec<ToSync>),
-    Arrange(Arrangement),
-}
 
 impl Disk {
     /// For the log in this directory. Starts the threads.
@@ -207,82 +179,6 @@ impl Disk {
         self.files.insert((segment, access), file.clone());
         Ok(file)
     }
-}
-
-impl Worker {
-    fn start(
-        name: &str,
-        directory: Arc<Directory>,
-        (outcomes, bell): (Sender<Outcome>, Arc<EventFd>),
-        reserve: Arc<Reserve>,
-    ) -> io::Result<Self> {
-        let (to_do, tasks) = mpsc::channel::<Task>();
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            for task in tasks {
-                let outcome = task.carry_out(&directory, &reserve);
-                reserve.refill();
-                if outcomes.send(outcome).is_err() || bell.write(1).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { to_do, thread })
-    }
-
-    fn end(self) {
-        drop(self.to_do);
-        self.thread.join().expect("the thread does not panic");
-    }
-
-    fn hand_over(&self, task: Task) -> Option<Outcome> {
-        self.to_do.send(task).expect("the thread ends with this");
-        None
-    }
-}
-
-impl Task {
-    fn carry_out(self, directory: &Directory, reserve: &Reserve) -> Outcome {
-        match self {
-            Self::Write { file, offset, batch } => {
-                let written = write_blocks(&file, batch.bytes(), offset);
-                Outcome::Written(batch, written)
-            }
-            // One after the other: there may be thousands since the last sync.
-            Self::Sync(files) => {
-                let open = |segment| {
-                    reserve.open_in_time(|| {
-                        directory.goes_on()?;
-                        directory.open_segment(segment, Access::Cached)
-                    })
-                };
-                let mut files = files.into_iter();
-                Outcome::Synced(files.try_for_each(|(segment, file)| match file {
-                    Some(file) => file.sync_data(),
-                    None => open(segment)?.sync_data(),
-                }))
-            }
-            Self::Arrange(arrangement) => {
-                // Nothing is half done where there was no descriptor.
-                let arranged = reserve.open_in_time(|| directory.arrange(arrangement));
-                Outcome::Arranged(arrangement, arranged)
-            }
-        }
-    }
-}
-
-/// Writes all of it, in whole blocks as long as it can: what is left of a short write begins with one too.
-fn write_blocks(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    let mut written = 0;
-    while written < bytes.len() {
-        let begin = written - written % BLOCK_BYTES;
-        match file.write_at(&bytes[begin..], offset + begin as u64) {
-            Ok(count) if begin + count > written => written = begin + count,
-            Ok(_) => return Err(ErrorKind::WriteZero.into()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

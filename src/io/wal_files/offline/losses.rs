@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::record::Record;
-use super::segment::Header;
+use crate::wal::record::Record;
+use crate::wal::segment::Header;
 
 /// Follows all records that are left, in their order. Ids are given in order, so those that are missing behind a
 /// gap were in it.

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::recovery::read_up_to;
 use super::{Access, Directory};
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::scan::Source;
@@ -122,5 +121,27 @@ impl Storage for Directory {
 
     fn sync(&self) -> io::Result<()> {
         Self::sync(self)
+    }
+}
+
+/// Reads until there is no more room, or no more of the file.
+pub fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < into.len() {
+        match file.read_at(&mut into[count..], offset + count as u64) {
+            Ok(0) => break,
+            Ok(bytes) => count += bytes,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+impl Source for File {
+    type Error = io::Error;
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        read_up_to(self, offset, into)
     }
 }

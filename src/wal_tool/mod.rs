@@ -12,7 +12,7 @@ use crate::cli::LogFormat;
 use crate::cli::LogTool;
 use crate::config::Verbosity;
 use crate::io::clock::Clock;
-use crate::io::disk::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
+use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
 use crate::launch;
 use crate::time::Time;
 
@@ -30,7 +30,7 @@ pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
             result => Ok(result?),
         },
         LogTool::Export { dir, new_dir } => {
-            let jobs = disk::export(&dir, &new_dir, now)?;
+            let jobs = offline::export(&dir, &new_dir, now)?;
             writeln!(out, "{jobs} jobs are in {}; start beanstalkd -b on it", new_dir.display())?;
             Ok(())
         }
@@ -38,7 +38,7 @@ pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, damage, tubes } = disk::check(dir, now)?;
+    let Verdict { segments, records, refusal, discarded, damage, tubes } = offline::check(dir, now)?;
     writeln!(out, "{records} records in {segments} files")?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
@@ -78,7 +78,7 @@ impl fmt::Display for Discards {
 impl Error for Discards {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Salvaged { jobs, lost, damage } = disk::salvage(dir, new_dir, now)?;
+    let Salvaged { jobs, lost, damage } = offline::salvage(dir, new_dir, now)?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
     }

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 use std::{fmt, io};
 
-use super::recovery::read_up_to;
 use crate::ids::JobId;
+use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::recovery::RecoveryError;
 use super::salvage::{Damage, Rest, gather};
-use super::tool::{Discarded, Offline, ToolError};
+use super::{Discarded, Offline, ToolError};
+use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, State};
 use crate::time::Time;
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::io;
 
 use tracing::{info, warn};
 
@@ -487,28 +485,6 @@ fn secure(storage: &impl Storage, found: &mut Found, filling: &[u8]) -> Result<(
 
 fn io_error(file: &str, error: io::Error) -> RecoveryError {
     RecoveryError::Io(file.to_owned(), error)
-}
-
-/// Reads until there is no more room, or no more of the file.
-pub(super) fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-    let mut count = 0;
-    while count < into.len() {
-        match file.read_at(&mut into[count..], offset + count as u64) {
-            Ok(0) => break,
-            Ok(bytes) => count += bytes,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(count)
-}
-
-impl Source for File {
-    type Error = io::Error;
-
-    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        read_up_to(self, offset, into)
-    }
 }
 
 impl fmt::Display for RecoveryError {
