@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use beanring::ids::ConnId;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -23,7 +23,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let mut server = Server::new(common::config());
-        let conn = server.connect();
+        let conn = server.accept(Protocol::Beanstalk);
         Self { server, conn, answers: Vec::new() }
     }
 

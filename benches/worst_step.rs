@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use beanring::ids::{ClientKey, ConnId};
 use beanring::limits::{NARROW_WATCH_MAX, RECEIVE_BYTES_MAX};
 use beanring::queue::{Kicked, NewJob, Reserved};
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use common::{Random, Rig};
@@ -182,10 +182,10 @@ fn statistics(recorder: &mut Recorder) {
     let mut server = Server::new(common::config());
     let watches: String = (0..WATCHED).map(|number| format!("watch busy-{number}\r\n")).collect();
     for _ in 0..WIDE {
-        let conn = server.connect();
+        let conn = server.accept(Protocol::Beanstalk);
         iterate(&mut server, vec![(conn, format!("{watches}reserve\r\n").into_bytes())]);
     }
-    let conn = server.connect();
+    let conn = server.accept(Protocol::Beanstalk);
     let question = "stats-tube busy-0\r\n";
     let piece = question.repeat(RECEIVE_BYTES_MAX / question.len()).into_bytes();
     for _ in 0..2 {
@@ -201,7 +201,7 @@ fn pipelines(recorder: &mut Recorder) {
     let mut server = Server::new(common::config());
     let command = "list-tube-used\r\n";
     let piece = command.repeat(RECEIVE_BYTES_MAX / command.len()).into_bytes();
-    let mut batch: Batch = (0..1000).map(|_| (server.connect(), piece.clone())).collect();
+    let mut batch: Batch = (0..1000).map(|_| (server.accept(Protocol::Beanstalk), piece.clone())).collect();
     while !batch.is_empty() || server.next_deadline() == Some(Time::ZERO) {
         recorder.time("iteration", || iterate(&mut server, std::mem::take(&mut batch)));
     }

@@ -60,8 +60,6 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     }
     let driver = Ready::choose(config.io)?;
     let host = host::facts(driver.name())?;
-    let counters = host.io.clone();
-    counters.take_memory(host::resident_bytes());
     let http_hosts = http_hosts(&listeners, config.http_hosts, http_name, host.hostname.clone());
     // Before a log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
     sandbox::confine(&needs(&config.log_dir, &config.file, &listeners, &successor));
@@ -92,8 +90,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let server = Server::with_log(server, engine, log);
     warn_of_little_memory(config.max_memory_bytes, server.memory_bytes());
     let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
-    let sources =
-        Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max, counters };
+    let sources = Sources { listeners, signals, clock, disk, connections_max, registered_bytes_max };
     match driver.run(server, sources)? {
         Ending::Stopped => Ok(()),
         Ending::Replaced(listeners, lock) => match successor.take_over(listeners, lock)? {},

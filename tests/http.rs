@@ -10,7 +10,7 @@ use std::{fs, thread};
 
 use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
@@ -38,7 +38,7 @@ const CLIENT: usize = 1;
 impl Bench {
     fn new(piece: usize) -> Self {
         let mut server = Server::new(config(65_535));
-        let conns = [server.connect_http(), server.connect()];
+        let conns = [server.accept(Protocol::Http), server.accept(Protocol::Beanstalk)];
         Self { server, conns, sent: Default::default(), piece, closed: false }
     }
 
@@ -57,6 +57,9 @@ impl Bench {
                     assert_eq!(conn, self.conns[HTTP]);
                     self.server.handle(NOW, Event::Closed { conn });
                     self.closed = true;
+                }
+                Effect::SampleStats => {
+                    self.server.handle(NOW, Event::StatsSampled(DriverStats::default()));
                 }
                 _ => {}
             }
@@ -172,7 +175,7 @@ const CROWD: usize = 64;
 
 /// Asks for something on a new connection at a time. What it was sent is taken, if it reads.
 fn ask_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
-    let conn = server.connect_http();
+    let conn = server.accept(Protocol::Http);
     if !request.is_empty() {
         server.handle(now, Event::Received { conn, bytes: request.as_bytes() });
     }
@@ -199,6 +202,7 @@ fn closed_by_turns(server: &mut Server, now: Time, read: bool) -> Vec<ConnId> {
                     server.handle(now, Event::Closed { conn });
                     closed.push(conn);
                 }
+                Effect::SampleStats => server.handle(now, Event::StatsSampled(DriverStats::default())),
                 _ => {}
             }
         }
@@ -232,7 +236,7 @@ fn readers_that_have_stalled_keep_nobody_out() {
             assert_eq!(closed, [*before], "{request:?}");
         }
         // Nor two that come before either asks.
-        let probes = [server.connect_http(), server.connect_http()];
+        let probes = [server.accept(Protocol::Http), server.accept(Protocol::Http)];
         let closed = closed_by_turns(&mut server, second(101), false);
         assert!(closed.len() == 2 && probes.iter().all(|probe| !closed.contains(probe)), "{request:?}");
     }
@@ -241,7 +245,7 @@ fn readers_that_have_stalled_keep_nobody_out() {
 #[test]
 fn what_is_unsent_to_all_of_them_is_bounded() {
     let mut server = Server::new(config(65_535));
-    let client = server.connect();
+    let client = server.accept(Protocol::Beanstalk);
     for tube in 0..3000 {
         let text = format!("use t{tube}\r\n{}", put(0, 0, "x"));
         server.handle(NOW, Event::Received { conn: client, bytes: text.as_bytes() });
@@ -267,7 +271,7 @@ fn a_step_looks_at_a_bounded_number_of_clients() {
     let mut bench = Bench::new(usize::MAX);
     let watches: String = (0..TUBES).map(|tube| format!("watch t{tube}\r\n")).collect();
     for _ in 0..WORKERS {
-        let worker = bench.server.connect();
+        let worker = bench.server.accept(Protocol::Beanstalk);
         let bytes = (watches.clone() + "reserve\r\n").into_bytes();
         bench.server.handle(NOW, Event::Received { conn: worker, bytes: &bytes });
         closed_by_turns(&mut bench.server, NOW, true);

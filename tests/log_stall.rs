@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{Config, Durability, Operation};
 
@@ -53,7 +53,7 @@ impl Stage {
     /// A job that is on disk, and then no space; another client's change of job 2 waits for some.
     fn stalled(mode: Durability) -> (Self, ConnId) {
         let mut stage = Self::new(mode);
-        let client = stage.server.connect();
+        let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(
             stage.ask(client, "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n"),
             "INSERTED 1\r\nINSERTED 2\r\n"
@@ -81,6 +81,9 @@ impl Stage {
                             self.operations += usize::from(!matches!(operation, Operation::Sync(_)));
                             self.disk.begin(operation);
                         }
+                    }
+                    Effect::SampleStats => {
+                        self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                     }
                     Effect::Fail => self.has_failed = true,
                     Effect::Send(_) | Effect::Close(_) | Effect::Pause(_) | Effect::Resume(_) => {}
@@ -139,7 +142,7 @@ impl Stage {
 fn others_may_look_while_a_write_waits_for_space() {
     for mode in MODES {
         let (mut stage, _) = Stage::stalled(mode);
-        let other = stage.server.connect();
+        let other = stage.server.accept(Protocol::Beanstalk);
         for (command, answer) in [
             ("stats\r\n", "OK "),
             ("stats-tube default\r\n", "OK "),
@@ -166,7 +169,7 @@ fn what_waits_for_space_is_told_to_nobody() {
     for mode in MODES {
         for command in ["peek 2\r\n", "stats-job 2\r\n", "reserve-with-timeout 0\r\n", "peek-delayed\r\n"] {
             let (mut stage, client) = Stage::stalled(mode);
-            let other = stage.server.connect();
+            let other = stage.server.accept(Protocol::Beanstalk);
             assert_eq!(stage.ask(other, command), "", "{mode:?} {command:?}");
             // Replies keep their order.
             assert_eq!(stage.ask(other, "list-tube-used\r\n"), "", "{mode:?} {command:?}");
@@ -178,7 +181,7 @@ fn what_waits_for_space_is_told_to_nobody() {
         }
         // A change that was made later waits too.
         let (mut stage, client) = Stage::stalled(mode);
-        let other = stage.server.connect();
+        let other = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "reserve-job 1\r\nbury 1 0\r\n"), "");
         assert_eq!(stage.ask(other, "peek 1\r\n"), "", "{mode:?}");
     }
@@ -197,7 +200,7 @@ fn a_write_gets_through_once_there_is_space() {
         stage.pass(Span::from_secs(5));
         let mut stage =
             stage.restarted(if mode == Durability::Never { Crash::Killed } else { Crash::PowerLoss });
-        let client = stage.server.connect();
+        let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(
             stage.ask(client, "peek 1\r\npeek 2\r\npeek 3\r\n"),
             "FOUND 1 1\r\na\r\nNOT_FOUND\r\nFOUND 3 1\r\nc\r\n"
@@ -226,7 +229,7 @@ fn a_stop_while_a_write_waits_for_space() {
         assert!(stage.has_failed, "{mode:?}");
         assert_eq!(stage.replies(client), "INTERNAL_ERROR\r\n", "{mode:?}");
         let mut stage = stage.restarted(Crash::Killed);
-        let client = stage.server.connect();
+        let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "peek 1\r\n"), "FOUND 1 1\r\na\r\n", "{mode:?}");
 
         // There is space in time.
@@ -244,7 +247,7 @@ fn a_stop_while_a_write_waits_for_space() {
 fn an_idle_server_goes_quiet() {
     for mode in MODES {
         let mut stage = Stage::new(mode);
-        let client = stage.server.connect();
+        let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "put 0 0 9 1\r\na\r\n"), "INSERTED 1\r\n");
         stage.pass(Span::from_secs(5));
         (stage.operations, stage.turns) = (0, 0);

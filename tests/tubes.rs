@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX};
-use beanring::server::{Config, Effect, Event, Server, Service};
+use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring_testkit::config::config;
 use beanring_testkit::random::{Random, seeds};
@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn open(&mut self) -> usize {
-        let conn = self.server.connect();
+        let conn = self.server.accept(Protocol::Beanstalk);
         self.ends.push(End { conn, wants_send: false, received: Vec::new() });
         self.ends.len() - 1
     }
@@ -93,6 +93,9 @@ impl Bench {
                 match effect {
                     Effect::Send(conn) => self.end(conn).wants_send = true,
                     Effect::Close(conn) => self.server.handle(Time::ZERO, Event::Closed { conn }),
+                    Effect::SampleStats => {
+                        self.server.handle(Time::ZERO, Event::StatsSampled(DriverStats::default()));
+                    }
                     Effect::Pause(_) | Effect::Resume(_) => {}
                     Effect::Disk | Effect::Fail => panic!("there is no log"),
                 }

@@ -1,12 +1,10 @@
 //! The engine with clients, and what a server is made of, ready to be measured.
 #![allow(dead_code)]
 
-use std::rc::Rc;
-
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::limits::{JOB_BYTES_DEFAULT, LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::queue::{Engine, NewJob, Notice, Reserved};
-use beanring::server::{Config, CpuUsage, HostFacts, Hosts};
+use beanring::server::{Config, HostFacts, Hosts};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -97,8 +95,7 @@ pub fn config() -> Config {
         os: String::new(),
         platform: String::new(),
         driver: "none",
-        io: Rc::default(),
-        cpu_usage: CpuUsage::default,
+        memory_bytes: 0,
     };
     Config {
         max_job_bytes: JOB_BYTES_DEFAULT,

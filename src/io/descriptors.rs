@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
@@ -18,7 +17,7 @@ use crate::limits::{
     ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN,
     DESCRIPTORS_RESERVED,
 };
-use crate::server::{IoCounters, Protocol};
+use crate::server::Protocol;
 use crate::time::Time;
 
 /// Raises this process's limit as far as it may go without rights. The usual soft limit of 1024 is for
@@ -135,7 +134,7 @@ pub struct Admission {
     /// There is something to wait for, which others may give back until then.
     rest: Option<Time>,
     complained: Option<Time>,
-    counters: Rc<IoCounters>,
+    pauses: u64,
     /// Goes before connections.
     reserve: Option<Arc<Reserve>>,
 }
@@ -143,9 +142,9 @@ pub struct Admission {
 impl Admission {
     /// At most `open_max` connections of clients at once (`None`: any number), of which there is none yet, and only
     /// while the reserve is full, if there is one.
-    pub fn new(open_max: Option<u32>, reserve: Option<Arc<Reserve>>, counters: Rc<IoCounters>) -> Self {
+    pub fn new(open_max: Option<u32>, reserve: Option<Arc<Reserve>>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
-        Self { open: 0, open_max, rest: None, complained: None, counters, reserve }
+        Self { open: 0, open_max, rest: None, complained: None, pauses: 0, reserve }
     }
 
     /// Accepting failed for want of something that comes back.
@@ -204,8 +203,13 @@ impl Admission {
         self.rest
     }
 
+    /// How often accept was paused.
+    pub const fn pauses(&self) -> u64 {
+        self.pauses
+    }
+
     fn complain(&mut self, now: Time, why: impl FnOnce() -> String) {
-        self.counters.accept_rests.update(|count| count + 1);
+        self.pauses += 1;
         let said_lately = self.complained.is_some_and(|at| now.since(at) < ACCEPT_COMPLAINT_EVERY);
         if !said_lately {
             self.complained = Some(now);
@@ -224,7 +228,7 @@ mod tests {
     #[test]
     fn rests_until_its_time_or_until_there_is_room() {
         let start = Time::from_nanos(1);
-        let mut admission = Admission::new(None, None, Rc::default());
+        let mut admission = Admission::new(None, None);
         (0..2).for_each(|_| admission.opened(Beanstalk, start));
         admission.closed(Beanstalk, start);
         assert!(!admission.resume(start));
@@ -244,13 +248,13 @@ mod tests {
 
     #[test]
     fn rests_while_there_are_as_many_as_there_may_be() {
-        let (now, counters) = (Time::from_nanos(1), Rc::<IoCounters>::default());
-        let mut admission = Admission::new(Some(2), None, counters.clone());
+        let now = Time::from_nanos(1);
+        let mut admission = Admission::new(Some(2), None);
         admission.opened(Beanstalk, now);
         (0..9).for_each(|_| admission.opened(Http, now));
         assert!(!admission.turns_away(Beanstalk));
         admission.opened(Beanstalk, now);
-        assert_eq!(counters.accept_rests.get(), 1);
+        assert_eq!(admission.pauses(), 1);
         assert!(admission.turns_away(Beanstalk) && !admission.turns_away(Http));
         assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_REST));
         // The end of a rest for want of something else does not make room.

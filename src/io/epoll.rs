@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -19,6 +18,7 @@ use tracing::debug;
 use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
+use super::host::cpu_usage;
 use super::iovecs::recycle;
 use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, peer_name};
@@ -27,7 +27,7 @@ use super::wal_files::Disk;
 use super::{DriverError, Ending, Sources};
 use crate::ids::ConnId;
 use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
-use crate::server::{Effect, Event, IoCounters, Protocol, Service};
+use crate::server::{DriverStats, Effect, Event, Protocol, Service};
 use crate::time::Time;
 
 /// What `stats` calls this driver.
@@ -53,7 +53,8 @@ struct Driver<S> {
     server: S,
     epoll: Epoll,
     clock: Clock,
-    counters: Rc<IoCounters>,
+    stats: DriverStats,
+    memory_bytes: u64,
     /// Read once a turn.
     now: Time,
     listeners: Vec<Listening>,
@@ -82,14 +83,14 @@ struct Listening {
 
 impl<S: Service> Driver<S> {
     fn new(server: S, sources: Sources) -> nix::Result<Self> {
-        let Sources { listeners, signals, clock, disk, counters, connections_max, .. } = sources;
-        counters.take_memory(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
+        let Sources { listeners, signals, clock, disk, connections_max, .. } = sources;
         let mut driver = Self {
             server,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             clock,
-            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
-            counters,
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
+            stats: DriverStats::default(),
+            memory_bytes: 0,
             now: clock.now(),
             listeners: listeners
                 .into_iter()
@@ -106,6 +107,7 @@ impl<S: Service> Driver<S> {
             is_replaced: false,
             has_failed: false,
         };
+        driver.grow_memory(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
         driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
         if let Some(disk) = &driver.disk {
             driver.epoll.add(disk.bell(), Token::Disk.event(EpollFlags::EPOLLIN))?;
@@ -119,8 +121,8 @@ impl<S: Service> Driver<S> {
         self.has_failed || self.stopping && self.server.is_settled()
     }
 
-    fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
-        self.counters.enters.update(|count| count + 1);
+    fn wait(&mut self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
+        self.stats.enters += 1;
         match self.epoll.wait(events, timeout) {
             // No handler is installed, but a debugger or a SIGSTOP interrupts too.
             Err(Errno::EINTR) => Ok(0),
@@ -213,14 +215,14 @@ impl<S: Service> Driver<S> {
     fn admit(&mut self, index: usize, fd: OwnedFd) -> Result<(), AcceptError> {
         let listener = &self.listeners[index].listener;
         let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
-        let conn = self.server.connect_over(protocol);
+        let conn = self.server.accept(protocol);
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
         let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
         let everything = input | EpollFlags::EPOLLOUT;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
         let before = self.connections.bytes();
         self.connections.insert(conn, Connection::new(fd, protocol, stops_short));
-        self.counters.take_memory(self.connections.bytes() - before);
+        self.grow_memory(self.connections.bytes() - before);
         self.admission.opened(protocol, self.now);
         if watched.is_err() {
             self.hang_up(conn);
@@ -430,10 +432,24 @@ impl<S: Service> Driver<S> {
                 Effect::Pause(conn) => self.pause(conn),
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => self.close(conn),
+                Effect::SampleStats => self.report_stats(),
                 Effect::Disk => self.use_disk(),
                 Effect::Fail => self.has_failed = true,
             }
         }
+    }
+
+    /// Reports the memory that the driver has allocated for itself.
+    fn grow_memory(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.memory_bytes += bytes as u64;
+            self.server.handle(self.now, Event::DriverMemory(self.memory_bytes));
+        }
+    }
+
+    fn report_stats(&mut self) {
+        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
+        self.server.handle(self.now, Event::StatsSampled(stats));
     }
 
     fn pause(&mut self, conn: ConnId) {

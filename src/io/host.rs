@@ -1,7 +1,5 @@
 //! The machine and the process: what `stats` tells about them, and what is set once at start.
 
-use std::rc::Rc;
-
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
@@ -20,8 +18,7 @@ pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
         os: names.version().to_string_lossy().into_owned(),
         platform: names.machine().to_string_lossy().into_owned(),
         driver,
-        io: Rc::default(),
-        cpu_usage,
+        memory_bytes: resident_bytes() as u64,
     })
 }
 
@@ -31,7 +28,7 @@ pub fn kernel_release() -> String {
         .map_or_else(|errno| errno.desc().to_owned(), |names| names.release().to_string_lossy().into_owned())
 }
 
-/// The processor time that this process has used.
+/// Returns the CPU time that this process has used.
 pub fn cpu_usage() -> CpuUsage {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");
     CpuUsage { user_us: microseconds(usage.user_time()), system_us: microseconds(usage.system_time()) }

@@ -31,7 +31,6 @@ pub mod wal_files;
 
 use std::fmt;
 use std::fs::File;
-use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -44,7 +43,6 @@ use socket::Listener;
 use wal_files::Disk;
 
 use crate::limits::TAKEN_PAUSES;
-use crate::server::IoCounters;
 
 /// What a driver watches besides its connections.
 #[derive(Debug)]
@@ -61,8 +59,6 @@ pub struct Sources {
     pub connections_max: Option<u32>,
     /// How much memory of job bodies may be registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
-    /// Where to count what `stats` tells.
-    pub counters: Rc<IoCounters>,
 }
 
 /// Tries something again for a moment if it fails for want of what the kernel may be about to get back: what a program

@@ -1,7 +1,4 @@
-//! What a server is told at its start, and what its driver tells it for `stats`.
-
-use std::cell::Cell;
-use std::rc::Rc;
+//! The configuration of a server, and what its driver reports for `stats`.
 
 use super::http::Hosts;
 use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
@@ -64,47 +61,32 @@ pub struct HostFacts {
     pub platform: String,
     /// The name of the driver.
     pub driver: &'static str,
-    /// What the driver counts.
-    pub io: Rc<IoCounters>,
-    /// Reads the processor time that the process has used.
-    pub cpu_usage: fn() -> CpuUsage,
+    /// Memory of the process before it has connections or jobs, in bytes. A driver reports what it allocates itself
+    /// ([`Event::DriverMemory`](super::Event::DriverMemory)).
+    pub memory_bytes: u64,
 }
 
-/// What a driver counts for `stats`.
-#[derive(Default, Debug)]
-pub struct IoCounters {
-    /// How often it has waited for events.
-    pub enters: Cell<u64>,
-    /// Memory that is registered with the kernel, in bytes.
-    pub registered_bytes: Cell<u64>,
-    /// Bodies that were sent, or parts of them, without a copy.
-    pub zero_copy_sends: Cell<u64>,
-    /// How often it has stopped accepting connections, for want of descriptors or since there were as many as there
-    /// may be.
-    pub accept_rests: Cell<u64>,
-    /// What the driver's self-check had to repair: requests that were missing, and input that the kernel did not report.
-    pub self_check_repairs: Cell<u64>,
-    /// Memory that the process takes besides what the server counts itself, in bytes: what it had at its start, and
-    /// the driver's buffers.
-    pub memory_bytes: Cell<u64>,
+/// What a driver counts for `stats` and `/metrics`, all since its start but `registered_bytes`.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DriverStats {
+    /// Waits for events.
+    pub enters: u64,
+    /// Memory registered with the kernel, in bytes.
+    pub registered_bytes: u64,
+    /// Zero-copy sends.
+    pub zero_copy_sends: u64,
+    /// How often accept was paused, for want of descriptors or at the maximum number of connections.
+    pub accept_pauses: u64,
+    /// Repairs of the self-check: requests that were missing, and input that the kernel did not report.
+    pub self_check_repairs: u64,
+    /// CPU time of the process.
+    pub cpu: CpuUsage,
 }
 
-/// Processor time in microseconds.
+/// CPU time in microseconds.
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(missing_docs)]
 pub struct CpuUsage {
     pub user_us: u64,
     pub system_us: u64,
-}
-
-impl IoCounters {
-    /// The driver takes so much more memory, in bytes.
-    pub fn take_memory(&self, bytes: usize) {
-        self.memory_bytes.update(|before| before + bytes as u64);
-    }
-
-    /// The driver has given so much memory back, in bytes.
-    pub fn give_memory(&self, bytes: usize) {
-        self.memory_bytes.update(|before| before - bytes as u64);
-    }
 }

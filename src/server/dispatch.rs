@@ -102,7 +102,7 @@ impl Core {
                 let reply = Reply::Using(engine.used(client).name());
                 return talk.output.reply(reply, &mut self.buffers);
             }
-            Command::Stats => return self.data(talk, |core, out| report::stats(core, out, now)),
+            Command::Stats => return self.stats(talk, now),
             Command::StatsJob(id) => match engine.jobs().find(id) {
                 Some(job) => return self.data(talk, |core, out| report::job(core, job, out, now)),
                 None => Reply::NotFound,
@@ -229,6 +229,15 @@ impl Core {
         talk.output.body(&job.body, bodies, &mut self.buffers);
     }
 
+    /// The reply to `stats`, now or once the driver has reported its statistics.
+    pub(super) fn stats(&mut self, talk: &mut ProtocolState, now: Time) {
+        if !self.has_sample(now) {
+            talk.phase = Phase::Sampling;
+            return;
+        }
+        self.data(talk, |core, out| report::stats(core, out, now));
+    }
+
     /// A reply with data that `write` renders.
     fn data(&mut self, talk: &mut ProtocolState, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let mut data = std::mem::take(&mut self.scratch);
@@ -249,7 +258,12 @@ impl Core {
 
     /// What the last command took out of its connection's turn.
     pub(super) fn take_steps(&mut self) -> u32 {
-        COMMAND_STEPS + self.engine.take_steps() + std::mem::take(&mut self.extra_steps)
+        COMMAND_STEPS + self.engine.take_steps() + self.take_extra_steps()
+    }
+
+    /// What the last command took beyond what the engine counts.
+    pub(super) fn take_extra_steps(&mut self) -> u32 {
+        std::mem::take(&mut self.extra_steps)
     }
 }
 

@@ -1,5 +1,6 @@
 //! All that can happen to the server, and all that it can ask of a driver.
 
+use super::DriverStats;
 use crate::ids::ConnId;
 use crate::wal::Outcome;
 
@@ -55,6 +56,10 @@ pub enum Event<'a> {
     Stop,
     /// An operation from [`Service::disk`](super::Service::disk) is over.
     Disk(Outcome),
+    /// The answer to [`Effect::SampleStats`].
+    StatsSampled(DriverStats),
+    /// The memory that the driver has allocated for itself has changed: its size in bytes.
+    DriverMemory(u64),
 }
 
 impl Event<'_> {
@@ -69,7 +74,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Disk(_) => None,
+            Self::Drain | Self::Stop | Self::Disk(_) | Self::StatsSampled(_) | Self::DriverMemory(_) => None,
         }
     }
 }
@@ -86,6 +91,8 @@ pub enum Effect {
     Resume(ConnId),
     /// Close it and report [`Event::Closed`]. The last effect for this connection.
     Close(ConnId),
+    /// A reply or a page needs what the driver counts: report it at once by [`Event::StatsSampled`].
+    SampleStats,
     /// There is something to do for the disk: begin what [`Service::disk`](super::Service::disk) tells, until it
     /// tells nothing.
     Disk,

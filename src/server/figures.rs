@@ -147,7 +147,7 @@ pub(super) fn each(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)
     tell("memory-set-aside", Gauge(core.engine.set_aside_bytes() as u64));
     tell("memory-refusals", Counter(core.refusals));
     tell("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
-    tell("io-accept-rests", Counter(core.config.host.io.accept_rests.get()));
+    tell("io-accept-rests", Counter(core.driver.accept_pauses));
     tell("foreign-requests", Counter(core.foreign.count()));
     tell("max-tubes", Gauge(core.config.max_tubes.unwrap_or(0).into()));
     tell("max-watches", Gauge(core.config.max_watches.unwrap_or(0).into()));
@@ -182,9 +182,8 @@ fn process(core: &Core, now: Time, tell: &mut dyn FnMut(&str, Value<'_>)) {
     let host = &core.config.host;
     tell("pid", Gauge(host.pid.into()));
     tell("version", Text(&host.version));
-    let usage = (host.cpu_usage)();
-    tell("rusage-utime", Cpu(usage.user_us));
-    tell("rusage-stime", Cpu(usage.system_us));
+    tell("rusage-utime", Cpu(core.driver.cpu.user_us));
+    tell("rusage-stime", Cpu(core.driver.cpu.system_us));
     tell("uptime", Gauge(now.since(core.config.started).as_secs()));
 }
 
@@ -196,8 +195,8 @@ fn host(core: &Core, tell: &mut dyn FnMut(&str, Value<'_>)) {
     tell("os", Text(&host.os));
     tell("platform", Text(&host.platform));
     tell("io-driver", Word(host.driver));
-    tell("io-registered-bytes", Gauge(host.io.registered_bytes.get()));
-    tell("io-zero-copy-sends", Counter(host.io.zero_copy_sends.get()));
-    tell("io-enters", Counter(host.io.enters.get()));
-    tell("io-self-check-repairs", Counter(host.io.self_check_repairs.get()));
+    tell("io-registered-bytes", Gauge(core.driver.registered_bytes));
+    tell("io-zero-copy-sends", Counter(core.driver.zero_copy_sends));
+    tell("io-enters", Counter(core.driver.enters));
+    tell("io-self-check-repairs", Counter(core.driver.self_check_repairs));
 }

@@ -59,13 +59,14 @@ impl Footprint {
 impl Server {
     /// Counts sessions and what there is for all of them as they are now.
     pub(super) fn weigh_tables(&mut self) {
-        let Self { core, sessions, queue, effects, held, .. } = self;
+        let Self { core, sessions, queue, effects, held, sample_waiters, .. } = self;
         core.footprint.sure_bytes = 0;
         core.footprint.table_bytes = sessions.len() * SESSION_BYTES
             + sessions.capacity() * Connections::ENTRY_BYTES
             + queue_bytes(queue)
             + queue_bytes(effects)
             + queue_bytes(held)
+            + queue_bytes(sample_waiters)
             + core.lists * (size_of::<List>() + ALLOCATION_BYTES)
             + sessions.exchanges().map(Exchange::memory_bytes).sum::<usize>();
     }
@@ -103,7 +104,7 @@ impl Core {
             + self.scratch.capacity()
             + inbox_bytes
             + table_bytes;
-        own as u64 + self.config.host.io.memory_bytes.get()
+        own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
     /// Whether there is memory for one more job with its body of so many bytes with CR LF. If not, the job is to be

@@ -13,6 +13,7 @@ mod memory;
 mod metrics;
 mod output;
 mod report;
+mod sampling;
 mod service;
 mod session;
 mod stalled;
@@ -22,18 +23,18 @@ use std::io::IoSlice;
 
 use bytes::{Buf, BytesMut};
 
-pub use config::{Config, CpuUsage, HostFacts, IoCounters};
+pub use config::{Config, CpuUsage, DriverStats, HostFacts};
 pub use event::{Effect, Event};
 pub use http::Hosts;
-pub use service::{Protocol, Service};
+pub use service::{BodyMemory, Protocol, Service};
 
 use self::connections::Connections;
 use self::foreign::Foreigners;
 use self::memory::Footprint;
 use self::metrics::Metrics;
 use self::output::Buffers;
+use self::sampling::SampleWaiters;
 use self::session::{Incoming, Input, Phase, ProtocolState, Session};
-use crate::bodies::Bodies;
 use crate::ids::ConnId;
 use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, MEMORY_KEPT_SHARE, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_RESUME,
@@ -58,6 +59,7 @@ pub struct Server {
     held: VecDeque<(u64, ConnId)>,
     /// Who waits for a page over HTTP, of which more is to be rendered.
     pages: VecDeque<ConnId>,
+    sample_waiters: SampleWaiters,
     /// Freed memory is on its way back to the kernel.
     is_reclaiming: bool,
     /// Steps that events, and after them the queue, have taken in this event-loop iteration: see [`RUN_STEPS`].
@@ -91,6 +93,11 @@ struct Core {
     total_connections: u64,
     draining: bool,
     metrics: Metrics,
+    /// The driver's statistics as they were at `sampled_at`.
+    driver: DriverStats,
+    sampled_at: Option<Time>,
+    /// Memory that the driver has allocated for itself, in bytes.
+    driver_bytes: u64,
 }
 
 impl Server {
@@ -127,12 +134,16 @@ impl Server {
                 total_connections: 0,
                 draining: false,
                 metrics: Metrics::new(),
+                driver: DriverStats::default(),
+                sampled_at: None,
+                driver_bytes: 0,
             },
             sessions: Connections::default(),
             queue: VecDeque::new(),
             effects: VecDeque::new(),
             held: VecDeque::new(),
             pages: VecDeque::new(),
+            sample_waiters: SampleWaiters::new(),
             is_reclaiming: false,
             spent: 0,
         }
@@ -155,18 +166,11 @@ impl Server {
 }
 
 impl Service for Server {
-    fn connect(&mut self) -> ConnId {
-        let engine = &mut self.core.engine;
-        let opening = (!self.core.config.allow_foreign_requests).then(Opening::new);
-        let conn = self.sessions.open_client(|conn| Session::new(conn, engine.connect(conn), opening));
-        self.core.connections += 1;
-        self.core.total_connections += 1;
-        self.weigh_tables();
-        conn
-    }
-
-    fn connect_http(&mut self) -> ConnId {
-        self.open_http()
+    fn accept(&mut self, protocol: Protocol) -> ConnId {
+        match protocol {
+            Protocol::Beanstalk => self.open_client(),
+            Protocol::Http => self.open_http(),
+        }
     }
 
     fn handle(&mut self, now: Time, event: Event<'_>) {
@@ -198,6 +202,14 @@ impl Service for Server {
             Event::Drain => self.core.draining = true,
             Event::Stop => self.core.log.iter_mut().for_each(Log::stop),
             Event::Disk(outcome) => self.disk_done(outcome, now),
+            Event::StatsSampled(stats) => {
+                (self.core.driver, self.core.sampled_at) = (stats, Some(now));
+                self.stats_sampled(now);
+            }
+            Event::DriverMemory(bytes) => {
+                self.core.driver_bytes = bytes;
+                self.core.footprint.distrust();
+            }
         }
         self.tell_notices(now);
     }
@@ -209,7 +221,8 @@ impl Service for Server {
             self.tell_notices(now);
         }
         self.spent = 0;
-        while self.spent < RUN_STEPS && !self.core.is_behind() {
+        // A reply to `stats` shows the state between two commands, so none is served while it waits for its sample.
+        while self.spent < RUN_STEPS && !self.core.is_behind() && self.sample_waiters.is_empty() {
             let Some(conn) = self.queue.pop_front() else { break };
             self.serve_inbox(conn, now);
             self.tell_notices(now);
@@ -277,12 +290,22 @@ impl Service for Server {
         Some(format!("the log cannot be written: {error}; what was not acknowledged is lost"))
     }
 
-    fn bodies(&mut self) -> Option<&mut Bodies> {
+    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
         Some(self.core.engine.bodies_mut())
     }
 }
 
 impl Server {
+    fn open_client(&mut self) -> ConnId {
+        let engine = &mut self.core.engine;
+        let opening = (!self.core.config.allow_foreign_requests).then(Opening::new);
+        let conn = self.sessions.open_client(|conn| Session::new(conn, engine.connect(conn), opening));
+        self.core.connections += 1;
+        self.core.total_connections += 1;
+        self.weigh_tables();
+        conn
+    }
+
     fn session(&mut self, conn: ConnId) -> &mut Session {
         &mut self.sessions[conn]
     }
@@ -383,7 +406,7 @@ impl Server {
     /// Serves commands from `input` until it is used up, the session cannot go on, or its steps are used up. Returns how
     /// many bytes were used.
     fn serve(&mut self, conn: ConnId, input: &[u8], now: Time) -> usize {
-        let Self { core, sessions, spent, .. } = self;
+        let Self { core, sessions, spent, sample_waiters, effects, .. } = self;
         let most = match *spent {
             0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - *spent),
             // One command: a client that sends one at a time does not wait behind clients that pipeline.
@@ -424,6 +447,9 @@ impl Server {
             steps += core.take_steps();
         }
         *spent += steps;
+        if talk.phase == Phase::Sampling {
+            Self::await_sample(sample_waiters, effects, conn);
+        }
         if core.is_stalled() && !core.tells_pending {
             talk.output.stamp(core.safe_ticket());
         }

@@ -1,43 +1,33 @@
 //! What a driver sees of a server.
 
 use std::io::IoSlice;
+use std::ptr::NonNull;
 
 use super::{Effect, Event};
-use crate::bodies::Bodies;
+use crate::bodies::{Bodies, ChunkId};
 use crate::ids::ConnId;
 use crate::time::Time;
 use crate::wal::Operation;
 
-/// What is spoken over a connection.
+/// The protocol of a listener and its connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// By clients of the queue.
+    /// The beanstalk protocol, for clients of the queue.
     Beanstalk,
-    /// By those who watch the server.
+    /// HTTP, for metrics and health probes.
     Http,
 }
 
 /// A server as a driver sees it: [`Server`](super::Server), or a stand-in that shows what a driver costs
 /// by itself.
 ///
-/// Inputs: [`connect`](Self::connect), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
+/// Inputs: [`accept`](Self::accept), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
 /// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
 /// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send. It calls
 /// `turn` once for every batch of events and no later than [`next_deadline`](Self::next_deadline).
 pub trait Service {
-    /// A connection was accepted.
-    fn connect(&mut self) -> ConnId;
-
-    /// A connection was accepted where HTTP is spoken.
-    fn connect_http(&mut self) -> ConnId;
-
-    /// A connection was accepted where this is spoken.
-    fn connect_over(&mut self, protocol: Protocol) -> ConnId {
-        match protocol {
-            Protocol::Beanstalk => self.connect(),
-            Protocol::Http => self.connect_http(),
-        }
-    }
+    /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
+    fn accept(&mut self, protocol: Protocol) -> ConnId;
 
     /// Something happened.
     ///
@@ -79,6 +69,39 @@ pub trait Service {
         None
     }
 
-    /// Where large bodies lie, for a driver that makes their memory known to the kernel.
-    fn bodies(&mut self) -> Option<&mut Bodies>;
+    /// The memory of large bodies, for a driver that registers it with the kernel; `None` if there is none.
+    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory>;
+}
+
+/// What a driver may do with the memory of large bodies, which comes in chunks.
+pub trait BodyMemory {
+    /// Returns the chunk that contains the byte at `address`, with its memory. `None` if no chunk does.
+    fn chunk_at(&self, address: usize) -> Option<(ChunkId, NonNull<[u8]>)>;
+
+    /// Pins a chunk before its memory is registered with the kernel: it stays mapped, with the pages that it has, until
+    /// [`unpin`](Self::unpin).
+    ///
+    /// # Panics
+    /// If the chunk is pinned.
+    fn pin(&mut self, chunk: ChunkId);
+
+    /// Unpins a chunk whose memory the kernel does not use any more.
+    ///
+    /// # Panics
+    /// If the chunk is not pinned.
+    fn unpin(&mut self, chunk: ChunkId);
+}
+
+impl BodyMemory for Bodies {
+    fn chunk_at(&self, address: usize) -> Option<(ChunkId, NonNull<[u8]>)> {
+        Self::chunk_at(self, address).map(|chunk| (chunk, self.chunk(chunk)))
+    }
+
+    fn pin(&mut self, chunk: ChunkId) {
+        self.hold_chunk(chunk);
+    }
+
+    fn unpin(&mut self, chunk: ChunkId) {
+        self.release_chunk(chunk);
+    }
 }

@@ -66,6 +66,8 @@ pub(super) enum Phase {
     Waiting,
     /// A `kick` has no answer yet.
     Kicking,
+    /// A `stats` waits for the driver's statistics.
+    Sampling,
     /// A list of tubes is being rendered, no faster than it is sent.
     Listing,
     /// What is left to send is sent, nothing else.

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use beanring::ids::ConnId;
 use beanring::io::wal_files::{RecoveryError, recover};
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{Config, Durability, is_full};
 
@@ -61,7 +61,7 @@ impl Simulation {
             recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"))
         });
         let mut server = Server::with_log(config(65_535), engine, Some(log));
-        let conns = (0..CONNECTIONS).map(|_| server.connect()).collect();
+        let conns = (0..CONNECTIONS).map(|_| server.accept(Protocol::Beanstalk)).collect();
         let asked = vec![VecDeque::new(); CONNECTIONS];
         let replies = vec![Vec::new(); CONNECTIONS];
         Self {
@@ -158,6 +158,9 @@ impl Simulation {
                         }
                         self.disk.begin(operation);
                     }
+                }
+                Effect::SampleStats => {
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(_) | Effect::Resume(_) => {}
                 Effect::Close(_) if self.has_failed => {}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Server, Service};
+use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability};
 
@@ -157,7 +157,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        let conn = self.server.connect();
+        let conn = self.server.accept(Protocol::Beanstalk);
         let clients = self.server.engine().clients();
         let key = clients.iter().find(|(_, client)| client.conn == conn).expect("it is in the queue").0;
         self.checker.connected(conn.slot, key);
@@ -262,6 +262,9 @@ impl World {
             Effect::Close(conn) => {
                 let client = self.links.iter().rposition(|link| link.conn == conn).expect("it was connected");
                 self.close(client);
+            }
+            Effect::SampleStats => {
+                self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
             }
             Effect::Disk => {
                 while let Some(operation) = self.server.disk(self.now) {

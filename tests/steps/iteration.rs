@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use beanring::ids::ConnId;
 use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
 use beanring::queue::State;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 
 use super::START;
 use super::wide::{WATCHED, WIDE};
@@ -24,7 +24,7 @@ impl Loop {
     }
 
     fn connect(&mut self) -> ConnId {
-        self.server.connect()
+        self.server.accept(Protocol::Beanstalk)
     }
 
     fn receive(&mut self, conn: ConnId, text: &str) {
@@ -54,6 +54,9 @@ impl Loop {
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Close(conn) => self.server.handle(START, Event::Closed { conn }),
+                Effect::SampleStats => {
+                    self.server.handle(START, Event::StatsSampled(DriverStats::default()));
+                }
                 Effect::Pause(_) | Effect::Resume(_) => {}
                 other => panic!("{other:?}"),
             }

@@ -4,9 +4,7 @@
 
 use std::io::IoSlice;
 use std::mem;
-use std::rc::Rc;
 
-use beanring::bodies::Bodies;
 use beanring::ids::ConnId;
 use beanring::io::Sources;
 use beanring::io::clock::Clock;
@@ -14,7 +12,7 @@ use beanring::io::descriptors;
 use beanring::io::driver::{Choice, Ready};
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
-use beanring::server::{Effect, Event, Service};
+use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
 use beanring::time::Time;
 use memchr::memchr;
 
@@ -35,7 +33,6 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         disk: None,
         connections_max: None,
         registered_bytes_max: 0,
-        counters: Rc::default(),
     };
     let driver = Ready::choose(choice).map_err(|error| failed(&error))?;
     driver.run(Bare::default(), sources).map(drop).map_err(|error| failed(&error))
@@ -76,7 +73,7 @@ struct Session {
 }
 
 impl Service for Bare {
-    fn connect(&mut self) -> ConnId {
+    fn accept(&mut self, _: Protocol) -> ConnId {
         self.generation += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(Session::default());
@@ -84,10 +81,6 @@ impl Service for Bare {
         });
         self.sessions[slot as usize] = Session { generation: self.generation, ..Session::default() };
         ConnId { slot, generation: self.generation }
-    }
-
-    fn connect_http(&mut self) -> ConnId {
-        unreachable!("it listens for clients alone")
     }
 
     fn handle(&mut self, _: Time, event: Event<'_>) {
@@ -104,6 +97,8 @@ impl Service for Bare {
             | Event::InputEnding { .. }
             | Event::Stop
             | Event::Disk(_)
+            | Event::StatsSampled(_)
+            | Event::DriverMemory(_)
             | Event::Drain => {}
         }
     }
@@ -134,7 +129,7 @@ impl Service for Bare {
         }
     }
 
-    fn bodies(&mut self) -> Option<&mut Bodies> {
+    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
         None
     }
 }
@@ -243,7 +238,7 @@ mod tests {
     /// What the stand-in answers to the pieces, one after the other.
     fn answers(pieces: &[&str]) -> String {
         let mut bare = Bare::default();
-        let conn = bare.connect();
+        let conn = bare.accept(Protocol::Beanstalk);
         let mut all = Vec::new();
         for piece in pieces {
             bare.handle(Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });

@@ -19,7 +19,7 @@ use crate::server::Service;
 pub async fn serve<S: Service>(shared: Shared<S>, conn: ConnId, fd: OwnedFd) {
     let transfer = transfer(&shared, conn, fd);
     let task_bytes = size_of_val(&transfer) + RING_RECEIVE_BYTES;
-    shared.borrow().counters.take_memory(task_bytes);
+    shared.borrow_mut().grow_memory(task_bytes);
     transfer.await;
     shared.borrow_mut().closed(conn, task_bytes);
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use nix::errno::Errno;
@@ -17,6 +16,7 @@ use crate::ids::ConnId;
 use crate::io::breaks::Breaks;
 use crate::io::clock::Clock;
 use crate::io::descriptors::Admission;
+use crate::io::host::cpu_usage;
 use crate::io::iovecs::recycle;
 use crate::io::signal::{Signal, Signals};
 use crate::io::socket::{AcceptError, Listener, peer_name, to_errno};
@@ -26,7 +26,7 @@ use crate::io::{DriverError, Sources};
 use crate::limits::{
     FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, RING_RECEIVE_BYTES,
 };
-use crate::server::{Effect, Event, IoCounters, Protocol, Service};
+use crate::server::{DriverStats, Effect, Event, Protocol, Service};
 use crate::time::Time;
 use crate::wal::Outcome;
 
@@ -34,7 +34,8 @@ use crate::wal::Outcome;
 pub struct State<S> {
     server: S,
     clock: Clock,
-    pub counters: Rc<IoCounters>,
+    stats: DriverStats,
+    memory_bytes: u64,
     /// Read once a batch.
     now: Time,
     is_in_batch: bool,
@@ -117,14 +118,14 @@ impl Record {
 
 impl<S: Service> State<S> {
     pub fn new(server: S, sources: Sources) -> Self {
-        let Sources { listeners, signals, clock, disk, counters, connections_max, .. } = sources;
-        counters.take_memory(FIXED_BUFFERS * FIXED_BUFFER_BYTES);
-        Self {
+        let Sources { listeners, signals, clock, disk, connections_max, .. } = sources;
+        let mut state = Self {
             server,
             clock,
-            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
             breaks: Breaks::default(),
-            counters,
+            stats: DriverStats::default(),
+            memory_bytes: 0,
             now: clock.now(),
             is_in_batch: false,
             connections: Table::new(),
@@ -139,12 +140,14 @@ impl<S: Service> State<S> {
             is_replaced: false,
             batch: Awaited::default(),
             end: Awaited::default(),
-        }
+        };
+        state.grow_memory(FIXED_BUFFERS * FIXED_BUFFER_BYTES);
+        state
     }
 
     /// Gives the server its turn. When it was, and when the next one must be.
     pub fn turn(&mut self) -> (Time, Option<Time>) {
-        self.counters.enters.update(|count| count + 1);
+        self.stats.enters += 1;
         if !self.is_in_batch {
             self.now = self.clock.now();
         }
@@ -227,11 +230,11 @@ impl<S: Service> State<S> {
 
     fn admit(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         self.now();
-        let conn = self.server.connect_over(protocol);
+        let conn = self.server.accept(protocol);
         debug!(conn = conn.slot, peer = peer_name(fd), "connected");
         let before = self.connections.bytes();
         self.connections.insert(conn, Record::new(protocol));
-        self.counters.take_memory(self.connections.bytes() - before);
+        self.grow_memory(self.connections.bytes() - before);
         self.admission.opened(protocol, self.now);
         self.carry_out();
         conn
@@ -380,13 +383,29 @@ impl<S: Service> State<S> {
 
     /// The connection is closed, whose task took so much memory.
     pub fn closed(&mut self, conn: ConnId, task_bytes: usize) {
-        self.counters.give_memory(task_bytes);
+        self.memory_bytes -= task_bytes as u64;
+        let now = self.now();
+        self.server.handle(now, Event::DriverMemory(self.memory_bytes));
         let protocol = self.record(conn).protocol;
         self.connections.remove(conn);
         debug!(conn = conn.slot, "closed");
         let now = self.now();
         self.admission.closed(protocol, now);
         self.tell(Event::Closed { conn });
+    }
+
+    /// Reports the memory that the driver has allocated for itself.
+    pub fn grow_memory(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.memory_bytes += bytes as u64;
+            let now = self.now();
+            self.server.handle(now, Event::DriverMemory(self.memory_bytes));
+        }
+    }
+
+    fn report_stats(&mut self) {
+        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
+        self.server.handle(self.now, Event::StatsSampled(stats));
     }
 
     fn tell(&mut self, event: Event<'_>) {
@@ -409,6 +428,10 @@ impl<S: Service> State<S> {
     fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
             let (conn, next) = match effect {
+                Effect::SampleStats => {
+                    self.report_stats();
+                    continue;
+                }
                 Effect::Disk => {
                     self.use_disk();
                     continue;

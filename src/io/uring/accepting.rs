@@ -69,11 +69,11 @@ impl<S: Service, R: Ring> Driver<S, R> {
     }
 
     fn admit(&mut self, protocol: Protocol, fd: OwnedFd) {
-        let conn = self.server.connect_over(protocol);
+        let conn = self.server.accept(protocol);
         debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
         let before = self.connections.bytes();
         self.connections.insert(conn, Connection::new(fd, protocol));
-        self.counters.take_memory(self.connections.bytes() - before);
+        self.grow_memory(self.connections.bytes() - before);
         self.admission.opened(protocol, self.now);
         self.receive_if_wanted(conn);
         self.carry_out();

@@ -27,7 +27,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd};
-use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::debug;
@@ -42,6 +41,7 @@ use self::self_check::SelfCheck;
 use super::breaks::Breaks;
 use super::clock::Clock;
 use super::descriptors::Admission;
+use super::host::cpu_usage;
 use super::iovecs::recycle;
 use super::refusal::Refusal;
 use super::signal::{Signal, Signals};
@@ -53,11 +53,14 @@ use crate::ids::ConnId;
 use crate::limits::{
     COMPLETIONS_MAX, RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, TAIL_BUFFERS_MAX,
 };
-use crate::server::{Effect, Event, IoCounters, Service};
+use crate::server::{DriverStats, Effect, Event, Service};
 use crate::time::{Span, Time};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "uring";
+
+/// The memory of all receive and tail buffers.
+const BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
 
 /// Sets up a ring with all that the driver needs.
 pub fn ring() -> Result<KernelRing, DriverError> {
@@ -71,7 +74,7 @@ const fn refused(errno: Errno) -> DriverError {
 /// Serves until SIGTERM or SIGINT.
 pub fn run<S: Service>(server: S, ring: KernelRing, sources: Sources) -> Result<Ending, DriverError> {
     let clock = sources.clock;
-    let mut driver = Driver::new(server, ring, sources);
+    let mut driver = Driver::new(server, ring, sources, clock.now());
     let result = driver.serve(clock);
     // However it ended, the kernel may read and write what requests under way refer to, until the process
     // ends.
@@ -101,7 +104,8 @@ struct Driver<S, R> {
     refuses_zero_copy: bool,
     breaks: Breaks,
     log: LogFiles,
-    counters: Rc<IoCounters>,
+    stats: DriverStats,
+    memory_bytes: u64,
     stopping: bool,
     /// Another program takes over then.
     is_replaced: bool,
@@ -109,16 +113,14 @@ struct Driver<S, R> {
 }
 
 impl<S: Service, R: Ring> Driver<S, R> {
-    fn new(server: S, ring: R, sources: Sources) -> Self {
-        let Sources { listeners, signals, disk, registered_bytes_max, counters, connections_max, .. } =
-            sources;
-        counters.take_memory((RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX);
+    fn new(server: S, ring: R, sources: Sources, now: Time) -> Self {
+        let Sources { listeners, signals, disk, registered_bytes_max, connections_max, .. } = sources;
         let mut driver = Self {
             server,
             ring,
-            now: Time::ZERO,
+            now,
             listeners: listeners.into_iter().map(Listening::new).collect(),
-            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve), counters.clone()),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
             self_check: SelfCheck::default(),
             signals,
             connections: Table::new(),
@@ -128,11 +130,13 @@ impl<S: Service, R: Ring> Driver<S, R> {
             refuses_zero_copy: false,
             breaks: Breaks::default(),
             log: LogFiles::new(disk),
-            counters,
+            stats: DriverStats::default(),
+            memory_bytes: 0,
             stopping: false,
             is_replaced: false,
             has_failed: false,
         };
+        driver.grow_memory(BUFFER_BYTES);
         driver.ring.watch_signals(driver.signals.as_fd().as_raw_fd());
         driver.log.watch(&mut driver.ring);
         driver.watch_listeners();
@@ -142,7 +146,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
     fn serve(&mut self, clock: Clock) -> Result<(), DriverError> {
         let mut patience = Some(Span::ZERO);
         while !(self.has_failed || self.stopping && self.server.is_settled()) {
-            self.counters.enters.update(|count| count + 1);
+            self.stats.enters += 1;
             self.ring.enter(patience).map_err(DriverError::Wait)?;
             patience = self.turn(clock.now())?;
         }
@@ -368,10 +372,24 @@ impl<S: Service, R: Ring> Driver<S, R> {
                 Effect::Pause(conn) => self.pause(conn),
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => self.close(conn),
+                Effect::SampleStats => self.report_stats(),
                 Effect::Disk => self.use_disk(),
                 Effect::Fail => self.has_failed = true,
             }
         }
+    }
+
+    /// Reports the memory that the driver has allocated for itself.
+    fn grow_memory(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.memory_bytes += bytes as u64;
+            self.server.handle(self.now, Event::DriverMemory(self.memory_bytes));
+        }
+    }
+
+    fn report_stats(&mut self) {
+        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
+        self.server.handle(self.now, Event::StatsSampled(stats));
     }
 
     fn pause(&mut self, conn: ConnId) {

@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use tracing::{debug, warn};
 
 use super::ring::Ring;
-use crate::bodies::Bodies;
 use crate::limits::REGISTERED_CHUNKS_MAX;
+use crate::server::BodyMemory;
 
 /// What is registered. A chunk stays so until the process ends: a few large ones are worth it, and the limit is
 /// what they may take from a machine in all.
@@ -46,21 +46,20 @@ impl Registered {
     }
 
     /// Registers the chunk that holds the byte at `address`, if it is a chunk and there is room.
-    pub fn add(&mut self, address: usize, bodies: &mut Bodies, ring: &mut impl Ring) {
+    pub fn add(&mut self, address: usize, bodies: &mut dyn BodyMemory, ring: &mut impl Ring) {
         if self.is_full {
             return;
         }
-        let Some(chunk) = bodies.chunk_at(address) else { return };
-        let memory = bodies.chunk(chunk);
+        let Some((chunk, memory)) = bodies.chunk_at(address) else { return };
         let bytes = memory.len();
         let has_room = self.chunks.len() < REGISTERED_CHUNKS_MAX as usize;
         if !has_room || self.bytes + bytes as u64 > self.bytes_max {
             self.is_full = true;
             return;
         }
-        bodies.hold_chunk(chunk);
+        bodies.pin(chunk);
         let index = self.chunks.len() as u16;
-        // SAFETY: a chunk that is held stays mapped, with its pages, until it is released.
+        // SAFETY: a pinned chunk stays mapped, with its pages, until it is unpinned.
         #[allow(unsafe_code)]
         let result = unsafe { ring.register(index, memory) };
         match result {
@@ -72,7 +71,7 @@ impl Registered {
                 debug!("{} bytes of job bodies are registered with the kernel", self.bytes);
             }
             Err(errno) => {
-                bodies.release_chunk(chunk);
+                bodies.unpin(chunk);
                 self.is_full = true;
                 self.explain(errno);
             }

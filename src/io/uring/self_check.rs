@@ -71,7 +71,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         if missing > 0 {
             warn!("{missing} requests to io_uring were missing; they are made now. Please report this bug");
         }
-        self.counters.self_check_repairs.update(|count| count + unreported + missing);
+        self.stats.self_check_repairs += unreported + missing;
         self.carry_out();
     }
 

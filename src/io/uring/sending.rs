@@ -57,10 +57,10 @@ impl<S: Service, R: Ring> Driver<S, R> {
         }
         self.slices = recycle(slices);
         if let Some(address) = unregistered
-            && let Some(bodies) = self.server.bodies()
+            && let Some(bodies) = self.server.body_memory()
         {
             self.registered.add(address, bodies, &mut self.ring);
-            self.counters.registered_bytes.set(self.registered.bytes());
+            self.stats.registered_bytes = self.registered.bytes();
         }
     }
 
@@ -70,7 +70,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
         connection.is_sending = false;
         if !is_last {
             connection.notifications += 1;
-            self.counters.zero_copy_sends.update(|count| count + 1);
+            self.stats.zero_copy_sends += 1;
         }
         match (connection.phase, result) {
             (Phase::Broken | Phase::Closing, _) => {}
@@ -100,9 +100,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
             // has made one such send knows it: then this connection alone cannot.
             (_, Err(errno @ Errno::EINVAL)) if connection.zero_copy == Some(true) => {
                 connection.zero_copy = Some(false);
-                if self.counters.zero_copy_sends.get() == 0
-                    && !std::mem::replace(&mut self.refuses_zero_copy, true)
-                {
+                if self.stats.zero_copy_sends == 0 && !std::mem::replace(&mut self.refuses_zero_copy, true) {
                     info!("no zero-copy sends: this kernel refuses them ({})", errno.desc());
                 }
                 self.send(conn);

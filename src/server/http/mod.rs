@@ -95,6 +95,11 @@ impl Exchange {
         self.page.is_some() && self.pending() < HTTP_OUTPUT_BYTES_PAUSE
     }
 
+    /// Whether the next step renders the driver's statistics.
+    pub fn needs_sample(&self) -> bool {
+        self.phase < Phase::Closed && self.page.as_ref().is_some_and(|answering| answering.page.is_at_start())
+    }
+
     pub fn pending(&self) -> usize {
         self.sending.len() - self.sent + self.next.len()
     }

@@ -44,6 +44,11 @@ impl Page {
         self.tubes.capacity() * size_of::<TubeKey>()
     }
 
+    /// Whether the statistics of the server are still to be rendered.
+    pub const fn is_at_start(&self) -> bool {
+        matches!(self.at, Position::Server)
+    }
+
     /// Renders a bounded piece. True if it was the last.
     pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
         match self.at {

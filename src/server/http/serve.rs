@@ -48,7 +48,9 @@ impl Server {
             }
             Event::InputEnding { .. } => {}
             Event::ReceivedDirect { .. } => panic!("only the bytes of a body are received directly"),
-            Event::Drain | Event::Stop | Event::Disk(_) => unreachable!("they are not of a connection"),
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::StatsSampled(_) | Event::DriverMemory(_) => {
+                unreachable!("they are not of a connection")
+            }
         }
         self.after_http(conn);
     }
@@ -56,6 +58,15 @@ impl Server {
     /// Renders a piece of a page that was asked for, if there is one.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
         let Some(conn) = self.pages.pop_front() else { return };
+        let Self { core, sessions, effects, sample_waiters, .. } = self;
+        if sessions.http_mut(conn).is_some_and(|exchange| exchange.needs_sample()) && !core.has_sample(now) {
+            return Self::await_sample(sample_waiters, effects, conn);
+        }
+        self.step_page(conn, now);
+    }
+
+    /// Renders a piece of the page that a connection waits for, unless it was closed.
+    pub(in crate::server) fn step_page(&mut self, conn: ConnId, now: Time) {
         let Self { core, sessions, .. } = self;
         let Some(exchange) = sessions.http_mut(conn) else { return };
         exchange.is_queued = false;

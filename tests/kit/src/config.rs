@@ -32,8 +32,7 @@ macro_rules! server_config {
                 os: "#1".to_owned(),
                 platform: "x86_64".to_owned(),
                 driver: "test",
-                io: std::rc::Rc::default(),
-                cpu_usage: beanring::server::CpuUsage::default,
+                memory_bytes: 0,
             },
         }
     };

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::time::Duration;
 
 use beanring::ids::ConnId;
-use beanring::server::{Config, Effect, Event, Server, Service};
+use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::peer::{Patience, Peer, Received};
@@ -145,6 +145,9 @@ impl InMemoryServer {
     }
 
     fn carry_out(&mut self, effect: Effect) {
+        if effect == Effect::SampleStats {
+            return self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
+        }
         let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) = effect
         else {
             panic!("there is no log");
@@ -158,7 +161,7 @@ impl InMemoryServer {
                 end.is_paused = false;
                 self.feed(number);
             }
-            Effect::Disk | Effect::Fail => unreachable!("seen above"),
+            Effect::SampleStats | Effect::Disk | Effect::Fail => unreachable!("seen above"),
             Effect::Close(_) => {
                 end.is_closed = true;
                 end.wants_send = false;
@@ -187,7 +190,7 @@ impl InMemoryServer {
 impl Peer for InMemoryServer {
     fn open(&mut self) -> usize {
         self.ends.push(End {
-            conn: self.server.connect(),
+            conn: self.server.accept(Protocol::Beanstalk),
             received: Vec::new(),
             held_back: Vec::new(),
             is_paused: false,

@@ -92,7 +92,7 @@ fn input_that_the_kernel_does_not_report_is_found() {
             assert_eq!(peer.receive(conn, Patience::Quiet), Received::Silence, "seed {seed}: it is lost");
             peer.advance(UNTIL_REPAIRED);
             assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-            assert_eq!(peer.driver.counters.self_check_repairs.get(), repairs, "seed {seed}");
+            assert_eq!(peer.driver.stats.self_check_repairs, repairs, "seed {seed}");
         }
         peer.send(conn, b"pick\r\n");
         peer.socket(conn).loses_wakeup = true;
@@ -117,7 +117,7 @@ fn the_self_check_finds_nothing_where_nothing_is_wrong() {
         }
         peer.advance(UNTIL_REPAIRED);
         assert_eq!(peer.deadline, None, "seed {seed}");
-        assert_eq!(peer.driver.counters.self_check_repairs.get(), 0, "seed {seed}");
+        assert_eq!(peer.driver.stats.self_check_repairs, 0, "seed {seed}");
     }
 }
 
@@ -143,6 +143,6 @@ fn requests_that_are_missing_are_made() {
         peer.settle();
         assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
         assert!(peer.driver.ring.accepts(), "seed {seed}");
-        assert_eq!(peer.driver.counters.self_check_repairs.get(), 2, "seed {seed}");
+        assert_eq!(peer.driver.stats.self_check_repairs, 2, "seed {seed}");
     }
 }

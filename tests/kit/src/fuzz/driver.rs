@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
-use std::rc::Rc;
 
 use beanring::ids::ConnId;
 use beanring::limits::{LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::queue::Engine;
-use beanring::server::{Config, CpuUsage, Effect, Event, HostFacts, Hosts, Server, Service};
+use beanring::server::{Config, DriverStats, Effect, Event, HostFacts, Hosts, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability, Operation};
 
@@ -93,7 +92,7 @@ impl Driver {
     }
 
     pub fn connect(&mut self) -> usize {
-        let conn = self.server.connect();
+        let conn = self.server.accept(Protocol::Beanstalk);
         let before = self.numbers.insert(conn.to_u64(), self.ends.len());
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
@@ -322,6 +321,10 @@ impl Driver {
         while let Some(effect) = self.server.next_effect() {
             let conn = match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
+                Effect::SampleStats => {
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
+                    continue;
+                }
                 Effect::Disk => {
                     self.begin_disk();
                     continue;
@@ -393,8 +396,7 @@ pub fn config(max_job_bytes: u32) -> Config {
             os: "#1".to_owned(),
             platform: "x86_64".to_owned(),
             driver: "fuzz",
-            io: Rc::default(),
-            cpu_usage: CpuUsage::default,
+            memory_bytes: 0,
         },
     }
 }

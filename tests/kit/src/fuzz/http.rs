@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::limits::HTTP_REQUEST_BYTES_MAX;
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::driver::config;
@@ -56,7 +56,7 @@ struct Asked {
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut server = Server::new(config(100));
-    let client = server.connect();
+    let client = server.accept(Protocol::Beanstalk);
     let mut watched = Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false };
     watched.connect();
     while !input.is_empty() {
@@ -96,7 +96,7 @@ impl Watched {
     }
 
     fn connect(&mut self) {
-        let conn = self.server.connect_http();
+        let conn = self.server.accept(Protocol::Http);
         self.monitors.push(Monitor {
             conn,
             asked: Vec::new(),
@@ -218,6 +218,9 @@ impl Watched {
                     monitor.is_closing = true;
                     self.server.handle(self.now, Event::Closed { conn });
                     self.monitor(conn).is_closed = true;
+                }
+                Effect::SampleStats => {
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
                 Effect::Disk | Effect::Fail => panic!("there is no disk"),
