@@ -1,5 +1,5 @@
-//! The manual pages and the completions of shells, from the definition of the command line. `deploy/package` packs
-//! them.
+//! Writes the manual pages and the shell completions, from the definition of the command line. `deploy/package`
+//! packages them.
 //!
 //! usage: cargo run --example manual DIR
 
@@ -14,27 +14,25 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// What the definition does not know: a name, and what there is to say about it.
+/// A section that the definition of the command line does not have: its title, and its entries with their texts.
 type Section = (&'static str, &'static [(&'static str, &'static str)]);
 
 const SECTIONS: [Section; 4] = [
     (
         "SIGNALS",
         &[
-            ("SIGTERM, SIGINT", "Stop as soon as what has to be in the log is there."),
-            ("SIGUSR1", "Accept no new jobs."),
+            ("SIGTERM, SIGINT", "Sync the job log and stop."),
+            ("SIGUSR1", "Accept no new jobs, until a client sends undrain."),
+            ("SIGUSR2", "With -b: restart in place with the installed program."),
         ],
     ),
     (
         "ENVIRONMENT",
         &[
-            (
-                "LISTEN_PID, LISTEN_FDS",
-                "Sockets that a service manager hands over; used in place of -l and -p.",
-            ),
+            ("LISTEN_PID, LISTEN_FDS", "Sockets from systemd (socket activation); they replace -l and -p."),
             (
                 "NOTIFY_SOCKET, WATCHDOG_USEC",
-                "Where a service manager hears that the server is ready, alive and about to stop.",
+                "The socket on which systemd is notified when the server is ready, alive and stopping.",
             ),
         ],
     ),
@@ -42,15 +40,18 @@ const SECTIONS: [Section; 4] = [
         "FILES",
         &[
             ("/etc/default/beanring", "Variables for the service of the Debian package."),
-            ("/var/lib/beanring", "The log of this service."),
+            ("/var/lib/beanring", "The job log of this service."),
         ],
     ),
     (
         "EXIT STATUS",
         &[
-            ("0", "It was told to stop; with a subcommand: it is well."),
-            ("1", "It could not start or go on, or it is not well; one line says why."),
-            ("2", "The arguments were not understood."),
+            ("0", "The server was stopped by a signal; with a subcommand: success."),
+            (
+                "1",
+                "The server could not start or continue, or the subcommand failed; one line on stderr names the cause.",
+            ),
+            ("2", "The arguments are invalid."),
         ],
     ),
 ];
@@ -75,7 +76,7 @@ fn write(dir: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "beanring", dir)?;
     }
-    // The help leaves the variables out to be short; the manual need not be.
+    // The help omits the variables to stay short. The manual lists them.
     let mut command = Arguments::command().mut_args(|argument| argument.hide_env(false));
     command.build();
     pages(&command, dir)
