@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
+docs/ARCHITECTURE.md and CONTRIBUTING.md name exists. Each row of the map in docs/ARCHITECTURE.md names something that
+its files define.
+
+usage: python3 ci/docs.py
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAP = "docs/ARCHITECTURE.md"
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DEFINITION = r"\b(?:fn|struct|enum|trait|const|static|type|mod) {}\b"
+
+
+def documents():
+    names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, text=True)
+    return [ROOT / name for name in names.split()]
+
+
+def prose(path):
+    """The text without blocks of code."""
+    return re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(path):
+    """The names that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)", prose(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path):
+    for link in LINK.findall(prose(path)):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.exists():
+            yield f"there is no {name}"
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            yield f"{name or 'this page'} has no heading {anchor}"
+
+
+def rows(text):
+    """The rows of the map: question, files, names."""
+    section = text.partition("\n## Map\n")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and "`" in cells[1]:
+            yield cells[0], re.findall(r"`([^`]+\.rs)`", line), re.findall(r"`([\w:]+)`", cells[2])
+
+
+def wrong_rows(path):
+    count = 0
+    for question, files, names in rows(path.read_text(encoding="utf-8")):
+        count += 1
+        paths = [path for path in (ROOT / "src" / name for name in files) if path.exists()]
+        text = "".join(path.read_text(encoding="utf-8") for path in paths)
+        for name in names:
+            if not re.search(DEFINITION.format(name.rpartition("::")[2]), text):
+                yield f"{question} {name} is not defined in {', '.join(files)}"
+    if count < 25:
+        yield f"the map has {count} rows"
+
+
+def missing_files(path):
+    """Files are named from the top of the tree or from src/ on."""
+    for name in sorted(set(re.findall(r"`((?:[a-z0-9_-]+/)+[a-z0-9_-]+\.[a-z]+)`", prose(path)))):
+        if not (ROOT / name).exists() and not (ROOT / "src" / name).exists():
+            yield f"there is no {name}"
+
+
+def main():
+    problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
+    problems += [f"{name}: {problem}" for name in (MAP, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
+    problems += [f"{MAP}: {problem}" for problem in wrong_rows(ROOT / MAP)]
+    print("\n".join(problems) or "the documents agree with the tree")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
