@@ -1,8 +1,6 @@
 //! A write to the job log finds no space although its file was prepared, as on a file system that copies on write. Which
 //! commands are answered until there is space, in virtual time.
 
-use std::io::IoSlice;
-
 use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
@@ -11,6 +9,7 @@ use beanring::time::{Span, Time};
 use beanring::wal::{Config, Durability, Operation};
 
 use beanring_testkit::config::config;
+use beanring_testkit::connection::send_all;
 use beanring_testkit::disk::{Crash, Disk};
 use beanring_testkit::random::Random;
 
@@ -117,17 +116,7 @@ impl Stage {
     }
 
     fn replies(&mut self, conn: ConnId) -> String {
-        let mut replies = Vec::new();
-        loop {
-            let mut slices: Vec<IoSlice<'_>> = Vec::new();
-            self.server.outgoing(conn, &mut slices);
-            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            if bytes.is_empty() {
-                return String::from_utf8(replies).expect("text");
-            }
-            self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
-            replies.extend_from_slice(&bytes);
-        }
+        String::from_utf8(send_all(&mut self.server, conn, self.now)).expect("replies are text")
     }
 
     /// The same disk after a start.

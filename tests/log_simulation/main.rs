@@ -3,7 +3,6 @@
 mod expected;
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::io::wal_files::{RecoveryError, recover};
@@ -14,6 +13,7 @@ use beanring::wal::{Config, Durability, is_full};
 
 use self::expected::{Command, Expected};
 use beanring_testkit::config::config;
+use beanring_testkit::connection::send_all;
 use beanring_testkit::disk::{Crash, Disk};
 use beanring_testkit::random::{Random, seeds};
 
@@ -172,16 +172,7 @@ impl Simulation {
 
     fn send(&mut self, conn: ConnId) {
         let client = self.conns.iter().position(|&known| known == conn).expect("it was connected");
-        loop {
-            let mut slices: Vec<IoSlice<'_>> = Vec::new();
-            self.server.outgoing(conn, &mut slices);
-            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            if bytes.is_empty() {
-                break;
-            }
-            self.replies[client].extend_from_slice(&bytes);
-            self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
-        }
+        self.replies[client].extend(send_all(&mut self.server, conn, self.now));
         while let Some(command) = self.asked[client].front() {
             if self.disk.fails_at.is_some() && self.replies[client].starts_with(b"INTERNAL_ERROR\r\n") {
                 break;

@@ -117,7 +117,7 @@ impl Generator {
 
     /// Some of what is on its way arrives, in the end usually all of it.
     fn arrive(&mut self, world: &World, client: usize) -> Action {
-        let there = world.links[client].wire.len();
+        let there = world.links[client].unreceived.len();
         let bytes = match self.random.below(4) {
             0 => 1 + self.random.below(20),
             1 => 1 + self.random.below(there.max(1)),
@@ -151,7 +151,7 @@ impl Generator {
     fn say(&mut self, world: &World, client: usize) -> Action {
         let model = &world.checker.model;
         let is_deaf = !world.checker.clients[client].is_there();
-        if is_deaf || world.links[client].is_half_closed || world.links[client].wire.len() > 100_000 {
+        if is_deaf || world.links[client].is_half_closed || world.links[client].unreceived.len() > 100_000 {
             return Action::Turn;
         }
         let mut bytes = Vec::new();

@@ -9,7 +9,6 @@ mod checker;
 mod generate;
 mod history;
 mod names;
-mod network;
 mod report;
 mod script;
 mod witness;

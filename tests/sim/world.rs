@@ -11,9 +11,9 @@ use beanring::wal::{self, Durability};
 use super::action::Action;
 use super::checker::Checker;
 use super::history::Promise;
-use super::network::{Link, LinkState};
 use super::witness;
 use beanring_testkit::config::config;
+use beanring_testkit::connection::{Connection, ConnectionState};
 use beanring_testkit::disk::{Crash, Disk};
 use beanring_testkit::random::Random;
 
@@ -55,7 +55,7 @@ pub struct World {
     pub disk: Disk,
     disk_due: Time,
     pub now: Time,
-    pub links: Vec<Link>,
+    pub links: Vec<Connection>,
     pub checker: Checker,
     /// The log cannot be written any more.
     pub has_failed: bool,
@@ -103,7 +103,7 @@ impl World {
                 if let Some(link) =
                     self.links.get_mut(client).filter(|link| link.is_open() && !link.is_half_closed)
                 {
-                    link.wire.extend_from_slice(bytes);
+                    link.unreceived.extend_from_slice(bytes);
                     self.checker.said(client, bytes);
                 }
             }
@@ -117,7 +117,7 @@ impl World {
             }
             Action::Cut { client } => {
                 if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
-                    link.wire.clear();
+                    link.unreceived.clear();
                     let conn = link.conn;
                     self.server.handle(self.now, Event::HungUp { conn });
                     self.look();
@@ -161,14 +161,15 @@ impl World {
         let clients = self.server.engine().clients();
         let key = clients.iter().find(|(_, client)| client.conn == conn).expect("it is in the queue").0;
         self.checker.connected(conn.slot, key);
-        self.links.push(Link::new(conn));
+        self.links.push(Connection::new(conn));
         self.look();
     }
 
     fn deliver(&mut self, client: usize, bytes: usize, direct: bool) {
         let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) else { return };
-        if !link.is_paused && !link.wire.is_empty() && bytes > 0 {
-            self.checker.clients[client].arrived += link.deliver(bytes, direct, &mut self.server, self.now);
+        if !link.is_paused && !link.unreceived.is_empty() && bytes > 0 {
+            let received = link.receive(bytes, direct, &mut self.server, self.now);
+            self.checker.clients[client].arrived += received.len();
             self.look();
         }
         self.tell_of_end(client);
@@ -176,7 +177,7 @@ impl World {
 
     fn tell_of_end(&mut self, client: usize) {
         let link = &mut self.links[client];
-        if let Some(event) = link.is_open().then(|| link.news_of_end()).flatten() {
+        if let Some(event) = link.is_open().then(|| link.end_of_input()).flatten() {
             self.server.handle(self.now, event);
             self.checker.model.now = self.now;
             self.checker.input_ending(client);
@@ -187,24 +188,15 @@ impl World {
     fn take(&mut self, client: usize, bytes: usize) {
         let Some(link) = self.links.get_mut(client) else { return };
         if link.is_sending() {
-            link.end_send(bytes, &mut self.server, self.now);
-            if link.state == LinkState::Closing {
-                self.close(client);
+            let sent = link.end_send(bytes, &mut self.server);
+            if link.is_open() {
+                self.server.handle(self.now, Event::Sent { conn: link.conn, bytes: sent.len() });
             }
+            link.close(&mut self.server, self.now);
             self.look();
         } else if link.wants_send && link.is_open() {
             let shown = link.begin_send(&mut self.server);
             self.checker.told(client, &shown);
-        }
-    }
-
-    fn close(&mut self, client: usize) {
-        let link = &mut self.links[client];
-        link.state = LinkState::Closing;
-        if !link.is_sending() {
-            link.state = LinkState::Closed;
-            let conn = link.conn;
-            self.server.handle(self.now, Event::Closed { conn });
         }
     }
 
@@ -250,18 +242,10 @@ impl World {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Send(conn) => self.link(conn).wants_send = true,
-            Effect::Pause(conn) => {
-                let link = self.link(conn);
-                assert!(!std::mem::replace(&mut link.is_paused, true), "it was not paused");
-            }
-            Effect::Resume(conn) => {
-                let link = self.link(conn);
-                assert!(std::mem::replace(&mut link.is_paused, false), "it was paused");
-            }
-            Effect::Close(conn) => {
-                let client = self.links.iter().rposition(|link| link.conn == conn).expect("it was connected");
-                self.close(client);
+            Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
+                let link = self.links.iter_mut().rfind(|link| link.conn == conn).expect("it was connected");
+                link.apply(&effect);
+                link.close(&mut self.server, self.now);
             }
             Effect::SampleStats => {
                 self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
@@ -279,12 +263,6 @@ impl World {
                 self.has_failed = true;
             }
         }
-    }
-
-    fn link(&mut self, conn: beanring::ids::ConnId) -> &mut Link {
-        let link = self.links.iter_mut().rfind(|link| link.conn == conn).expect("it was connected");
-        assert!(link.is_open(), "nothing is asked of a connection that is closed");
-        link
     }
 
     /// Time passes. The driver is never late, but where the server does nothing before the disk has.
@@ -373,7 +351,7 @@ impl World {
             self.checker.all_told(client, is_behind);
             assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
         }
-        if self.links.iter().all(|link| link.state == LinkState::Closed) {
+        if self.links.iter().all(|link| link.state == ConnectionState::Closed) {
             let (slots, jobs) =
                 (self.server.engine().bodies().usage().slots, self.server.engine().jobs().len());
             assert_eq!(slots, jobs, "every other body is given back");

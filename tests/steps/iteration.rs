@@ -1,7 +1,6 @@
 //! Many events in one iteration of a driver's loop.
 
 use std::collections::HashMap;
-use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
@@ -11,6 +10,7 @@ use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use super::START;
 use super::wide::{WATCHED, WIDE};
 use beanring_testkit::config::config;
+use beanring_testkit::connection::send_all;
 
 /// A server whose driver counts what was sent to each connection, in replies that begin like this.
 struct Loop {
@@ -64,17 +64,7 @@ impl Loop {
     }
 
     fn send(&mut self, conn: ConnId) {
-        loop {
-            let mut slices: Vec<IoSlice<'_>> = Vec::new();
-            self.server.outgoing(conn, &mut slices);
-            let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
-            if bytes == 0 {
-                return;
-            }
-            let sent = self.sent.entry(conn).or_default();
-            slices.iter().for_each(|slice| sent.extend_from_slice(slice));
-            self.server.handle(START, Event::Sent { conn, bytes });
-        }
+        self.sent.entry(conn).or_default().extend(send_all(&mut self.server, conn, START));
     }
 
     /// How many replies that begin like this have been sent.

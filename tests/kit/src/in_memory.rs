@@ -1,12 +1,11 @@
 //! The bare core as a [`Peer`]: no network, no clock, and every way for input and output to be cut.
 
-use std::io::IoSlice;
 use std::time::Duration;
 
-use beanring::ids::ConnId;
 use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 
+use super::connection::{Connection, ConnectionState, outgoing};
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
 
@@ -28,7 +27,7 @@ pub enum Cut {
 /// Random pieces are up to this long, so that a large body comes in several.
 const PIECE_BYTES_MAX: usize = 20_000;
 
-/// A server and its driver in one.
+/// A server and its driver in one, without a network and in virtual time.
 pub struct InMemoryServer {
     server: Server,
     now: Time,
@@ -37,17 +36,10 @@ pub struct InMemoryServer {
     piece_bytes_max: usize,
 }
 
-/// One connection, seen from the driver.
 struct End {
-    conn: ConnId,
+    connection: Connection,
+    /// Sent to the client, and not yet taken by the test.
     received: Vec<u8>,
-    /// Sent by the client while the server did not want to receive.
-    held_back: Vec<u8>,
-    is_paused: bool,
-    input_ended: bool,
-    told_end: bool,
-    wants_send: bool,
-    is_closed: bool,
 }
 
 impl InMemoryServer {
@@ -65,12 +57,13 @@ impl InMemoryServer {
         }
     }
 
-    /// Asserts that the queue is sound and that no slot is left when no job is.
+    /// Asserts that the server is consistent, and that no body is left when all connections and jobs are gone.
     pub fn check(&self) {
         self.server.check();
         let engine = self.server.engine();
-        if engine.jobs().is_empty() && self.ends.iter().all(|end| end.is_closed) {
-            assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
+        let is_closed = |end: &End| end.connection.state == ConnectionState::Closed;
+        if engine.jobs().is_empty() && self.ends.iter().all(is_closed) {
+            assert_eq!(engine.bodies().usage().slots, 0, "every body is freed");
         }
     }
 
@@ -79,132 +72,106 @@ impl InMemoryServer {
         self.server.memory_bytes()
     }
 
+    /// Receives what the client has sent, as far as the server wants it, and reports the end of the input.
     fn feed(&mut self, number: usize) {
-        while !self.ends[number].held_back.is_empty() && !self.ends[number].is_paused {
-            let End { conn, is_closed, .. } = self.ends[number];
-            let mut piece = std::mem::take(&mut self.ends[number].held_back);
-            if is_closed {
-                return;
+        loop {
+            let connection = &self.ends[number].connection;
+            if connection.unreceived.is_empty() || connection.is_paused || !connection.is_open() {
+                break;
             }
-            let mut length = piece.len().min(self.piece_bytes_max);
+            let mut bytes = connection.unreceived.len().min(self.piece_bytes_max);
+            let mut direct = true;
             if let Some(random) = &mut self.random {
                 let most = 1 + random.below(PIECE_BYTES_MAX);
-                length = 1 + random.below(length.min(most));
+                bytes = 1 + random.below(bytes.min(most));
+                direct = random.below(2) == 0;
             }
-            self.ends[number].held_back = piece.split_off(length);
-            self.deliver(conn, &piece);
+            let Self { server, ends, now, .. } = self;
+            ends[number].connection.receive(bytes, direct, server, *now);
             self.settle();
         }
-        let end = &mut self.ends[number];
-        if end.input_ended && !end.held_back.is_empty() && !end.is_closed {
-            let conn = end.conn;
-            self.server.handle(self.now, Event::InputEnding { conn });
-            self.settle();
-        }
-        let end = &mut self.ends[number];
-        if end.input_ended && !end.told_end && end.held_back.is_empty() && !end.is_closed {
-            end.told_end = true;
-            let conn = end.conn;
-            self.server.handle(self.now, Event::InputEnded { conn });
+        while let Some(event) = self.end_of_input(number) {
+            self.server.handle(self.now, event);
             self.settle();
         }
     }
 
-    fn deliver(&mut self, conn: ConnId, piece: &[u8]) {
-        let go_direct = self.random.as_mut().is_none_or(|random| random.below(2) == 0);
-        let mut rest = piece;
-        if let Some(place) = self.server.direct(conn).filter(|_| go_direct) {
-            let (body, after) = piece.split_at(piece.len().min(place.len()));
-            place[..body.len()].copy_from_slice(body);
-            rest = after;
-            self.server.handle(self.now, Event::ReceivedDirect { conn, bytes: body.len() });
-        }
-        if !rest.is_empty() {
-            self.server.handle(self.now, Event::Received { conn, bytes: rest });
-        }
+    fn end_of_input(&mut self, number: usize) -> Option<Event<'static>> {
+        let connection = &mut self.ends[number].connection;
+        connection.is_open().then(|| connection.end_of_input()).flatten()
     }
 
     /// Carries out effects and lets the server work until nothing is left to do now.
     fn settle(&mut self) {
         loop {
-            while let Some(effect) = self.server.next_effect() {
-                self.carry_out(effect);
-            }
+            self.carry_out();
             self.server.turn(self.now);
             let mut sent = false;
             for number in 0..self.ends.len() {
-                sent |= self.ends[number].wants_send && self.send(number);
+                sent |= self.send_some(number);
             }
             let is_due = self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
-            match self.server.next_effect() {
-                Some(effect) => self.carry_out(effect),
-                None if !sent && !is_due => return,
-                None => {}
+            if !self.carry_out() && !sent && !is_due {
+                return;
             }
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
-        if effect == Effect::SampleStats {
-            return self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-        }
-        let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) = effect
-        else {
-            panic!("there is no log");
-        };
-        let number = self.ends.iter().position(|end| end.conn == conn).expect("it was opened");
-        let end = &mut self.ends[number];
-        match effect {
-            Effect::Send(_) => end.wants_send = true,
-            Effect::Pause(_) => end.is_paused = true,
-            Effect::Resume(_) => {
-                end.is_paused = false;
+    /// Carries out all effects. Returns whether there was one.
+    fn carry_out(&mut self) -> bool {
+        let mut had_effect = false;
+        while let Some(effect) = self.server.next_effect() {
+            had_effect = true;
+            if effect == Effect::SampleStats {
+                self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
+                continue;
+            }
+            let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) =
+                effect
+            else {
+                panic!("{effect:?} of a server without a job log")
+            };
+            let Self { server, ends, now, .. } = self;
+            let number = ends.iter().position(|end| end.connection.conn == conn).expect("it was opened");
+            ends[number].connection.apply(&effect);
+            ends[number].connection.close(server, *now);
+            if matches!(effect, Effect::Resume(_)) {
                 self.feed(number);
             }
-            Effect::SampleStats | Effect::Disk | Effect::Fail => unreachable!("seen above"),
-            Effect::Close(_) => {
-                end.is_closed = true;
-                end.wants_send = false;
-                self.server.handle(self.now, Event::Closed { conn });
-            }
         }
+        had_effect
     }
 
-    /// Sends a part of what is there. False if there was nothing.
-    fn send(&mut self, number: usize) -> bool {
-        let conn = self.ends[number].conn;
-        let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        self.server.outgoing(conn, &mut slices);
-        let offered: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        if offered.is_empty() {
-            self.ends[number].wants_send = false;
+    /// Sends a part of what there is to send. Returns false if there was nothing.
+    fn send_some(&mut self, number: usize) -> bool {
+        let Self { server, ends, now, random, .. } = self;
+        let End { connection, received } = &mut ends[number];
+        if !connection.wants_send {
             return false;
         }
-        let count = self.random.as_mut().map_or(offered.len(), |random| 1 + random.below(offered.len()));
-        self.ends[number].received.extend_from_slice(&offered[..count]);
-        self.server.handle(self.now, Event::Sent { conn, bytes: count });
+        let offered = outgoing(server, connection.conn).len();
+        connection.begin_send(server);
+        if !connection.is_sending() {
+            return false;
+        }
+        let bytes_max = random.as_mut().map_or(offered, |random| 1 + random.below(offered));
+        let sent = connection.end_send(bytes_max, server);
+        server.handle(*now, Event::Sent { conn: connection.conn, bytes: sent.len() });
+        received.extend(sent);
         true
     }
 }
 
 impl Peer for InMemoryServer {
     fn open(&mut self) -> usize {
-        self.ends.push(End {
-            conn: self.server.accept(Protocol::Beanstalk),
-            received: Vec::new(),
-            held_back: Vec::new(),
-            is_paused: false,
-            input_ended: false,
-            told_end: false,
-            wants_send: false,
-            is_closed: false,
-        });
+        let connection = Connection::new(self.server.accept(Protocol::Beanstalk));
+        self.ends.push(End { connection, received: Vec::new() });
         self.settle();
         self.ends.len() - 1
     }
 
     fn send(&mut self, conn: usize, bytes: &[u8]) {
-        self.ends[conn].held_back.extend_from_slice(bytes);
+        self.ends[conn].connection.unreceived.extend_from_slice(bytes);
         self.feed(conn);
         self.check();
     }
@@ -213,8 +180,8 @@ impl Peer for InMemoryServer {
         let end = &mut self.ends[conn];
         match std::mem::take(&mut end.received) {
             bytes if !bytes.is_empty() => Received::Bytes(bytes),
-            _ if end.is_closed => Received::Closed,
-            _ => Received::Silence,
+            _ if end.connection.is_open() => Received::Silence,
+            _ => Received::Closed,
         }
     }
 
@@ -230,15 +197,15 @@ impl Peer for InMemoryServer {
     }
 
     fn half_close(&mut self, conn: usize) {
-        self.ends[conn].input_ended = true;
+        self.ends[conn].connection.is_half_closed = true;
         self.feed(conn);
         self.check();
     }
 
     fn close(&mut self, conn: usize) {
-        let End { conn, is_closed, .. } = self.ends[conn];
-        if !is_closed {
-            self.server.handle(self.now, Event::HungUp { conn });
+        let connection = &self.ends[conn].connection;
+        if connection.is_open() {
+            self.server.handle(self.now, Event::HungUp { conn: connection.conn });
             self.settle();
         }
         self.check();

@@ -1,7 +1,7 @@
 //! What the tests, benchmarks and fuzz targets of beanring share.
 //!
 //! * a server as a process: [`process`], with [`stream`] and [`client`] to talk to it, and [`scratch`] directories;
-//! * a server in memory and in virtual time: [`in_memory`], with its [`config`] and a [`disk`] that fails;
+//! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
@@ -10,6 +10,7 @@
 pub mod beanstalkd;
 pub mod client;
 pub mod config;
+pub mod connection;
 pub mod conversation;
 mod diagnosis;
 pub mod disk;

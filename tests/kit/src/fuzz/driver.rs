@@ -2,15 +2,14 @@
 //! rely on.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::IoSlice;
 
-use beanring::ids::ConnId;
-use beanring::limits::{LOG_FILE_BYTES_DEFAULT, METRICS_PREFIX_DEFAULT};
 use beanring::queue::Engine;
-use beanring::server::{Config, DriverStats, Effect, Event, HostFacts, Hosts, Protocol, Server, Service};
+use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability, Operation};
 
+use super::super::config::config;
+use super::super::connection::{Connection, ConnectionState};
 use super::dialogue::{Book, Dialogue};
 use super::log_decoder;
 use super::made_log::{BEGIN, Files, begin, carry_out, jobs_of};
@@ -37,37 +36,19 @@ struct Disk {
 
 /// One connection, from both sides.
 pub struct End {
-    conn: ConnId,
+    connection: Connection,
     pub dialogue: Dialogue,
-    /// Sent by the client, and not received.
-    pub on_its_way: Vec<u8>,
     /// The client takes what it is sent.
     pub reads: bool,
-    /// The client sends nothing more.
-    has_ended: bool,
     /// The client has broken the connection.
     pub is_broken: bool,
-    told_ending: bool,
-    told_ended: bool,
-    is_paused: bool,
-    wants_send: bool,
-    /// A send that the kernel has been given.
-    flight: Option<Flight>,
-    stage: Stage,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    Open,
-    /// The server wants it closed.
-    Closing,
-    Closed,
-}
-
-/// What was shown, and where it was in memory.
-struct Flight {
-    bytes: Vec<u8>,
-    places: Vec<(*const u8, usize)>,
+impl End {
+    /// Returns whether the driver may still receive from it and send to it.
+    fn is_usable(&self) -> bool {
+        self.connection.is_open() && !self.is_broken
+    }
 }
 
 impl Driver {
@@ -96,140 +77,100 @@ impl Driver {
         let before = self.numbers.insert(conn.to_u64(), self.ends.len());
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
-            conn,
+            connection: Connection::new(conn),
             dialogue: Dialogue::new(),
-            on_its_way: Vec::new(),
             reads: true,
-            has_ended: false,
             is_broken: false,
-            told_ending: false,
-            told_ended: false,
-            is_paused: false,
-            wants_send: false,
-            flight: None,
-            stage: Stage::Open,
         });
         self.carry_out();
         self.ends.len() - 1
     }
 
-    /// The client sends.
+    /// The client sends `bytes`.
     pub fn send(&mut self, at: usize, bytes: &[u8]) {
         let end = &mut self.ends[at];
-        if !end.has_ended && !end.is_broken {
-            end.on_its_way.extend_from_slice(bytes);
+        if !end.connection.is_half_closed && !end.is_broken {
+            end.connection.unreceived.extend_from_slice(bytes);
         }
     }
 
     pub fn half_close(&mut self, at: usize) {
-        self.ends[at].has_ended = true;
-        self.tell_end(at);
+        self.ends[at].connection.is_half_closed = true;
+        self.report_end_of_input(at);
     }
 
     pub fn hang_up(&mut self, at: usize) {
         let end = &mut self.ends[at];
-        if end.stage != Stage::Closed && !end.is_broken {
+        if end.connection.state != ConnectionState::Closed && !end.is_broken {
             end.is_broken = true;
-            let conn = end.conn;
+            let conn = end.connection.conn;
             self.handle(Event::HungUp { conn });
         }
     }
 
-    /// Receives up to so many bytes, straight to where a body belongs if that is wanted and possible.
-    pub fn receive(&mut self, at: usize, count: usize, directly: bool) -> bool {
-        let end = &mut self.ends[at];
-        let count = count.min(end.on_its_way.len());
-        if end.stage != Stage::Open || end.is_broken || end.is_paused || count == 0 {
+    /// Receives up to `bytes`; with `direct`, into the place that the server names for a body.
+    pub fn receive(&mut self, at: usize, bytes: usize, direct: bool) -> bool {
+        let Self { server, ends, book, now, .. } = self;
+        let end = &mut ends[at];
+        if !end.is_usable() || end.connection.is_paused || end.connection.unreceived.is_empty() || bytes == 0
+        {
             return false;
         }
-        let conn = end.conn;
-        let mut piece: Vec<u8> = end.on_its_way.drain(..count).collect();
-        let mut place = None;
-        if directly && let Some(direct) = self.server.direct(conn) {
-            let length = piece.len().min(direct.len());
-            direct[..length].copy_from_slice(&piece[..length]);
-            place = Some(length);
-        }
-        if let Some(length) = place {
-            // The rest comes with the next receive.
-            let rest = piece.split_off(length);
-            self.ends[at].on_its_way.splice(..0, rest);
-        }
-        self.ends[at].dialogue.server_received(&piece, &mut self.book);
-        self.handle(match place {
-            Some(bytes) => Event::ReceivedDirect { conn, bytes },
-            None => Event::Received { conn, bytes: &piece },
-        });
-        self.tell_end(at);
+        let received = end.connection.receive(bytes, direct, server, *now);
+        end.dialogue.server_received(&received, book);
+        self.carry_out();
+        self.report_end_of_input(at);
         true
     }
 
-    fn tell_end(&mut self, at: usize) -> bool {
+    fn report_end_of_input(&mut self, at: usize) -> bool {
         let end = &mut self.ends[at];
-        let conn = end.conn;
-        if !end.has_ended || end.stage != Stage::Open || end.is_broken {
+        let Some(event) = end.is_usable().then(|| end.connection.end_of_input()).flatten() else {
             return false;
-        }
-        if end.on_its_way.is_empty() && !end.told_ended {
-            (end.told_ending, end.told_ended) = (true, true);
-            self.handle(Event::InputEnded { conn });
-            return true;
-        }
-        if end.is_paused && !end.told_ending {
-            end.told_ending = true;
-            self.handle(Event::InputEnding { conn });
-            return true;
-        }
-        false
+        };
+        self.handle(event);
+        true
     }
 
     /// Gives the kernel what there is to send.
     pub fn begin_send(&mut self, at: usize) -> bool {
         let Self { server, ends, .. } = self;
         let end = &mut ends[at];
-        if !end.wants_send || end.flight.is_some() || end.stage != Stage::Open || end.is_broken || !end.reads
-        {
+        if !end.connection.wants_send || end.connection.is_sending() || !end.is_usable() || !end.reads {
             return false;
         }
-        let flight = Flight::of(server, end.conn);
-        if flight.bytes.is_empty() {
-            end.wants_send = false;
-            return false;
-        }
-        end.flight = Some(flight);
-        true
+        end.connection.begin_send(server);
+        end.connection.is_sending()
     }
 
-    /// The kernel has sent up to so many bytes of it.
-    pub fn end_send(&mut self, at: usize, count: usize) -> bool {
-        let end = &mut self.ends[at];
-        let Some(flight) = end.flight.take() else { return false };
-        let conn = end.conn;
-        flight.assert_unchanged(&mut self.server, conn);
-        let end = &mut self.ends[at];
-        let count = count.clamp(1, flight.bytes.len());
-        if !end.is_broken {
-            let may_time_out = end.told_ending;
-            end.dialogue.client_received(&flight.bytes[..count], may_time_out, &mut self.book);
+    /// Ends the send in flight after at most `bytes_max` bytes.
+    pub fn end_send(&mut self, at: usize, bytes_max: usize) -> bool {
+        let Self { server, ends, book, .. } = self;
+        let End { connection, dialogue, is_broken, .. } = &mut ends[at];
+        if !connection.is_sending() {
+            return false;
         }
-        self.handle(Event::Sent { conn, bytes: count });
+        let sent = connection.end_send(bytes_max, server);
+        if !*is_broken {
+            dialogue.client_received(&sent, connection.has_reported_ending(), book);
+        }
+        let conn = connection.conn;
+        self.handle(Event::Sent { conn, bytes: sent.len() });
         true
     }
 
     /// Closes what the server wants closed, when the kernel is done with it.
     pub fn close(&mut self, at: usize) -> bool {
-        let end = &mut self.ends[at];
-        if end.stage != Stage::Closing {
+        let Self { server, ends, now, .. } = self;
+        let connection = &mut ends[at].connection;
+        if connection.state != ConnectionState::Closing {
             return false;
         }
-        if let Some(flight) = self.ends[at].flight.take() {
-            let conn = self.ends[at].conn;
-            flight.assert_unchanged(&mut self.server, conn);
+        if connection.is_sending() {
+            connection.end_send(usize::MAX, server);
         }
-        let end = &mut self.ends[at];
-        end.stage = Stage::Closed;
-        let conn = end.conn;
-        self.handle(Event::Closed { conn });
+        connection.close(server, *now);
+        self.carry_out();
         true
     }
 
@@ -273,7 +214,7 @@ impl Driver {
             let mut goes_on = false;
             for at in 0..self.ends.len() {
                 goes_on |= self.receive(at, usize::MAX, true);
-                goes_on |= self.tell_end(at);
+                goes_on |= self.report_end_of_input(at);
                 goes_on |= self.begin_send(at);
                 goes_on |= self.end_send(at, usize::MAX);
                 goes_on |= self.close(at);
@@ -293,15 +234,15 @@ impl Driver {
     pub fn finish(&mut self) {
         self.ends.iter_mut().for_each(|end| end.reads = true);
         self.settle();
-        for end in self.ends.iter().filter(|end| end.stage == Stage::Open && !end.is_broken) {
-            end.dialogue.check_answered(!end.told_ending);
+        for end in self.ends.iter().filter(|end| end.is_usable()) {
+            end.dialogue.check_answered(!end.connection.has_reported_ending());
         }
         for at in 0..self.ends.len() {
             self.half_close(at);
         }
         self.settle();
         for end in &self.ends {
-            assert_eq!(end.stage, Stage::Closed, "a connection without input ends");
+            assert_eq!(end.connection.state, ConnectionState::Closed, "a connection without input ends");
             if !end.is_broken {
                 end.dialogue.check_answered(false);
             }
@@ -319,25 +260,15 @@ impl Driver {
 
     fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
-            let conn = match effect {
-                Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
+            match effect {
+                Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
+                    self.ends[self.numbers[&conn.to_u64()]].connection.apply(&effect);
+                }
                 Effect::SampleStats => {
                     self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-                    continue;
                 }
-                Effect::Disk => {
-                    self.begin_disk();
-                    continue;
-                }
-                Effect::Fail => panic!("nothing breaks"),
-            };
-            let end = &mut self.ends[self.numbers[&conn.to_u64()]];
-            assert_eq!(end.stage, Stage::Open, "closing is the last effect");
-            match effect {
-                Effect::Send(_) => end.wants_send = true,
-                Effect::Pause(_) => end.is_paused = true,
-                Effect::Resume(_) => end.is_paused = false,
-                _ => (end.stage, end.wants_send) = (Stage::Closing, false),
+                Effect::Disk => self.begin_disk(),
+                Effect::Fail => panic!("the disk never fails"),
             }
         }
     }
@@ -348,55 +279,5 @@ impl Driver {
             disk.under_way.push_back(operation);
         }
         assert!(disk.under_way.len() <= 3, "one of each kind is under way");
-    }
-}
-
-impl Flight {
-    fn of(server: &mut Server, conn: ConnId) -> Self {
-        let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        server.outgoing(conn, &mut slices);
-        Self {
-            bytes: slices.iter().flat_map(|slice| slice.iter().copied()).collect(),
-            places: slices.iter().map(|slice| (slice.as_ptr(), slice.len())).collect(),
-        }
-    }
-
-    /// What was shown is still there, and at its place.
-    fn assert_unchanged(&self, server: &mut Server, conn: ConnId) {
-        let now = Self::of(server, conn);
-        assert!(now.bytes.starts_with(&self.bytes), "what is being sent has changed");
-        let is_there =
-            |(&(before, length), &(now, now_length)): (&(*const u8, usize), &(*const u8, usize))| {
-                before == now && length <= now_length
-            };
-        let is_kept =
-            self.places.len() <= now.places.len() && self.places.iter().zip(&now.places).all(is_there);
-        assert!(is_kept, "what is being sent has moved");
-    }
-}
-
-pub fn config(max_job_bytes: u32) -> Config {
-    Config {
-        max_job_bytes,
-        max_memory_bytes: None,
-        max_connections: None,
-        max_tubes: None,
-        max_watches: None,
-        log_file_bytes: LOG_FILE_BYTES_DEFAULT,
-        allow_foreign_requests: false,
-        http_hosts: Hosts::any(),
-        metrics_prefix: METRICS_PREFIX_DEFAULT.to_owned(),
-        started: Time::ZERO,
-        seed: 0,
-        host: HostFacts {
-            pid: 1,
-            version: "1".to_owned(),
-            id: "0123456789abcdef".to_owned(),
-            hostname: "host".to_owned(),
-            os: "#1".to_owned(),
-            platform: "x86_64".to_owned(),
-            driver: "fuzz",
-            memory_bytes: 0,
-        },
     }
 }

@@ -1,14 +1,14 @@
 //! Monitors over HTTP, while tubes come and go: whatever is asked, in whatever pieces, is answered whole and in order.
 
 use std::collections::BTreeSet;
-use std::io::IoSlice;
 
 use beanring::ids::ConnId;
 use beanring::limits::HTTP_REQUEST_BYTES_MAX;
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 
-use super::driver::config;
+use super::super::config::config;
+use super::super::connection::{outgoing, send_all};
 use super::input::Input;
 
 const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
@@ -154,9 +154,7 @@ impl Watched {
             return false;
         }
         let conn = monitor.conn;
-        let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        self.server.outgoing(conn, &mut slices);
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let bytes = outgoing(&mut self.server, conn);
         if bytes.is_empty() {
             monitor.wants_send = false;
             return false;
@@ -206,10 +204,7 @@ impl Watched {
         while let Some(effect) = self.server.next_effect() {
             match effect {
                 Effect::Send(conn) if conn == self.client => {
-                    let mut slices: Vec<IoSlice<'_>> = Vec::new();
-                    self.server.outgoing(conn, &mut slices);
-                    let bytes = slices.iter().map(|slice| slice.len()).sum();
-                    self.server.handle(self.now, Event::Sent { conn, bytes });
+                    send_all(&mut self.server, conn, self.now);
                 }
                 Effect::Send(conn) => self.monitor(conn).wants_send = true,
                 Effect::Close(conn) => {
