@@ -11,13 +11,6 @@
 //!
 //! `cargo bench --bench disk`
 
-#[path = "common/machine.rs"]
-#[allow(dead_code)]
-mod machine;
-#[path = "common/table.rs"]
-#[allow(dead_code)]
-mod table;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -34,8 +27,8 @@ use nix::libc::{O_DIRECT, O_DSYNC};
 use tokio_uring::Runtime;
 use tokio_uring::buf::{BoundedBuf, Slice};
 
-use machine::{Machine, first_line};
-use table::{Table, figure};
+use beanring_testkit::bench::machine::{Machine, first_line};
+use beanring_testkit::bench::table::{Table, figure};
 
 const SIZES: [usize; 2] = [4 << 10, 64 << 10];
 const BATCHES: usize = 500;

@@ -1,13 +1,10 @@
 //! put + reserve + delete of one job of 64 bytes, with more and more of everything around.
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::hint::black_box;
 
 use beanring::queue::Reserved;
 use beanring::tube_name::TubeName;
-use common::{BODY_BYTES, Rig};
+use beanring_testkit::bench::engine::{BODY_BYTES, Rig};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn body_alone(c: &mut Criterion) {
@@ -66,7 +63,7 @@ fn waiting_workers(c: &mut Criterion) {
             let worker = rig.connect();
             assert_eq!(rig.engine.reserve(worker, None, rig.now), Reserved::Waiting);
         }
-        group.bench_function(format!("{workers}"), |b| b.iter(|| rig.hand_over(rig.client)));
+        group.bench_function(format!("{workers}"), |b| b.iter(|| rig.deliver(rig.client)));
     }
 }
 
@@ -102,7 +99,7 @@ fn wide_client(c: &mut Criterion) {
             rig.engine.watch(worker, TubeName::new(name.as_bytes()).expect("a valid name"));
         }
         assert_eq!(rig.engine.reserve(worker, None, rig.now), Reserved::Waiting);
-        group.bench_function(format!("{tubes}, waiting"), |b| b.iter(|| rig.hand_over(rig.client)));
+        group.bench_function(format!("{tubes}, waiting"), |b| b.iter(|| rig.deliver(rig.client)));
     }
 }
 

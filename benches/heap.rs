@@ -1,14 +1,11 @@
 //! The pairing heap against the standard library's binary heap: one element in and the smallest out, at
 //! a steady size.
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use beanring::intrusive::{Heap, Linked, Links, Pages, Ranked};
-use common::Random;
+use beanring_testkit::random::Random;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 /// As large as a job.
@@ -65,7 +62,7 @@ fn put_and_pop(c: &mut Criterion) {
     let orders: [(&str, Order); 3] = [
         ("id order", |_| 0),
         ("reverse", |id| u32::MAX - id as u32),
-        ("random", |id| Random(id).next() as u32),
+        ("random", |id| Random::new(id).next() as u32),
     ];
     for (order, next) in orders {
         let mut group = c.benchmark_group(format!("heap, {order}"));

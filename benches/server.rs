@@ -1,14 +1,13 @@
 //! Commands through the whole server, without a kernel: from the bytes of a receive to the bytes of a send.
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use beanring::ids::ConnId;
+use beanring::limits::JOB_BYTES_DEFAULT;
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
+use beanring_testkit::config::config;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Commands in one receive.
@@ -22,7 +21,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let mut server = Server::new(common::config());
+        let mut server = Server::new(config(JOB_BYTES_DEFAULT));
         let conn = server.accept(Protocol::Beanstalk);
         Self { server, conn, answers: Vec::new() }
     }

@@ -4,18 +4,17 @@
 //!
 //! `cargo bench --bench worst_step -- [runs] [part of a scenario's name]...`
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::time::{Duration, Instant};
 
 use beanring::ids::{ClientKey, ConnId};
-use beanring::limits::{NARROW_WATCH_MAX, RECEIVE_BYTES_MAX};
+use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX, RECEIVE_BYTES_MAX};
 use beanring::queue::{Kicked, NewJob, Reserved};
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
-use common::{Random, Rig};
+use beanring_testkit::bench::engine::Rig;
+use beanring_testkit::config::config;
+use beanring_testkit::random::Random;
 
 const MILLION: u32 = 1_000_000;
 const RUNS_DEFAULT: usize = 5;
@@ -25,7 +24,7 @@ type Scenario = (&'static str, fn(&mut Recorder));
 const SCENARIOS: [Scenario; 11] = [
     ("puts in id order", |recorder| drain(recorder, |_| 5000)),
     ("puts in reverse order", |recorder| drain(recorder, |n| u32::MAX - n)),
-    ("puts at random", |recorder| drain(recorder, |n| Random(n.into()).next() as u32)),
+    ("puts at random", |recorder| drain(recorder, |n| Random::new(n.into()).next() as u32)),
     ("kick of 1,000,000", kick),
     ("hang-up with 100,000", hang_up),
     ("1,000,000 delays end", delays_end),
@@ -179,7 +178,7 @@ type Batch = Vec<(ConnId, Vec<u8>)>;
 
 /// One client asks for a tube that wide clients wait for, as fast as it is received from.
 fn statistics(recorder: &mut Recorder) {
-    let mut server = Server::new(common::config());
+    let mut server = Server::new(config(JOB_BYTES_DEFAULT));
     let watches: String = (0..WATCHED).map(|number| format!("watch busy-{number}\r\n")).collect();
     for _ in 0..WIDE {
         let conn = server.accept(Protocol::Beanstalk);
@@ -198,7 +197,7 @@ fn statistics(recorder: &mut Recorder) {
 
 /// A full receive from each of a thousand clients in one iteration.
 fn pipelines(recorder: &mut Recorder) {
-    let mut server = Server::new(common::config());
+    let mut server = Server::new(config(JOB_BYTES_DEFAULT));
     let command = "list-tube-used\r\n";
     let piece = command.repeat(RECEIVE_BYTES_MAX / command.len()).into_bytes();
     let mut batch: Batch = (0..1000).map(|_| (server.accept(Protocol::Beanstalk), piece.clone())).collect();

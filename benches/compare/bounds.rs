@@ -5,9 +5,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::measure::{Metric, Outcome, cpu, rate, restart_ms};
-use crate::process::Driver;
 use crate::servers::{Kind, Peers};
-use crate::table::{figure, ratio};
+use beanring_testkit::bench::process::Driver;
+use beanring_testkit::bench::table::{figure, ratio};
 
 /// One side of a ratio.
 #[derive(Clone, Copy)]

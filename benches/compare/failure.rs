@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use beanring_testkit::bench::Error;
+
 /// The end of the whole run, or of one measurement.
 #[derive(Debug)]
 pub enum Failure {
@@ -51,6 +53,16 @@ impl Failure {
             Failure::NoRows => 2,
             Failure::Interrupted => 130,
             _ => 1,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Interrupted => Failure::Interrupted,
+            Error::Signals(error) => Failure::Signals(error),
+            Error::Write(path, error) => Failure::Write(path, error),
         }
     }
 }

@@ -8,35 +8,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use beanring_testkit::bench::logs::Place;
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::signals::Signals;
 use failure::Failure;
-use logs::Place;
-use machine::Machine;
 use measure::Bench;
 use options::Options;
 use report::Report;
 use servers::Peers;
-use signals::Signals;
 
 mod bounds;
 mod failure;
-#[path = "../common/logs.rs"]
-mod logs;
-#[path = "../common/machine.rs"]
-mod machine;
 mod matrix;
 mod measure;
 mod options;
 mod plots;
-#[path = "../common/process.rs"]
-mod process;
 mod report;
 mod servers;
-#[path = "../common/signals.rs"]
-mod signals;
-#[path = "../common/stats.rs"]
-mod stats;
-#[path = "../common/table.rs"]
-mod table;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::logs::{Log, Sync};
-use crate::machine::Machine;
 use crate::options::Options;
 use crate::servers::Kind;
+use beanring_testkit::bench::logs::{Log, Sync};
+use beanring_testkit::bench::machine::Machine;
 
 /// Rows that are shown together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::logs::{Directory, Place};
-use crate::machine::Machine;
 use crate::matrix::{Row, Work};
 use crate::options::Options;
-use crate::process::Guarded;
 use crate::servers::{Kind, Peers, Server, first_words};
-use crate::signals::Signals;
+use beanring_testkit::bench::logs::{Directory, Place};
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::process::Guarded;
+use beanring_testkit::bench::signals::Signals;
 
 /// beanstalkd needs more than a minute to let 64 connections watch 10,000 tubes each.
 const LOAD_MAX: Duration = Duration::from_secs(240);

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use crate::process::Driver;
+use beanring_testkit::bench::process::Driver;
 
 /// Compares beanring with its peers; see docs/BENCHMARKS.md
 #[derive(Parser)]

@@ -11,9 +11,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::failure::Failure;
 use crate::matrix::{Group, Row, Work};
 use crate::measure::{Figures, Metric, Outcome};
-use crate::process::Driver;
 use crate::report::Report;
 use crate::servers::Kind;
+use beanring_testkit::bench::process::Driver;
 
 const WIDTH: u32 = 1500;
 const PANEL_HEIGHT: u32 = 430;

@@ -7,13 +7,13 @@ use serde_json::json;
 
 use crate::bounds::verdicts;
 use crate::failure::Failure;
-use crate::logs::Place;
-use crate::machine::Machine;
 use crate::matrix::{Group, RowFacts};
 use crate::measure::{Cell, Figures, Metric, Outcome, Spread, cpu, rate, restart_ms};
 use crate::options::Options;
 use crate::servers::{Kind, Peers};
-use crate::table::{Table, figure, ratio};
+use beanring_testkit::bench::logs::Place;
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::table::{Table, figure, ratio};
 
 /// The lines of docs/BENCHMARKS.md between which the tables stand.
 pub const BEGIN: &str = "<!-- ci/bench: begin -->";

@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::failure::Failure;
-use crate::logs::Directory;
-use crate::machine::{Machine, first_line};
 use crate::measure::Bench;
 use crate::options::Options;
-use crate::process::{Driver, Guarded, address};
-use crate::stats::Stats;
+use beanring_testkit::bench::logs::Directory;
+use beanring_testkit::bench::machine::{Machine, first_line};
+use beanring_testkit::bench::process::{Driver, Guarded, address};
+use beanring_testkit::bench::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);

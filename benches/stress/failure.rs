@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use beanring_testkit::bench::Error;
+
 /// The end of the whole run, or of one fault.
 #[derive(Debug)]
 pub enum Failure {
@@ -46,6 +48,16 @@ impl Failure {
             Failure::NoStorms => 2,
             Failure::Interrupted => 130,
             _ => 1,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Interrupted => Failure::Interrupted,
+            Error::Signals(error) => Failure::Signals(error),
+            Error::Write(path, error) => Failure::Write(path, error),
         }
     }
 }

@@ -8,12 +8,12 @@ use crate::bounds::Term;
 use crate::client::Client;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::logs::{Log, Place};
-use crate::machine::Machine;
 use crate::options::Options;
-use crate::process::Driver;
 use crate::server::{Server, Setup};
-use crate::signals::Signals;
+use beanring_testkit::bench::logs::{Log, Place};
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::process::Driver;
+use beanring_testkit::bench::signals::Signals;
 use beanring_testkit::random::Random;
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -66,13 +66,13 @@ impl Spare<'_> {
         offset: u32,
         driver: Driver,
         setup: &Setup,
-        log: Option<&crate::logs::Directory>,
+        log: Option<&beanring_testkit::bench::logs::Directory>,
     ) -> Result<Server, Failure> {
         Server::start(driver, setup, self.machine, self.nth + offset, self.directory, log)
     }
 
     /// An empty log for it.
-    pub fn log(&self, log: Log) -> Result<crate::logs::Directory, Failure> {
+    pub fn log(&self, log: Log) -> Result<beanring_testkit::bench::logs::Directory, Failure> {
         self.logs.fresh(log)
     }
 }

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
+use beanring_testkit::bench::logs::Place;
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::process::Driver;
+use beanring_testkit::bench::signals::Signals;
 use failure::Failure;
-use logs::Place;
-use machine::Machine;
 use options::Options;
-use process::Driver;
 use report::Report;
 use run::Bench;
-use signals::Signals;
 
 mod bounds;
 mod client;
@@ -24,29 +24,14 @@ mod crowd;
 mod failure;
 mod faults;
 mod field;
-#[path = "../common/logs.rs"]
-#[allow(dead_code)] // Each benchmark uses a part of it.
-mod logs;
-#[path = "../common/machine.rs"]
-#[allow(dead_code)]
-mod machine;
 mod options;
 #[path = "../../src/bin/beanring-bench/proc.rs"]
 #[allow(dead_code, unused_imports)] // Its tests have no harness here.
 mod proc;
-#[path = "../common/process.rs"]
-mod process;
 mod record;
 mod report;
 mod run;
 mod server;
-#[path = "../common/signals.rs"]
-mod signals;
-#[path = "../common/stats.rs"]
-mod stats;
-#[path = "../common/table.rs"]
-#[allow(dead_code)]
-mod table;
 mod victim;
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Parser;
 
-use crate::process::Driver;
+use beanring_testkit::bench::process::Driver;
 
 /// Faults against the server while a control client works on; see docs/STRESS.md
 #[derive(Parser)]

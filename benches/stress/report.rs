@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::bounds::{IDLE_CPU, LATENCY_P99};
-use crate::machine::Machine;
 use crate::options::Options;
 use crate::record::ms;
 use crate::run::Outcome;
-use crate::table::{Table, figure};
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::table::{Table, figure};
 
 /// Everything that is to be told.
 pub struct Report<'a> {

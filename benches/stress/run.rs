@@ -14,14 +14,14 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::faults::Fault;
 use crate::field::{Field, Spare};
-use crate::logs::Place;
-use crate::machine::{Machine, first_line};
 use crate::options::Options;
-use crate::process::Driver;
 use crate::record::{Tally, ms};
 use crate::server::{Server, Setup};
-use crate::signals::Signals;
-use crate::stats::Stats;
+use beanring_testkit::bench::logs::Place;
+use beanring_testkit::bench::machine::{Machine, first_line};
+use beanring_testkit::bench::process::Driver;
+use beanring_testkit::bench::signals::Signals;
+use beanring_testkit::bench::stats::Stats;
 use beanring_testkit::random::Random;
 
 /// Addresses that each fault may use.

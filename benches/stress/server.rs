@@ -12,11 +12,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::failure::Failure;
-use crate::logs::Directory;
-use crate::machine::Machine;
 use crate::proc::{Memory, Process};
-use crate::process::{Driver, Guarded, address};
-use crate::stats::Stats;
+use beanring_testkit::bench::logs::Directory;
+use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::process::{Driver, Guarded, address};
+use beanring_testkit::bench::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
 const END_MAX: Duration = Duration::from_secs(20);

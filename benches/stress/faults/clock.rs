@@ -12,11 +12,11 @@ use crate::bounds::Term;
 use crate::client::{Client, put};
 use crate::failure::Failure;
 use crate::field::Field;
-use crate::logs::Directory;
-use crate::machine::first_line;
 use crate::options::Options;
 use crate::run::END;
 use crate::server::{Server, Setup};
+use beanring_testkit::bench::logs::Directory;
+use beanring_testkit::bench::machine::first_line;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/stress/clock.c");
 

@@ -9,9 +9,9 @@ use crate::bounds::Term;
 use crate::crowd::{Crowd, Link, Rogue};
 use crate::failure::Failure;
 use crate::field::Field;
-use crate::logs::Log;
 use crate::options::Options;
 use crate::server::Setup;
+use beanring_testkit::bench::logs::Log;
 
 const DESCRIPTORS: u64 = 512;
 const CONNECTIONS: usize = 3 * DESCRIPTORS as usize;
@@ -42,7 +42,7 @@ impl Fault for Flood {
     }
 
     fn setup(&self, _: &Options, _: &Path) -> Result<Setup, String> {
-        let prlimit = crate::machine::first_line("prlimit", &["--version"]);
+        let prlimit = beanring_testkit::bench::machine::first_line("prlimit", &["--version"]);
         prlimit.ok_or("prlimit (util-linux) is not installed")?;
         Ok(Setup { descriptors: Some(DESCRIPTORS), ..Setup::default() })
     }

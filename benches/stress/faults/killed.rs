@@ -9,10 +9,10 @@ use crate::bounds::Term;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::field::Field;
-use crate::logs::Log;
 use crate::options::Options;
-use crate::process::Guarded;
 use crate::victim;
+use beanring_testkit::bench::logs::Log;
+use beanring_testkit::bench::process::Guarded;
 
 /// Processes at once.
 const VICTIMS: usize = 6;

@@ -18,10 +18,10 @@ use nix::sys::signal::Signal;
 
 use crate::failure::Failure;
 use crate::field::Field;
-use crate::logs::{Log, Sync};
 use crate::options::Options;
 use crate::run::END;
 use crate::server::Setup;
+use beanring_testkit::bench::logs::{Log, Sync};
 
 /// Something that clients, or the machine, do to a server.
 pub trait Fault: std::marker::Sync {

@@ -10,10 +10,10 @@ use crate::bounds::Term;
 use crate::client::{Client, put};
 use crate::failure::Failure;
 use crate::field::Field;
-use crate::logs::Log;
 use crate::options::Options;
 use crate::run::END;
 use crate::server::{Server, Setup};
+use beanring_testkit::bench::logs::Log;
 
 /// They change nothing.
 const HARMLESS: [Signal; 5] =

@@ -5,9 +5,11 @@
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
-//! * what the fuzz targets do with an input: [`fuzz`].
+//! * what the fuzz targets do with an input: [`fuzz`];
+//! * what the benchmarks share: [`bench`].
 
 pub mod beanstalkd;
+pub mod bench;
 pub mod client;
 pub mod config;
 pub mod connection;

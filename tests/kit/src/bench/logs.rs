@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::failure::Failure;
-use crate::machine::first_line;
+use super::Error;
+use super::machine::first_line;
 
 /// When a server syncs its log; every server takes the same flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,14 +74,14 @@ impl Place {
     }
 
     /// An empty directory for a log.
-    pub fn fresh(&self, log: Log) -> Result<Directory, Failure> {
+    pub fn fresh(&self, log: Log) -> Result<Directory, Error> {
         let made = match fs::remove_dir_all(&self.path) {
             // A run that was killed has left it.
             Ok(()) => fs::create_dir(&self.path),
             Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir(&self.path),
             Err(error) => Err(error),
         };
-        made.map_err(|error| Failure::Write(self.path.clone(), error))?;
+        made.map_err(|error| Error::Write(self.path.clone(), error))?;
         Ok(Directory { path: self.path.clone(), log })
     }
 }
