@@ -1,12 +1,12 @@
 //! `beanring healthcheck`: what a container asks to know whether its server serves.
 
 use beanring_testkit::process::program;
+use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
@@ -40,27 +40,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// A directory of one test's own, gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("beanring-healthcheck-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("it is new");
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -140,7 +119,7 @@ fn what_is_given_to_it_comes_before_the_flags_and_these_before_the_environment()
 #[test]
 fn over_a_unix_socket() {
     let scratch = Scratch::new("unix");
-    let path = scratch.file();
+    let path = scratch.join("socket");
     let unix = format!("unix:{}", path.display());
     let missing = complaint(&mut beanring(&["healthcheck", "-l", &unix]));
     assert_eq!(missing, format!("nobody can be reached at {unix}: No such file or directory"));

@@ -2,8 +2,8 @@
 //! nothing comes back.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::{env, fs, process};
+use std::fs;
+use std::path::Path;
 
 use beanring::bodies::Slot;
 use beanring::ids::{ConnId, JobId};
@@ -16,6 +16,7 @@ use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{Header, VERSION};
 use beanring::wal::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
+use beanring_testkit::scratch::Scratch;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
 const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
@@ -36,29 +37,6 @@ struct Frame {
     position: u64,
     durable: u64,
     is_padding: bool,
-}
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// In memory, where there is such a place: thousands of logs are synced.
-    fn new(name: &str) -> Self {
-        let memory = Path::new("/dev/shm");
-        let place = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
-        let path = place.join(format!("beanring-damage-{name}-{}", process::id()));
-        fs::create_dir(&path).expect("a new directory");
-        Self(path)
-    }
-
-    fn segment(&self) -> PathBuf {
-        self.0.join(FILE)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The jobs that a log brings back.
@@ -97,7 +75,7 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
         }
     }
     log.check();
-    (fs::read(scratch.segment()).expect("a segment"), after)
+    (fs::read(scratch.join(FILE)).expect("a segment"), after)
 }
 
 fn store(engine: &mut Engine, body: &[u8]) -> Slot {
@@ -144,7 +122,7 @@ fn steps(frames: &[Frame]) -> usize {
 
 #[test]
 fn a_log_cut_anywhere_brings_back_what_is_before() {
-    let scratch = Scratch::new("cut");
+    let scratch = Scratch::in_memory("damage-cut");
     let (bytes, after) = written(&scratch);
     let frames = frames(&bytes);
     assert_eq!(steps(&frames) + 1, after.len(), "a record for each step");
@@ -152,7 +130,7 @@ fn a_log_cut_anywhere_brings_back_what_is_before() {
     assert_eq!(&jobs_of(&scratch.0).expect("nothing is wrong"), after.last().expect("steps"));
     let end = frames.last().expect("there are some").padded_end;
     for length in BLOCK_BYTES..=end {
-        fs::write(scratch.segment(), &bytes[..length]).expect("a segment");
+        fs::write(scratch.join(FILE), &bytes[..length]).expect("a segment");
         let whole = frames.iter().filter(|frame| frame.padded_end <= length).count();
         let found = jobs_of(&scratch.0).unwrap_or_else(|error| panic!("cut at {length}: {error}"));
         assert_eq!(found, after[steps(&frames[..whole])], "cut at {length}");
@@ -161,7 +139,7 @@ fn a_log_cut_anywhere_brings_back_what_is_before() {
 
 #[test]
 fn a_flipped_bit_is_noticed() {
-    let scratch = Scratch::new("flip");
+    let scratch = Scratch::in_memory("damage-flip");
     let (bytes, after) = written(&scratch);
     let frames = frames(&bytes);
     let (mut refused, mut shortened) = (0, 0);
@@ -176,7 +154,7 @@ fn a_flipped_bit_is_noticed() {
         {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << bit;
-            fs::write(scratch.segment(), damaged).expect("a segment");
+            fs::write(scratch.join(FILE), damaged).expect("a segment");
             let found = jobs_of(&scratch.0);
             let Some(hit) = frames.iter().position(|frame| (frame.at..frame.padded_end).contains(&at)) else {
                 assert!(
@@ -230,7 +208,7 @@ fn write_segment(scratch: &Scratch, file: u64, header: &Header, records: &[Recor
 #[test]
 fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
     for (bytes, is_torn) in [(SEGMENT_BYTES, false), (2 * SEGMENT_BYTES, false), (SEGMENT_BYTES, true)] {
-        let scratch = Scratch::new(&format!("renamed-{bytes}-{is_torn}"));
+        let scratch = Scratch::in_memory(&format!("damage-renamed-{bytes}-{is_torn}"));
         write_segment(&scratch, 2, &header(2, 0), &[], bytes);
         if is_torn {
             write_segment(&scratch, 3, &header(3, 640), &[], bytes);
@@ -261,7 +239,7 @@ fn jobs_that_no_server_could_have_had_are_not_read() {
         Record::Job(JobRecord { kept: buried(u64::MAX), ..job(2) }),
         Record::State { id: JobId(1), kept: buried(u64::MAX) },
     ];
-    let scratch = Scratch::new("impossible");
+    let scratch = Scratch::in_memory("damage-impossible");
     for record in impossible {
         let records = [Record::Job(job(1)), record];
         write_segment(&scratch, 1, &header(1, 0), &records, SEGMENT_BYTES);
@@ -280,7 +258,7 @@ fn ids_that_could_run_out_are_refused() {
         let next_id = JobId(id.0 + 1);
         for (header, records) in [(header(1, 0), vec![job(id)]), (Header { next_id, ..header(1, 0) }, vec![])]
         {
-            let scratch = Scratch::new("ids");
+            let scratch = Scratch::in_memory("damage-ids");
             write_segment(&scratch, 1, &header, &records, SEGMENT_BYTES);
             let found = jobs_of(&scratch.0);
             match found {
@@ -302,7 +280,7 @@ fn headers_that_no_server_could_have_written_are_none() {
         Header { number: SegmentNumber(u64::MAX), ..header(1, 0) },
     ];
     for header in impossible {
-        let scratch = Scratch::new("impossible-header");
+        let scratch = Scratch::in_memory("damage-impossible-header");
         write_segment(&scratch, 1, &header, &[], SEGMENT_BYTES);
         assert!(matches!(jobs_of(&scratch.0), Err(RecoveryError::Damaged { offset: 0, .. })), "{header:?}");
         write_segment(&scratch, u64::MAX, &header, &[], SEGMENT_BYTES);
@@ -323,10 +301,10 @@ fn make_older(segment: &Path) {
 /// The version that began a segment goes by its header, and may not know the records that this one writes.
 #[test]
 fn a_log_of_the_older_format_goes_on_in_a_new_file() {
-    let scratch = Scratch::new("older");
+    let scratch = Scratch::in_memory("damage-older");
     let (_, after) = written(&scratch);
-    make_older(&scratch.segment());
-    let older = fs::read(scratch.segment()).expect("a segment");
+    make_older(&scratch.join(FILE));
+    let older = fs::read(scratch.join(FILE)).expect("a segment");
     let directory = Directory::open(&scratch.0, false).expect("nobody else uses it");
     let mut engine = Engine::new(0);
     let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("the older format is read");
@@ -338,7 +316,7 @@ fn a_log_of_the_older_format_goes_on_in_a_new_file() {
     log.record(&mut engine, NOW);
     write(&mut log, &scratch);
     drop(directory);
-    assert_eq!(fs::read(scratch.segment()).expect("a segment"), older, "nothing is added to it");
+    assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), older, "nothing is added to it");
     let newer = fs::read(scratch.0.join("log.0000000000000002")).expect("the next segment");
     assert_eq!(newer[16..20], VERSION.to_le_bytes());
     let mut expected = after.last().expect("the jobs at the end").clone();
@@ -348,11 +326,11 @@ fn a_log_of_the_older_format_goes_on_in_a_new_file() {
 
 #[test]
 fn a_link_in_the_place_of_a_segment_is_refused() {
-    let scratch = Scratch::new("link");
+    let scratch = Scratch::in_memory("damage-link");
     written(&scratch);
     let elsewhere = scratch.0.join("elsewhere");
-    fs::rename(scratch.segment(), &elsewhere).expect("it is moved");
-    std::os::unix::fs::symlink(&elsewhere, scratch.segment()).expect("a link");
+    fs::rename(scratch.join(FILE), &elsewhere).expect("it is moved");
+    std::os::unix::fs::symlink(&elsewhere, scratch.join(FILE)).expect("a link");
     let refusal =
         |dir: &Path| jobs_of(dir).map(|_| "no refusal".to_owned()).unwrap_or_else(|error| error.to_string());
     let told = refusal(&scratch.0);
@@ -361,11 +339,11 @@ fn a_link_in_the_place_of_a_segment_is_refused() {
         .map(|_| "no refusal".to_owned())
         .unwrap_or_else(|error| error.to_string());
     assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
-    fs::remove_file(scratch.segment()).expect("it is there");
-    fs::create_dir(scratch.segment()).expect("a directory");
+    fs::remove_file(scratch.join(FILE)).expect("it is there");
+    fs::create_dir(scratch.join(FILE)).expect("a directory");
     let told = refusal(&scratch.0);
     assert!(told.contains(&format!("{FILE} is not a regular file")), "{told}");
-    fs::remove_dir(scratch.segment()).expect("it is there");
-    fs::rename(&elsewhere, scratch.segment()).expect("it is moved back");
+    fs::remove_dir(scratch.join(FILE)).expect("it is there");
+    fs::rename(&elsewhere, scratch.join(FILE)).expect("it is moved back");
     assert!(jobs_of(&scratch.0).is_ok());
 }

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -15,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use beanring_testkit::process::program;
+use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
 
 /// How long something that must happen may take on a busy machine.
@@ -145,25 +145,9 @@ fn output(arguments: &[&str]) -> Output {
     beanring(arguments).output().unwrap()
 }
 
-/// A directory of one test's own, gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("beanring-process-{name}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> String {
-        self.0.join("socket").to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
+/// Returns the path of a socket in a scratch directory.
+fn socket(scratch: &Scratch) -> String {
+    scratch.join("socket").to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -195,7 +179,7 @@ fn version_and_help() {
 #[test]
 fn what_cannot_be_used_is_told_in_one_line() {
     let scratch = Scratch::new("refused");
-    let file = scratch.file();
+    let file = socket(&scratch);
     fs::write(&file, "precious").unwrap();
     let unix = format!("unix:{file}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -295,7 +279,7 @@ fn what_is_typed_wins_over_variables_and_empty_ones_say_nothing() {
 #[test]
 fn a_configuration_that_cannot_start_is_not_called_good() {
     let scratch = Scratch::new("rehearsed");
-    let (file, dir) = (scratch.file(), scratch.0.display().to_string());
+    let (file, dir) = (socket(&scratch), scratch.0.display().to_string());
     fs::write(&file, "precious").unwrap();
     let long = format!("unix:/{}", "x".repeat(108));
     for (arguments, why) in [
@@ -395,7 +379,7 @@ fn drains_on_sigusr1() {
 #[test]
 fn listens_on_a_unix_socket() {
     let scratch = Scratch::new("unix");
-    let path = scratch.file();
+    let path = socket(&scratch);
     let server = Server::spawn(&mut beanring(&["-V", "-l", &format!("unix:{path}")]));
     let mut client = Client { stream: UnixStream::connect(&path).unwrap() };
     client.send("list-tube-used\r\n").expect("USING default\r\n");
@@ -411,7 +395,7 @@ fn listens_on_a_unix_socket() {
 #[test]
 fn a_socket_file_left_by_a_crash_is_replaced() {
     let scratch = Scratch::new("crash");
-    let path = scratch.file();
+    let path = socket(&scratch);
     let start = || Server::spawn(&mut beanring(&["-V", "-l", &format!("unix:{path}")]));
     start().stop(Signal::SIGKILL);
     assert!(fs::exists(&path).unwrap());

@@ -10,13 +10,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
 use beanring_testkit::kernel;
+use beanring_testkit::scratch::Scratch;
 use beanring_testkit::seccomp::{allowing, filters, profile};
 use caps::CapSet;
 use nix::errno::Errno;
@@ -114,24 +115,8 @@ fn serve_held_to(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<B
             continue;
         }
         println!("tested: seccomp under {}", driver.name());
-        let log = Scratch::new(&format!("{name}-{}", driver.name()));
+        let log = Scratch::new(&format!("seccomp-{name}-{}", driver.name()));
         held_to(rights, filters(), move || serve(driver, &log.0));
-    }
-}
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("beanring-seccomp-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("it is new");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

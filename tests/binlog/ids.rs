@@ -42,7 +42,7 @@ fn what_is_put_after_an_import_outlives_a_restart() {
         [0, 1, 2, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, LAST - 1, LAST, LAST + 1, u64::MAX - 1, u64::MAX];
     for id in ids {
         for state in [State::Ready, State::Gone] {
-            let scratch = Scratch::new();
+            let scratch = Scratch::new("binlog");
             let dir = scratch.dir("log");
             write_binlog(&dir, id, state);
             if !(1..=1 << 62).contains(&id) {

@@ -8,51 +8,15 @@ mod workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::beanstalkd::installed;
 use beanring_testkit::process::program;
 use beanring_testkit::random::Random;
+use beanring_testkit::scratch::Scratch;
 use client::{Served, compare};
 use workload::{TUBES, Workload};
-
-/// A directory of one test's own, gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("beanring-binlog-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    /// A new directory in it.
-    fn dir(&self, name: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::create_dir(&path).unwrap();
-        path
-    }
-
-    fn copy(&self, from: &Path, name: &str) -> PathBuf {
-        let to = self.dir(name);
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-        to
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 /// Debian's beanstalkd, or a word about what is not tested.
 fn reference_for(what: &str) -> Option<PathBuf> {
@@ -92,7 +56,7 @@ fn binlogs(directory: &Path) -> Vec<String> {
 /// There and back: what the reference makes of its binlog, what we make of it, and what the reference makes of ours.
 /// Returns the names of the files that there were.
 fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workload)) -> Vec<String> {
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut workload = Workload::begin(Served::start(program, &dir, flags));
     work(&mut workload);
@@ -148,7 +112,7 @@ fn a_binlog_that_is_being_compacted() {
 #[test]
 fn a_binlog_that_was_gone_on_with_after_a_kill() {
     let Some(program) = reference_for("import after a restart") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let flags = ["-s", "65536"];
     let mut workload = Workload::begin(Served::start(&program, &dir, &flags));
@@ -169,7 +133,7 @@ fn a_binlog_that_was_gone_on_with_after_a_kill() {
 #[test]
 fn a_server_that_still_runs_keeps_its_binlog() {
     let Some(program) = reference_for("the lock of a binlog") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &[]);
     theirs.put(0, 0, 1, b"mine");
@@ -189,7 +153,7 @@ fn a_server_that_still_runs_keeps_its_binlog() {
 
 #[test]
 fn an_export_leaves_the_log_as_it_is() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut ours = Served::start(beanring(), &dir, &["-f", "0"]);
     ours.put(0, 0, 1, b"a job");
@@ -221,7 +185,7 @@ fn an_export_leaves_the_log_as_it_is() {
 fn an_import_that_is_killed() {
     const JOBS: u32 = 3000;
     let Some(program) = reference_for("an import that is killed") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &["-s", "131072"]);
     for number in 0..JOBS {

@@ -82,7 +82,7 @@ fn ids(jobs: &[(u64, Vec<u8>)]) -> Vec<u64> {
 #[test]
 fn an_end_that_was_not_written() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let near = ends.iter().flat_map(|(at, _)| [at - 1, *at, at + 1]);
     let cuts: BTreeSet<usize> = (0..bytes.len()).step_by(11).chain(near).collect();
     for end in cuts.into_iter().filter(|&end| end <= bytes.len()) {
@@ -105,7 +105,7 @@ fn an_end_that_was_not_written() {
 #[test]
 fn what_has_changed_is_named() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let check = |name: &str, files: &[&[u8]], expected: &str| {
         let dir = scratch.dir(name);
         for (number, file) in files.iter().enumerate() {
@@ -150,7 +150,7 @@ fn what_has_changed_is_named() {
 #[test]
 fn any_byte_can_be_another() {
     let (bytes, _) = sample();
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     for at in (0..bytes.len()).step_by(17) {
         let dir = scratch.dir("log");
         let mut changed = bytes.clone();
@@ -168,7 +168,7 @@ fn any_byte_can_be_another() {
 #[test]
 fn a_record_that_was_broken_off_before_a_restart() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let third = ends[2].0;
     for piece in [4, 8, 88] {
         let dir = scratch.dir(&piece.to_string());
@@ -191,7 +191,7 @@ fn a_record_that_was_broken_off_before_a_restart() {
 fn states_that_an_import_can_be_left_in() {
     let (bytes, ends) = sample();
     let expected = &ends.last().unwrap().1;
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let fresh = |name: &str| {
         let dir = scratch.dir(name);
         fs::write(dir.join("binlog.1"), &bytes).unwrap();
@@ -243,7 +243,7 @@ fn states_that_an_import_can_be_left_in() {
 #[test]
 fn the_reference_cuts_its_end_off_as_we_do() {
     let Some(program) = reference_for("import of torn binlogs") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &[]);
     for number in 1..=20_u32 {
@@ -271,7 +271,7 @@ fn the_reference_cuts_its_end_off_as_we_do() {
 #[test]
 fn version_5() {
     let Some(program) = reference_for("import of a binlog of version 5") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     fs::write(dir.join("binlog.1"), old_file()).unwrap();
     let copy = scratch.copy(&dir, "copy");

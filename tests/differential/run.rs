@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::deadlines::{Deadlines, Lateness};
-use super::generator::{Awaited, Command, Ending, Random, Situation, default_watch};
+use super::generator::{Awaited, Command, Ending, Situation, default_watch};
 use super::pair::{Answers, Side};
 use super::reply::{Comparable, Quotes};
 use beanring_testkit::beanstalkd::{QUOTES_FROM, version};
 use beanring_testkit::pattern::show;
+use beanring_testkit::random::Random;
 
 const CONNECTIONS_MAX: usize = 6;
 

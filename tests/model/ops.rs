@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use beanring::time::{Span, Time};
 
 use beanring_testkit::naive::{Conn, Model, Name};
+use beanring_testkit::random::Random;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
@@ -109,9 +110,9 @@ pub struct Generator {
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let profile = Profile {
-            clients_max: 2 + random.below(14) as usize,
+            clients_max: 2 + random.below_u64(14) as usize,
             tubes: random.pick(&[1, 2, 4, 24, 40]),
             ttr_max: random.pick(&[1, 3, 8, 100]),
             delay_max: random.pick(&[2, 5, 50]),
@@ -147,8 +148,8 @@ impl Generator {
             return self.pass(model);
         }
         let conn = self.random.pick(&idle);
-        let tube = self.random.below(self.profile.tubes) as Name;
-        match self.random.below(100) {
+        let tube = self.random.below_u64(self.profile.tubes) as Name;
+        match self.random.below_u64(100) {
             0..3 => self.leave(model),
             3..8 => Op::Use { conn, tube },
             8..13 => Op::Watch { conn, tube },
@@ -173,7 +174,7 @@ impl Generator {
     }
 
     fn leave(&mut self, model: &Model) -> Op {
-        let client = &model.clients[self.random.below(model.clients.len() as u64) as usize];
+        let client = &model.clients[self.random.below_u64(model.clients.len() as u64) as usize];
         let conn = client.conn;
         if client.wait.is_some() && self.random.one_in(2) {
             Op::EndWait { conn }
@@ -188,7 +189,7 @@ impl Generator {
         if watched.len() > 8 {
             self.planned.extend(watched.iter().map(|&tube| Op::Ignore { conn, tube }));
         } else {
-            let first = self.random.below(4) as Name;
+            let first = self.random.below_u64(4) as Name;
             let tubes = (first..self.profile.tubes as Name).take(20);
             self.planned.extend(tubes.map(|tube| Op::Watch { conn, tube }));
         }
@@ -198,9 +199,9 @@ impl Generator {
     /// Some hundred jobs that are all delayed, or held by one client, or then buried; and what moves them
     /// all.
     fn plan_flood(&mut self, conn: Conn) -> Op {
-        let kind = self.random.below(4);
-        let (pri, ttr, delay) = (self.pri(), 1 + self.random.below(3) as u32, 2 * u32::from(kind == 0));
-        let count = 300 + self.random.below(500);
+        let kind = self.random.below_u64(4);
+        let (pri, ttr, delay) = (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0));
+        let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
@@ -219,23 +220,23 @@ impl Generator {
     }
 
     fn put(&mut self, conn: Conn) -> Op {
-        let ttr = 1 + self.random.below(self.profile.ttr_max) as u32;
+        let ttr = 1 + self.random.below_u64(self.profile.ttr_max) as u32;
         Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr }
     }
 
     fn pri(&mut self) -> u32 {
-        self.random.below(self.profile.pri_max) as u32
+        self.random.below_u64(self.profile.pri_max) as u32
     }
 
     fn delay(&mut self) -> u32 {
-        if self.random.one_in(2) { 0 } else { self.random.below(self.profile.delay_max) as u32 }
+        if self.random.one_in(2) { 0 } else { self.random.below_u64(self.profile.delay_max) as u32 }
     }
 
     fn job(&mut self, model: &Model) -> u64 {
         match model.jobs.len() as u64 {
             0 => 1,
-            _ if self.random.one_in(20) => 1 + self.random.below(1000),
-            count => model.jobs[self.random.below(count) as usize].id,
+            _ if self.random.one_in(20) => 1 + self.random.below_u64(1000),
+            count => model.jobs[self.random.below_u64(count) as usize].id,
         }
     }
 
@@ -246,8 +247,8 @@ impl Generator {
 
     /// To the next deadline, just before it, just after it, or anywhere.
     fn pass(&mut self, model: &Model) -> Op {
-        let anywhere = model.now + Span::from_nanos(self.random.below(3_000_000_000));
-        let to = match (model.next_due(), self.random.below(8)) {
+        let anywhere = model.now + Span::from_nanos(self.random.below_u64(3_000_000_000));
+        let to = match (model.next_due(), self.random.below_u64(8)) {
             (Some(due), 0..4) => due,
             (Some(due), 4) => due.back(Span::from_nanos(1)).max(model.now),
             (Some(due), 5) => due + Span::from_nanos(1),
@@ -271,29 +272,5 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::Disconnect { conn }
         | Op::Peek { conn } => is_idle(conn),
         _ => true,
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
     }
 }

@@ -19,7 +19,27 @@ impl Random {
 
     /// A number below `bound`, which is not 0.
     pub const fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.below_u64(bound as u64) as usize
+    }
+
+    /// Returns a number below `bound`, which is not 0.
+    pub const fn below_u64(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Returns true `percent` times in 100.
+    pub const fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Returns true once in `bound` times.
+    pub const fn one_in(&mut self, bound: u64) -> bool {
+        self.below_u64(bound) == 0
+    }
+
+    /// Returns one of the choices, of which there is at least one.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 }
 

@@ -3,20 +3,67 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, fs, process, thread};
 
 use super::process::REPLY_PATIENCE;
 
-/// A directory of one test's own, gone with it.
+/// A directory of one test's own, removed when the value is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// Makes it.
+    /// Creates a directory among the temporary files.
+    ///
+    /// # Panics
+    /// If the directory cannot be created.
     pub fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("beanring-log-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
+        Self::below(&env::temp_dir(), name)
+    }
+
+    /// Creates a directory in memory if there is a place for it: for tests that sync thousands of files.
+    ///
+    /// # Panics
+    /// If the directory cannot be created.
+    pub fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::below(memory, name) } else { Self::new(name) }
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("beanring-{name}-{}-{count}", process::id()));
+        fs::create_dir(&path).expect("the directory is new");
         Self(path)
+    }
+
+    /// Returns a path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Creates an empty directory in it.
+    ///
+    /// # Panics
+    /// If the directory exists.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir(&path).expect("the directory is new");
+        path
+    }
+
+    /// Copies the files of a directory to a new directory in it.
+    ///
+    /// # Panics
+    /// If the directory exists, or a file cannot be copied.
+    pub fn copy(&self, from: &Path, name: &str) -> PathBuf {
+        let to = self.dir(name);
+        for entry in fs::read_dir(from).expect("the directory exists") {
+            let entry = entry.expect("the directory can be read");
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("there is space for a copy");
+        }
+        to
     }
 }
 

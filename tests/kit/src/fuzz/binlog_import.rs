@@ -13,9 +13,9 @@ use beanring::time::Time;
 use beanring::tube_name::TubeName;
 use beanring::wal::{Config, Durability};
 
+use super::super::scratch::{Scratch, contents};
 use super::input::{Input, filler};
 use super::made_log::{BEGIN, Jobs, KeptJob, jobs_of};
-use super::scratch::{Scratch, contents};
 
 const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: 128 * 1024 };
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
@@ -54,7 +54,7 @@ fn arbitrary(input: &mut Input<'_>) {
 
 /// Imports the files twice. None if they are refused.
 fn import_any(files: &[Vec<u8>]) -> Option<Jobs> {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory("fuzz");
     for (number, bytes) in (1..).zip(files) {
         fs::write(scratch.join(&format!("binlog.{number}")), bytes).expect("a file");
     }

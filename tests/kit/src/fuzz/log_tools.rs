@@ -13,9 +13,9 @@ use beanring::time::Time;
 use beanring::wal::{Config, Durability, SegmentNumber};
 use beanring::wal_tool;
 
+use super::super::scratch::{Scratch, contents};
 use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
-use super::scratch::{Scratch, contents};
 
 /// Room for a job of any of these logs.
 const LARGE: Config = Config { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
@@ -59,7 +59,7 @@ pub fn run(data: &[u8]) {
 
 /// Works on the files in every way. The jobs of a start, and those that are saved.
 fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory("fuzz");
     let log = scratch.dir("log");
     for (number, bytes) in files {
         fs::write(log.join(number.to_string()), bytes).expect("a file");

@@ -10,4 +10,3 @@ pub mod input;
 pub mod log_decoder;
 pub mod log_tools;
 pub mod made_log;
-pub mod scratch;
