@@ -1,29 +1,54 @@
-//! Histograms with fixed bounds, as Prometheus has them.
+//! Histograms with fixed bounds, in the form that Prometheus uses.
 
-/// Counts values by how large they are.
+/// The most bounds that a histogram can have.
+const BOUNDS_MAX: usize = 16;
+
+/// Counts values by size.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds, for what is beyond the last.
-    counts: Box<[u64]>,
-    sum: u64,
+    /// The bucket at an index has the values up to the bound at that index. The bucket after the last bound has the rest.
+    counts: [u64; BOUNDS_MAX + 1],
+    /// Jobs that wait for weeks overflow 64 bits of nanoseconds.
+    sum: u128,
 }
 
 impl Histogram {
-    /// Nothing is counted yet. Bounds are inclusive, and in order.
-    pub fn new(bounds: &'static [u64]) -> Self {
-        assert!(bounds.is_sorted(), "bounds come in order");
-        Self { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
+    /// An empty histogram. A value that equals a bound belongs below it.
+    ///
+    /// # Panics
+    /// If the bounds are not sorted, or if there are more than 16.
+    pub const fn new(bounds: &'static [u64]) -> Self {
+        assert!(bounds.len() <= BOUNDS_MAX, "a histogram has room for its bounds");
+        let mut at = 1;
+        while at < bounds.len() {
+            assert!(bounds[at - 1] < bounds[at], "bounds are sorted");
+            at += 1;
+        }
+        Self { bounds, counts: [0; BOUNDS_MAX + 1], sum: 0 }
     }
 
     /// Counts a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        self.counts[self.bounds.partition_point(|&bound| bound < value)] += 1;
-        self.sum = self.sum.saturating_add(value);
+        let bucket = self.bounds.partition_point(|&bound| bound < value);
+        self.add_to(bucket, value);
     }
 
-    /// Each bound, with how many values were no larger.
+    /// Counts a value that is above the first `below` bounds and at most one more. Spares the search of [`add`](Self::add).
+    #[inline]
+    pub fn add_above(&mut self, below: usize, value: u64) {
+        let is_above = self.bounds.get(below).is_some_and(|&bound| value > bound);
+        self.add_to(below + usize::from(is_above), value);
+    }
+
+    #[inline]
+    fn add_to(&mut self, bucket: usize, value: u64) {
+        self.counts[bucket] += 1;
+        self.sum += u128::from(value);
+    }
+
+    /// Returns each bound with the number of values up to it.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().scan(0, |sum, count| {
             *sum += count;
@@ -32,13 +57,13 @@ impl Histogram {
         self.bounds.iter().copied().zip(counts)
     }
 
-    /// How many values there were.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What they add up to.
-    pub const fn sum(&self) -> u64 {
+    /// The sum of all values.
+    pub const fn sum(&self) -> u128 {
         self.sum
     }
 }
@@ -48,10 +73,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_belong_to_what_is_below_them() {
-        let mut buckets = Histogram::new(&[1, 10, 100]);
-        [0, 1, 2, 10, 11, 100, 101, 1000].into_iter().for_each(|value| buckets.add(value));
-        assert_eq!(buckets.cumulative().collect::<Vec<_>>(), [(1, 2), (10, 4), (100, 6)]);
-        assert_eq!((buckets.count(), buckets.sum()), (8, 1225));
+    fn a_value_that_equals_a_bound_belongs_below_it() {
+        let mut histogram = Histogram::new(&[1, 10, 100]);
+        [0, 1, 2, 10, 11, 100, 101, 1000].into_iter().for_each(|value| histogram.add(value));
+        assert_eq!(histogram.cumulative().collect::<Vec<_>>(), [(1, 2), (10, 4), (100, 6)]);
+        assert_eq!((histogram.count(), histogram.sum()), (8, 1225));
+    }
+
+    #[test]
+    fn a_sum_does_not_overflow() {
+        let mut histogram = Histogram::new(&[1]);
+        [u64::MAX, u64::MAX].into_iter().for_each(|value| histogram.add(value));
+        assert_eq!(histogram.sum(), 2 * u128::from(u64::MAX));
     }
 }

@@ -67,12 +67,12 @@ impl Engine {
     /// Counts how long a job of the tube waited or was held. Where memory is short, a tube counts only times that are
     /// near those it has had.
     #[inline]
-    pub(super) fn note_time(&mut self, tube: TubeSlot, lapse: LatencyKind, span: Span) {
-        let sample = self.times.note(lapse, span);
-        if !self.tubes[tube].note(lapse, sample)
-            && self.tube_bytes() + self.tubes.times_growth(tube) <= self.bounds.bytes
+    pub(super) fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, span: Span) {
+        let sample = self.latency.add(kind, span);
+        if !self.tubes[tube].add_sample(kind, sample)
+            && self.tube_bytes() + self.tubes.latency_growth(tube) <= self.bounds.bytes
         {
-            self.tubes.make_times(tube, lapse, sample);
+            self.tubes.add_first_sample(tube, kind, sample);
         }
     }
 

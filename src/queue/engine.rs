@@ -7,7 +7,7 @@ use super::bounds::Bounds;
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::job::{Activity, Job, Jobs, NewJob, State};
-use super::latency::QueueTimes;
+use super::latency::QueueLatency;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
@@ -43,7 +43,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// How many jobs have been buried.
     pub(super) burials: u64,
-    pub(super) times: QueueTimes,
+    pub(super) latency: QueueLatency,
     pub(super) bounds: Bounds,
     /// [`Work::Tidy`] is queued.
     pub(super) is_tidying: bool,
@@ -128,7 +128,7 @@ impl Engine {
             hang_up_steps: BACKGROUND_STEPS,
             next_id: 1,
             burials: 0,
-            times: QueueTimes::default(),
+            latency: QueueLatency::new(),
             bounds: Bounds::default(),
             is_tidying: false,
             bodies: Bodies::new(),

@@ -1,35 +1,37 @@
-//! How long jobs wait and how long they are held: distributions of the times of one tube, and of the whole queue.
+//! How long jobs wait and how long clients hold them: percentiles per tube, histograms for the whole queue.
 //!
-//! A tube's are kept in 128 bins, three an octave from 1 us to 65 days, each 1.26 times as wide as the one before: a
-//! percentile is told within 12 % (and half a microsecond) of the sample that it stands for. Jobs of one tube take similar
-//! times, so only the bins around a sample get memory: eight counters, or 32 bytes, for each part of the range.
+//! A tube keeps its samples in 128 bins: three per octave from 1 us to 65 days, each 1.26 times as wide as the one below.
+//! A percentile is within 12 % (and half a microsecond) of the sample at that rank. Jobs of one tube take similar times,
+//! so memory is allocated only for the bins around a sample: a block of eight counters, or 32 bytes.
 //!
-//! The whole queue's are counted at fixed bounds, exactly.
+//! The whole queue has a [`Histogram`] per kind, which is exact.
 
+use crate::histogram::Histogram;
 use crate::limits::ALLOCATION_BYTES;
 use crate::time::Span;
 
-/// What is measured of each job, again and again.
+/// What is measured, each time that a job is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LatencyKind {
-    /// From when it became ready to when it was reserved, pauses of its tube included.
+    /// From ready to reserved. Includes pauses of the tube.
     Queue,
-    /// From when it was reserved to when its holder deleted, released or buried it, was out of time, or had gone.
+    /// From reserved to deleted, released, buried, timed out or returned by a disconnect.
     Held,
 }
 
-/// The samples of one tube.
-pub struct TubeTimes {
-    /// For each part of the range of each [`LatencyKind`] where its counters are: an index into `blocks` plus one, or zero where
-    /// there have been no samples.
-    places: [[u8; PARTS]; LATENCY_KINDS],
-    blocks: Vec<Block>,
+const LATENCY_KINDS: usize = 2;
+
+/// The samples of one tube, in some 150 bytes as a rule and 1.1 KiB at most.
+pub struct TubeLatency {
+    /// One more than the index into `blocks` for each group of eight bins. Zero while the group has no samples.
+    block_of: [[u8; GROUPS]; LATENCY_KINDS],
+    blocks: Vec<BinBlock>,
 }
 
-/// How many samples there are in each of eight bins in a row.
-type Block = [u32; BLOCK_BINS];
+/// The numbers of samples in eight adjacent bins.
+type BinBlock = [u32; BLOCK_BINS];
 
-/// Percentiles of a time; zero while there are no samples, and at least 1 us else.
+/// Percentiles of one kind. Zero without samples, otherwise at least 1 us.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[allow(missing_docs)]
 pub struct Percentiles {
@@ -38,124 +40,113 @@ pub struct Percentiles {
     pub p99: Span,
 }
 
-/// The samples of one time over the whole queue, since the start.
-#[derive(Default)]
-pub struct Times {
-    counts: [u64; BOUNDS.len() + 1],
-    sum_ns: u128,
-}
+/// The samples of the whole queue since the start.
+pub struct QueueLatency([Histogram; LATENCY_KINDS]);
 
-/// The times of the whole queue.
-#[derive(Default)]
-pub struct QueueTimes([Times; LATENCY_KINDS]);
-
-/// Where [`Times`] are counted.
-pub const BOUNDS: [Span; 13] = [
-    Span::from_nanos(100_000),
-    Span::from_millis(1),
-    Span::from_millis(5),
-    Span::from_millis(10),
-    Span::from_millis(50),
-    Span::from_millis(100),
-    Span::from_millis(500),
-    Span::from_secs(1),
-    Span::from_secs(5),
-    Span::from_secs(10),
-    Span::from_secs(60),
-    Span::from_secs(600),
-    Span::from_secs(3600),
+/// Bounds of the histograms, in nanoseconds: from 100 us to an hour.
+const BOUNDS_NS: [u64; 13] = [
+    100_000,
+    1_000_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    100_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    60_000_000_000,
+    600_000_000_000,
+    3_600_000_000_000,
 ];
 
-/// A sample, and the bin that it belongs into.
+/// A measured time and its bin.
 #[derive(Clone, Copy)]
 pub(super) struct Sample {
     ns: u64,
     bin: u8,
 }
 
-const LATENCY_KINDS: usize = 2;
 const BINS: usize = 128;
 const BLOCK_BINS: usize = 8;
-const PARTS: usize = BINS / BLOCK_BINS;
-/// Of the first bin, which has everything below it too: 1.024 us.
+const GROUPS: usize = BINS / BLOCK_BINS;
+/// The lower edge of the second octave, 1.024 us. The first bin also has everything below its own edge.
 const LOWEST_NS: u64 = 1 << LOWEST_SHIFT;
 const LOWEST_SHIFT: u32 = 10;
 /// 2^(1/3) and 2^(2/3), shifted to the top bit: they cut an octave into three parts of equal ratio.
 const CUTS: [u64; 2] = [0xa145_17cc_6b94_5711, 0xcb2f_f529_eb71_e416];
 
-/// For each bin how many bounds lie below it. One more may lie in it.
+/// For each bin, the number of [`BOUNDS_NS`] below it. One more may lie in the bin.
 const BOUNDS_BELOW: [u8; BINS] = {
     let mut below = [0; BINS];
     let mut bin = 1;
     while bin < BINS {
         let mut bound = below[bin - 1];
-        while (bound as usize) < BOUNDS.len() && BOUNDS[bound as usize].as_nanos() < edge_ns(bin) {
+        while (bound as usize) < BOUNDS_NS.len() && BOUNDS_NS[bound as usize] < edge_ns(bin) {
             bound += 1;
         }
         assert!(bound - below[bin - 1] <= 1, "no two bounds lie in one bin");
         below[bin] = bound;
         bin += 1;
     }
-    assert!(below[BINS - 1] as usize == BOUNDS.len(), "all bounds lie below the last bin");
+    assert!(below[BINS - 1] as usize == BOUNDS_NS.len(), "all bounds lie below the last bin");
     below
 };
 
-const _: () = assert!(LATENCY_KINDS * PARTS < u8::MAX as usize, "the places of all blocks fit");
+const _: () = assert!(LATENCY_KINDS * GROUPS < u8::MAX as usize, "a byte can index every block");
 
 impl Percentiles {
-    /// The smallest first.
+    /// The percentiles, smallest first.
     pub const fn in_order(&self) -> [Span; 3] {
         [self.p50, self.p95, self.p99]
     }
 }
 
-impl TubeTimes {
-    /// What one takes that has counters for one part of a range; each further part adds [`Self::PART_BYTES`].
+impl TubeLatency {
+    /// Memory with one block of counters. Each further block adds [`Self::BLOCK_BYTES`].
     pub(super) const BYTES_MIN: usize =
-        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + Self::PART_BYTES;
-    pub(super) const PART_BYTES: usize = size_of::<Block>();
+        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + Self::BLOCK_BYTES;
+    pub(super) const BLOCK_BYTES: usize = size_of::<BinBlock>();
 
-    /// Without any counters.
     pub(super) fn new() -> Box<Self> {
-        Box::new(Self { places: [[0; PARTS]; LATENCY_KINDS], blocks: Vec::new() })
+        Box::new(Self { block_of: [[0; GROUPS]; LATENCY_KINDS], blocks: Vec::new() })
     }
 
-    /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + self.blocks.capacity() * Self::PART_BYTES
+        size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + self.blocks.capacity() * Self::BLOCK_BYTES
     }
 
-    /// Counts a sample. False if there are no counters for it yet.
+    /// Counts a sample. Returns false if its block is [not allocated](Self::add_block).
     #[inline]
-    pub(super) fn note(&mut self, lapse: LatencyKind, sample: Sample) -> bool {
+    pub(super) fn add(&mut self, kind: LatencyKind, sample: Sample) -> bool {
         let bin = usize::from(sample.bin);
-        let place = usize::from(self.places[lapse as usize][bin / BLOCK_BINS]);
-        let Some(block) = self.blocks.get_mut(place.wrapping_sub(1)) else { return false };
+        let block = usize::from(self.block_of[kind as usize][bin / BLOCK_BINS]);
+        let Some(block) = self.blocks.get_mut(block.wrapping_sub(1)) else { return false };
         let count = &mut block[bin % BLOCK_BINS];
         *count += 1;
         if *count == u32::MAX {
-            self.halve(lapse);
+            self.halve(kind);
         }
         true
     }
 
-    /// Makes the counters that a sample needs and that there are none of yet.
+    /// Allocates the block of counters that a sample needs.
     #[cold]
-    pub(super) fn make_room(&mut self, lapse: LatencyKind, sample: Sample) {
-        let place = &mut self.places[lapse as usize][usize::from(sample.bin) / BLOCK_BINS];
-        assert_eq!(*place, 0, "counters are made once");
-        // Rarely more than a few: memory matters more than growing at once.
+    pub(super) fn add_block(&mut self, kind: LatencyKind, sample: Sample) {
+        let block = &mut self.block_of[kind as usize][usize::from(sample.bin) / BLOCK_BINS];
+        assert_eq!(*block, 0, "a block is allocated once");
+        // A tube rarely has more than a few blocks: exact growth costs less memory than doubling.
         self.blocks.reserve_exact(1);
         self.blocks.push([0; BLOCK_BINS]);
-        *place = self.blocks.len() as u8;
+        *block = self.blocks.len() as u8;
     }
 
-    /// The percentiles of one of the times.
-    pub fn percentiles(&self, lapse: LatencyKind) -> Percentiles {
+    /// Computes the percentiles of one kind. Looks at every bin.
+    pub fn percentiles(&self, kind: LatencyKind) -> Percentiles {
         let counts = || {
-            let blocks = self.places[lapse as usize].iter().map(|&place| match place {
+            let blocks = self.block_of[kind as usize].iter().map(|&block| match block {
                 0 => [0; BLOCK_BINS],
-                place => self.blocks[usize::from(place) - 1],
+                block => self.blocks[usize::from(block) - 1],
             });
             blocks.flatten().map(u64::from)
         };
@@ -175,54 +166,30 @@ impl TubeTimes {
         Percentiles { p50: percentile(50), p95: percentile(95), p99: percentile(99) }
     }
 
-    /// Every four thousand million samples the earlier ones come to count half.
+    /// Halves the counts of one kind, so that a counter that is full can count on. Old samples then weigh half.
     #[cold]
-    fn halve(&mut self, lapse: LatencyKind) {
-        for &place in self.places[lapse as usize].iter().filter(|&&place| place > 0) {
-            self.blocks[usize::from(place) - 1].iter_mut().for_each(|count| *count /= 2);
+    fn halve(&mut self, kind: LatencyKind) {
+        for &block in self.block_of[kind as usize].iter().filter(|&&block| block > 0) {
+            self.blocks[usize::from(block) - 1].iter_mut().for_each(|count| *count /= 2);
         }
     }
 }
 
-impl Times {
+impl QueueLatency {
+    pub(super) const fn new() -> Self {
+        Self([const { Histogram::new(&BOUNDS_NS) }; LATENCY_KINDS])
+    }
+
+    pub(super) const fn get(&self, kind: LatencyKind) -> &Histogram {
+        &self.0[kind as usize]
+    }
+
+    /// Counts a time. Returns it as a sample for the percentiles of the tube.
     #[inline]
-    pub(super) fn note(&mut self, sample: Sample) {
-        let below = usize::from(BOUNDS_BELOW[usize::from(sample.bin)]);
-        let is_above = BOUNDS.get(below).is_some_and(|bound| sample.ns > bound.as_nanos());
-        self.counts[below + usize::from(is_above)] += 1;
-        self.sum_ns += u128::from(sample.ns);
-    }
-
-    /// Each of the [`BOUNDS`] with how many samples are not above it.
-    pub fn cumulative(&self) -> impl ExactSizeIterator<Item = (Span, u64)> {
-        let mut sum = 0;
-        BOUNDS.iter().zip(&self.counts).map(move |(&bound, count)| {
-            sum += count;
-            (bound, sum)
-        })
-    }
-
-    /// How many samples there are.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// All of them together, in nanoseconds.
-    pub const fn sum_ns(&self) -> u128 {
-        self.sum_ns
-    }
-}
-
-impl QueueTimes {
-    pub(super) const fn get(&self, lapse: LatencyKind) -> &Times {
-        &self.0[lapse as usize]
-    }
-
-    /// Takes note of a sample, and returns it for the tube to do so too.
-    #[inline]
-    pub(super) fn note(&mut self, lapse: LatencyKind, span: Span) -> Sample {
+    pub(super) fn add(&mut self, kind: LatencyKind, span: Span) -> Sample {
         let sample = Sample::new(span);
-        self.0[lapse as usize].note(sample);
+        let below = usize::from(BOUNDS_BELOW[usize::from(sample.bin)]);
+        self.0[kind as usize].add_above(below, sample.ns);
         sample
     }
 }
@@ -240,7 +207,7 @@ impl Sample {
     }
 }
 
-/// The least that belongs into a bin.
+/// The lower edge of a bin, in nanoseconds.
 const fn edge_ns(bin: usize) -> u64 {
     let shift = bin as u32 / 3 + LOWEST_SHIFT;
     match bin % 3 {
@@ -249,7 +216,7 @@ const fn edge_ns(bin: usize) -> u64 {
     }
 }
 
-/// What is equally far, as a ratio, from the least and the most in a bin, in whole microseconds.
+/// The time at equal ratio to both edges of a bin, in whole microseconds.
 fn middle(bin: usize) -> Span {
     let (low, high) = (u128::from(edge_ns(bin)), u128::from(edge_ns(bin + 1)));
     let middle_ns = 2 * low * high / (low + high);
@@ -262,7 +229,7 @@ mod tests {
     use crate::intrusive::mix;
 
     #[test]
-    fn every_time_is_in_the_bin_whose_edges_enclose_it() {
+    fn a_sample_belongs_to_the_bin_whose_edges_enclose_it() {
         for bin in 1..BINS {
             let edge = edge_ns(bin);
             let bin_of = |ns| usize::from(Sample::new(Span::from_nanos(ns)).bin);
@@ -273,22 +240,22 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_a_bin_is_within_12_percent_of_all_in_it() {
+    fn the_middle_of_a_bin_is_within_12_percent_of_every_sample_in_it() {
         for bin in 0..BINS - 1 {
             let middle = middle(bin).as_nanos() as f64;
             for sample in [edge_ns(bin), edge_ns(bin + 1) - 1] {
                 let error = (middle - sample as f64).abs();
-                assert!(error <= 0.12 * sample as f64 + 500.0, "{sample} ns is told as {middle}");
+                assert!(error <= 0.12 * sample as f64 + 500.0, "{sample} ns is reported as {middle}");
             }
         }
         assert!(edge_ns(BINS - 1) > 60 * 24 * 3600 * 1_000_000_000, "the last bin begins at two months");
     }
 
     #[test]
-    fn without_samples_there_are_no_percentiles_and_the_shortest_is_a_microsecond() {
-        let mut times = TubeTimes::new();
+    fn percentiles_are_zero_without_samples_and_at_least_a_microsecond_with_them() {
+        let mut times = TubeLatency::new();
         assert_eq!(times.percentiles(LatencyKind::Queue), Percentiles::default());
-        note(&mut times, LatencyKind::Queue, Sample::new(Span::ZERO));
+        add(&mut times, LatencyKind::Queue, Sample::new(Span::ZERO));
         assert_eq!(times.percentiles(LatencyKind::Queue).in_order(), [Span::from_nanos(1000); 3]);
         assert_eq!(times.percentiles(LatencyKind::Held), Percentiles::default());
     }
@@ -306,13 +273,13 @@ mod tests {
             // Of any magnitude, from 1 us on: each octave as often.
             let mut draw = || 1000 + (random() >> (63 - random() % octaves - 10));
             let mut samples: Vec<u64> = (0..count).map(|_| draw()).collect();
-            let mut times = TubeTimes::new();
+            let mut times = TubeLatency::new();
             for &ns in &samples {
-                note(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(ns)));
+                add(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(ns)));
             }
             samples.sort_unstable();
-            let told = times.percentiles(LatencyKind::Held).in_order();
-            for (percent, span) in [50, 95, 99].into_iter().zip(told) {
+            let reported = times.percentiles(LatencyKind::Held).in_order();
+            for (percent, span) in [50, 95, 99].into_iter().zip(reported) {
                 let sample = samples[(samples.len() * percent).div_ceil(100) - 1] as f64;
                 let error = (span.as_nanos() as f64 - sample).abs();
                 assert!(error <= 0.12 * sample + 500.0, "p{percent} of {count}: {sample} ns, not {span:?}");
@@ -321,27 +288,29 @@ mod tests {
     }
 
     #[test]
-    fn counts_at_the_bounds_are_exact() {
-        let mut times = Times::default();
+    fn a_histogram_is_exact_at_its_bounds() {
+        let mut latency = QueueLatency::new();
         let mut samples = vec![0, 1, u64::MAX];
-        for bound in BOUNDS {
-            samples.extend([bound.as_nanos() - 1, bound.as_nanos(), bound.as_nanos() + 1]);
+        for bound in BOUNDS_NS {
+            samples.extend([bound - 1, bound, bound + 1]);
         }
         samples.extend((0..10_000).map(|n| mix(n) >> (n % 60)));
         for &ns in &samples {
-            times.note(Sample::new(Span::from_nanos(ns)));
+            latency.add(LatencyKind::Queue, Span::from_nanos(ns));
         }
-        for (bound, count) in times.cumulative() {
-            let expected = samples.iter().filter(|&&ns| ns <= bound.as_nanos()).count();
-            assert_eq!(count, expected as u64, "{bound:?}");
+        let histogram = latency.get(LatencyKind::Queue);
+        for (bound, count) in histogram.cumulative() {
+            let expected = samples.iter().filter(|&&ns| ns <= bound).count();
+            assert_eq!(count, expected as u64, "{bound} ns");
         }
-        assert_eq!(times.count(), samples.len() as u64);
-        assert_eq!(times.sum_ns(), samples.iter().map(|&ns| u128::from(ns)).sum());
+        assert_eq!(histogram.count(), samples.len() as u64);
+        assert_eq!(latency.get(LatencyKind::Held).count(), 0);
+        assert_eq!(histogram.sum(), samples.iter().map(|&ns| u128::from(ns)).sum());
     }
 
     #[test]
-    fn a_count_that_is_full_is_halved_with_its_neighbours() {
-        let mut times = TubeTimes::new();
+    fn a_full_counter_halves_all_counters_of_its_kind() {
+        let mut times = TubeLatency::new();
         let [short, long] = [1000, 1_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
         let samples = [
             (LatencyKind::Queue, short),
@@ -349,42 +318,42 @@ mod tests {
             (LatencyKind::Held, short),
             (LatencyKind::Held, long),
         ];
-        for ((lapse, sample), count) in samples.into_iter().zip([u32::MAX - 1, 1000, 7, 7]) {
-            times.make_room(lapse, sample);
-            *count_mut(&mut times, lapse, sample) = count;
+        for ((kind, sample), count) in samples.into_iter().zip([u32::MAX - 1, 1000, 7, 7]) {
+            times.add_block(kind, sample);
+            *count_mut(&mut times, kind, sample) = count;
         }
-        assert!(times.note(LatencyKind::Queue, short));
-        for ((lapse, sample), count) in samples.into_iter().zip([u32::MAX / 2, 500, 7, 7]) {
-            assert_eq!(*count_mut(&mut times, lapse, sample), count, "{lapse:?}");
+        assert!(times.add(LatencyKind::Queue, short));
+        for ((kind, sample), count) in samples.into_iter().zip([u32::MAX / 2, 500, 7, 7]) {
+            assert_eq!(*count_mut(&mut times, kind, sample), count, "{kind:?}");
         }
     }
 
     #[test]
-    fn a_tube_with_usual_times_takes_a_small_part_of_what_all_times_take() {
-        let mut times = TubeTimes::new();
+    fn usual_latencies_take_little_memory() {
+        let mut times = TubeLatency::new();
         for us in 0..1000 {
-            note(&mut times, LatencyKind::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
-            note(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
+            add(&mut times, LatencyKind::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
+            add(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
         }
         assert!(times.bytes() <= 250, "{} bytes", times.bytes());
-        for lapse in [LatencyKind::Queue, LatencyKind::Held] {
-            (0..64).for_each(|shift| note(&mut times, lapse, Sample::new(Span::from_nanos(1 << shift))));
+        for kind in [LatencyKind::Queue, LatencyKind::Held] {
+            (0..64).for_each(|shift| add(&mut times, kind, Sample::new(Span::from_nanos(1 << shift))));
         }
-        let most = TubeTimes::BYTES_MIN + (LATENCY_KINDS * PARTS - 1) * TubeTimes::PART_BYTES;
+        let most = TubeLatency::BYTES_MIN + (LATENCY_KINDS * GROUPS - 1) * TubeLatency::BLOCK_BYTES;
         assert_eq!(times.bytes(), most);
         assert!(most < 1200, "{most} bytes at most");
     }
 
-    fn note(times: &mut TubeTimes, lapse: LatencyKind, sample: Sample) {
-        if !times.note(lapse, sample) {
-            times.make_room(lapse, sample);
-            assert!(times.note(lapse, sample), "there is room by now");
+    fn add(times: &mut TubeLatency, kind: LatencyKind, sample: Sample) {
+        if !times.add(kind, sample) {
+            times.add_block(kind, sample);
+            assert!(times.add(kind, sample), "the block is allocated");
         }
     }
 
-    fn count_mut(times: &mut TubeTimes, lapse: LatencyKind, sample: Sample) -> &mut u32 {
+    fn count_mut(times: &mut TubeLatency, kind: LatencyKind, sample: Sample) -> &mut u32 {
         let bin = usize::from(sample.bin);
-        let place = times.places[lapse as usize][bin / BLOCK_BINS];
-        &mut times.blocks[usize::from(place) - 1][bin % BLOCK_BINS]
+        let block = times.block_of[kind as usize][bin / BLOCK_BINS];
+        &mut times.blocks[usize::from(block) - 1][bin % BLOCK_BINS]
     }
 }

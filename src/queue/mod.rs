@@ -27,7 +27,7 @@ pub use change::Change;
 pub use client::{Client, Clients};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
 pub use job::{Activity, Counts, Job, Jobs, NewJob, State};
-pub use latency::{BOUNDS, LatencyKind, Percentiles, Times};
+pub use latency::{LatencyKind, Percentiles};
 pub use lists::{List, Listed};
 pub use persisted::{PersistedState, Restored, Standing};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};

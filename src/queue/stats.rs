@@ -2,7 +2,8 @@
 
 use super::engine::Engine;
 use super::job::{Counts, State};
-use super::latency::{LatencyKind, Percentiles, Times};
+use super::latency::{LatencyKind, Percentiles};
+use crate::histogram::Histogram;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -89,13 +90,13 @@ impl Engine {
     }
 
     /// How long jobs were ready before they were reserved, over the whole queue.
-    pub fn queue_times(&self) -> &Times {
-        self.times.get(LatencyKind::Queue)
+    pub fn queue_times(&self) -> &Histogram {
+        self.latency.get(LatencyKind::Queue)
     }
 
     /// How long jobs were held, over the whole queue.
-    pub fn held_times(&self) -> &Times {
-        self.times.get(LatencyKind::Held)
+    pub fn held_times(&self) -> &Histogram {
+        self.latency.get(LatencyKind::Held)
     }
 
     /// How many clients watch a tube and wait. Looks at [some](Self::tube_waiting_looks) of the wide ones.
@@ -119,9 +120,9 @@ impl Engine {
     }
 
     /// How long jobs of one tube were ready, or held. Looks at every bin of what is kept of it.
-    pub fn tube_times(&self, key: TubeKey, lapse: LatencyKind) -> Percentiles {
-        let times = self.tubes.get(key).times.as_ref();
-        times.map_or(Percentiles::default(), |times| times.percentiles(lapse))
+    pub fn tube_times(&self, key: TubeKey, kind: LatencyKind) -> Percentiles {
+        let latency = self.tubes.get(key).latency.as_ref();
+        latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind))
     }
 
     /// Figures about one tube, but for who [waits](Self::tube_waiting) for its jobs, and [times](Self::tube_times).

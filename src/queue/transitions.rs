@@ -34,7 +34,7 @@ impl Engine {
                 holder.held.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved -= 1;
-                self.note_time(tube, LatencyKind::Held, now.since(since));
+                self.record_latency(tube, LatencyKind::Held, now.since(since));
             }
         }
         self.totals.jobs[state as usize] -= 1;
@@ -122,7 +122,7 @@ impl Engine {
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes[tube].reserved += 1;
         if let Some(since) = ready_since {
-            self.note_time(tube, LatencyKind::Queue, now.since(since));
+            self.record_latency(tube, LatencyKind::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
     }

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Index, IndexMut};
 
-use super::latency::{LatencyKind, Sample, TubeTimes};
+use super::latency::{LatencyKind, Sample, TubeLatency};
 use super::order::Order;
 use super::roll::{Found, Roll, name_bytes};
 use super::timers::{Owner, TimerKey, Timers};
@@ -46,7 +46,7 @@ pub struct Tube {
     /// What has happened in it.
     pub counts: TubeCounts,
     /// How long its jobs waited and were held, from the first time on that one was reserved.
-    pub(super) times: Option<Box<TubeTimes>>,
+    pub(super) latency: Option<Box<TubeLatency>>,
     /// Fires when a delay or the pause ends.
     pub(super) timer: TimerKey,
     /// In the list of servable tubes.
@@ -93,7 +93,7 @@ pub struct Tubes {
     /// How long they are together.
     name_lengths: usize,
     /// What the times of all tubes take.
-    times_bytes: usize,
+    latency_bytes: usize,
     /// Tubes from which a job could be reserved now.
     pub(super) servable: List,
 }
@@ -109,10 +109,10 @@ impl Tube {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
     }
 
-    /// Counts a sample. False if there is no memory for it [yet](Tubes::make_times).
+    /// Counts a sample. False if there is no memory for it [yet](Tubes::add_first_sample).
     #[inline]
-    pub(super) fn note(&mut self, lapse: LatencyKind, sample: Sample) -> bool {
-        self.times.as_mut().is_some_and(|times| times.note(lapse, sample))
+    pub(super) fn add_sample(&mut self, kind: LatencyKind, sample: Sample) -> bool {
+        self.latency.as_mut().is_some_and(|latency| latency.add(kind, sample))
     }
 
     /// No two tubes that have had one slot were born at the same time.
@@ -149,7 +149,7 @@ impl Tubes {
             roll: Roll::default(),
             name_bytes: 0,
             name_lengths: 0,
-            times_bytes: 0,
+            latency_bytes: 0,
             servable: List::new(),
         }
     }
@@ -215,7 +215,7 @@ impl Tubes {
 
     /// The memory that they take.
     pub(super) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes() + self.roll.bytes() + self.name_bytes + self.times_bytes
+        self.slab.bytes() + self.index.bytes() + self.roll.bytes() + self.name_bytes + self.latency_bytes
     }
 
     /// What a tube of this name adds to that.
@@ -253,7 +253,7 @@ impl Tubes {
             seen: 0,
             pause: None,
             counts: TubeCounts::default(),
-            times: None,
+            latency: None,
             timer,
             listed: false,
             serving: false,
@@ -278,7 +278,7 @@ impl Tubes {
         assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
         self.name_bytes -= name_bytes(&tube.name);
         self.name_lengths -= tube.name.len();
-        self.times_bytes -= tube.times.map_or(0, |times| times.bytes());
+        self.latency_bytes -= tube.latency.map_or(0, |latency| latency.bytes());
         self.roll.remove(&mut self.slab, tube.name, tube.born, tube.position);
     }
 
@@ -296,19 +296,19 @@ impl Tubes {
         }
     }
 
-    /// What [`make_times`](Self::make_times) takes.
-    pub(super) fn times_growth(&self, key: TubeSlot) -> usize {
-        if self[key].times.is_some() { TubeTimes::PART_BYTES } else { TubeTimes::BYTES_MIN }
+    /// What [`add_first_sample`](Self::add_first_sample) takes.
+    pub(super) fn latency_growth(&self, key: TubeSlot) -> usize {
+        if self[key].latency.is_some() { TubeLatency::BLOCK_BYTES } else { TubeLatency::BYTES_MIN }
     }
 
     /// Counts a sample for which the tube has had no memory.
-    pub(super) fn make_times(&mut self, key: TubeSlot, lapse: LatencyKind, sample: Sample) {
-        let place = &mut self.slab[key.0].times;
-        let before = place.as_ref().map_or(0, |times| times.bytes());
-        let times = place.get_or_insert_with(TubeTimes::new);
-        times.make_room(lapse, sample);
-        times.note(lapse, sample);
-        self.times_bytes += times.bytes() - before;
+    pub(super) fn add_first_sample(&mut self, key: TubeSlot, kind: LatencyKind, sample: Sample) {
+        let latency = &mut self.slab[key.0].latency;
+        let before = latency.as_ref().map_or(0, |latency| latency.bytes());
+        let latency = latency.get_or_insert_with(TubeLatency::new);
+        latency.add_block(kind, sample);
+        latency.add(kind, sample);
+        self.latency_bytes += latency.bytes() - before;
     }
 
     /// A list begins that shows all tubes.
@@ -354,9 +354,9 @@ impl Tubes {
         assert_eq!(self.name_bytes, names, "the names are counted");
         let lengths: usize = self.iter().map(|(_, tube)| tube.name.len()).sum();
         assert_eq!(self.name_lengths, lengths, "the lengths of names are counted");
-        let times: usize =
-            self.iter().filter_map(|(_, tube)| tube.times.as_ref()).map(|times| times.bytes()).sum();
-        assert_eq!(self.times_bytes, times, "the times of tubes are counted");
+        let latency: usize =
+            self.iter().filter_map(|(_, tube)| tube.latency.as_ref()).map(|latency| latency.bytes()).sum();
+        assert_eq!(self.latency_bytes, latency, "the latency counters of tubes are counted");
     }
 }
 
@@ -425,13 +425,13 @@ mod tests {
         };
         // The record of what has happened to the job is new too, the first time.
         cycle(&mut engine, b"first");
-        let used = engine.tubes.times_bytes;
-        assert_eq!(cycle(&mut engine, b"second"), TubeTimes::BYTES_MIN);
+        let used = engine.tubes.latency_bytes;
+        assert_eq!(cycle(&mut engine, b"second"), TubeLatency::BYTES_MIN);
         assert_eq!(cycle(&mut engine, b"second"), 0, "it has them by now");
         engine.use_tube(client, TubeName::DEFAULT);
         engine.watch(client, TubeName::DEFAULT);
         engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
-        assert_eq!(engine.tubes.times_bytes, used, "they go with the tube");
+        assert_eq!(engine.tubes.latency_bytes, used, "they go with the tube");
         engine.check();
     }
 

@@ -9,8 +9,9 @@ mod segment_index;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, Times};
+use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
@@ -238,8 +239,8 @@ impl Pair {
         self.compare_jobs();
         self.compare_clients();
         assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
-        compare_times(self.engine.queue_times(), &self.model.lapses.queue);
-        compare_times(self.engine.held_times(), &self.model.lapses.held);
+        compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
+        compare_histograms(self.engine.held_times(), &self.model.lapses.held);
         assert!(self.kicked.is_none(), "nobody is told of a kick twice");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
@@ -329,12 +330,12 @@ fn compare_percentiles(told: Percentiles, samples: &[u64]) {
 }
 
 /// Over the whole queue the counts are exact.
-fn compare_times(times: &Times, samples: &[u64]) {
-    assert_eq!(times.count(), samples.len() as u64);
-    assert_eq!(times.sum_ns(), samples.iter().map(|&sample| u128::from(sample)).sum());
-    for (bound, count) in times.cumulative() {
-        let below = samples.iter().filter(|&&sample| sample <= bound.as_nanos()).count();
-        assert_eq!(count, below as u64, "samples up to {bound:?}");
+fn compare_histograms(histogram: &Histogram, samples: &[u64]) {
+    assert_eq!(histogram.count(), samples.len() as u64);
+    assert_eq!(histogram.sum(), samples.iter().map(|&sample| u128::from(sample)).sum());
+    for (bound, count) in histogram.cumulative() {
+        let below = samples.iter().filter(|&&sample| sample <= bound).count();
+        assert_eq!(count, below as u64, "samples up to {bound} ns");
     }
 }
 

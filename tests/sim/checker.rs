@@ -258,7 +258,7 @@ impl Checker {
         let lapses = &self.model.lapses;
         for (times, samples) in [(engine.queue_times(), &lapses.queue), (engine.held_times(), &lapses.held)] {
             let sum_ns = samples.iter().map(|&sample| u128::from(sample)).sum();
-            assert_eq!((times.count(), times.sum_ns()), (samples.len() as u64, sum_ns), "the times of jobs");
+            assert_eq!((times.count(), times.sum()), (samples.len() as u64, sum_ns), "the times of jobs");
         }
     }
 

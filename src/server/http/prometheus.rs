@@ -10,7 +10,6 @@ use std::io::Write;
 use crate::histogram::Histogram;
 use crate::ids::TubeKey;
 use crate::limits::{HTTP_OUTPUT_BYTES_PAUSE, HTTP_STEP_LINES};
-use crate::queue::Times;
 use crate::server::Core;
 use crate::server::figures::{self, Kind, Value};
 use crate::time::Time;
@@ -193,12 +192,13 @@ fn label(key: &str, value: &str, labels: &mut Vec<u8>) {
 fn histograms(core: &Core, out: &mut Vec<u8>) {
     let Core { config, engine, metrics, log, .. } = core;
     let mut page = Histograms { prefix: &config.metrics_prefix, out };
-    page.times(
+    page.buckets(
         "queue_time_seconds",
         "how long jobs were ready before they were reserved",
+        NANOSECONDS,
         engine.queue_times(),
     );
-    page.times("held_time_seconds", "how long jobs were held", engine.held_times());
+    page.buckets("held_time_seconds", "how long jobs were held", NANOSECONDS, engine.held_times());
     page.buckets(
         "reply_seconds",
         "from the input, or from the job that a waiting client gets, until all replies are sent",
@@ -221,14 +221,6 @@ struct Histograms<'a> {
 }
 
 impl Histograms<'_> {
-    fn times(&mut self, name: &str, help: &str, times: &Times) {
-        self.head(name, help);
-        for (bound, count) in times.cumulative() {
-            self.bucket(name, bound.as_nanos() as f64 / NANOSECONDS, count);
-        }
-        self.total(name, times.sum_ns() as f64 / NANOSECONDS, times.count());
-    }
-
     fn buckets(&mut self, name: &str, help: &str, unit: f64, buckets: &Histogram) {
         self.head(name, help);
         for (bound, count) in buckets.cumulative() {
