@@ -213,7 +213,7 @@ impl Directory {
     }
 
     /// Makes a segment when somebody waits for that, and so without zeros. Brings that to disk.
-    pub fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+    pub fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
         self.create(segment, bytes, false)?;
         self.sync()
     }

@@ -42,7 +42,7 @@ pub trait Storage: Segments {
     fn remove(&self, segment: SegmentNumber) -> io::Result<()>;
 
     /// Makes a segment without writing zeros to it, on disk.
-    fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
+    fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
 
     /// Changes the files, on disk.
     fn arrange(&self, arrangement: Arrangement) -> io::Result<()>;
@@ -111,8 +111,8 @@ impl Storage for Directory {
         fs::remove_file(self.file(&segment.to_string()))
     }
 
-    fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        Self::create_soon(self, segment, bytes)
+    fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        Self::create_unwritten(self, segment, bytes)
     }
 
     fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {

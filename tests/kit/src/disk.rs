@@ -240,7 +240,7 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn create_soon(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+    fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
         self.arrange(Arrangement::Create { segment, bytes })
     }
 

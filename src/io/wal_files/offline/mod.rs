@@ -86,10 +86,10 @@ impl<'a> Offline<'a> {
     /// The queue as a server would have it, and what such a server discards.
     fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
         let mut engine = self.new_engine()?;
-        let (_, found, tail) =
+        let (_, findings, tail) =
             recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
         let behind = tail.as_ref().and_then(Tail::discarded);
-        let lost = found.lost().map(|segment| (segment.to_string(), 0, self.files[&segment]));
+        let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
         let discarded = behind.into_iter().chain(lost);
         Ok((engine, discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect()))
     }

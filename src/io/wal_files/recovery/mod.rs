@@ -1,0 +1,187 @@
+//! Recovery: from a directory to a queue, and a WAL that continues.
+//!
+//! 1. Read all segments in order ([`reader`]) and replay their records. Nothing is changed; damage ends the start here.
+//! 2. Rewrite what is not proven to be on disk ([`secure`]).
+//! 3. Remove what is not needed, and prepare segments ([`prepare`]).
+
+mod error;
+mod reader;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use tracing::{info, warn};
+
+pub use self::error::RecoveryError;
+pub use self::reader::Tail;
+use self::reader::{Findings, Piece, Reader};
+use super::storage::{Segments, Storage};
+use crate::io::host;
+use crate::queue::Engine;
+use crate::time::Time;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::record::padding_bytes;
+use crate::wal::scan::Scanner;
+use crate::wal::segment::HEADER_BYTES;
+use crate::wal::{Arrangement, Config, Log, Recovered, SegmentNumber, is_full};
+
+/// Reads the log, restores the jobs into the queue, and prepares the directory for new records.
+///
+/// # Errors
+/// If the log is damaged, is not one that this version continues, or cannot be read or written.
+pub fn recover(
+    storage: &impl Storage,
+    config: Config,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<Log, RecoveryError> {
+    let files = storage.list().map_err(|error| io_error("the directory", error))?;
+    let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
+    if let Some((file, id)) = findings.id_too_large.take() {
+        return Err(RecoveryError::Id { file, id });
+    }
+    let needed = HEADER_BYTES + recovered.largest;
+    if needed > config.segment_bytes {
+        return Err(RecoveryError::JobTooLarge { bytes: needed });
+    }
+    let has_other_size = |&(number, bytes): &(&SegmentNumber, &u64)| {
+        *bytes != config.segment_bytes && !findings.unused.contains(number) && !findings.lost.contains(number)
+    };
+    let of_other_size = files.iter().filter(has_other_size).map(|(&number, _)| number);
+    recovered.other_size_up_to = of_other_size.max().unwrap_or(SegmentNumber(0));
+    let continued = tail.as_ref().filter(|tail| findings.lost.is_empty() && tail.can_continue(config));
+    let filling = continued.map(Tail::filling).unwrap_or_default();
+    secure(storage, &mut findings, filling.bytes())?;
+    if let Some(tail) = continued {
+        recovered.end.0 += padding_bytes(tail.offset, tail.bytes) as u64;
+        recovered.active = Some(tail.header);
+    }
+    let prepared = prepare(storage, &files, &findings, config, recovered.active.is_some())?;
+    storage.sync().map_err(|error| io_error("the directory", error))?;
+    Ok(Log::new(config, recovered, prepared, engine))
+}
+
+/// Reads the log and restores the jobs into the queue. Changes nothing in the directory.
+pub fn read<S: Segments + ?Sized>(
+    segments: &S,
+    files: &BTreeMap<SegmentNumber, u64>,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<(Recovered, Findings, Option<Tail>), RecoveryError> {
+    let (replay, tail, findings) = Reader::new(segments, engine).read_all(files)?;
+    let jobs = engine.jobs().len();
+    if let Some(Tail { file, offset, discarded, left, .. }) = &tail
+        && *discarded > 0
+    {
+        warn!(
+            "{file}: {discarded} bytes from offset {offset} on were not synced before the server ended, and are \
+             discarded ({left} whole records)"
+        );
+    }
+    let mut recovered = replay.finish(engine, now);
+    if !files.is_empty() {
+        info!("{jobs} jobs are back");
+    }
+    match &tail {
+        Some(tail) => {
+            (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);
+            recovered.is_closed = tail.is_closed;
+        }
+        None => {
+            let random = host::random_word();
+            recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
+        }
+    }
+    Ok((recovered, findings, tail))
+}
+
+/// Rewrites what is not proven to be on disk, with `filling` behind it: the next record will say that it is durable. To
+/// have read it proves nothing, and a sync does not either. After a failed write the kernel may keep the page and mark it
+/// clean: it is read until it is evicted, and never written.
+fn secure(storage: &impl Storage, findings: &mut Findings, filling: &[u8]) -> Result<(), RecoveryError> {
+    let mut window = Vec::new();
+    let last = findings.read.last().map(|piece| piece.header.number);
+    for &Piece { header, end, bytes } in &findings.read {
+        // A record behind the header that was durable proves the header too.
+        let is_header_proven = header.first < findings.proven;
+        let is_last = Some(header.number) == last;
+        if is_header_proven && end <= findings.proven && (!is_last || filling.is_empty()) {
+            continue;
+        }
+        let from = if is_header_proven { header.offset(findings.proven.min(end)) } else { 0 };
+        let (from, to) = (from / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, header.offset(end));
+        let then = if is_last { filling } else { &[] };
+        let failed = |error| io_error(&header.number.to_string(), error);
+        let mut written = storage.rewrite(header.number, from, to, then);
+        while let Err(error) = &written
+            && is_full(error)
+            && let Some(spare) = findings.unused.iter().rposition(|unused| !findings.markers.contains(unused))
+        {
+            // The file system takes new space for the write; an unused file frees some.
+            storage.remove(findings.unused.remove(spare)).and_then(|()| storage.sync()).map_err(failed)?;
+            written = storage.rewrite(header.number, from, to, then);
+        }
+        written.map_err(|error| match is_full(&error) {
+            true => RecoveryError::NoSpace(header.number.to_string()),
+            false => failed(error),
+        })?;
+        // The kernel may have evicted an unwritten page since the first read.
+        let file = storage.open(header.number).map_err(failed)?;
+        let mut scanner = Scanner::new(file, bytes, header, window);
+        while scanner.end() < end && scanner.next_record().map_err(failed)?.is_some() {}
+        if scanner.end() < end {
+            return Err(RecoveryError::Unstable(header.number.to_string()));
+        }
+        window = scanner.into_window();
+    }
+    Ok(())
+}
+
+/// Removes files that are not needed, and makes sure that there is a segment to continue in. Returns the prepared ones.
+fn prepare(
+    storage: &impl Storage,
+    files: &BTreeMap<SegmentNumber, u64>,
+    findings: &Findings,
+    config: Config,
+    is_continued: bool,
+) -> Result<Vec<SegmentNumber>, RecoveryError> {
+    let mut prepared = Vec::new();
+    let mut next = findings.last.map_or(SegmentNumber(1), SegmentNumber::next);
+    let remove =
+        |number: SegmentNumber| storage.remove(number).map_err(|error| io_error(&number.to_string(), error));
+    findings.lost.iter().rev().try_for_each(|&number| remove(number))?;
+    for &number in &findings.unused {
+        let fits = files[&number] == config.segment_bytes;
+        let is_kept = findings.markers.contains(&number) || fits && findings.lost.is_empty();
+        if !is_kept {
+            remove(number)?;
+            continue;
+        }
+        let resized = if fits { Ok(()) } else { storage.resize(number, config.segment_bytes) };
+        // A power failure may have left records without their header in the file. Under another number they are invalid.
+        resized
+            .and_then(|()| storage.rename(number, next))
+            .map_err(|error| io_error(&number.to_string(), error))?;
+        prepared.push(next);
+        next = next.next();
+    }
+    if prepared.is_empty() {
+        let bytes = config.segment_bytes;
+        let created = if is_continued {
+            storage.create_unwritten(next, bytes)
+        } else {
+            storage.arrange(Arrangement::Create { segment: next, bytes })
+        };
+        match created {
+            Ok(()) => prepared.push(next),
+            // The server starts: clients can delete jobs, which frees space.
+            Err(error) if is_continued && is_full(&error) => {}
+            Err(error) => return Err(io_error(&next.to_string(), error)),
+        }
+    }
+    Ok(prepared)
+}
+
+fn io_error(file: &str, error: io::Error) -> RecoveryError {
+    RecoveryError::Io(file.to_owned(), error)
+}
