@@ -47,7 +47,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
     let listeners = listeners(inherited, config.listen, config.http)?;
     rights::give_up(user.as_ref())?;
     let prewrites = config.log.durability == Durability::Always;
-    let directory = config.log_dir.as_deref().map(|path| Directory::take_over(path, prewrites, lock));
+    let directory = config.log_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
     let directory = directory.transpose()?;
     if let Some(directory) = &directory {
         let present = Present {

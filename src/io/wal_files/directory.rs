@@ -1,4 +1,4 @@
-//! The directory of a log.
+//! The directory of a job log: its lock, its segments, and how files are created.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,59 +18,71 @@ use nix::unistd::{AccessFlags, faccessat};
 use super::Access;
 use super::lock::Lock;
 use crate::io::socket::to_errno;
-use crate::limits::LOG_PREWRITTEN_BYTES_MAX;
 use crate::wal::{Arrangement, SegmentNumber};
 
-/// A directory that nobody else writes a log in.
+/// A locked directory: no other server writes a job log there.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// For its own entries.
+    /// The directory as a file, to sync its entries.
     handle: File,
-    /// New segments are written once with zeros: a write to a block that has been written before is durable
-    /// sooner.
+    /// Whether new segments are filled with zeros: a durable write to a block that was written before is faster.
     prewrites: bool,
-    is_given_up: AtomicBool,
+    is_cancelled: AtomicBool,
     lock: Lock,
 }
 
-/// Why a directory cannot be used. Nothing in it was changed.
+/// Why a directory cannot be used. Nothing in it has changed.
 #[derive(Debug)]
 pub enum DirectoryError {
-    /// It cannot be opened, or written to.
+    /// It cannot be opened or written to.
     Unusable(PathBuf, io::Error),
     /// Another process holds its lock.
     Locked(PathBuf),
-    /// It is not empty, and what is in it is not a log.
+    /// It has files, and none of a job log.
     Foreign(PathBuf, String),
 }
 
+/// Segments up to this size are filled with zeros under `-f 0`: a disk takes some 10 ms for each 10 MiB.
+pub const PREWRITTEN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 const LOCK: &str = "lock";
 
-/// Are there while the reference's files are imported: see `import.rs`.
+/// Files that exist while a binlog of beanstalkd is imported: see `io/binlog_import`.
 pub const IMPORT_BEGUN: &str = "import.begun";
 pub const IMPORT_DONE: &str = "import.done";
 
-/// What an empty file system may have.
-const NOBODYS: &str = "lost+found";
+/// A directory that an empty file system may have.
+const LOST_AND_FOUND: &str = "lost+found";
 
 impl Directory {
-    /// Opens a directory, and locks it where the reference does, which takes note: a file `lock`. The lock ends with
-    /// the process, unless its file goes on to the [next program](Self::into_lock).
+    /// Opens and locks a directory. beanstalkd uses the same file, `lock`, so each respects the other. The lock ends with
+    /// the process, unless an [in-place restart](Self::into_lock) keeps it.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
     pub fn open(path: &Path, prewrites: bool) -> Result<Self, DirectoryError> {
-        Self::take_over(path, prewrites, None)
+        Self::open_with_lock(path, prewrites, None)
     }
 
-    /// The same with a lock that was [left](Self::into_lock) to this program, if it is one of this directory.
-    pub fn take_over(path: &Path, prewrites: bool, left: Option<File>) -> Result<Self, DirectoryError> {
+    /// The same with the [lock](Self::into_lock) of the program before an in-place restart, if it belongs to this
+    /// directory.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn open_with_lock(
+        path: &Path,
+        prewrites: bool,
+        inherited: Option<File>,
+    ) -> Result<Self, DirectoryError> {
         let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
         let handle = File::open(path).map_err(unusable)?;
         refuse_foreign(path)?;
         let file = path.join(LOCK);
         let identity = |found: Metadata| (found.dev(), found.ino());
-        let is_there = fs::metadata(&file).map(identity).ok();
-        let left = left.filter(|lock| lock.metadata().map(identity).ok() == is_there);
-        let lock = match left {
+        let present = fs::metadata(&file).map(identity).ok();
+        let inherited = inherited.filter(|lock| lock.metadata().map(identity).ok() == present);
+        let lock = match inherited {
             Some(lock) => lock,
             None => {
                 let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
@@ -80,16 +92,19 @@ impl Directory {
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
         let prewrites = prewrites && !is_copy_on_write(&handle);
-        Ok(Self { path: path.to_owned(), handle, prewrites, is_given_up: AtomicBool::new(false), lock })
+        Ok(Self { path: path.to_owned(), handle, prewrites, is_cancelled: AtomicBool::new(false), lock })
     }
 
-    /// The file that is locked, for as long as it is open anywhere.
+    /// Returns the locked file. The directory stays locked while any process has it open.
     pub fn into_lock(self) -> File {
         self.lock.into_file()
     }
 
-    /// Whether [`open`](Self::open) would find a directory that it can use, as far as that can be told without a change
-    /// to it, and while another process may hold its lock. Returns its device and inode.
+    /// Checks whether [`open`](Self::open) would succeed, without a change and without the lock, which another process may
+    /// hold. Returns the device and inode of the directory.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
     pub fn check(path: &Path) -> Result<(u64, u64), DirectoryError> {
         let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
         let directory = fs::metadata(path).map_err(unusable)?;
@@ -104,7 +119,7 @@ impl Directory {
             let name = entry.file_name();
             if name == LOCK || is_log_file(&name.to_string_lossy()) {
                 match check(&entry.path(), both) {
-                    // The server that uses the directory has done with it meanwhile.
+                    // A running server has removed the file since it was listed.
                     Err(DirectoryError::Unusable(_, error)) if error.kind() == ErrorKind::NotFound => {}
                     result => result?,
                 }
@@ -113,58 +128,76 @@ impl Directory {
         Ok((directory.dev(), directory.ino()))
     }
 
-    /// The device and inode of a directory that may be out of reach otherwise.
+    /// Returns the device and inode of a directory that this user may not be able to read.
+    ///
+    /// # Errors
+    /// If the path cannot be resolved.
     pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
         fs::metadata(path).map(|directory| (directory.dev(), directory.ino()))
     }
 
-    /// What is free on its disk for this user, in bytes.
+    /// Returns the free space for this user on the disk of a directory, in bytes.
+    ///
+    /// # Errors
+    /// If the path cannot be resolved.
     pub fn free_bytes(path: &Path) -> io::Result<u64> {
         let disk = statvfs(path)?;
         Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
     }
 
-    /// Its device and inode.
+    /// Returns the device and inode.
+    ///
+    /// # Errors
+    /// If they cannot be read.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         self.handle.metadata().map(|directory| (directory.dev(), directory.ino()))
     }
 
-    /// Where it is.
+    /// The path that it was opened with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the file of this name is.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// All segments by number, with the bytes of their files.
+    /// Returns all segments by number, with their sizes in bytes.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or something else has the name of a segment.
     pub fn segments(&self) -> io::Result<BTreeMap<SegmentNumber, u64>> {
         segments_in(&self.path)
     }
 
-    /// Ends what takes long in other threads, with an error.
-    pub fn give_up(&self) {
-        self.is_given_up.store(true, Ordering::Relaxed);
+    /// Cancels long operations in other threads: they end with an error.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// # Errors
-    /// If the directory is [given up](Self::give_up).
-    pub fn goes_on(&self) -> io::Result<()> {
-        if self.is_given_up.load(Ordering::Relaxed) {
-            Err(io::Error::other("the server ends"))
+    /// After [`cancel`](Self::cancel).
+    pub fn refuse_cancelled(&self) -> io::Result<()> {
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            Err(io::Error::other("the server is stopping"))
         } else {
             Ok(())
         }
     }
 
-    /// Brings to disk which files there are.
+    /// Makes all creations, renames and removals durable.
+    ///
+    /// # Errors
+    /// If the disk reports one.
     pub fn sync(&self) -> io::Result<()> {
         self.handle.sync_all()
     }
 
-    /// Opens a segment to write to it.
+    /// Opens a segment for reading and writing.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
     pub fn open_segment(&self, segment: SegmentNumber, access: Access) -> io::Result<File> {
         let path = self.file(&segment.to_string());
         let mut options = OpenOptions::new();
@@ -174,7 +207,7 @@ impl Directory {
             Access::Durable => {
                 let direct = options.custom_flags(libc::O_DSYNC | libc::O_DIRECT).open(&path);
                 match direct {
-                    // Not every file system can do without its cache.
+                    // Not every file system supports direct I/O.
                     Err(error) if to_errno(&error) == Errno::EINVAL => {
                         options.custom_flags(libc::O_DSYNC).open(path)
                     }
@@ -184,7 +217,10 @@ impl Directory {
         }
     }
 
-    /// Gives a segment another size, and all the space that it needs. What is in it stays, as far as it fits.
+    /// Changes the size of a segment and allocates its space, durably. Content that fits stays.
+    ///
+    /// # Errors
+    /// If there is no space, or the disk reports an error.
     pub fn resize_segment(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().append(true).open(self.file(&segment.to_string()))?;
         let before = file.metadata()?.len();
@@ -199,9 +235,12 @@ impl Directory {
         file.sync_all()
     }
 
-    /// Changes the files, and brings that to disk.
+    /// Changes which segments there are, durably.
+    ///
+    /// # Errors
+    /// If there is no space, the disk reports an error, or the directory is [cancelled](Self::cancel).
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
-        self.goes_on()?;
+        self.refuse_cancelled()?;
         match arrangement {
             Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
             Arrangement::Recycle { from, to } => {
@@ -212,7 +251,10 @@ impl Directory {
         self.sync()
     }
 
-    /// Makes a segment when somebody waits for that, and so without zeros. Brings that to disk.
+    /// Creates a segment that is not filled with zeros, durably. Use it where a start waits for the segment.
+    ///
+    /// # Errors
+    /// If there is no space, or the disk reports an error.
     pub fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
         self.create(segment, bytes, false)?;
         self.sync()
@@ -221,7 +263,7 @@ impl Directory {
     fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
         let path = self.file(&segment.to_string());
         self.create_at(&path, bytes, prewrites).inspect_err(|_| {
-            // What is half there is made anew when there is space.
+            // An incomplete file is created again when there is space.
             let _ = fs::remove_file(&path);
         })
     }
@@ -229,19 +271,20 @@ impl Directory {
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         match self.allocate(&file, bytes) {
-            Ok(()) if !prewrites || bytes > LOG_PREWRITTEN_BYTES_MAX => {}
-            // What cannot be reserved has to be written.
+            Ok(()) if !prewrites || bytes > PREWRITTEN_BYTES_MAX => {}
+            // Without fallocate(2), zeros allocate the space.
             Ok(()) | Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes)?,
             Err(errno) => return Err(errno.into()),
         }
         file.sync_all()
     }
 
-    /// Gives a file all the space that it needs. A signal, a debugger or the freezer (`docker pause`) interrupts that.
+    /// Allocates the space of a file. A signal, a debugger or the freezer (`docker pause`) interrupts the call, so it is
+    /// repeated.
     fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
         loop {
             match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
-                Err(Errno::EINTR) if self.goes_on().is_ok() => {}
+                Err(Errno::EINTR) if self.refuse_cancelled().is_ok() => {}
                 result => return result,
             }
         }
@@ -251,10 +294,10 @@ impl Directory {
         let zeros = vec![0; 1 << 18];
         let mut left = bytes;
         while left > 0 {
-            self.goes_on()?;
+            self.refuse_cancelled()?;
             let count = left.min(zeros.len() as u64);
             file.write_all(&zeros[..count as usize])?;
-            // All at once would keep the disk from what somebody waits for.
+            // One large sync would delay the writes that replies wait for.
             file.sync_data()?;
             left -= count;
         }
@@ -262,7 +305,7 @@ impl Directory {
     }
 }
 
-/// Whether a block that was written is never written again in its place, so that writing it before gains nothing.
+/// Whether the file system never overwrites a block in its place, so that filling files with zeros gains nothing.
 fn is_copy_on_write(directory: &File) -> bool {
     const ZFS: FsType = FsType(0x2fc1_2fc1);
     const BCACHEFS: FsType = FsType(0xca45_1a4e);
@@ -270,8 +313,8 @@ fn is_copy_on_write(directory: &File) -> bool {
     kind.is_ok_and(|kind| [BTRFS_SUPER_MAGIC, ZFS, BCACHEFS].contains(&kind))
 }
 
-/// Keeps servers from writing to a directory, for as long as the value lives. The directory stays as it is: where
-/// no server ever was, there is nothing to be locked.
+/// Keeps servers from writing to a directory while the value lives. Returns none if there is no file to lock: it is not
+/// created, since the directory must not change.
 pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
     let lock = match File::open(path.join(LOCK)) {
@@ -285,7 +328,7 @@ pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     }
 }
 
-/// All segments in a directory by number, with the bytes of their files.
+/// Returns all segments in a directory by number, with their sizes in bytes.
 pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(path)? {
@@ -297,8 +340,8 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     Ok(found)
 }
 
-/// A link or a directory under the name of a segment is refused: a link's own size would be taken for the segment's, and
-/// a segment is renamed and removed by its name.
+/// Returns the metadata of a segment's file. A link or a directory with the name of a segment is refused: the size of the
+/// link would count as that of the segment, and renames and removals would affect the link alone.
 fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
     let found = entry.metadata()?;
     if found.is_file() {
@@ -309,7 +352,7 @@ fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
     Err(io::Error::other(format!("{} is {kind}; put the file of the log itself there", name.display())))
 }
 
-/// A directory that has files and none of a log is meant for something else.
+/// Refuses a directory that has files, and none of a job log: it has another purpose.
 fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
     let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
     let mut foreign = None;
@@ -318,14 +361,14 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
         if is_log_file(&name) {
             return Ok(());
         }
-        if name != NOBODYS && !name.starts_with('.') && name != LOCK {
+        if name != LOST_AND_FOUND && !name.starts_with('.') && name != LOCK {
             foreign = Some(name);
         }
     }
     foreign.map_or(Ok(()), |name| Err(DirectoryError::Foreign(path.to_owned(), name)))
 }
 
-/// The reference's files are imported, and stay under other names.
+/// Whether a file belongs to a job log, or to a binlog of beanstalkd and its import.
 fn is_log_file(name: &str) -> bool {
     let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
     is_of_import || SegmentNumber::from_file_name(name).is_some()

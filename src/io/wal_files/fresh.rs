@@ -1,4 +1,4 @@
-//! A log that is written in one go, with nobody waiting for its parts.
+//! A new job log that is written in one go, by an import or by salvage.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use crate::wal::record::{Lsn, Record, Stamp};
 use crate::wal::segment::{HEADER_BYTES, Header};
 use crate::wal::{Arrangement, SegmentNumber};
 
-/// What is gathered before it is written.
+/// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Writes segments, from the first on. A segment is on disk before the next is begun.
+/// Writes segments, from the first on. Each is on disk before the next one begins.
 pub struct Fresh<'a> {
     directory: &'a Directory,
     segment_bytes: u64,
@@ -26,7 +26,7 @@ pub struct Fresh<'a> {
 }
 
 impl<'a> Fresh<'a> {
-    /// For a directory without segments. No job has the id `next_id` or a larger one.
+    /// Begins a log in a directory without segments. No job may have the id `next_id` or a larger one.
     pub fn begin(
         directory: &'a Directory,
         segment_bytes: u64,
@@ -42,12 +42,15 @@ impl<'a> Fresh<'a> {
         Ok(Self { directory, segment_bytes, header, file, batch, batch_at: 0, end: header.first })
     }
 
-    /// Appends a record. It must fit into a segment.
+    /// Appends a record.
+    ///
+    /// # Panics
+    /// If it does not fit into a segment.
     pub fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
         let bytes = record.bytes() as u64;
         assert!(HEADER_BYTES + bytes <= self.segment_bytes, "a record fits into a segment");
         if self.header.offset(self.end) + bytes > self.segment_bytes {
-            self.go_on()?;
+            self.begin_next_segment()?;
         }
         let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.header.first };
         record.encode(&stamp, &mut self.batch);
@@ -55,12 +58,12 @@ impl<'a> Fresh<'a> {
         if self.batch.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Brings everything to disk, and closes the log.
+    /// Syncs everything, and closes the log with its closing record.
     pub fn finish(mut self) -> io::Result<()> {
         self.write()?;
         self.file.sync_all()?;
         if self.header.offset(self.end) + Record::Closed.bytes() as u64 > self.segment_bytes {
-            self.go_on()?;
+            self.begin_next_segment()?;
         }
         let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.end };
         Record::Closed.encode(&stamp, &mut self.batch);
@@ -69,7 +72,7 @@ impl<'a> Fresh<'a> {
         self.directory.sync()
     }
 
-    fn go_on(&mut self) -> io::Result<()> {
+    fn begin_next_segment(&mut self) -> io::Result<()> {
         self.write()?;
         self.file.sync_all()?;
         let Header { number: previous, .. } = self.header;

@@ -1,4 +1,4 @@
-//! The lock of a log's directory.
+//! The lock of a job log's directory.
 
 use std::fs::File;
 use std::io;
@@ -7,18 +7,18 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-/// A file that others find locked for as long as the value lives. The lock is one of the open file (`F_OFD_SETLK` of
-/// fcntl(2)), which may go on to another program.
+/// A locked file, unlocked when the value is dropped. The lock belongs to the open file description (`F_OFD_SETLK` of
+/// fcntl(2)), so it survives an in-place restart.
 #[derive(Debug)]
 pub struct Lock(Option<File>);
 
 impl Lock {
-    /// Keeps everybody else out. `None` if somebody has the file locked.
+    /// Takes an exclusive lock. Returns none if another process has locked the file.
     pub fn to_write(file: File) -> io::Result<Option<Self>> {
         Self::take(file, libc::F_WRLCK)
     }
 
-    /// Keeps out who writes. `None` if somebody does.
+    /// Takes a shared lock. Returns none if another process has the exclusive one.
     pub fn to_read(file: File) -> io::Result<Option<Self>> {
         Self::take(file, libc::F_RDLCK)
     }
@@ -31,17 +31,17 @@ impl Lock {
         }
     }
 
-    /// The file, which stays locked for as long as it is open anywhere.
+    /// Returns the file, which stays locked while any process has it open.
     pub fn into_file(mut self) -> File {
-        self.0.take().expect("it goes with the value alone")
+        self.0.take().expect("only this takes the file, with the value")
     }
 }
 
 impl Drop for Lock {
-    /// To close the file would not be enough: a child that has not become its program yet has it open too.
+    /// Closing the file would not be enough: a child between fork and exec has it open too.
     fn drop(&mut self) {
         if let Some(file) = &self.0 {
-            // Cannot fail for a lock that is held.
+            // Unlocking a held lock cannot fail.
             let _ = set(file, libc::F_UNLCK);
         }
     }
@@ -65,27 +65,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_with_its_value_and_not_with_the_last_descriptor() {
+    fn dropping_the_value_unlocks_though_a_descriptor_is_open() {
         let path = std::env::temp_dir().join(format!("beanring-lock-{}", std::process::id()));
         let open = || {
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            opened.expect("there is room")
+            opened.expect("there is space")
         };
         let file = open();
-        // As a child has it between its fork and its program.
+        // A child has such a copy between fork and exec.
         let copy = file.try_clone().expect("there are descriptors");
-        let lock = Lock::to_write(file).unwrap().expect("nobody else has it");
+        let lock = Lock::to_write(file).unwrap().expect("the lock is free");
         assert!(Lock::to_write(open()).unwrap().is_none());
         assert!(Lock::to_read(open()).unwrap().is_none());
         drop(lock);
-        let readers = [open(), open()].map(|file| Lock::to_read(file).unwrap().expect("they read"));
+        let readers =
+            [open(), open()].map(|file| Lock::to_read(file).unwrap().expect("shared locks coexist"));
         assert!(Lock::to_write(open()).unwrap().is_none());
         drop(readers);
         drop(copy);
 
-        let kept = Lock::to_write(open()).unwrap().expect("nobody else has it").into_file();
-        assert!(Lock::to_write(open()).unwrap().is_none(), "it went on with the file");
+        let kept = Lock::to_write(open()).unwrap().expect("the lock is free").into_file();
+        assert!(Lock::to_write(open()).unwrap().is_none(), "the open file keeps the lock");
         drop(kept);
-        fs::remove_file(path).expect("it is ours");
+        fs::remove_file(path).expect("it belongs to this test");
     }
 }

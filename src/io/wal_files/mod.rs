@@ -1,5 +1,6 @@
-//! The files of the log: writes that wait for nothing are done at once, everything else by threads that own no
-//! state, so that the loop never waits for a disk. A driver with a ring keeps some of that from the thread.
+//! The job log in files: carries out the operations of the WAL. Cached writes are done at once. Everything that waits for
+//! the disk goes to two threads that own no state, so that the event loop never waits for it; a driver with a ring does
+//! some of it on the ring instead.
 
 pub(super) mod directory;
 pub(super) mod fresh;
@@ -24,34 +25,37 @@ pub use self::recovery::{RecoveryError, recover};
 pub use self::storage::{Segments, Storage};
 use self::worker::{Task, Worker};
 use super::descriptors::Reserve;
-use crate::limits::LOG_UNSYNCED_FILES_MAX;
 use crate::server::{Event, Service};
 use crate::time::Time;
 use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
-/// The disk as the loop sees it.
+/// Segments that stay open until the next sync under `-F`; older ones are closed and opened again for it.
+const UNSYNCED_FILES_MAX: usize = 3;
+
+/// The disk as the event loop sees it: an operation in, an outcome out, at once or later.
 #[derive(Debug)]
 pub struct Disk {
     directory: Arc<Directory>,
-    /// Open segments, and whether through the page cache.
+    /// Open segments.
     files: HashMap<(SegmentNumber, Access), Arc<File>>,
-    /// Segments written through the page cache since the last sync, the oldest first. Their files stay open: the
-    /// descriptor that wrote is sure to be told of a write that failed later, and one opened after that is not.
+    /// Segments written through the page cache since the last sync, the oldest first. Their files stay open: the kernel
+    /// reports a failed write-back to a descriptor that was open before it, and maybe not to one opened later.
     unsynced: VecDeque<SegmentNumber>,
-    /// What somebody may wait for does not wait for new files.
+    /// Writes and syncs. They have a thread of their own, since replies wait for them.
     writer: Worker,
+    /// Creates, recycles and removes files.
     arranger: Worker,
-    done: Receiver<Outcome>,
+    outcomes: Receiver<Outcome>,
     bell: Arc<EventFd>,
     reserve: Arc<Reserve>,
 }
 
-/// How a segment is opened.
+/// How a segment is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// Through the page cache.
     Cached,
-    /// Past it, and each write is durable when it is done.
+    /// Past the page cache where the file system can do that; each write is durable when it returns.
     Durable,
 }
 
@@ -59,17 +63,18 @@ pub enum Access {
 pub type ToSync = (SegmentNumber, Option<Arc<File>>);
 
 impl Disk {
-    /// For the log in this directory. Starts the threads.
+    /// Starts the threads for the job log in this directory.
+    ///
+    /// # Errors
+    /// If there are no threads or descriptors left.
     pub fn new(directory: Directory) -> io::Result<Self> {
         let directory = Arc::new(directory);
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
-        let (outcomes, done) = mpsc::channel();
+        let (reported, outcomes) = mpsc::channel();
         let reserve = Arc::new(Reserve::take());
-        let worker = |name| {
-            let hands = (outcomes.clone(), bell.clone());
-            Worker::start(name, directory.clone(), hands, reserve.clone())
-        };
+        let worker =
+            |name| Worker::start(name, directory.clone(), (reported.clone(), bell.clone()), reserve.clone());
         let (writer, arranger) = (worker("log")?, worker("log files")?);
         Ok(Self {
             directory,
@@ -77,13 +82,13 @@ impl Disk {
             unsynced: VecDeque::new(),
             writer,
             arranger,
-            done,
+            outcomes,
             bell,
             reserve,
         })
     }
 
-    /// Begins what the server has for the disk. What is done at once is told at once.
+    /// Begins all operations that the server has, and reports those that end at once.
     pub fn serve(&mut self, server: &mut impl Service, now: Time) {
         while let Some(operation) = server.disk(now) {
             if let Some(outcome) = self.begin(operation) {
@@ -92,7 +97,7 @@ impl Disk {
         }
     }
 
-    /// Begins an operation. Returns its outcome if it is over already.
+    /// Begins an operation. Returns its outcome if it has ended.
     pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
         match operation {
             Operation::Write { segment, offset, batch, sync: false } => {
@@ -104,50 +109,53 @@ impl Disk {
             }
             Operation::Write { segment, offset, batch, sync: true } => {
                 match self.file(segment, Access::Durable) {
-                    Ok(file) => self.writer.hand_over(Task::Write { file, offset, batch }),
-                    Err(error) => Some(Outcome::Written(batch, Err(error))),
+                    Ok(file) => self.writer.queue(Task::Write { file, offset, batch }),
+                    Err(error) => return Some(Outcome::Written(batch, Err(error))),
                 }
+                None
             }
             Operation::Sync(segments) => {
                 let files = self.to_sync(segments);
-                self.writer.hand_over(Task::Sync(files))
+                self.writer.queue(Task::Sync(files));
+                None
             }
             Operation::Arrange(arrangement) => {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);
                 }
-                self.arranger.hand_over(Task::Arrange(arrangement))
+                self.arranger.queue(Task::Arrange(arrangement));
+                None
             }
         }
     }
 
-    /// Ends the threads, and waits for that. What they have begun is done, or undone if it takes long. Returns the lock
-    /// of the directory.
+    /// Ends the threads and waits for them. They finish what they have begun, or undo it if it takes long. Returns the
+    /// lock of the directory.
     pub fn end(self) -> File {
-        self.directory.give_up();
+        self.directory.cancel();
         self.writer.end();
         self.arranger.end();
-        Arc::into_inner(self.directory).expect("the threads are gone").into_lock()
+        Arc::into_inner(self.directory).expect("the threads have ended").into_lock()
     }
 
-    /// Descriptors for its files, which connections leave it.
+    /// Descriptors that are reserved for its files.
     pub fn reserve(&self) -> Arc<Reserve> {
         self.reserve.clone()
     }
 
-    /// Readable when a thread has finished something.
+    /// An eventfd that is readable when a thread has an outcome.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// What the threads have finished, if anything.
+    /// Returns the next outcome of a thread, if there is one.
     pub fn finished(&mut self) -> Option<Outcome> {
-        self.done.try_recv().ok()
+        self.outcomes.try_recv().ok()
     }
 
-    /// Makes the bell silent, before [`finished`](Self::finished) is asked.
+    /// Resets the eventfd. Call this before [`finished`](Self::finished), so that no outcome is missed.
     pub fn answer_bell(&mut self) {
-        // Nothing to read means that it does not ring.
+        // An error means that it was not readable.
         let _ = self.bell.read();
     }
 
@@ -155,24 +163,27 @@ impl Disk {
         if self.unsynced.back() != Some(&segment) {
             self.unsynced.push_back(segment);
         }
-        if self.unsynced.len() > LOG_UNSYNCED_FILES_MAX {
+        if self.unsynced.len() > UNSYNCED_FILES_MAX {
             self.unsynced.pop_front();
         }
     }
 
-    /// What a sync of these segments takes. From now on only what is written later has to be kept open.
+    /// Returns what a sync of these segments needs. Files stay open only for what is written after this.
     pub fn to_sync(&mut self, segments: Vec<SegmentNumber>) -> Vec<ToSync> {
         self.unsynced.clear();
         let file = |segment| self.files.get(&(segment, Access::Cached)).cloned();
         segments.into_iter().map(|segment| (segment, file(segment))).collect()
     }
 
-    /// An open segment.
+    /// Returns an open segment.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
     pub fn file(&mut self, segment: SegmentNumber, access: Access) -> io::Result<Arc<File>> {
         if let Some(file) = self.files.get(&(segment, access)) {
             return Ok(file.clone());
         }
-        // Older segments are not written to any more.
+        // Only the two newest segments are written to.
         let unsynced = &self.unsynced;
         self.files.retain(|&(number, _), _| number.0 + 2 > segment.0 || unsynced.contains(&number));
         let file = Arc::new(self.reserve.open(|| self.directory.open_segment(segment, access))?);
@@ -188,33 +199,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_threads_end_with_it_and_leave_nothing_half_made() {
+    fn threads_end_and_leave_no_incomplete_file() {
         let path = std::env::temp_dir().join(format!("beanring-disk-{}", std::process::id()));
-        fs::create_dir(&path).expect("there is room");
+        fs::create_dir(&path).expect("there is space");
         let directory = Directory::open(&path, true).expect("it is empty");
         let mut disk = Disk::new(directory).expect("there are threads");
-        // Written with zeros, it takes a while.
-        let (segment, bytes) = (SegmentNumber(1), crate::limits::LOG_PREWRITTEN_BYTES_MAX);
+        // A file of this size is filled with zeros, which takes a while.
+        let (segment, bytes) = (SegmentNumber(1), directory::PREWRITTEN_BYTES_MAX);
         assert!(disk.begin(Operation::Arrange(Arrangement::Create { segment, bytes })).is_none());
         let file = disk.directory.file(&segment.to_string());
-        let done = std::mem::replace(&mut disk.done, mpsc::channel().1);
-        // Nothing else ends the wait if it cannot be made.
+        let outcomes = std::mem::replace(&mut disk.outcomes, mpsc::channel().1);
+        // An outcome ends the wait if the file cannot be created.
         let mut outcome = None;
         while outcome.is_none() && !file.exists() {
-            outcome = done.try_recv().ok();
+            outcome = outcomes.try_recv().ok();
         }
         let bell = disk.bell.clone();
         let lock = disk.end();
-        assert_eq!(Arc::strong_count(&bell), 1, "no thread has it any more");
-        let outcome = outcome.or_else(|| done.try_recv().ok());
-        let Some(Outcome::Arranged(_, arranged)) = outcome else { panic!("it was begun: {outcome:?}") };
+        assert_eq!(Arc::strong_count(&bell), 1, "no thread holds it");
+        let outcome = outcome.or_else(|| outcomes.try_recv().ok());
+        let Some(Outcome::Arranged(_, arranged)) = outcome else {
+            panic!("no outcome, or of another kind: {outcome:?}")
+        };
         assert_eq!(file.exists(), arranged.is_ok(), "{arranged:?}");
-        // Until somebody else has it.
+        // The lock is still held.
         assert!(matches!(Directory::open(&path, false), Err(DirectoryError::Locked(_))));
-        let taken = Directory::take_over(&path, false, Some(lock)).expect("it is the lock of this directory");
+        let taken =
+            Directory::open_with_lock(&path, false, Some(lock)).expect("it is the lock of this directory");
         assert!(matches!(Directory::open(&path, false), Err(DirectoryError::Locked(_))));
         drop(taken);
-        Directory::open(&path, false).expect("nobody has it");
-        fs::remove_dir_all(&path).expect("it is ours");
+        Directory::open(&path, false).expect("the lock is free");
+        fs::remove_dir_all(&path).expect("it belongs to this test");
     }
 }

@@ -1,4 +1,5 @@
-//! The segments of a job log as recovery uses them. A test puts a simulated disk in their place.
+//! What recovery needs of the place that segments are kept in. [`Directory`] implements it; so does the simulated disk of
+//! the tests.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,28 +12,27 @@ use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::scan::Source;
 use crate::wal::{Arrangement, SegmentNumber};
 
-/// Bytes that are written again at once.
+/// Bytes that are rewritten per request.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// Segments that can be read.
+/// A place that segments can be read from.
 pub trait Segments {
     /// An open segment.
     type File: Source<Error = io::Error>;
 
-    /// Opens a segment to read it.
+    /// Opens a segment for reading.
     fn open(&self, segment: SegmentNumber) -> io::Result<Self::File>;
 }
 
-/// Segments that can be changed. Only what says so is on disk when it returns.
+/// A place where segments can be changed. A change is durable when the method returns only if its comment says so.
 pub trait Storage: Segments {
-    /// Returns all segments by number, with the bytes of their files.
+    /// Returns all segments by number, with their sizes in bytes.
     fn list(&self) -> io::Result<BTreeMap<SegmentNumber, u64>>;
 
-    /// Writes what is read between two offsets again, and `then` behind it. It is on disk afterwards: the descriptor
-    /// that wrote is the one that is synced.
+    /// Rewrites the bytes between two offsets, and writes `then` behind them. Durable: the descriptor that wrote is synced.
     fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()>;
 
-    /// Gives a segment another size, and all the space that it needs, on disk.
+    /// Changes the size of a segment and allocates its space. Durable.
     fn resize(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
 
     /// Renames a segment.
@@ -41,13 +41,13 @@ pub trait Storage: Segments {
     /// Removes a segment.
     fn remove(&self, segment: SegmentNumber) -> io::Result<()>;
 
-    /// Makes a segment without writing zeros to it, on disk.
+    /// Creates a segment without writing zeros to it, which is faster. Durable.
     fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()>;
 
-    /// Changes the files, on disk.
+    /// Changes which segments there are. Durable.
     fn arrange(&self, arrangement: Arrangement) -> io::Result<()>;
 
-    /// Brings to disk which files there are.
+    /// Makes all creations, renames and removals durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -72,8 +72,8 @@ impl Storage for Directory {
         self.segments()
     }
 
-    /// Past the page cache, where the file system can do that. After a failed write ext4 takes the block behind a cached
-    /// page for written: a page written again is still read as zeros once the cache is gone.
+    /// Bypasses the page cache where the file system can do that. After a failed write ext4 believes that the block behind
+    /// a cached page is written: a page that is written again still reads as zeros once it is evicted.
     fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()> {
         let cached = self.open_segment(segment, Access::Cached)?;
         let file = self.open_segment(segment, Access::Durable)?;
@@ -124,7 +124,7 @@ impl Storage for Directory {
     }
 }
 
-/// Reads until there is no more room, or no more of the file.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes.
 pub fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < into.len() {

@@ -1,4 +1,4 @@
-//! The threads that wait for the disk. They own no state: each runs one task after another and reports its outcome.
+//! Threads that wait for the disk. They own no state: each runs one task after another and reports the outcomes.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -14,14 +14,13 @@ use crate::io::descriptors::Reserve;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Arrangement, Batch, Outcome};
 
-/// A thread that does one thing after the other.
+/// A thread that runs one task after another.
 #[derive(Debug)]
 pub struct Worker {
-    to_do: Sender<Task>,
+    tasks: Sender<Task>,
     thread: JoinHandle<()>,
 }
 
-/// What a thread is told to do.
 #[derive(Debug)]
 pub enum Task {
     Write { file: Arc<File>, offset: u64, batch: Batch },
@@ -36,42 +35,45 @@ impl Worker {
         (outcomes, bell): (Sender<Outcome>, Arc<EventFd>),
         reserve: Arc<Reserve>,
     ) -> io::Result<Self> {
-        let (to_do, tasks) = mpsc::channel::<Task>();
+        let (tasks, queued) = mpsc::channel::<Task>();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            for task in tasks {
-                let outcome = task.carry_out(&directory, &reserve);
+            for task in queued {
+                let outcome = task.run(&directory, &reserve);
                 reserve.refill();
                 if outcomes.send(outcome).is_err() || bell.write(1).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { to_do, thread })
+        Ok(Self { tasks, thread })
     }
 
     pub fn end(self) {
-        drop(self.to_do);
+        drop(self.tasks);
         self.thread.join().expect("the thread does not panic");
     }
 
-    pub fn hand_over(&self, task: Task) -> Option<Outcome> {
-        self.to_do.send(task).expect("the thread ends with this");
-        None
+    /// Queues a task.
+    ///
+    /// # Panics
+    /// If the thread has panicked.
+    pub fn queue(&self, task: Task) {
+        self.tasks.send(task).expect("the thread runs as long as this value lives");
     }
 }
 
 impl Task {
-    fn carry_out(self, directory: &Directory, reserve: &Reserve) -> Outcome {
+    fn run(self, directory: &Directory, reserve: &Reserve) -> Outcome {
         match self {
             Self::Write { file, offset, batch } => {
                 let written = write_blocks(&file, batch.bytes(), offset);
                 Outcome::Written(batch, written)
             }
-            // One after the other: there may be thousands since the last sync.
+            // Files are opened one at a time: thousands may have been written since the last sync.
             Self::Sync(files) => {
                 let open = |segment| {
                     reserve.open_in_time(|| {
-                        directory.goes_on()?;
+                        directory.refuse_cancelled()?;
                         directory.open_segment(segment, Access::Cached)
                     })
                 };
@@ -82,7 +84,7 @@ impl Task {
                 }))
             }
             Self::Arrange(arrangement) => {
-                // Nothing is half done where there was no descriptor.
+                // An attempt without a descriptor has changed nothing, so it can be repeated.
                 let arranged = reserve.open_in_time(|| directory.arrange(arrangement));
                 Outcome::Arranged(arrangement, arranged)
             }
@@ -90,7 +92,7 @@ impl Task {
     }
 }
 
-/// Writes all of it, in whole blocks as long as it can: what is left of a short write begins with one too.
+/// Writes all bytes. Each request begins with a block, also after a short write, since direct I/O needs that.
 fn write_blocks(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut written = 0;
     while written < bytes.len() {
