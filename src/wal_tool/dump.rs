@@ -1,4 +1,4 @@
-//! Records as lines of JSON.
+//! `beanring log dump`: records as lines of JSON.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, Standing};
 use crate::wal::record::Record;
 
-/// One line. What a record does not say is left out; times are nanoseconds since 1970.
+/// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
 #[derive(Serialize)]
 struct Line<'a> {
     file: &'a str,
@@ -40,7 +40,7 @@ struct Line<'a> {
     pause: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'a str>,
-    /// Where the body is not UTF-8.
+    /// The body as hexadecimal digits, where it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_hex: Option<String>,
 }
@@ -61,10 +61,10 @@ struct State {
     kicks: u32,
 }
 
-/// Prints all that can be read of the log in this directory, a line of JSON for each segment, gap and record.
+/// Prints a line of JSON for each segment, gap and valid record of the log in this directory.
 ///
 /// # Errors
-/// [`ToolError::Output`] if `out` does not take it, and what [`offline::dump`] meets.
+/// [`ToolError::Output`] if `out` cannot be written, and all of [`offline::dump`].
 pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
     let mut out = BufWriter::new(out);
     offline::dump(dir, |finding| {

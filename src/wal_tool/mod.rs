@@ -1,4 +1,4 @@
-//! `beanring log`: what can be done with a log while no server runs on it.
+//! `beanring log`: the command line of the tools for a job log that no server uses.
 
 mod dump;
 
@@ -16,7 +16,10 @@ use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError
 use crate::launch;
 use crate::time::Time;
 
-/// Does what was asked for.
+/// Runs a tool.
+///
+/// # Errors
+/// If it fails, or if `check` finds that a start would discard bytes.
 pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
     launch::log_to_stderr(Verbosity::Warnings, LogFormat::Text);
     let now = Clock::start().now();
@@ -25,7 +28,7 @@ pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
         LogTool::Check { dir } => check(&dir, now, &mut out),
         LogTool::Salvage { dir, new_dir } => salvage(&dir, &new_dir, now, &mut out),
         LogTool::Dump { dir } => match dump(&dir, out) {
-            // Whoever reads it has seen enough.
+            // The reader closed the pipe, which is not an error.
             Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             result => Ok(result?),
         },
@@ -56,7 +59,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
 }
 
-/// A server starts, and not with all that is there.
+/// A server would start, and discard these bytes.
 #[derive(Debug)]
 struct Discards(Vec<Discarded>);
 
@@ -99,17 +102,17 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     Ok(())
 }
 
-/// What is told of one place.
+/// The line of output for one damage.
 struct Line<'a>(&'a Damage);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Damage::Header { file } => write!(f, "{file}:0: the header is not what was written there"),
-            Damage::Records { file, offset, bytes, were_safe: true } => {
+            Damage::Records { file, offset, bytes, were_durable: true } => {
                 write!(f, "{file}:{offset}: {bytes} bytes of records are not what was written there")
             }
-            Damage::Records { file, offset, bytes, were_safe: false } => {
+            Damage::Records { file, offset, bytes, were_durable: false } => {
                 write!(f, "{file}:{offset}: {bytes} bytes of records were never brought to disk")
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),

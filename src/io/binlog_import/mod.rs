@@ -1,12 +1,11 @@
-//! From the reference's binlog to a log of our own, so that a crash at any moment loses nothing and doubles
-//! nothing.
+//! Import of beanstalkd's binlog into a job log. A crash at any point neither loses nor duplicates a job.
 //!
 //! | in the directory  | what is true                                          | what a start does               |
 //! |-------------------|-------------------------------------------------------|---------------------------------|
-//! | `binlog.N` only   | nothing is imported                                   | makes `import.begun`            |
-//! | `import.begun`    | segments may be half there, and nobody was served     | removes them and writes them    |
-//! | `import.done`     | the segments have everything, and are on disk         | renames the files that it lists |
-//! | segments only     | it is over                                            | nothing                         |
+//! | `binlog.N` only   | nothing is imported                                   | creates `import.begun`          |
+//! | `import.begun`    | segments may be incomplete; no command was served     | removes and rewrites them       |
+//! | `import.done`     | the segments are complete and on disk                 | renames the files that it lists |
+//! | segments only     | the import has ended                                  | nothing                         |
 //!
 //! Each step is on disk before the next.
 
@@ -31,25 +30,28 @@ use crate::wal::Config;
 use crate::wal::record::{JobRecord, Record};
 use crate::wal::segment::HEADER_BYTES;
 
-/// Why a binlog cannot be imported. Its files are as they were.
+/// Why a binlog cannot be imported. Its files have not changed.
 #[derive(Debug)]
 pub enum ImportError {
     /// It cannot be read.
     Binlog(BinlogError),
-    /// A file cannot be made, removed or renamed.
+    /// A file cannot be created, removed or renamed.
     Io(String, io::Error),
-    /// There is a log too, which is not the beginning of an import.
+    /// The directory also has a job log that does not come from an import of this binlog.
     TwoLogs(String),
-    /// There is a file of the name that another is to get.
-    Taken(String),
+    /// A file already has the name that an imported file would get.
+    NameTaken(String),
     /// A job does not fit into a segment.
     JobTooLarge {
-        /// What it needs.
+        /// The size that it needs, in bytes.
         bytes: u64,
     },
 }
 
-/// Imports what there is of a binlog, or finishes an import that was broken off.
+/// Imports the binlog in a directory, if there is one, or finishes an interrupted import.
+///
+/// # Errors
+/// If the binlog is damaged, or a file cannot be written.
 pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> {
     if directory.file(IMPORT_DONE).exists() {
         finish(directory)?;
@@ -68,7 +70,7 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     if let Some(taken) =
         names.iter().map(|name| imported_name(name)).find(|name| directory.file(name).exists())
     {
-        return Err(ImportError::Taken(taken));
+        return Err(ImportError::NameTaken(taken));
     }
     let (history, files) = reader::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
     let next_id = history.next_id();
@@ -90,7 +92,10 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
     Ok(())
 }
 
-/// Whether [`import`] would find a binlog in a directory where there is a log of another kind already.
+/// Checks whether [`import`] would refuse a binlog because the directory already has a job log.
+///
+/// # Errors
+/// If it would, or the directory cannot be read.
 pub fn check(path: &Path) -> Result<(), ImportError> {
     if [IMPORT_DONE, IMPORT_BEGUN].iter().any(|name| path.join(name).exists()) {
         return Ok(());
@@ -109,7 +114,7 @@ fn needed_bytes(job: &Imported) -> u64 {
     HEADER_BYTES + record as u64
 }
 
-/// Says which files are to be imported.
+/// Writes the list of the files to import.
 fn begin(directory: &Directory, names: &[String]) -> Result<(), ImportError> {
     let failed = |error| io_error(IMPORT_BEGUN, error);
     let mut file = File::create(directory.file(IMPORT_BEGUN)).map_err(failed)?;
@@ -126,9 +131,9 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
         let record = Record::Job(JobRecord {
             id: job.id,
             created: job.created,
-            // The reference takes nothing below.
+            // beanstalkd raises smaller values to 1.
             ttr: job.ttr.max(1),
-            tube: TubeName::new(tube).expect("it was one when it was read"),
+            tube: TubeName::new(tube).expect("the reader checked it"),
             kept: *kept,
             body: &body,
         });
@@ -137,13 +142,13 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
     Ok(())
 }
 
-/// Gives the files that were imported their new names.
+/// Renames the imported files.
 fn finish(directory: &Directory) -> Result<(), ImportError> {
     let list =
         fs::read_to_string(directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
     for name in list.lines() {
         match rename(directory, name, &imported_name(name)) {
-            // It was renamed before.
+            // An interrupted import has renamed it.
             Err(ImportError::Io(_, error)) if error.kind() == ErrorKind::NotFound => {}
             result => result?,
         }
@@ -189,7 +194,7 @@ impl fmt::Display for ImportError {
                 "{file} and a log of beanring are in one directory, and their jobs may be the same; move one of \
                  them out"
             ),
-            Self::Taken(file) => {
+            Self::NameTaken(file) => {
                 write!(f, "{file} is there from an earlier import; move it out of the directory")
             }
             Self::JobTooLarge { bytes } => {

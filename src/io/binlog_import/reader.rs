@@ -1,4 +1,4 @@
-//! Reading the files of the reference's binlog.
+//! Reading the files of beanstalkd's binlog.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,45 +10,45 @@ use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, V
 use crate::ids::JobId;
 use crate::io::wal_files::storage::read_up_to;
 
-/// What is read at once.
+/// Bytes per read.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Why a binlog cannot be read to its end.
+/// Why a binlog cannot be read.
 #[derive(Debug)]
 pub enum BinlogError {
     /// A file cannot be read.
     Io(String, io::Error),
-    /// This is not what the reference has written there.
+    /// beanstalkd has not written these bytes.
     Damaged {
-        /// Which file.
+        /// The name of the file.
         file: String,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
     },
-    /// The format is not known.
+    /// The format is unknown.
     Version(String, u32),
-    /// A file is missing, and there are older and newer ones.
+    /// A file is missing between others.
     Missing(String),
-    /// A job has an id that the next ids cannot go on from.
+    /// A job has an id that later ids cannot continue from.
     Id {
-        /// Which file.
+        /// The name of the file.
         file: String,
         /// The id.
         id: JobId,
     },
 }
 
-/// One file.
+/// A file of the binlog.
 pub struct Binlog {
     name: String,
     file: File,
-    /// Behind the last byte that is not zero.
+    /// The offset behind the last byte that is not zero.
     end: u64,
     window: Vec<u8>,
     window_at: u64,
 }
 
-/// The names of all files in a directory, in their order.
+/// Returns the names of all files of the binlog in a directory, in order.
 pub fn names(directory: &Path) -> Result<Vec<String>, BinlogError> {
     let failed = |error| BinlogError::Io("the directory".to_owned(), error);
     let mut numbers = Vec::new();
@@ -68,7 +68,7 @@ fn number_of(name: &str) -> Option<u32> {
     (name == format!("binlog.{number}")).then_some(number)
 }
 
-/// Reads all records. Returns the files, for the bodies.
+/// Reads all records. Returns the files too, to read bodies from.
 pub fn read_all(directory: &Path, names: &[String]) -> Result<(History, Vec<Binlog>), BinlogError> {
     let opened: Result<Vec<_>, _> = names.iter().map(|name| Binlog::open(directory, name)).collect();
     let mut files = opened?;
@@ -90,7 +90,7 @@ impl Binlog {
         Ok(Self { name: name.to_owned(), file, end, window: Vec::new(), window_at: 0 })
     }
 
-    /// Reads a body that a record has named.
+    /// Reads the body of a record.
     pub fn body(&self, offset: u64, into: &mut [u8]) -> Result<(), BinlogError> {
         let count = read_up_to(&self.file, offset, into).map_err(|error| self.failed(error))?;
         if count < into.len() { Err(self.damaged(offset)) } else { Ok(()) }
@@ -98,7 +98,7 @@ impl Binlog {
 
     fn read(&mut self, number: usize, is_last: bool, history: &mut History) -> Result<(), BinlogError> {
         if self.end == 0 {
-            // It was made with all its space, and was not used.
+            // beanstalkd allocates files ahead: this one was not used.
             return Ok(());
         }
         let code = self.bytes(0, VERSION_BYTES)?.first_chunk().copied();
@@ -117,8 +117,8 @@ impl Binlog {
                 }
                 Err(tear) => tear,
             };
-            let is_torn =
-                tear.explains(self.end - offset, is_last) && !self.goes_on(version, offset, history)?;
+            let is_torn = tear.explains(self.end - offset, is_last)
+                && !self.has_record_behind(version, offset, history)?;
             if !is_torn {
                 return Err(self.damaged(offset));
             }
@@ -128,7 +128,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Takes the record at this offset. Returns what it takes, or how it could have come to be half there.
+    /// Applies the record at this offset. Returns its size; or, if it is incomplete, how it could have been torn.
     fn take(
         &mut self,
         version: Version,
@@ -159,17 +159,22 @@ impl Binlog {
         let fields_end = head_bytes - version.padding_bytes() as u64;
         let extent = head_bytes + u64::from(entry.job.body_bytes);
         let tear = Tear { extent, length_bytes, seams: [name_end, fields_end] };
-        // A body ends with CR LF, which is never zero.
+        // A whole body ends with CR LF, so the content of the file cannot end before it.
         if offset + extent > end {
             return Ok(Err(tear));
         }
-        history.apply(&entry, place).expect("it is all of a job");
+        history.apply(&entry, place).expect("a whole job contradicts nothing");
         let is_body = self.bytes(offset + extent - 2, 2)? == b"\r\n";
         Ok(if is_body { Ok(extent) } else { Err(Tear { extent: 0, ..tear }) })
     }
 
-    /// Whether a record begins behind this place: what is here was whole once.
-    fn goes_on(&mut self, version: Version, offset: u64, history: &History) -> Result<bool, BinlogError> {
+    /// Whether a record begins behind this offset. If so, the one here was complete once.
+    fn has_record_behind(
+        &mut self,
+        version: Version,
+        offset: u64,
+        history: &History,
+    ) -> Result<bool, BinlogError> {
         let end = self.end;
         for at in offset + 1..end {
             let Ok(Entry { tube, job, head_bytes }) = version.parse(self.bytes(at, HEAD_BYTES_MAX)?) else {
@@ -190,10 +195,10 @@ impl Binlog {
         Ok(false)
     }
 
-    /// The bytes at this offset: fewer at the end of the file.
+    /// Returns the bytes at this offset: fewer at the end of the file.
     fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], BinlogError> {
         let window_end = self.window_at + self.window.len() as u64;
-        // A window that is not full has all that there is.
+        // A window that is not full reaches the end of the file.
         let is_last = (1..WINDOW_BYTES).contains(&self.window.len()) && offset <= window_end;
         let is_there = offset >= self.window_at && (offset + count as u64 <= window_end || is_last);
         if !is_there {
@@ -217,30 +222,30 @@ impl Binlog {
     }
 }
 
-/// Whether a log can begin with a job of this id, and its ids go on above it.
+/// Whether a job log can have a job with this id and continue with larger ids.
 fn is_id(id: JobId) -> bool {
     (JobId(1)..=JobId::IMPORT_MAX).contains(&id)
 }
 
-/// What could have become of a record whose writing was broken off.
+/// Where the writing of a record can have been interrupted.
 struct Tear {
-    /// What it takes, as far as can be known; 0 if it cannot have been one.
+    /// The size of the record as far as it is known; 0 if the bytes cannot begin a record.
     extent: u64,
-    /// It is written in pieces, which end here and at the seams.
+    /// The end of the first piece: beanstalkd writes a record in pieces, which end here and at the seams.
     length_bytes: u64,
     seams: [u64; 2],
 }
 
 impl Tear {
-    /// Whether it is why there are only zeros after so many bytes. In a file that others follow, only a process
-    /// that was killed between two pieces has left such a thing: the reference goes on in a new file.
+    /// Whether an interrupted write explains that only zeros follow after this number of bytes. Before the last file, only
+    /// a process that was killed between two pieces leaves that, since beanstalkd then continues in a new file.
     fn explains(&self, bytes: u64, is_last: bool) -> bool {
         let is_seam = bytes <= self.length_bytes || self.seams.contains(&bytes);
         bytes < self.extent && (is_last || is_seam)
     }
 }
 
-/// Behind the last byte that is not zero.
+/// Returns the offset behind the last byte that is not zero.
 fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
     let mut window = vec![0; WINDOW_BYTES];
     let mut end = bytes;

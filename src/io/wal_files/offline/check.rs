@@ -1,32 +1,36 @@
-//! Whether a server would start from a log, and what is in it.
+//! `beanring log check`: whether a server would start from a job log, and which jobs it has.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::salvage::{Damage, Rest, gather};
+use super::salvage::{Damage, Remains, gather};
 use super::{Discarded, Offline, ToolError};
 use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, State};
 use crate::time::Time;
 
-/// What a log is like.
+/// The state of a job log.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Segments that have records.
+    /// The number of segments with records.
     pub segments: usize,
-    /// Records that are as they were written.
+    /// The number of valid records.
     pub records: u64,
     /// Why a server does not start from it, if it does not.
     pub refusal: Option<RecoveryError>,
-    /// What a server that starts from it leaves out.
+    /// What a start discards.
     pub discarded: Vec<Discarded>,
-    /// Where something is missing.
+    /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
-    /// The jobs that a server starts with, or that can be saved: how many of each tube are ready, delayed and buried.
+    /// The numbers of ready, delayed and buried jobs by tube: jobs that a server starts with, or else those that can be
+    /// salvaged.
     pub tubes: BTreeMap<String, [usize; 3]>,
 }
 
-/// Reads all of a log, and changes nothing.
+/// Reads a whole job log and changes nothing.
+///
+/// # Errors
+/// If the log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
     let (strict, discarded, refusal) = match log.recover(now) {
@@ -36,7 +40,7 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         }
         Err(error) => return Err(error),
     };
-    let Rest { engine, damage, segments, records, .. } = gather(&log, now)?;
+    let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;
     let tubes = tubes(strict.as_ref().unwrap_or(&engine));
     Ok(Verdict { segments, records, refusal, discarded, damage, tubes })
 }
@@ -53,7 +57,7 @@ fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 3]> {
         if !tubes.contains_key(name) {
             tubes.insert(name.to_owned(), [0; 3]);
         }
-        tubes.get_mut(name).expect("it is there")[state] += 1;
+        tubes.get_mut(name).expect("it was inserted")[state] += 1;
     }
     tubes
 }

@@ -1,4 +1,4 @@
-//! From a log to a binlog that the reference starts from.
+//! `beanring log export`: from a job log to a binlog that beanstalkd starts from.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +14,10 @@ use crate::queue::{Engine, PersistedState, Standing};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
-/// Writes all jobs of the log in `from` as a binlog into `to`. Returns how many there are.
+/// Writes all jobs of the log in `from` as a binlog into `to`. Returns the number of jobs.
+///
+/// # Errors
+/// If the log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
     let log = Offline::open(from)?;
     let (engine, _) = log.recover(now)?;
@@ -28,10 +31,10 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     beanstalkd_binlog::encode_version(&mut files.gathered);
     let mut jobs: Vec<(u64, JobId, JobKey)> =
         engine.jobs().iter().map(|(key, job)| (burial(&engine.kept(key)), job.id, key)).collect();
-    // Buried jobs are taken over in the order in which they come.
+    // beanstalkd buries jobs in the order of their records.
     jobs.sort_unstable();
     let last = jobs.iter().map(|&(_, id, _)| id.0).max().unwrap_or(0);
-    keep_ids(last, engine.upcoming_id(), now, &mut files.gathered);
+    write_last_id(last, engine.upcoming_id(), now, &mut files.gathered);
     for (_, id, key) in jobs {
         let (record, body) = (engine.jobs().get(key), engine.body(key));
         let job = Job::new(id, record.created, record.ttr, &engine.kept(key), body.len() as u32);
@@ -48,8 +51,8 @@ const fn burial(kept: &PersistedState) -> u64 {
     }
 }
 
-/// Makes the reference know of ids whose jobs are gone: it counts on from the largest that it reads.
-fn keep_ids(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
+/// Writes a record of the last id that was given, if its job is deleted: beanstalkd continues from the largest id it reads.
+fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     if last + 1 >= next.0 {
         return;
     }
@@ -59,7 +62,7 @@ fn keep_ids(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     beanstalkd_binlog::encode_change(&Job { state: State::Gone, ..job }, out);
 }
 
-/// The files as they are written, one after the other.
+/// Writes the files one after another.
 struct Files<'a> {
     directory: &'a Path,
     number: u32,

@@ -1,40 +1,39 @@
-//! Which jobs a damaged log has lost, as far as what is left tells.
+//! Which jobs a damaged job log has lost, as far as its valid records show.
 
 use std::collections::BTreeSet;
 
 use crate::wal::record::Record;
 use crate::wal::segment::Header;
 
-/// Follows all records that are left, in their order. Ids are given in order, so those that are missing behind a
-/// gap were in it.
+/// Follows all valid records in order. Ids are given in order, so an id that is skipped behind a gap was in the gap.
 #[derive(Default)]
 pub struct Losses {
-    /// The largest id of a job so far.
+    /// The largest id that was given so far.
     highest: u64,
-    /// Something is missing since then.
+    /// Whether a gap followed.
     has_gap: bool,
     /// First and last ids that were given in gaps.
     given: Vec<(u64, u64)>,
-    /// Of all ids, those with a record of their job or its end.
+    /// Of those, ids with a later record of the job or of its deletion.
     known: BTreeSet<u64>,
-    /// Changed, so they were there, and no record of the job itself was before.
+    /// Jobs with a change, but without a record of the job before it.
     changed: BTreeSet<u64>,
     jobs: BTreeSet<u64>,
 }
 
 impl Losses {
-    /// Something is missing here.
+    /// Notes that records are missing here.
     pub fn gap(&mut self) {
         self.has_gap = true;
     }
 
-    /// A segment begins, which says how many ids had been given.
+    /// Takes the header of the next segment, which says how many ids had been given.
     pub fn segment(&mut self, header: &Header) {
         self.were_given(header.next_id.0.saturating_sub(1));
         self.has_gap = false;
     }
 
-    /// The next record.
+    /// Takes the next record.
     pub fn record(&mut self, record: &Record<'_>) {
         match record {
             Record::Job(job) => {
@@ -64,7 +63,7 @@ impl Losses {
         }
     }
 
-    /// Ids up to this one had been given.
+    /// Notes that all ids up to this one were given.
     fn were_given(&mut self, id: u64) {
         if id > self.highest {
             if self.has_gap {
@@ -80,7 +79,7 @@ impl Losses {
         }
     }
 
-    /// Jobs that were put, and neither are there nor are known to be deleted: first and last ids, in order.
+    /// Returns the first and last ids of jobs that were put, have no record, and are not known to be deleted; in order.
     pub fn finish(self) -> Vec<(u64, u64)> {
         let mut lost = Vec::new();
         for (first, last) in self.given {
@@ -135,10 +134,10 @@ mod tests {
     fn ids_that_were_given_in_a_gap() {
         let mut losses = Losses::default();
         put(&mut losses, 1);
-        // 2 was refused: nothing is missing.
+        // Id 2 was refused: nothing is missing.
         put(&mut losses, 3);
         losses.gap();
-        // Moved: it tells nothing of the gap.
+        // Compaction wrote this record: it shows nothing about the gap.
         put(&mut losses, 1);
         put(&mut losses, 8);
         losses.record(&Record::Deleted(JobId(5)));
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_tells_what_was_before() {
+    fn a_header_shows_which_ids_were_given() {
         let mut losses = Losses::default();
         let number = SegmentNumber(2);
         let (oldest, previous) = (number, SegmentNumber(0));

@@ -1,4 +1,5 @@
-//! What the tools of `beanring log` have in common: a log that no server uses, and why it cannot be worked on.
+//! The tools of `beanring log`: they work on a job log that no server uses, and change nothing in it. Nothing here is on
+//! the path of a running server.
 
 mod check;
 mod export;
@@ -25,30 +26,30 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::SegmentNumber;
 
-/// Why a tool cannot do its work. The log is as it was.
+/// Why a tool fails. The log has not changed.
 #[derive(Debug)]
 pub enum ToolError {
-    /// A directory cannot be read or made.
+    /// A directory cannot be read or created.
     Unusable(PathBuf, io::Error),
-    /// A server is running on it.
+    /// A server uses the directory.
     Locked(PathBuf),
-    /// There is no log in it.
+    /// The directory has no job log.
     NoLog(PathBuf),
-    /// An import into it is not over.
+    /// An import into the directory has not ended.
     Importing(PathBuf),
-    /// The log itself is not as it should be.
+    /// A server does not start from the log.
     Log(RecoveryError),
-    /// Nothing of the log can be read.
+    /// No record of the log can be read.
     Unreadable(SurveyError),
-    /// The new directory has something in it.
+    /// The new directory is not empty.
     NotEmpty(PathBuf),
     /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
-    /// What was read cannot be shown.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
-/// Bytes that a server does not start with: they were written, and nothing says that they were synced.
+/// Bytes that a start discards: they were written, and no record proves that they were synced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Discarded {
@@ -57,7 +58,7 @@ pub struct Discarded {
     pub bytes: u64,
 }
 
-/// A log that no server uses, for as long as the value lives.
+/// A job log that no server uses while the value lives.
 struct Offline<'a> {
     path: &'a Path,
     files: BTreeMap<SegmentNumber, u64>,
@@ -65,7 +66,7 @@ struct Offline<'a> {
 }
 
 impl<'a> Offline<'a> {
-    /// The log in this directory, which stays as it is.
+    /// Opens the log in a directory, which does not change.
     fn open(path: &'a Path) -> Result<Self, ToolError> {
         let unusable = |error| ToolError::Unusable(path.to_owned(), error);
         let lock = directory::lock_to_read(path).map_err(|error| match error {
@@ -83,7 +84,7 @@ impl<'a> Offline<'a> {
         Ok(Self { path, files, _lock: lock })
     }
 
-    /// The queue as a server would have it, and what such a server discards.
+    /// Returns the queue that a server would start with, and what it would discard.
     fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
         let mut engine = self.new_engine()?;
         let (_, findings, tail) =
@@ -94,20 +95,23 @@ impl<'a> Offline<'a> {
         Ok((engine, discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect()))
     }
 
-    /// A queue without jobs.
+    /// Returns a queue without jobs.
     fn new_engine(&self) -> Result<Engine, ToolError> {
         let seed = host::random_word();
         Ok(Engine::new(seed.map_err(|errno| ToolError::Unusable(self.path.to_owned(), errno.into()))?))
     }
 }
 
-/// Shows all that can be read of the log in this directory, in its order.
+/// Shows everything that can be read of the log in this directory, in order.
+///
+/// # Errors
+/// If the log cannot be read, or `show` returns one.
 pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>) -> Result<(), ToolError> {
     let log = Offline::open(path)?;
     survey(log.path, &log.files, show)
 }
 
-/// A new directory, or one that is empty.
+/// Creates a directory, or accepts one that is empty.
 fn make_empty(path: &Path) -> Result<(), ToolError> {
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
     match fs::create_dir(path) {

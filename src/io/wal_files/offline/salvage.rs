@@ -1,4 +1,4 @@
-//! What is left of a damaged log, as a new one.
+//! `beanring log salvage`: writes the valid records of a damaged job log as a new one.
 
 use std::path::Path;
 
@@ -17,45 +17,45 @@ use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{JobRecord, Lsn, Record};
 use crate::wal::{Recovered, Replay, SegmentNumber};
 
-/// What is not as it was written.
+/// Damage to a job log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// The beginning of a file.
+    /// The header of a segment is invalid.
     Header {
-        /// Which.
+        /// The name of the file.
         file: String,
     },
-    /// Records.
+    /// Records are invalid or missing.
     Records {
         /// The file that they were in, or the one before theirs.
         file: String,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// How much of the log.
+        /// The number of bytes.
         bytes: u64,
-        /// They had been brought to disk; others may be the end that a power failure has torn off.
-        were_safe: bool,
+        /// Whether they were durable. If not, they may be a torn write.
+        were_durable: bool,
     },
-    /// A file.
+    /// A file is missing.
     Missing {
-        /// Which.
+        /// The name of the file.
         file: String,
     },
 }
 
-/// What was saved.
+/// The result of a salvage.
 #[derive(Debug)]
 pub struct Salvaged {
-    /// How many jobs.
+    /// The number of jobs in the new log.
     pub jobs: usize,
-    /// First and last ids of those that were not: see [`Losses`].
+    /// First and last ids of jobs that are lost: see [`Losses`].
     pub lost: Vec<(u64, u64)>,
-    /// Where something is missing.
+    /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
 }
 
-/// What is left.
-pub(super) struct Rest {
+/// Everything that can be read of a log.
+pub(super) struct Remains {
     pub engine: Engine,
     pub recovered: Recovered,
     pub lost: Vec<(u64, u64)>,
@@ -64,20 +64,23 @@ pub(super) struct Rest {
     pub records: u64,
 }
 
-/// Writes what is left of the log in `from` as a new log into `to`.
+/// Writes the valid records of the log in `from` as a new log into `to`.
+///
+/// # Errors
+/// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
-    let rest = gather(&log, now)?;
+    let remains = gather(&log, now)?;
     make_empty(to)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(LOG_SEGMENT_BYTES_MIN);
-    write(&rest, to, segment_bytes, now)?;
-    let Rest { engine, lost, damage, .. } = rest;
+    write(&remains, to, segment_bytes, now)?;
+    let Remains { engine, lost, damage, .. } = remains;
     Ok(Salvaged { jobs: engine.jobs().len(), lost, damage })
 }
 
-/// Reads what is left.
-pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
+/// Reads all valid records.
+pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError> {
     let mut engine = log.new_engine()?;
     let (mut replay, mut losses) = (Replay::default(), Losses::default());
     let mut gaps: Vec<(Lsn, Damage)> = Vec::new();
@@ -100,7 +103,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
             Finding::Gap { file, offset, at, bytes } => {
                 losses.gap();
                 let file = file.to_owned();
-                gaps.push((at, Damage::Records { file, offset, bytes, were_safe: false }));
+                gaps.push((at, Damage::Records { file, offset, bytes, were_durable: false }));
             }
             Finding::Record { file, offset, at, framed } => {
                 records += 1;
@@ -120,31 +123,31 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Rest, ToolError> {
     let (end, file, offset) = end;
     if end < proven {
         losses.gap();
-        gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_safe: true }));
+        gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_durable: true }));
     }
     if let Some(previous) = first.filter(|&previous| previous.0 > 0 && previous >= oldest) {
         gaps.insert(0, (Lsn(0), Damage::Missing { file: previous.to_string() }));
     }
-    let damage = gaps.into_iter().map(|(at, damage)| judged(at, damage, proven)).collect();
+    let damage = gaps.into_iter().map(|(at, damage)| complete(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
-    Ok(Rest { engine, recovered, lost: losses.finish(), damage, segments, records })
+    Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
 }
 
-/// What it is, now that it is known up to where the log was on disk.
-fn judged(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
-    if let Damage::Records { were_safe, .. } = &mut damage {
-        *were_safe |= at < proven;
+/// Completes a damage once it is known up to where the log was durable.
+fn complete(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
+    if let Damage::Records { were_durable, .. } = &mut damage {
+        *were_durable |= at < proven;
     }
     damage
 }
 
-fn write(rest: &Rest, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
+fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
     let failed = |error| ToolError::Unwritable(to.to_owned(), error);
     let directory = Directory::open(to, false).map_err(|error| match error {
         DirectoryError::Unusable(_, error) => failed(error),
         DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ToolError::NotEmpty(path),
     })?;
-    let Rest { engine, recovered, .. } = rest;
+    let Remains { engine, recovered, .. } = remains;
     let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
     let fresh = Fresh::begin(&directory, segment_bytes, log_id, engine.upcoming_id());
     let mut fresh = fresh.map_err(failed)?;

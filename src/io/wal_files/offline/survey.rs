@@ -1,4 +1,4 @@
-//! All that can be read of a log, whatever has become of the rest.
+//! Reading every valid record of a job log, past any damage.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,51 +12,51 @@ use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
 use crate::wal::segment::{HEADER_BYTES, Header};
 
-/// What is looked through for the first record of a segment without a header.
+/// Bytes that are searched for the first record of a segment without a valid header.
 const SEARCH_BYTES: u64 = 1 << 24;
 
-/// What is met on the way through a log.
+/// A part of a job log, in the order of the log.
 #[derive(Debug)]
 pub enum Finding<'a> {
     /// A segment that has records, or should have.
     Segment {
-        /// Its file.
+        /// The name of the file.
         file: &'a str,
-        /// What its header says, or must have said.
+        /// Its header, or one that was reconstructed from a record.
         header: &'a Header,
-        /// The header is not what was written there.
+        /// Whether the header is reconstructed.
         is_headless: bool,
     },
-    /// Records are missing here, of so many bytes.
+    /// Records are missing here.
     Gap {
         /// The file that they were in, or the one before theirs.
         file: &'a str,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// Its position in the log.
+        /// The position in the log.
         at: Lsn,
-        /// How much of the log.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A record that is as it was written.
+    /// A valid record.
     Record {
-        /// The file that it is in.
+        /// The name of the file.
         file: &'a str,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// Its position in the log.
+        /// The position in the log.
         at: Lsn,
-        /// What it says.
+        /// The record and its frame.
         framed: &'a Framed<'a>,
     },
 }
 
-/// Why nothing can be read.
+/// Why no record can be read.
 #[derive(Debug)]
 pub enum SurveyError {
     /// A file cannot be read.
     Io(String, io::Error),
-    /// No segment has a header, which is what tells its records from other bytes.
+    /// No segment has a valid header. The id of the log is in it, and without the id no record is valid.
     NoHeader,
 }
 
@@ -65,13 +65,13 @@ struct Segment {
     name: String,
     bytes: u64,
     header: Header,
-    /// Its header was guessed.
+    /// Whether its header is reconstructed.
     is_headless: bool,
-    /// A later segment goes on from here: what is behind was given up by an earlier start.
+    /// A later segment begins at this position: an earlier start discarded the records behind it.
     limit: Lsn,
 }
 
-/// Goes through all segments in their order, and tells what there is. Those that were never begun are passed over.
+/// Visits all segments with records, in order, with their records and the gaps between them.
 pub fn survey<E: From<SurveyError>>(
     directory: &Path,
     files: &BTreeMap<SegmentNumber, u64>,
@@ -124,13 +124,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
     for ((&number, &bytes), header) in files.iter().zip(headers) {
         let name = number.to_string();
         let (header, is_headless) = match header {
-            // It has not been used under this name, or it belongs to another log.
+            // The segment is unused, or belongs to another log.
             _ if number > SegmentNumber::LAST => continue,
             Some(header) if header.number != number || header.log_id != log_id => continue,
             Some(header) => (header, false),
             None => {
                 let file = File::open(directory.join(&name));
-                match file.and_then(|file| guess_header(&file, bytes, number, log_id)) {
+                match file.and_then(|file| reconstruct_header(&file, bytes, number, log_id)) {
                     Ok(Some(header)) => (header, true),
                     Ok(None) => continue,
                     Err(error) => return Err(SurveyError::Io(name, error)),
@@ -145,8 +145,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
     Ok(segments)
 }
 
-/// What the header must have said, by the position of a record behind it. None if there is no record.
-fn guess_header(file: &File, bytes: u64, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
+/// Reconstructs a header from the position of a record behind it. Returns none if there is no record.
+fn reconstruct_header(
+    file: &File,
+    bytes: u64,
+    number: SegmentNumber,
+    log_id: u64,
+) -> io::Result<Option<Header>> {
     let (oldest, previous) = (SegmentNumber(0), SegmentNumber(0));
     let mut header = Header { log_id, number, first: Lsn(0), next_id: JobId(0), oldest, previous };
     let seed = header.seed();
