@@ -1,4 +1,4 @@
-//! From the records of a binlog to the jobs that it leaves.
+//! From the records of a binlog to the jobs at its end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -8,23 +8,23 @@ use crate::ids::JobId;
 use crate::queue::{Counts, PersistedState, Standing};
 use crate::tube_name::TubeName;
 
-/// What a binlog has said so far. Records go in in their order.
+/// Applies records in the order of the binlog.
 #[derive(Default)]
 pub struct History {
     jobs: HashMap<JobId, Known>,
-    /// For each job that has been buried, how many burials there had been before the last.
+    /// For each job that was buried: the number of burials, of all jobs, before its last one.
     burials: HashMap<JobId, u64>,
     burials_seen: u64,
     tubes: BTreeSet<Rc<[u8]>>,
     last_id: u64,
 }
 
-/// Where a body is: orders as the records do.
+/// Where a body is. Places have the order of the records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
-    /// Which file, counted from the first.
+    /// The index of the file, from 0.
     pub file: usize,
-    /// Where in it.
+    /// The offset in the file.
     pub offset: u64,
 }
 
@@ -34,25 +34,28 @@ struct Known {
     body: Place,
 }
 
-/// A job as a binlog leaves it.
+/// A job at the end of a binlog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Imported {
-    /// What does not change, and the size of the body.
+    /// The last record of the job.
     pub job: Job,
-    /// Where it is.
+    /// The name of its tube.
     pub tube: Rc<[u8]>,
-    /// What changes.
+    /// The state that is logged with each change.
     pub kept: PersistedState,
-    /// Where the body is.
+    /// The place of its body.
     pub body: Place,
 }
 
-/// The record is about a job that is another one.
+/// The record contradicts an earlier one of the same id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch;
 
 impl History {
-    /// Takes a record, and where the body is, if it has one.
+    /// Applies a record. `body` is the place of the body, if the record has one.
+    ///
+    /// # Errors
+    /// If the record contradicts what is known of the job.
     pub fn apply(&mut self, entry: &Entry<'_>, body: Place) -> Result<(), Mismatch> {
         let job = entry.job;
         self.last_id = self.last_id.max(job.id.0);
@@ -64,25 +67,25 @@ impl History {
         if self.contradicts(&job) {
             return Err(Mismatch);
         }
-        if job.state == State::Gone {
+        if job.state == State::Deleted {
             self.jobs.remove(&job.id);
             self.burials.remove(&job.id);
             return Ok(());
         }
         if job.state == State::Buried {
-            // Of jobs that are not known too: where all of one is moved to says nothing of the order.
+            // Unknown jobs count too. When beanstalkd compacts, it writes the whole job again, and the place of that record
+            // does not show when the job was buried.
             self.burials.insert(job.id, self.burials_seen);
             self.burials_seen += 1;
         }
-        // Of a job that is not known, the record was in a file that the reference has removed: it comes again
-        // later, or the job is gone.
+        // The whole job was in a file that beanstalkd has removed. Its record follows later, or the job was deleted.
         if let Some(known) = self.jobs.get_mut(&job.id) {
             known.job = job;
         }
         Ok(())
     }
 
-    /// Whether a change is one of a job that is known.
+    /// Whether a change belongs to a known job.
     pub fn is_about_known(&self, job: &Job) -> bool {
         self.jobs.contains_key(&job.id) && !self.contradicts(job)
     }
@@ -104,15 +107,15 @@ impl History {
         tube
     }
 
-    /// No job had this id or a larger one.
+    /// An id above those of all jobs.
     pub const fn next_id(&self) -> JobId {
         JobId(self.last_id + 1)
     }
 
-    /// The jobs in the order of their bodies.
+    /// Returns the jobs in the order of their bodies.
     pub fn finish(self) -> Vec<Imported> {
         let Self { jobs, burials, .. } = self;
-        // Files go from the oldest on: a burial whose record is gone was before all others.
+        // beanstalkd removes the oldest files first, so a burial without a record came before all others.
         let buried = jobs.values().filter(|known| known.job.state == State::Buried);
         let mut order: Vec<_> =
             buried.map(|known| (burials.get(&known.job.id), known.body, known.job.id)).collect();
@@ -122,7 +125,7 @@ impl History {
             .into_values()
             .map(|Known { job, tube, body }| {
                 let standing = match job.state {
-                    State::Gone | State::Ready => Standing::Ready,
+                    State::Deleted | State::Ready => Standing::Ready,
                     State::Delayed => Standing::Delayed(job.deadline),
                     State::Buried => Standing::Buried(order[&job.id]),
                 };
@@ -135,7 +138,7 @@ impl History {
     }
 }
 
-/// How much has happened to a job.
+/// The sum of a job's counters, which only grows.
 fn events(job: &Job) -> u64 {
     let Counts { reserves, timeouts, releases, buries, kicks } = job.counts;
     [reserves, timeouts, releases, buries, kicks].into_iter().map(u64::from).sum()
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_moved_keeps_its_place_among_the_buried() {
+    fn a_compacted_job_keeps_its_place_among_the_buried() {
         let mut history = History::default();
         for id in 1..=4 {
             whole(&mut history, id, job(id, State::Ready, 0));
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn burials_whose_records_are_gone_come_first() {
+    fn burials_without_a_record_come_first() {
         let mut history = History::default();
         change(&mut history, job(5, State::Buried, 1)).unwrap();
         whole(&mut history, 1, job(9, State::Buried, 1));
@@ -208,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_of_the_same_job() {
+    fn changes_must_match_the_job() {
         let mut history = History::default();
         whole(&mut history, 1, job(1, State::Ready, 0));
-        let other = Job { created: Time::from_nanos(77), ..job(1, State::Gone, 0) };
+        let other = Job { created: Time::from_nanos(77), ..job(1, State::Deleted, 0) };
         assert_eq!(change(&mut history, other), Err(Mismatch));
-        assert_eq!(change(&mut history, job(8, State::Gone, 0)), Ok(()));
+        assert_eq!(change(&mut history, job(8, State::Deleted, 0)), Ok(()));
         assert_eq!(history.next_id(), JobId(9));
-        assert_eq!(change(&mut history, job(1, State::Gone, 0)), Ok(()));
+        assert_eq!(change(&mut history, job(1, State::Deleted, 0)), Ok(()));
         assert_eq!(history.finish(), []);
     }
 }

@@ -1,12 +1,12 @@
-//! The reference's binlog, to the byte: what it has written, and what it will read (docs/LOG.md).
+//! The format of beanstalkd's binlog: parsing what beanstalkd has written, and encoding what it reads (docs/LOG.md).
 //!
 //! A file begins with its version in 4 bytes. Records follow, and zeros up to the end:
 //! ```text
-//! | bytes of the name | name of the tube | job | body with CR LF |    all of a job
-//! | 0                 |                  | job |                 |    a change of it
+//! | bytes of the name | name of the tube | job | body with CR LF |    a whole job
+//! | 0                 |                  | job |                 |    a change of a job
 //! ```
-//! A job is the reference's struct as it lies in the memory of a 64-bit little-endian machine. Its offsets are
-//! the same in both versions; the older one counts microseconds, and has 8 bytes for the length of the name.
+//! A job is beanstalkd's struct as a 64-bit little-endian machine has it in memory. Its offsets are the same in both
+//! versions. Version 5 counts microseconds and has 8 bytes for the length of the name.
 
 mod history;
 
@@ -17,41 +17,41 @@ use crate::queue::{Counts, PersistedState, Standing};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// The version at the beginning of a file.
+/// The size of the version at the beginning of a file.
 pub const VERSION_BYTES: usize = 4;
 
-/// What comes before a body, at most.
+/// The largest size of what precedes a body: the length and name of the tube, and the job.
 pub const HEAD_BYTES_MAX: usize = 8 + 200 + JOB_BYTES;
 
 const JOB_BYTES: usize = 80;
 
-/// The reference's times are signed: this is in the year 2262.
+/// The latest time that beanstalkd can represent, since its times are signed: in the year 2262.
 const LATEST: Time = Time::from_nanos(i64::MAX as u64);
 
-const NANOS_A_US: u64 = 1_000;
-const NANOS_A_SECOND: u64 = 1_000_000_000;
+const NANOS_PER_US: u64 = 1_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Which format a file is in.
+/// The version of a file's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// Of older servers.
+    /// Written by versions of beanstalkd before 1.12.
     V5,
-    /// Of beanstalkd 1.12.
+    /// Written by beanstalkd 1.12.
     V7,
 }
 
-/// What a record says.
+/// A record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// The tube, if this is all of a job: the body follows.
+    /// The tube if the record is a whole job: the body follows. None for a change.
     pub tube: Option<TubeName<'a>>,
-    /// The job as it was then.
+    /// The job when the record was written.
     pub job: Job,
-    /// What comes before the body.
+    /// The size of what precedes the body, in bytes.
     pub head_bytes: usize,
 }
 
-/// A job as the binlog knows it.
+/// A job as the binlog represents it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Job {
@@ -60,7 +60,7 @@ pub struct Job {
     pub ttr: u32,
     pub pri: u32,
     pub delay: u32,
-    /// With its CR LF.
+    /// The size of the body with CR LF.
     pub body_bytes: u32,
     /// When a delayed job becomes ready.
     pub deadline: Time,
@@ -68,28 +68,26 @@ pub struct Job {
     pub state: State,
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum State {
-    /// It was deleted.
-    Gone,
-    /// It can be reserved; or it was, and by nobody any more.
+    Deleted,
+    /// Ready, or reserved: a reservation does not survive a restart.
     Ready,
-    /// It was put aside.
     Buried,
-    /// It can be reserved later.
     Delayed,
 }
 
-/// No record is here. A record that has only its beginning could have reached so far.
+/// The bytes are not a whole record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoEntry {
-    /// How many bytes it would take as far as can be known; 0 if nothing here is the beginning of one.
+    /// The size of the record that they may begin, as far as it is known; 0 if they begin none.
     pub extent: usize,
 }
 
 impl Version {
-    /// The one with this number.
+    /// Returns the version with this number.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
             5 => Some(Self::V5),
@@ -98,7 +96,7 @@ impl Version {
         }
     }
 
-    /// What the length of a tube's name takes.
+    /// The size of the field with the length of a tube's name.
     pub const fn length_bytes(self) -> usize {
         match self {
             Self::V5 => 8,
@@ -106,7 +104,7 @@ impl Version {
         }
     }
 
-    /// Zeros at the end of what comes before the body.
+    /// The number of zeros between the job and the body.
     pub const fn padding_bytes(self) -> usize {
         match self {
             Self::V5 => 0,
@@ -120,13 +118,16 @@ impl Version {
 
     const fn tick_nanos(self) -> u64 {
         match self {
-            Self::V5 => NANOS_A_US,
+            Self::V5 => NANOS_PER_US,
             Self::V7 => 1,
         }
     }
 
-    /// The record at the beginning of `bytes`, which are [`HEAD_BYTES_MAX`] or all there are. Whether the body is
-    /// whole is not looked at.
+    /// Parses the record at the beginning of `bytes`, which are [`HEAD_BYTES_MAX`] or all that the file has. Does not
+    /// check the body.
+    ///
+    /// # Errors
+    /// If the bytes are not a whole record.
     pub fn parse(self, bytes: &[u8]) -> Result<Entry<'_>, NoEntry> {
         let length_bytes = self.length_bytes();
         let mut length = [0; 8];
@@ -145,8 +146,8 @@ impl Version {
             name => Some(TubeName::new(name).ok_or(absent)?),
         };
         let job = self.job(&head[name_end..]).ok_or(absent)?;
-        // A job that is gone has no body to be written.
-        let is_possible = tube.is_none() || job.state != State::Gone;
+        // beanstalkd never writes a deleted job with its body.
+        let is_possible = tube.is_none() || job.state != State::Deleted;
         is_possible.then_some(Entry { tube, job, head_bytes }).ok_or(absent)
     }
 
@@ -154,7 +155,7 @@ impl Version {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= LATEST.as_nanos());
-        let seconds = |at| u32::try_from(nanos(at)? / NANOS_A_SECOND).ok();
+        let seconds = |at| u32::try_from(nanos(at)? / NANOS_PER_SECOND).ok();
         let job = Job {
             id: JobId(word(0)),
             pri: half(8),
@@ -180,8 +181,8 @@ impl Version {
 impl State {
     const fn from_number(number: u8) -> Option<Self> {
         match number {
-            0 => Some(Self::Gone),
-            // Nobody holds it after a restart.
+            0 => Some(Self::Deleted),
+            // A reserved job is ready after a restart.
             1 | 2 => Some(Self::Ready),
             3 => Some(Self::Buried),
             4 => Some(Self::Delayed),
@@ -191,7 +192,7 @@ impl State {
 
     const fn number(self) -> u8 {
         match self {
-            Self::Gone => 0,
+            Self::Deleted => 0,
             Self::Ready => 1,
             Self::Buried => 3,
             Self::Delayed => 4,
@@ -200,7 +201,7 @@ impl State {
 }
 
 impl Job {
-    /// For a job of the queue.
+    /// Converts a job of the queue.
     pub fn new(id: JobId, created: Time, ttr: u32, kept: &PersistedState, body_bytes: u32) -> Self {
         let (state, deadline) = match kept.standing {
             Standing::Ready => (State::Ready, Time::ZERO),
@@ -237,7 +238,7 @@ pub fn encode_version(out: &mut Vec<u8>) {
     out.extend_from_slice(&7_u32.to_le_bytes());
 }
 
-/// Appends all of a job, in version 7.
+/// Appends a whole job, in version 7.
 pub fn encode_job(tube: TubeName<'_>, job: &Job, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(tube.as_bytes().len() as u32).to_le_bytes());
     out.extend_from_slice(tube.as_bytes());
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_record_is_read_back() {
         let tube = TubeName::new(b"foo").unwrap();
         let mut bytes = Vec::new();
         encode_job(tube, &job(), b"wxyz\r\n", &mut bytes);
@@ -278,14 +279,14 @@ mod tests {
         assert_eq!(entry, Entry { tube: Some(tube), job: job(), head_bytes: 87 });
         assert_eq!(&bytes[87..], b"wxyz\r\n");
 
-        let gone = Job { state: State::Gone, ..job() };
+        let deleted = Job { state: State::Deleted, ..job() };
         bytes.clear();
-        encode_change(&gone, &mut bytes);
-        assert_eq!(Version::V7.parse(&bytes).unwrap(), Entry { tube: None, job: gone, head_bytes: 84 });
+        encode_change(&deleted, &mut bytes);
+        assert_eq!(Version::V7.parse(&bytes).unwrap(), Entry { tube: None, job: deleted, head_bytes: 84 });
     }
 
     #[test]
-    fn a_record_of_the_reference() {
+    fn a_record_of_beanstalkd() {
         let hex = "03000000 666f6f 0200000000000000 07000000 00000000 00e8764817000000 00c817a804000000 \
                    02000000 00000000 6037b8fbe70fea18 601f2f44ff0fea18 00000000 00000000 00000000 00000000 \
                    00000000 04000000 0d0a";
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_record_is_none() {
+    fn an_incomplete_record_is_no_entry() {
         let mut bytes = Vec::new();
         encode_job(TubeName::new(b"foo").unwrap(), &job(), b"wxyz\r\n", &mut bytes);
         for end in 1..87 {

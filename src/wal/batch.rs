@@ -1,10 +1,10 @@
-//! Bytes on their way to a file, in memory that direct I/O accepts.
+//! A buffer of records in memory that direct I/O accepts.
 
-/// Where direct I/O wants memory, offsets and lengths to begin and end (open(2), O_DIRECT); and what a disk
-/// writes whole or not at all.
+/// The alignment of memory, offsets and lengths for direct I/O (open(2), O_DIRECT); and the unit that a disk writes whole
+/// or not at all.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Bytes that begin at a multiple of [`BLOCK_BYTES`] in memory, and stay there until more are reserved.
+/// Bytes that begin at a multiple of [`BLOCK_BYTES`] in memory, and stay there until the buffer grows.
 #[derive(Default)]
 pub struct Batch {
     memory: Vec<u8>,
@@ -12,37 +12,37 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many bytes are in it.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.memory.len() - self.start
     }
 
-    /// Whether nothing is in it.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is in it.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..]
     }
 
-    /// What is in it, to be changed in place.
+    /// The bytes, to be changed in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..]
     }
 
-    /// How many bytes it can take before it moves.
+    /// The number of bytes it can hold before it moves.
     pub fn capacity(&self) -> usize {
         self.memory.capacity().saturating_sub(self.start)
     }
 
-    /// The memory that it takes.
+    /// The memory that it takes, in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.memory.capacity()
     }
 
-    /// Makes room for so many bytes more.
+    /// Makes space for this number of further bytes. They may move in memory.
     pub fn reserve(&mut self, bytes: usize) {
         let needed = self.len() + bytes;
         if needed <= self.capacity() && self.memory.capacity() > 0 {
@@ -63,14 +63,14 @@ impl Batch {
         self.memory.extend_from_slice(bytes);
     }
 
-    /// Appends zeros up to this length, if it is shorter.
+    /// Appends zeros up to this length.
     pub fn pad_to(&mut self, bytes: usize) {
         let more = bytes.saturating_sub(self.len());
         self.reserve(more);
         self.memory.resize(self.memory.len() + more, 0);
     }
 
-    /// Empties it, and keeps its memory for the next.
+    /// Removes all bytes and keeps the memory.
     pub fn clear(&mut self) {
         self.memory.truncate(self.start);
     }

@@ -1,11 +1,11 @@
-//! Records: what the log says about jobs and tubes, to the byte (docs/LOG.md).
+//! The format of records (docs/LOG.md).
 //!
 //! ```text
 //!  0       4        8            16            24     25        32
 //!  | crc32c | bytes  | position   | durable     | kind | zeros   | payload ... | zeros to 8 bytes
 //! ```
-//! The checksum covers everything behind it but the last zeros, and begins with the segment's own seed: what a
-//! file held in an earlier life never passes as a record.
+//! The checksum covers everything behind it except the last zeros. It begins with a seed of the segment, so bytes from an
+//! earlier use of the file are never valid records.
 
 use super::batch::{BLOCK_BYTES, Batch};
 use super::segment::SegmentNumber;
@@ -15,58 +15,54 @@ use crate::queue::{Counts, Engine, Job, PersistedState, Standing};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// A place in the log: bytes of records since its beginning, over all segments.
+/// A position in the log (log sequence number): bytes of records since its beginning, over all segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Lsn(pub u64);
 
 impl Lsn {
-    /// The largest beginning of a segment that is believed: positions go on above it.
+    /// The largest position at which a segment may begin. It leaves space for positions above it.
     pub const LAST: Self = Self(i64::MAX as u64);
 }
 
-/// Before the payload.
+/// The size of what precedes the payload.
 pub const FRAME_BYTES: usize = 32;
 
-/// Records begin at multiples of it.
+/// Records begin at multiples of this.
 pub const ALIGN_BYTES: usize = 8;
 
-/// Of a job, before the names of its tube and its body.
+/// The fixed fields of a job, before the name of its tube and its body.
 const JOB_BYTES: usize = 60;
 
 const STATE_BYTES: usize = 48;
 
-/// The most burials that a record may tell of: they are counted on from there.
+/// The largest number of burials that is valid in a record. It leaves space for later burials.
 const BURIALS_MAX: u64 = i64::MAX as u64;
 
-/// Of a pause, before the name of its tube.
+/// The fixed fields of a pause, before the name of its tube.
 const PAUSE_BYTES: usize = 24;
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// A job as it is: it was put, or moved here from an older segment.
+    /// A whole job: it was put, or compacted from an older segment.
     Job(JobRecord<'a>),
-    /// A job has changed.
-    State {
-        /// Which.
-        id: JobId,
-        /// To what.
-        kept: PersistedState,
-    },
-    /// A job is gone.
+    /// A change of a job.
+    #[allow(missing_docs)]
+    State { id: JobId, kept: PersistedState },
+    /// A job was deleted.
     Deleted(JobId),
-    /// No job is reserved from the tube until then.
+    /// A tube was paused, or its pause ended.
     Paused(PauseRecord<'a>),
-    /// Segments before this one are of no use any more.
+    /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
-    /// Nothing, for so many bytes with the frame: the next record begins a block.
+    /// Zeros up to the next block. The number is that of all bytes, with the frame.
     Padding(usize),
-    /// The server has stopped, or has been idle: everything before this is on disk, as the frame says. If it is there,
-    /// damage to the last records is not taken for a torn write.
+    /// The server has stopped or is idle, and everything before this is on disk. It distinguishes damage to the last
+    /// records from a torn write.
     Closed,
 }
 
-/// All of a job.
+/// A whole job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct JobRecord<'a> {
@@ -75,19 +71,20 @@ pub struct JobRecord<'a> {
     pub ttr: u32,
     pub tube: TubeName<'a>,
     pub kept: PersistedState,
-    /// With its CR LF.
+    /// The body with CR LF.
     pub body: &'a [u8],
 }
 
 impl<'a> JobRecord<'a> {
-    /// A job as it is in the queue.
+    /// Describes a job of the queue.
     pub fn of(job: JobKey, engine: &'a Engine) -> Self {
         let Job { id, created, ttr, .. } = *engine.jobs().get(job);
         let (tube, kept, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
         Self { id, created, ttr, tube, kept, body }
     }
 
-    /// Whether the queue could have had it: what it relies on is not left to a checksum.
+    /// Whether the queue could have had this job. The queue relies on these properties, and a checksum alone does not
+    /// guarantee them.
     fn is_possible(&self) -> bool {
         let Self { id, created, ttr, body, .. } = self;
         (1..=JobId::LAST.0).contains(&id.0)
@@ -98,7 +95,7 @@ impl<'a> JobRecord<'a> {
     }
 }
 
-/// A pause of a tube.
+/// A pause of a tube; a length of zero ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct PauseRecord<'a> {
@@ -107,7 +104,7 @@ pub struct PauseRecord<'a> {
     pub length: Span,
 }
 
-/// The ids of the jobs that these records tell of. They are whole, and end with the bytes or with zeros.
+/// Returns the ids of the jobs in these records. The records are whole, and end with the bytes or with zeros.
 pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
     std::iter::from_fn(move || {
         while let Some((frame, rest)) = records.split_first_chunk::<FRAME_BYTES>() {
@@ -123,46 +120,46 @@ pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
     })
 }
 
-/// What frames a record at its place.
+/// What the frame of a record needs besides its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
-    /// Of the segment: see [`Header::seed`](super::segment::Header::seed).
+    /// The seed of the segment: see [`Header::seed`](super::segment::Header::seed).
     pub seed: u32,
-    /// Where it begins.
+    /// The position of the record.
     pub at: Lsn,
     /// Everything before this was durable when the record was written.
     pub durable: Lsn,
 }
 
-/// A record where it was found.
+/// A decoded record.
 #[derive(Debug)]
 pub struct Framed<'a> {
-    /// What it says.
+    /// Its content.
     pub record: Record<'a>,
     /// See [`Stamp::durable`].
     pub durable: Lsn,
-    /// What it takes, with its frame and the zeros behind it.
+    /// Its size with the frame and the zeros behind it.
     pub bytes: usize,
 }
 
-/// No record is here.
+/// Why there is no record at a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absent {
-    /// There are too few bytes to tell; it would take so many.
+    /// There are too few bytes to decide: this number is needed.
     Short(usize),
-    /// There is the beginning of one that belongs here and would take so many, and it is not whole.
+    /// A record of this size begins here and is not whole.
     Torn(usize),
-    /// There is something else.
+    /// The bytes are not a record of this position.
     Other,
 }
 
-/// What a record of this payload takes.
+/// Returns the size of a record with this payload, in bytes.
 pub const fn framed_bytes(payload: usize) -> usize {
     (FRAME_BYTES + payload).next_multiple_of(ALIGN_BYTES)
 }
 
-/// How many bytes of padding a batch that ends at this offset needs, so that the next one begins a block. None where
-/// it does already, and at the end of a segment, where no record follows.
+/// Returns the bytes of padding that a batch which ends at this offset needs, so that the next one begins a block. That is
+/// 0 at the beginning of a block, and at the end of a segment, where no record follows.
 pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
     let rest = (offset.next_multiple_of(BLOCK_BYTES as u64) - offset) as usize;
     if rest == 0 || rest >= FRAME_BYTES {
@@ -174,13 +171,13 @@ pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
     }
 }
 
-/// What the record of a job takes.
+/// Returns the size of the record of a job, in bytes.
 pub const fn job_record_bytes(tube_bytes: usize, body_bytes: usize) -> usize {
     framed_bytes(JOB_BYTES + tube_bytes + body_bytes)
 }
 
 impl Record<'_> {
-    /// What it takes, with its frame and the zeros behind it.
+    /// Returns its size in bytes, with the frame and the zeros behind it.
     pub fn bytes(&self) -> usize {
         framed_bytes(self.payload_bytes())
     }
@@ -196,7 +193,7 @@ impl Record<'_> {
         }
     }
 
-    /// The job that it tells of.
+    /// The id of the job that it is about.
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job(job) => Some(job.id),
@@ -217,7 +214,7 @@ impl Record<'_> {
         }
     }
 
-    /// Appends it.
+    /// Appends the record to a batch.
     pub fn encode(&self, stamp: &Stamp, out: &mut Batch) {
         let payload = self.payload_bytes();
         let bytes = framed_bytes(payload);
@@ -261,15 +258,17 @@ impl Record<'_> {
         out.pad_to(begin + bytes);
     }
 
-    /// How many bytes the record at the beginning of `bytes` takes, if there is one that belongs at this
-    /// place.
+    /// Returns the size of the record at the beginning of `bytes`, if one is valid at this position.
+    ///
+    /// # Errors
+    /// If none is.
     pub fn find(bytes: &[u8], seed: u32, at: Lsn) -> Result<usize, Absent> {
         let Some((frame, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else {
             return Err(Absent::Short(FRAME_BYTES));
         };
         let mut fields = Reader(&frame[..]);
         let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
-        // Zeros are what was never written.
+        // Zeros were never written.
         if position != at.0 || *frame == [0; FRAME_BYTES] {
             return Err(Absent::Other);
         }
@@ -283,15 +282,19 @@ impl Record<'_> {
         if is_sound { Ok(whole) } else { Err(Absent::Torn(whole)) }
     }
 
-    /// The record that [`find`](Self::find) has found here.
+    /// Decodes a record that [`find`](Self::find) has found.
     ///
     /// # Panics
-    /// If it has not.
+    /// If it has not found one.
     pub fn decode(bytes: &[u8]) -> Framed<'_> {
         let mut fields = Reader(&bytes[4..24]);
         let (payload, _, durable) = (fields.u32() as usize, fields.u64(), fields.u64());
         let record = Self::parse(bytes[24], &bytes[FRAME_BYTES..FRAME_BYTES + payload]);
-        Framed { record: record.expect("it was found"), durable: Lsn(durable), bytes: framed_bytes(payload) }
+        Framed {
+            record: record.expect("find has checked it"),
+            durable: Lsn(durable),
+            bytes: framed_bytes(payload),
+        }
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
@@ -334,7 +337,7 @@ const fn standing_code(standing: &Standing) -> u32 {
     }
 }
 
-/// Fixed fields, one after the other, little-endian.
+/// Fixed fields, one after another, little-endian.
 struct Fields<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -361,7 +364,7 @@ impl<const N: usize> Fields<N> {
         self.put(&value.to_le_bytes())
     }
 
-    /// All of it but which standing it is: 36 bytes.
+    /// All of a persisted state but its kind, which [`standing_code`] encodes: 36 bytes.
     fn kept(&mut self, kept: &PersistedState) -> &mut Self {
         let order = match kept.standing {
             Standing::Ready => 0,

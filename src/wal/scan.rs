@@ -1,47 +1,54 @@
-//! Reading a segment: its records in order, up to where they end.
+//! Reading a segment: its records in order, and valid records behind a gap.
 
 use super::record::{ALIGN_BYTES, Absent, FRAME_BYTES, Framed, Lsn, Record};
 use super::segment::{HEADER_BYTES, Header};
 
-/// Where the bytes of a segment come from.
+/// A source of the bytes of a segment.
 pub trait Source {
-    /// Why they cannot be read.
+    /// Why a read fails.
     type Error;
 
-    /// Reads at an offset. Fewer bytes than there is room for only at the end of the file.
+    /// Reads at an offset. Fills the buffer unless the file ends. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// If the read fails.
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
-/// What is read at once.
+/// Bytes per read, unless a record is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Reads the records of a segment one after the other.
+/// Reads the records of a segment one after another.
 pub struct Scanner<S> {
     source: S,
-    /// Of the file.
+    /// The size of the file.
     bytes: u64,
     header: Header,
     /// See [`Header::seed`].
     seed: u32,
     window: Vec<u8>,
-    /// What of the window is used up, and where in the file its end is.
+    /// Bytes of the window that are consumed.
     used: usize,
+    /// The offset in the file of the end of the window.
     read_to: u64,
-    /// Behind the last record.
+    /// The position behind the last record.
     end: Lsn,
     /// See [`traces_end`](Self::traces_end).
     traces_end: u64,
 }
 
 impl<S: Source> Scanner<S> {
-    /// For the segment with this header and a file of so many bytes. `window` is what an earlier one gave back.
+    /// Begins behind the header of a segment in a file of this size. `window` is a buffer to use again.
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
         let (seed, end) = (header.seed(), header.first);
         Self { source, bytes, header, seed, window, used: 0, read_to: HEADER_BYTES, end, traces_end: 0 }
     }
 
-    /// The next record and its offset in the file; none at the end of the valid ones.
+    /// Returns the next record and its offset in the file; none at the end of the valid records.
+    ///
+    /// # Errors
+    /// If a read fails.
     pub fn next_record(&mut self) -> Result<Option<(u64, Framed<'_>)>, S::Error> {
         loop {
             let offset = self.offset();
@@ -59,12 +66,15 @@ impl<S: Source> Scanner<S> {
         }
     }
 
-    /// Where the valid records end.
+    /// The position behind the last record that [`next_record`](Self::next_record) has returned.
     pub const fn end(&self) -> Lsn {
         self.end
     }
 
-    /// After the end: the next record that is valid by itself, and its offset in the file.
+    /// Returns the next valid record behind the end, past any gap, and its offset in the file.
+    ///
+    /// # Errors
+    /// If a read fails.
     pub fn next_beyond(&mut self) -> Result<Option<(u64, Framed<'_>)>, S::Error> {
         loop {
             let offset = self.offset();
@@ -93,7 +103,7 @@ impl<S: Source> Scanner<S> {
         }
     }
 
-    /// How many bytes the record here takes, if it is whole but for its position.
+    /// Returns the size of the record here if it is whole and only its position is wrong.
     fn misplaced(&mut self) -> Result<Option<usize>, S::Error> {
         let at = self.header.lsn(self.offset());
         let patched = |rest: &[u8]| {
@@ -111,23 +121,23 @@ impl<S: Source> Scanner<S> {
         Ok(Record::find(&record, self.seed, at).ok())
     }
 
-    /// Where the last bytes end that [`next_beyond`](Self::next_beyond) has passed and that were written as records of
-    /// this segment, whole or not. Anything else may be left from an earlier use of the file.
+    /// The offset behind the last bytes that [`next_beyond`](Self::next_beyond) has seen and that were written as records of
+    /// this segment, whole or not. All other bytes may come from an earlier use of the file.
     pub const fn traces_end(&self) -> u64 {
         self.traces_end
     }
 
-    /// The offset in the file of the next byte to be looked at.
+    /// The offset in the file of the next byte to examine.
     pub fn offset(&self) -> u64 {
         self.read_to - (self.window.len() - self.used) as u64
     }
 
-    /// The buffer, for the next segment.
+    /// Returns the buffer, for the next segment.
     pub fn into_window(self) -> Vec<u8> {
         self.window
     }
 
-    /// Gets at least so many bytes into the window. False if the file has no more.
+    /// Reads until the window has at least this number of bytes. Returns false if the file ends before.
     fn read(&mut self, needed: usize) -> Result<bool, S::Error> {
         if self.offset() + needed as u64 > self.bytes {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Segments: the files of the log, each with a header that says where it belongs.
+//! Segments: the pieces of the log, each with a header that says where it belongs.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use super::batch::{BLOCK_BYTES, Batch};
 use super::record::Lsn;
 use crate::ids::JobId;
 
-/// The header takes a block of its own, so that no record shares it.
+/// The header has a block of its own, which no record shares.
 pub const HEADER_BYTES: u64 = BLOCK_BYTES as u64;
 
 const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
-/// The format that this version writes. A change of the records that an older version would take for damage, or for a
-/// torn write, makes a new one.
+/// The format that this version writes. It has to be raised if an older version would mistake new records for damage or a
+/// torn write.
 pub const VERSION: u32 = 2;
 
-/// The oldest format that it reads: it has no record that closes the log.
+/// The oldest format that this version reads. It has no record that closes the log.
 pub const VERSION_MIN: u32 = 1;
 
-/// What the header's checksum covers.
+/// Bytes that the checksum of the header covers.
 const CHECKED_BYTES: usize = 72;
 
-/// The number of a segment; later ones are larger.
+/// The number of a segment. Later segments have larger numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {
-    /// A log is not expected to come so far: 40 PiB in segments of the default size.
+    /// The largest valid number. No log is expected to reach it: 40 PiB in segments of the default size.
     pub const LAST: Self = Self(0xffff_0000);
 
-    /// The number of the file of this name, if it is one of the log's.
+    /// Returns the number for the name of a segment's file.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("log.")?;
         let is_canonical =
@@ -37,63 +37,63 @@ impl SegmentNumber {
         is_canonical.then(|| u64::from_str_radix(digits, 16).ok().map(Self)).flatten()
     }
 
-    /// The next one.
+    /// Returns the next number.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// The name of its file.
+/// Writes the name of the segment's file.
 impl fmt::Display for SegmentNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "log.{:016x}", self.0)
     }
 }
 
-/// What the header says.
+/// The header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The same for all segments of one log, and random: files of another log are told apart.
+    /// A random number that all segments of a log share. It distinguishes files of another log.
     pub log_id: u64,
-    /// Its own number. A file that was given a new name and no new header is known by it.
+    /// The number of the segment. In a recycled file that was not written to, it differs from the name of the file.
     pub number: SegmentNumber,
-    /// Where its first record is.
+    /// The position of the first record.
     pub first: Lsn,
-    /// No job had this id or a larger one when it was begun.
+    /// The next id when the segment began: no job had it, or a larger one.
     pub next_id: JobId,
-    /// The oldest segment when it was begun, itself or one before it.
+    /// The oldest segment when this one began: itself or one before it.
     pub oldest: SegmentNumber,
-    /// The segment that it goes on from; 0 for the first of a log.
+    /// The segment before it; 0 for the first of a log.
     pub previous: SegmentNumber,
 }
 
-/// Why a header is none.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderFault {
-    /// It is not one of a segment, or not whole.
+    /// They were not written as a header, or are damaged.
     Invalid,
-    /// It was written by a version that this one does not know.
+    /// They have this format version, which is unknown.
     Version(u32),
 }
 
 impl Header {
-    /// Where the checksums of its records begin.
+    /// Returns the seed that the checksums of the segment's records begin with.
     pub fn seed(&self) -> u32 {
         let words = [self.log_id.to_le_bytes(), self.number.0.to_le_bytes()].concat();
         crc32c::crc32c(&words)
     }
 
-    /// The place of the byte at this offset of the file.
+    /// Returns the position of the byte at this offset in the file.
     pub const fn lsn(&self, offset: u64) -> Lsn {
         Lsn(self.first.0 + (offset - HEADER_BYTES))
     }
 
-    /// The offset in the file of this place.
+    /// Returns the offset in the file of this position.
     pub const fn offset(&self, at: Lsn) -> u64 {
         at.0 - self.first.0 + HEADER_BYTES
     }
 
-    /// Appends it.
+    /// Appends the header to a batch.
     pub fn encode(&self, out: &mut Batch) {
         let begin = out.len();
         out.push(&MAGIC);
@@ -114,7 +114,10 @@ impl Header {
         bytes.get(16..20) == Some(&VERSION.to_le_bytes()) && Self::decode(bytes).is_ok()
     }
 
-    /// The header at the beginning of a file.
+    /// Decodes the header at the beginning of a file.
+    ///
+    /// # Errors
+    /// If there is none, or its format is unknown.
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let (checked, rest) = bytes.split_at_checked(CHECKED_BYTES).ok_or(HeaderFault::Invalid)?;
         let crc = rest.first_chunk::<4>().ok_or(HeaderFault::Invalid)?;
@@ -134,7 +137,7 @@ impl Header {
             oldest: SegmentNumber(word(56)),
             previous: SegmentNumber(word(64)),
         };
-        // What is counted on from is not left to a checksum.
+        // Positions and ids continue from these values, and a checksum alone does not guarantee that there is space.
         let is_possible = header.number <= SegmentNumber::LAST
             && header.first <= Lsn::LAST
             && header.next_id.0 <= JobId::LAST.0 + 1;

@@ -29,7 +29,7 @@ fn write_binlog(dir: &Path, id: u64, state: State) {
     let mut bytes = Vec::new();
     binlog::encode_version(&mut bytes);
     binlog::encode_job(TubeName::DEFAULT, &job, b"body\r\n", &mut bytes);
-    if state == State::Gone {
+    if state == State::Deleted {
         binlog::encode_change(&Job { state, ..job }, &mut bytes);
     }
     fs::write(dir.join("binlog.1"), bytes).expect("a binlog");
@@ -41,7 +41,7 @@ fn what_is_put_after_an_import_outlives_a_restart() {
     let ids =
         [0, 1, 2, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, LAST - 1, LAST, LAST + 1, u64::MAX - 1, u64::MAX];
     for id in ids {
-        for state in [State::Ready, State::Gone] {
+        for state in [State::Ready, State::Deleted] {
             let scratch = Scratch::new("binlog");
             let dir = scratch.dir("log");
             write_binlog(&dir, id, state);
@@ -60,7 +60,7 @@ fn what_is_put_after_an_import_outlives_a_restart() {
             drop((client, server));
             let (_server, mut client) = start(&dir, Driver::Epoll, &["-f", "0"]);
             let imported =
-                if state == State::Gone { "NOT_FOUND".to_owned() } else { format!("FOUND {id} 4") };
+                if state == State::Deleted { "NOT_FOUND".to_owned() } else { format!("FOUND {id} 4") };
             client.expect(&format!("peek {id}\r\n"), &imported);
             client.expect(&format!("peek {}\r\n", id + 1), &format!("FOUND {} 5", id + 1));
             client.expect(&format!("peek {}\r\n", id + 2), &format!("FOUND {} 6", id + 2));

@@ -64,7 +64,7 @@ fn sample() -> (Vec<u8>, Vec<(usize, Vec<u64>)>) {
         jobs.push(id);
         ends.push((bytes.len(), jobs.clone()));
         if id == 6 {
-            binlog::encode_change(&Job { state: State::Gone, ..made[2] }, &mut bytes);
+            binlog::encode_change(&Job { state: State::Deleted, ..made[2] }, &mut bytes);
             jobs.retain(|&id| id != 3);
             ends.push((bytes.len(), jobs.clone()));
             let counts = Counts { reserves: 1, buries: 1, ..Counts::default() };

@@ -59,7 +59,7 @@ fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
     let job = Job::new(JobId(next.0 - 1), now, 1, &kept, 2);
     beanstalkd_binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
-    beanstalkd_binlog::encode_change(&Job { state: State::Gone, ..job }, out);
+    beanstalkd_binlog::encode_change(&Job { state: State::Deleted, ..job }, out);
 }
 
 /// Writes the files one after another.

@@ -160,7 +160,7 @@ impl Written {
         let Known { job, buried, .. } = &mut self.jobs[at];
         match input.below(4) {
             0 => {
-                job.state = State::Gone;
+                job.state = State::Deleted;
                 append_change(version, job, file);
                 self.jobs.remove(at);
                 return;
