@@ -225,10 +225,10 @@ fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
 /// A checksum is no proof that a server has written it.
 #[test]
 fn jobs_that_no_server_could_have_had_are_not_read() {
-    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, kept, body };
-    let buried = |order| PersistedState { standing: Standing::Buried(order), ..kept };
+    let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, state, body };
+    let buried = |order| PersistedState { standing: Standing::Buried(order), ..state };
     let impossible = [
         Record::Job(job(0)),
         Record::Job(job(u64::MAX)),
@@ -236,8 +236,8 @@ fn jobs_that_no_server_could_have_had_are_not_read() {
         Record::Job(JobRecord { created: Time::ZERO, ..job(2) }),
         Record::Job(JobRecord { body: b"", ..job(2) }),
         Record::Job(JobRecord { body: b"no end", ..job(2) }),
-        Record::Job(JobRecord { kept: buried(u64::MAX), ..job(2) }),
-        Record::State { id: JobId(1), kept: buried(u64::MAX) },
+        Record::Job(JobRecord { state: buried(u64::MAX), ..job(2) }),
+        Record::Change { id: JobId(1), state: buried(u64::MAX) },
     ];
     let scratch = Scratch::in_memory("damage-impossible");
     for record in impossible {
@@ -250,9 +250,9 @@ fn jobs_that_no_server_could_have_had_are_not_read() {
 
 #[test]
 fn ids_that_could_run_out_are_refused() {
-    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, kept, body });
+    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, state, body });
     let most = JobId::START_MAX;
     for (id, is_refused) in [(most, false), (JobId(most.0 + 1), true), (JobId::LAST, true)] {
         let next_id = JobId(id.0 + 1);

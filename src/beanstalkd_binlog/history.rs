@@ -42,7 +42,7 @@ pub struct Imported {
     /// The name of its tube.
     pub tube: Rc<[u8]>,
     /// The state that is logged with each change.
-    pub kept: PersistedState,
+    pub state: PersistedState,
     /// The place of its body.
     pub body: Place,
 }
@@ -129,8 +129,8 @@ impl History {
                     State::Delayed => Standing::Delayed(job.deadline),
                     State::Buried => Standing::Buried(order[&job.id]),
                 };
-                let kept = PersistedState { pri: job.pri, delay: job.delay, standing, counts: job.counts };
-                Imported { job, tube, kept, body }
+                let state = PersistedState { pri: job.pri, delay: job.delay, standing, counts: job.counts };
+                Imported { job, tube, state, body }
             })
             .collect();
         jobs.sort_unstable_by_key(|imported| imported.body);
@@ -176,7 +176,7 @@ mod tests {
         let mut found: Vec<_> = history
             .finish()
             .into_iter()
-            .filter_map(|imported| match imported.kept.standing {
+            .filter_map(|imported| match imported.state.standing {
                 Standing::Buried(before) => Some((before, imported.job.id.0)),
                 _ => None,
             })

@@ -202,13 +202,13 @@ impl State {
 
 impl Job {
     /// Converts a job of the queue.
-    pub fn new(id: JobId, created: Time, ttr: u32, kept: &PersistedState, body_bytes: u32) -> Self {
-        let (state, deadline) = match kept.standing {
+    pub fn new(id: JobId, created: Time, ttr: u32, from: &PersistedState, body_bytes: u32) -> Self {
+        let (state, deadline) = match from.standing {
             Standing::Ready => (State::Ready, Time::ZERO),
             Standing::Delayed(until) => (State::Delayed, until),
             Standing::Buried(_) => (State::Buried, Time::ZERO),
         };
-        let PersistedState { pri, delay, counts, .. } = *kept;
+        let PersistedState { pri, delay, counts, .. } = *from;
         let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));
         Self { id, created, ttr, pri, delay, body_bytes, deadline, counts, state }
     }

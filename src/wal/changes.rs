@@ -40,7 +40,7 @@ impl Wal {
             | Change::Returned(job)
             | Change::Buried(job)
             | Change::Kicked(job) => {
-                let record = Record::State { id: engine.jobs().get(job).id, kept: engine.kept(job) };
+                let record = Record::Change { id: engine.jobs().get(job).id, state: engine.kept(job) };
                 self.append_change(&record, engine);
             }
             Change::Deleted(job, id) => {

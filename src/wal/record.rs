@@ -48,7 +48,7 @@ pub enum Record<'a> {
     Job(JobRecord<'a>),
     /// A change of a job.
     #[allow(missing_docs)]
-    State { id: JobId, kept: PersistedState },
+    Change { id: JobId, state: PersistedState },
     /// A job was deleted.
     Deleted(JobId),
     /// A tube was paused, or its pause ended.
@@ -70,7 +70,7 @@ pub struct JobRecord<'a> {
     pub created: Time,
     pub ttr: u32,
     pub tube: TubeName<'a>,
-    pub kept: PersistedState,
+    pub state: PersistedState,
     /// The body with CR LF.
     pub body: &'a [u8],
 }
@@ -79,8 +79,8 @@ impl<'a> JobRecord<'a> {
     /// Describes a job of the queue.
     pub fn of(job: JobKey, engine: &'a Engine) -> Self {
         let Job { id, created, ttr, .. } = *engine.jobs().get(job);
-        let (tube, kept, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
-        Self { id, created, ttr, tube, kept, body }
+        let (tube, state, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
+        Self { id, created, ttr, tube, state, body }
     }
 
     /// Whether the queue could have had this job. The queue relies on these properties, and a checksum alone does not
@@ -185,7 +185,7 @@ impl Record<'_> {
     fn payload_bytes(&self) -> usize {
         match self {
             Self::Job(job) => JOB_BYTES + job.tube.as_bytes().len() + job.body.len(),
-            Self::State { .. } => STATE_BYTES,
+            Self::Change { .. } => STATE_BYTES,
             Self::Deleted(_) | Self::Oldest(_) => 8,
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
@@ -197,7 +197,7 @@ impl Record<'_> {
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job(job) => Some(job.id),
-            Self::State { id, .. } | Self::Deleted(id) => Some(*id),
+            Self::Change { id, .. } | Self::Deleted(id) => Some(*id),
             Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
         }
     }
@@ -205,7 +205,7 @@ impl Record<'_> {
     const fn kind(&self) -> u8 {
         match self {
             Self::Job(_) => 1,
-            Self::State { .. } => 2,
+            Self::Change { .. } => 2,
             Self::Deleted(_) => 3,
             Self::Paused(_) => 4,
             Self::Oldest(_) => 5,
@@ -230,15 +230,15 @@ impl Record<'_> {
             Self::Job(job) => {
                 let mut fixed = Fields::<JOB_BYTES>::default();
                 let tube = job.tube.as_bytes();
-                fixed.u64(job.id.0).u64(job.created.as_nanos()).kept(&job.kept);
-                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | standing_code(&job.kept.standing));
+                fixed.u64(job.id.0).u64(job.created.as_nanos()).state(&job.state);
+                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | standing_code(&job.state.standing));
                 out.push(&fixed.bytes);
                 out.push(tube);
                 out.push(job.body);
             }
-            Self::State { id, kept } => {
+            Self::Change { id, state } => {
                 let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).kept(kept).u32(standing_code(&kept.standing));
+                fixed.u64(id.0).state(state).u32(standing_code(&state.standing));
                 out.push(&fixed.bytes);
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
@@ -304,17 +304,17 @@ impl Record<'_> {
         Some(match kind {
             1 => {
                 let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
-                let raw = fields.kept();
+                let raw = fields.state();
                 let (ttr, word) = (fields.u32(), fields.u32());
                 let (tube, body) = rest.split_at_checked((word >> 24) as usize)?;
                 let tube = TubeName::new(tube)?;
-                let job = JobRecord { id, created, ttr, tube, kept: raw.kept(word & 0xff)?, body };
+                let job = JobRecord { id, created, ttr, tube, state: raw.state(word & 0xff)?, body };
                 Record::Job(Some(job).filter(JobRecord::is_possible)?)
             }
             2 => {
                 let id = JobId(fields.u64());
-                let raw = fields.kept();
-                Record::State { id, kept: raw.kept(fields.u32())? }
+                let raw = fields.state();
+                Record::Change { id, state: raw.state(fields.u32())? }
             }
             3 => Record::Deleted(JobId(fields.u64())),
             4 => {
@@ -365,14 +365,14 @@ impl<const N: usize> Fields<N> {
     }
 
     /// All of a persisted state but its kind, which [`standing_code`] encodes: 36 bytes.
-    fn kept(&mut self, kept: &PersistedState) -> &mut Self {
-        let order = match kept.standing {
+    fn state(&mut self, state: &PersistedState) -> &mut Self {
+        let order = match state.standing {
             Standing::Ready => 0,
             Standing::Delayed(until) => until.as_nanos(),
             Standing::Buried(order) => order,
         };
-        let Counts { reserves, timeouts, releases, buries, kicks } = kept.counts;
-        self.u64(order).u32(kept.pri).u32(kept.delay);
+        let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
+        self.u64(order).u32(state.pri).u32(state.delay);
         [reserves, timeouts, releases, buries, kicks].into_iter().for_each(|count| {
             self.u32(count);
         });
@@ -383,7 +383,7 @@ impl<const N: usize> Fields<N> {
 /// The inverse of [`Fields`].
 struct Reader<'a>(&'a [u8]);
 
-struct RawKept {
+struct RawState {
     order: u64,
     pri: u32,
     delay: u32,
@@ -405,15 +405,15 @@ impl Reader<'_> {
         u64::from_le_bytes(self.take())
     }
 
-    fn kept(&mut self) -> RawKept {
+    fn state(&mut self) -> RawState {
         let (order, pri, delay) = (self.u64(), self.u32(), self.u32());
         let [reserves, timeouts, releases, buries, kicks] = [(); 5].map(|()| self.u32());
-        RawKept { order, pri, delay, counts: Counts { reserves, timeouts, releases, buries, kicks } }
+        RawState { order, pri, delay, counts: Counts { reserves, timeouts, releases, buries, kicks } }
     }
 }
 
-impl RawKept {
-    fn kept(self, code: u32) -> Option<PersistedState> {
+impl RawState {
+    fn state(self, code: u32) -> Option<PersistedState> {
         let standing = match code {
             0 => Standing::Ready,
             1 => Standing::Delayed(Time::from_nanos(self.order)),

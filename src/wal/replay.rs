@@ -83,10 +83,10 @@ impl Replay {
         match record {
             Record::Job(job) => self.job(job, bytes, engine)?,
             Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
-            Record::State { id, kept } => {
+            Record::Change { id, state } => {
                 self.index.add_garbage(bytes as u64);
                 if let Some(job) = engine.jobs().find(*id) {
-                    engine.restore_kept(job, kept);
+                    engine.restore_kept(job, state);
                 }
             }
             Record::Deleted(id) => {
@@ -102,10 +102,10 @@ impl Replay {
     }
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let JobRecord { id, created, ttr, tube, kept, body } = *job;
+        let JobRecord { id, created, ttr, tube, state, body } = *job;
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
-            engine.restore_kept(job, &kept);
+            engine.restore_kept(job, &state);
             self.index.remove(job);
             self.index.insert(job, self.segment, bytes);
             return Ok(());
@@ -114,7 +114,7 @@ impl Replay {
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        let job = engine.restore(Restored { id, created, ttr, tube, kept, body: slot });
+        let job = engine.restore(Restored { id, created, ttr, tube, kept: state, body: slot });
         self.index.insert(job, self.segment, bytes);
         Ok(())
     }

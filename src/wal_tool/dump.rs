@@ -127,14 +127,14 @@ impl<'a> Line<'a> {
                     tube: Some(job.tube.as_str()),
                     created: Some(job.created.as_nanos()),
                     ttr: Some(job.ttr),
-                    state: Some(State::of(&job.kept)),
+                    state: Some(State::of(&job.state)),
                     body: text,
                     body_hex: text.is_none().then(|| hex(body)),
                     ..self
                 }
             }
-            Record::State { id, kept } => {
-                Self { kind: "change", id: Some(id.0), state: Some(State::of(kept)), ..self }
+            Record::Change { id, state } => {
+                Self { kind: "change", id: Some(id.0), state: Some(State::of(state)), ..self }
             }
             Record::Deleted(id) => Self { kind: "deletion", id: Some(id.0), ..self },
             Record::Paused(pause) => Self {
@@ -152,8 +152,8 @@ impl<'a> Line<'a> {
 }
 
 impl State {
-    fn of(kept: &PersistedState) -> Self {
-        let PersistedState { pri, delay, standing, counts } = *kept;
+    fn of(state: &PersistedState) -> Self {
+        let PersistedState { pri, delay, standing, counts } = *state;
         let (state, delayed_until, buried_after) = match standing {
             Standing::Ready => ("ready", None, None),
             Standing::Delayed(until) => ("delayed", Some(until.as_nanos()), None),

@@ -125,7 +125,7 @@ fn begin(directory: &Directory, names: &[String]) -> Result<(), ImportError> {
 
 fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(), ImportError> {
     let mut body = Vec::new();
-    for Imported { job, tube, kept, body: place } in jobs {
+    for Imported { job, tube, state, body: place } in jobs {
         body.resize(job.body_bytes as usize, 0);
         files[place.file].body(place.offset, &mut body).map_err(ImportError::Binlog)?;
         let record = Record::Job(JobRecord {
@@ -134,7 +134,7 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
             // beanstalkd raises smaller values to 1.
             ttr: job.ttr.max(1),
             tube: TubeName::new(tube).expect("the reader checked it"),
-            kept: *kept,
+            state: *state,
             body: &body,
         });
         fresh.append(&record).map_err(|error| io_error("a new segment", error))?;

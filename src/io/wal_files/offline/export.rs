@@ -44,8 +44,8 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-const fn burial(kept: &PersistedState) -> u64 {
-    match kept.standing {
+const fn burial(state: &PersistedState) -> u64 {
+    match state.standing {
         Standing::Buried(before) => before,
         Standing::Ready | Standing::Delayed(_) => 0,
     }
@@ -56,8 +56,8 @@ fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     if last + 1 >= next.0 {
         return;
     }
-    let kept = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
-    let job = Job::new(JobId(next.0 - 1), now, 1, &kept, 2);
+    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
+    let job = Job::new(JobId(next.0 - 1), now, 1, &state, 2);
     beanstalkd_binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
     beanstalkd_binlog::encode_change(&Job { state: State::Deleted, ..job }, out);
 }

@@ -47,7 +47,7 @@ impl Losses {
                 self.changed.remove(&id);
                 self.know(id);
             }
-            Record::State { id, .. } => {
+            Record::Change { id, .. } => {
                 self.were_given(id.0);
                 if !self.jobs.contains(&id.0) {
                     self.changed.insert(id.0);
@@ -112,7 +112,7 @@ mod tests {
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
 
-    const KEPT: PersistedState = PersistedState {
+    const STATE: PersistedState = PersistedState {
         pri: 0,
         delay: 0,
         standing: Standing::Ready,
@@ -125,7 +125,7 @@ mod tests {
             created: Time::ZERO,
             ttr: 1,
             tube: TubeName::DEFAULT,
-            kept: KEPT,
+            state: STATE,
             body: b"\r\n",
         }));
     }
@@ -149,7 +149,7 @@ mod tests {
         let mut losses = Losses::default();
         put(&mut losses, 10);
         for id in [4, 6, 10] {
-            losses.record(&Record::State { id: JobId(id), kept: KEPT });
+            losses.record(&Record::Change { id: JobId(id), state: STATE });
         }
         losses.record(&Record::Deleted(JobId(6)));
         assert_eq!(losses.finish(), [(4, 4)]);

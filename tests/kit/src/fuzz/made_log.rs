@@ -310,11 +310,11 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
                 byte => [filler(id.0, usize::from(byte)), b"\r\n".to_vec()].concat(),
             };
             let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), any(input, 0) as u32);
-            let kept = forge_kept(input);
-            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, kept, body: &body })
+            let state = forge_state(input);
+            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, state, body: &body })
                 .encode(stamp, batch);
         }
-        3 => Record::State { id, kept: forge_kept(input) }.encode(stamp, batch),
+        3 => Record::Change { id, state: forge_state(input) }.encode(stamp, batch),
         4 => Record::Deleted(id).encode(stamp, batch),
         5 => {
             let (until, length) = (Time::from_nanos(input.word()), Span::from_nanos(any(input, 0)));
@@ -328,7 +328,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
     }
 }
 
-fn forge_kept(input: &mut Input<'_>) -> PersistedState {
+fn forge_state(input: &mut Input<'_>) -> PersistedState {
     let counts = Counts { reserves: any(input, 0) as u32, ..Counts::default() };
     let standing = match input.below(3) {
         0 => Standing::Ready,
