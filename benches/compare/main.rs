@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use beanring_testkit::bench::logs::Place;
-use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::machine::{Machine, allow_descriptors};
 use beanring_testkit::bench::signals::Signals;
 use failure::Failure;
 use measure::Bench;
@@ -51,7 +51,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         result.map_err(|error| Failure::Write(path.to_owned(), error))
     };
     written(&directory, std::fs::create_dir_all(&directory))?;
-    machine::allow_descriptors().map_err(Failure::Descriptors)?;
+    allow_descriptors().map_err(Failure::Descriptors)?;
     let signals = Signals::block()?;
     let logs = Place::find(&directory, "log");
     let mut bench = Bench::new(&machine, &signals, &directory, &logs);

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::options::Options;
 use crate::server::{Server, Setup};
-use beanring_testkit::bench::logs::{Log, Place};
+use beanring_testkit::bench::logs::{Directory, Log, Place};
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::process::Driver;
 use beanring_testkit::bench::signals::Signals;
@@ -66,14 +66,14 @@ impl Spare<'_> {
         offset: u32,
         driver: Driver,
         setup: &Setup,
-        log: Option<&beanring_testkit::bench::logs::Directory>,
+        log: Option<&Directory>,
     ) -> Result<Server, Failure> {
         Server::start(driver, setup, self.machine, self.nth + offset, self.directory, log)
     }
 
     /// An empty log for it.
-    pub fn log(&self, log: Log) -> Result<beanring_testkit::bench::logs::Directory, Failure> {
-        self.logs.fresh(log)
+    pub fn log(&self, log: Log) -> Result<Directory, Failure> {
+        Ok(self.logs.fresh(log)?)
     }
 }
 

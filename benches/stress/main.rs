@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use beanring_testkit::bench::logs::Place;
-use beanring_testkit::bench::machine::Machine;
+use beanring_testkit::bench::machine::{Machine, allow_descriptors};
 use beanring_testkit::bench::process::Driver;
 use beanring_testkit::bench::signals::Signals;
 use failure::Failure;
@@ -64,7 +64,7 @@ fn stress(options: &Options) -> Result<(), Failure> {
     if let Some(why) = machine.unpinned() {
         eprintln!("{why}: nothing is pinned, and latencies are the longer for it");
     }
-    machine::allow_descriptors().map_err(Failure::Descriptors)?;
+    allow_descriptors().map_err(Failure::Descriptors)?;
     let signals = Signals::block()?;
     let directory = directory();
     let written = |path: &Path, result: std::io::Result<()>| {
