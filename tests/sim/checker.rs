@@ -14,8 +14,8 @@ use beanring::time::{Span, Time};
 use super::history::{History, Lasting, Promise, State};
 use super::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
 use super::names::{name_of, number_of};
+use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use super::witness::{Seen, What};
 
 /// The model of the server, and what it says that clients must hear.
 pub struct Checker {
@@ -60,9 +60,6 @@ struct Putting {
     /// Whether it may be refused for want of space.
     may_be_short: bool,
 }
-
-/// What the server says of a line that it does not look at.
-const TOO_LONG: &str = "(a line that is too long)";
 
 enum Answer {
     Line(Vec<u8>),
@@ -118,14 +115,15 @@ impl Checker {
         self.note();
     }
 
-    /// The server did something.
-    pub fn seen(&mut self, seen: Seen) {
-        let known = self.clients.iter().rposition(|client| client.slot == seen.slot && !client.has_left);
-        let client = known.unwrap_or_else(|| panic!("{seen:?}: nobody has this slot"));
-        match seen.what {
-            What::Line(line) => self.line(client, &line),
-            What::Job { id, answer } => self.job(client, id, &answer),
-            What::Left => {
+    /// Runs in the model what the server did.
+    pub fn observed(&mut self, step: Step) {
+        let known = self.clients.iter().rposition(|client| client.slot == step.slot && !client.has_left);
+        let client = known.unwrap_or_else(|| panic!("{step:?}: no client has this slot"));
+        match step.kind {
+            StepKind::Line(line) => self.line(client, Some(&line)),
+            StepKind::LineTooLong => self.line(client, None),
+            StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
+            StepKind::Left => {
                 self.clients[client].has_left = true;
                 self.model.disconnect(client as Conn);
                 self.totals.connections -= 1;
@@ -274,14 +272,20 @@ impl Checker {
 
     // How a command goes.
 
-    fn line(&mut self, client: usize, line: &str) {
+    /// Serves the next line that the client has sent: `served`, or one that is too long.
+    fn line(&mut self, client: usize, served: Option<&[u8]>) {
         let record = &mut self.clients[client];
         let rest = &record.said[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
         let is_too_long = length + 2 > LINE_BYTES_MAX;
-        let known = if is_too_long { TOO_LONG.to_owned() } else { text.escape_ascii().to_string() };
-        assert_eq!(line, known, "client {client} said this next");
+        let expected = (!is_too_long).then_some(&text[..]);
+        assert!(
+            served == expected,
+            "client {client} sent {} next, but the server serves {}",
+            text.escape_ascii(),
+            served.unwrap_or(b"a line that is too long").escape_ascii()
+        );
         record.served += length + 2;
         if let Some(put) = record.putting.take() {
             // The next line is read: there will be no job.
@@ -424,7 +428,7 @@ impl Checker {
     }
 
     /// A body has come in.
-    fn job(&mut self, client: usize, id: u64, answer: &str) {
+    fn job(&mut self, client: usize, id: u64, is_out_of_memory: bool) {
         let record = &mut self.clients[client];
         let Putting { id: announced, args, may_be_short } =
             record.putting.take().expect("a job was announced");
@@ -438,7 +442,7 @@ impl Checker {
             Reply::ExpectedCrlf
         } else if self.totals.draining {
             Reply::Draining
-        } else if may_be_short && answer == "OutOfMemory" {
+        } else if may_be_short && is_out_of_memory {
             Reply::OutOfMemory
         } else {
             self.bodies.insert(id, body);

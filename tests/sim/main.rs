@@ -20,9 +20,9 @@ mod generate;
 mod history;
 mod names;
 mod network;
+mod observed;
 mod report;
 mod script;
-mod witness;
 mod world;
 
 use std::env;

@@ -13,9 +13,9 @@ use super::checker::Checker;
 use super::disk::{Crash, Disk};
 use super::history::Promise;
 use super::network::{Link, LinkState};
+use super::observed::Steps;
 use super::support::core::config;
 use super::support::random::Random;
-use super::witness;
 
 pub const SEGMENT_BYTES: u64 = 64 * 1024;
 pub const MAX_JOB_BYTES: u32 = 30_000;
@@ -52,6 +52,7 @@ impl Setting {
 pub struct World {
     pub setting: Setting,
     pub server: Server,
+    steps: Steps,
     pub disk: Disk,
     disk_due: Time,
     pub now: Time,
@@ -65,16 +66,17 @@ pub struct World {
 
 impl World {
     pub fn new(setting: Setting) -> Self {
-        witness::listen();
         let now = Time::from_nanos(1_000_000_000_000);
         let mut disk = Disk::new(setting.room, false);
-        let server = start(setting, &mut disk, now);
+        let steps = Steps::default();
+        let server = start(setting, &mut disk, &steps, now);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
         checker.model.now = now;
         let links = Vec::new();
         Self {
             setting,
             server,
+            steps,
             disk,
             disk_due: now,
             now,
@@ -239,8 +241,8 @@ impl World {
     fn look(&mut self) {
         self.checker.model.now = self.now;
         loop {
-            while let Some(seen) = witness::next() {
-                self.checker.seen(seen);
+            while let Some(step) = self.steps.take_next() {
+                self.checker.observed(step);
             }
             self.checker.learn_keys(self.server.engine());
             let Some(effect) = self.server.next_effect() else { return };
@@ -419,19 +421,27 @@ impl World {
         }
         self.disk.crash(crash, random);
         self.disk.was_full.set(false);
-        self.server = start(self.setting, &mut self.disk, self.now);
+        self.server = start(self.setting, &mut self.disk, &self.steps, self.now);
         self.disk_due = self.now;
         self.links.clear();
         (self.has_failed, self.roomy_since) = (false, None);
-        while witness::next().is_some() {}
+        self.steps.clear();
         self.checker.restarted(self.server.engine(), promise, self.now);
         self.look();
     }
 }
 
-/// A server on what is on the disk. A start finds the space that it needs.
-fn start(setting: Setting, disk: &mut Disk, now: Time) -> Server {
-    let Some(durability) = setting.durability else { return Server::new(setting.config()) };
+/// Starts a server from what is on the disk. A start finds the space that it needs.
+fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Server {
+    let mut server = match setting.durability {
+        Some(durability) => recovered(setting, durability, disk, now),
+        None => Server::new(setting.config()),
+    };
+    server.observe(Box::new(steps.clone()));
+    server
+}
+
+fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
     let log_config = wal::Config { durability, segment_bytes: SEGMENT_BYTES };
