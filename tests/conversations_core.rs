@@ -1,4 +1,4 @@
-//! Every conversation with the bare core in virtual time, with its input and output cut in every way.
+//! Every conversation with the bare core in virtual time, with input and output split at various places.
 
 #[allow(dead_code)] // Each test program uses a part of it.
 mod support;
@@ -8,9 +8,9 @@ use support::core::{Core, Cut, config_for};
 use support::random::seeds;
 use support::runner::{Dialect, run};
 
-fn hold_all(cut: Cut) {
+fn run_all(cut: Cut) {
     let conversations = Conversation::all();
-    assert!(conversations.len() > 80, "the conversations are found");
+    assert!(conversations.len() > 80, "too few conversations");
     for conversation in &conversations {
         let mut core = Core::with(config_for(conversation), cut);
         if let Err(failure) = run(conversation, &mut core, Dialect::Quoted) {
@@ -20,18 +20,18 @@ fn hold_all(cut: Cut) {
 }
 
 #[test]
-fn in_one_piece() {
-    hold_all(Cut::Whole);
+fn conversations_in_whole_pieces() {
+    run_all(Cut::Whole);
 }
 
 #[test]
-fn cut_at_every_byte() {
-    hold_all(Cut::EveryByte);
+fn conversations_split_at_every_byte() {
+    run_all(Cut::EveryByte);
 }
 
 #[test]
-fn cut_at_random() {
+fn conversations_split_at_random() {
     for seed in seeds(100) {
-        hold_all(Cut::Random { seed });
+        run_all(Cut::Random { seed });
     }
 }

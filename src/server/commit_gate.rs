@@ -75,7 +75,7 @@ impl Core {
         output.slices(self.committed(), self.engine.bodies(), slices);
     }
 
-    /// Takes off what the driver has sent. What is left may wait for a later commit.
+    /// Takes off what the driver has sent. The replies behind it may wait for a later commit.
     pub(super) fn take_sent(&mut self, conn: ConnId, output: &mut Output, bytes: usize) {
         output.advance(bytes, self.engine.bodies_mut(), &mut self.buffers);
         output.is_sending = output.can_send(self.committed());

@@ -197,7 +197,7 @@ impl Core {
         log.room_for(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
-    /// Puts a job whose body is complete.
+    /// Queues a job whose body is complete.
     pub(super) fn put(
         &mut self,
         client: ClientKey,
@@ -285,7 +285,7 @@ impl Core {
         }
     }
 
-    /// Returns the steps that the engine and the current command have taken, and counts anew.
+    /// Returns the steps of the current command, and sets the counts back to zero.
     pub(super) fn take_steps(&mut self) -> u32 {
         COMMAND_STEPS + self.engine.take_steps() + std::mem::take(&mut self.extra_steps)
     }

@@ -1,4 +1,4 @@
-//! A client's end of a connection, and what is on its way.
+//! A client's end of a connection, and the bytes in transit.
 
 use std::io::IoSlice;
 
@@ -9,17 +9,18 @@ use beanring::time::Time;
 /// One connection between a client and the server.
 pub struct Link {
     pub conn: ConnId,
-    /// Sent by the client and not arrived.
+    /// Bytes that the client has sent and that have not arrived.
     pub wire: Vec<u8>,
     pub is_paused: bool,
     pub is_half_closed: bool,
-    told_ending: bool,
-    told_ended: bool,
+    reported_ending: bool,
+    reported_ended: bool,
     pub wants_send: bool,
-    /// The send under way: where its bytes are, and what they are.
+    /// The current send: the addresses of its slices and copies of their bytes.
     sending: Option<Vec<(usize, Vec<u8>)>>,
-    /// Bytes that the client has, and that have been shown for it.
+    /// Bytes that the kernel took.
     taken: usize,
+    /// Bytes that the server has shown for a send.
     shown: usize,
     pub state: LinkState,
 }
@@ -27,7 +28,7 @@ pub struct Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
     Open,
-    /// The driver has been told to close it, and cannot before its send has ended.
+    /// The driver must close it, but cannot before its send has ended.
     Closing,
     Closed,
 }
@@ -39,8 +40,8 @@ impl Link {
             wire: Vec::new(),
             is_paused: false,
             is_half_closed: false,
-            told_ending: false,
-            told_ended: false,
+            reported_ending: false,
+            reported_ended: false,
             wants_send: false,
             sending: None,
             taken: 0,
@@ -57,14 +58,14 @@ impl Link {
         self.sending.is_some()
     }
 
-    /// Whether something could arrive.
+    /// Whether anything can arrive.
     pub fn has_input(&self) -> bool {
-        let ends = self.is_half_closed && !self.told_ended;
-        let is_news = !self.is_paused && (!self.wire.is_empty() || ends);
-        self.is_open() && (is_news || ends && !self.told_ending && !self.wire.is_empty())
+        let ends = self.is_half_closed && !self.reported_ended;
+        let can_receive = !self.is_paused && (!self.wire.is_empty() || ends);
+        self.is_open() && (can_receive || ends && !self.reported_ending && !self.wire.is_empty())
     }
 
-    /// Brings up to so many bytes to the server. Returns how many.
+    /// Delivers up to `bytes` bytes to the server. Returns the number delivered.
     pub fn deliver(&mut self, bytes: usize, direct: bool, server: &mut Server, now: Time) -> usize {
         let conn = self.conn;
         let mut count = bytes.min(self.wire.len());
@@ -79,23 +80,23 @@ impl Link {
         count
     }
 
-    /// What the driver has to say of the end of the input, if that is news.
-    pub fn news_of_end(&mut self) -> Option<Event<'static>> {
+    /// Returns the event that the end of the input requires, if the driver has not sent it yet.
+    pub fn end_event(&mut self) -> Option<Event<'static>> {
         let conn = self.conn;
-        if !self.is_half_closed || self.told_ended {
+        if !self.is_half_closed || self.reported_ended {
             None
         } else if self.wire.is_empty() {
-            (self.told_ending, self.told_ended) = (true, true);
+            (self.reported_ending, self.reported_ended) = (true, true);
             Some(Event::InputEnded { conn })
-        } else if self.is_paused && !self.told_ending {
-            self.told_ending = true;
+        } else if self.is_paused && !self.reported_ending {
+            self.reported_ending = true;
             Some(Event::InputEnding { conn })
         } else {
             None
         }
     }
 
-    /// Begins a send. Returns what the server shows for the first time.
+    /// Begins a send. Returns the bytes that the server shows for the first time.
     pub fn begin_send(&mut self, server: &mut Server) -> Vec<u8> {
         let slices = shown(server, self.conn);
         if slices.is_empty() {
@@ -104,21 +105,21 @@ impl Link {
         }
         let bytes: Vec<u8> = slices.iter().flat_map(|(_, bytes)| bytes).copied().collect();
         let known = self.shown - self.taken;
-        assert!(bytes.len() >= known, "what was shown once is shown until it is sent");
+        assert!(bytes.len() >= known, "the server shows bytes until they are sent");
         self.shown = self.taken + bytes.len();
         self.sending = Some(slices);
         bytes[known..].to_vec()
     }
 
-    /// Ends the send: the kernel took so many bytes, if there were as many. Until now it may have read all of it.
+    /// Ends the send: the kernel took `bytes` bytes, at least one and at most all. It may have read any of them until now.
     pub fn end_send(&mut self, bytes: usize, server: &mut Server, now: Time) {
-        let before = self.sending.take().expect("a send is under way");
+        let before = self.sending.take().expect("a send is in progress");
         let after = shown(server, self.conn);
         for ((place, bytes), (place_now, bytes_now)) in before.iter().zip(&after) {
-            assert_eq!(place, place_now, "what is being sent has moved");
-            assert!(bytes_now.starts_with(bytes), "what is being sent has changed");
+            assert_eq!(place, place_now, "bytes in flight have moved");
+            assert!(bytes_now.starts_with(bytes), "bytes in flight have changed");
         }
-        assert!(before.len() <= after.len(), "what is being sent is gone");
+        assert!(before.len() <= after.len(), "bytes in flight are gone");
         let length = before.iter().map(|(_, bytes)| bytes.len()).sum();
         let count = bytes.clamp(1, length);
         self.taken += count;

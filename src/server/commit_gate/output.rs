@@ -147,7 +147,7 @@ impl Output {
         self.replies.reveals_uncommitted
     }
 
-    /// Ends the group: what was appended waits for the commit `ticket`.
+    /// Ends the group: its replies wait for the commit `ticket`.
     #[inline]
     pub(super) fn end_group(&mut self, ticket: Ticket) {
         let Replies { batch, ticketed, .. } = &mut self.replies;
