@@ -72,23 +72,39 @@ slab_key! {
     WatchKey
 }
 
-/// A connection, as drivers and the server name it to each other. The generation tells a connection
-/// from an earlier one that had the same slot, so a late completion cannot reach the wrong one.
+/// A connection, as drivers and the server name it to each other. The generation tells it from an earlier connection in the
+/// same slot, so a late completion cannot reach the wrong one. It also tells the kind of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
-    /// Index of the session, reused after it has ended.
+    /// Index in the table of connections, reused after the connection has been closed.
     pub slot: u32,
-    /// How often the slot had been used before.
+    /// A number that earlier connections in the slot did not have. The lowest bit is set for an HTTP connection.
     pub generation: u32,
 }
 
 impl ConnId {
-    /// Both halves in one word, for a kernel's user data.
+    /// The connection of a client. `serial` counts connections and may wrap around.
+    pub const fn client(slot: u32, serial: u32) -> Self {
+        Self { slot, generation: serial << 1 }
+    }
+
+    /// A connection over which HTTP is spoken.
+    pub const fn http(slot: u32, serial: u32) -> Self {
+        Self { slot, generation: serial << 1 | 1 }
+    }
+
+    /// Whether HTTP is spoken over it.
+    #[inline]
+    pub const fn is_http(self) -> bool {
+        self.generation & 1 == 1
+    }
+
+    /// Packs the id into one word, for a kernel's user data.
     pub const fn to_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.slot as u64
     }
 
-    /// The inverse of [`ConnId::to_u64`].
+    /// Unpacks the result of [`ConnId::to_u64`].
     pub const fn from_u64(word: u64) -> Self {
         Self { slot: word as u32, generation: (word >> 32) as u32 }
     }

@@ -24,8 +24,8 @@ pub const URGENT_BELOW: u32 = 1024;
 /// (protocol.txt, `DEADLINE_SOON`).
 pub const SAFETY_MARGIN: Span = Span::from_secs(1);
 
-/// A body with at least this much still to come is received straight into its slot. Below it one copy
-/// is cheaper than a receive of its own.
+/// A body that lacks at least this much is received directly in its slot. Below this, one copy is cheaper than a separate
+/// receive.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 16 * 1024;
 
 /// What the names of metrics begin with unless `--metrics-prefix` says otherwise.
@@ -34,29 +34,9 @@ pub const METRICS_PREFIX_DEFAULT: &str = "beanring";
 /// What a request over HTTP may be long, and how much may come ahead of the answer before.
 pub const HTTP_REQUEST_BYTES_MAX: usize = 8 * 1024;
 
-/// Connections over HTTP at a time: more than scrapers and probes need, and little memory.
-pub const HTTP_CONNECTIONS_MAX: usize = 64;
-
-/// A page is rendered no further than this ahead of what is sent.
-pub const HTTP_OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
-
-/// Lines of a page that are rendered in one turn: some 100 us.
-pub const HTTP_STEP_LINES: usize = 500;
-
-/// A connection whose unsent replies pass this is not served until they are below
-/// [`OUTPUT_BYTES_RESUME`]. One reply may overshoot it by its own size.
+/// A connection is not served while its unsent replies have passed this, until they fall below half of it. One reply may
+/// overshoot it by its own size.
 pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
-
-/// See [`OUTPUT_BYTES_PAUSE`].
-pub const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
-
-/// A list of tubes is rendered no further than this ahead of what is sent.
-pub const LIST_OUTPUT_BYTES_PAUSE: usize = 16 * 1024;
-
-/// What of a list is rendered at once, and how many places are looked at for it: some 10 us.
-pub const LIST_PIECE_BYTES: usize = 8 * 1024;
-#[allow(missing_docs)]
-pub const LIST_PIECE_PLACES: usize = 1024;
 
 /// A connection that cannot be served now (it waits, or does not read its replies) is read until this
 /// much input is kept for it. One receive may overshoot it by its own size; under io_uring
@@ -177,9 +157,6 @@ pub const ACCEPT_REST: Span = Span::from_millis(100);
 /// How often, at most, a shortage of descriptors is logged.
 pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
 
-/// How often, at most, requests of other protocols are logged: a scanner or a wrong probe may send them all day.
-pub const FOREIGN_COMPLAINT_EVERY: Span = Span::from_secs(60);
-
 /// How often, at most, a connection that broke without its peer's doing is logged as a warning.
 pub const BREAK_COMPLAINT_EVERY: Span = Span::from_secs(10);
 
@@ -189,10 +166,6 @@ pub const ALLOCATION_BYTES: usize = 16;
 /// The least that `--max-memory` may say: what a server takes that has just started, with the buffers of the driver
 /// that needs most, and some room for jobs.
 pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
-
-/// Under `--max-memory`, one part in so many may be kept for reuse while nobody uses it. It bounds how far memory
-/// may pass the ceiling for a moment, when one part is given back for another.
-pub const MEMORY_KEPT_SHARE: usize = 16;
 
 /// The share of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
 pub const TUBES_SHARE: u64 = 4;
@@ -278,5 +251,4 @@ pub const LOG_BATCH_BYTES_KEPT: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);
-const _: () = assert!(OUTPUT_BYTES_RESUME < OUTPUT_BYTES_PAUSE);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

@@ -1,4 +1,5 @@
-//! `--max-memory` and `--max-connections`: what is refused, what goes on, and that there is room again.
+//! `--max-memory` and `--max-connections`: which commands and connections are refused at the limit, which still work, and that
+//! the server recovers below it.
 
 use std::path::Path;
 use std::thread;
@@ -18,7 +19,7 @@ use beanring_testkit::scratch::Scratch;
 
 const MIB: usize = 1024 * 1024;
 
-/// By how much the memory of a process may pass what it counts: pieces that its allocator keeps.
+/// Memory of the process that the server does not count: pieces that the allocator keeps.
 const UNCOUNTED_BYTES: usize = 6 * MIB;
 
 fn run(io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
@@ -36,7 +37,7 @@ fn under_each(what: &str, test: impl Fn(Driver)) {
     }
 }
 
-/// Puts jobs like this until one is refused. How many there were.
+/// Repeats a `put` until it is refused. Returns the number of jobs.
 fn fill(client: &mut Client, command: &str) -> u64 {
     for count in 0..1_000_000 {
         let (answer, _) = client.ask(command);
@@ -45,10 +46,10 @@ fn fill(client: &mut Client, command: &str) -> u64 {
         }
         assert!(answer.starts_with("INSERTED "), "{answer}");
     }
-    panic!("no job is refused");
+    panic!("the server refuses no job");
 }
 
-/// Waits until a number in `stats` is at most this.
+/// Waits until a value of `stats` is at most `most`.
 fn await_at_most(client: &mut Client, key: &str, most: u64) {
     let started = Instant::now();
     while client.stat(key) > most {
@@ -58,8 +59,8 @@ fn await_at_most(client: &mut Client, key: &str, most: u64) {
 }
 
 #[test]
-fn at_the_ceiling_of_memory_only_new_jobs_are_refused() {
-    under_each("the ceiling of memory", |io| {
+fn only_new_jobs_are_refused_at_the_memory_limit() {
+    under_each("the memory limit", |io| {
         let (server, mut client) = run(io, &["--max-memory", "32m"]);
         let body = "b".repeat(60_000);
         let command = put(0, 0, &body);
@@ -70,7 +71,7 @@ fn at_the_ceiling_of_memory_only_new_jobs_are_refused() {
         let used = client.stat("memory-used");
         assert!((24 * MIB as u64..=32 * MIB as u64).contains(&used), "{used} bytes are used");
         let resident = server.resident_bytes();
-        assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes at the ceiling", io.name());
+        assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes at the limit", io.name());
 
         client.expect("use other\r\n", "USING other");
         client.expect("watch third\r\n", "WATCHING 2");
@@ -93,7 +94,7 @@ fn at_the_ceiling_of_memory_only_new_jobs_are_refused() {
         assert!(client.ask("stats-tube default\r\n").1.contains(&format!("total-jobs: {count}\n")));
         client.expect(&command, "OUT_OF_MEMORY");
 
-        // Places that are free are taken again, and only those; what the commands above took is not refused.
+        // The freed memory is used again, but no more: the commands above have taken some, and were not refused.
         for id in 4..14 {
             client.expect(&format!("delete {id}\r\n"), "DELETED");
         }
@@ -113,16 +114,16 @@ fn at_the_ceiling_of_memory_only_new_jobs_are_refused() {
     });
 }
 
-/// Bodies are refused when their bytes come, not when they are announced.
+/// A body is refused when its bytes arrive, not when it is announced.
 #[test]
-fn many_bodies_on_their_way_stay_below_the_ceiling() {
-    under_each("bodies on their way", |io| {
-        let (server, mut honest) = run(io, &["--max-memory", "32m", "-z", "100000000"]);
+fn many_arriving_bodies_stay_below_the_memory_limit() {
+    under_each("arriving bodies", |io| {
+        let (server, mut control) = run(io, &["--max-memory", "32m", "-z", "100000000"]);
         let mut clients: Vec<Client> = (0..20).map(|_| Client::new(server.connect())).collect();
         for client in &mut clients {
             client.send("put 0 0 60 4000000\r\n");
         }
-        assert!(honest.ask(&put(0, 0, "small")).0.starts_with("INSERTED "));
+        assert!(control.ask(&put(0, 0, "small")).0.starts_with("INSERTED "));
         let piece = "p".repeat(500_000);
         for _ in 0..8 {
             for client in &mut clients {
@@ -140,13 +141,13 @@ fn many_bodies_on_their_way_stay_below_the_ceiling() {
             answers[usize::from(is_refused)] += 1;
             client.expect("use still\r\n", "USING still");
         }
-        assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} taken and refused", io.name());
+        assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} accepted and refused", io.name());
     });
 }
 
 #[test]
-fn a_log_that_holds_more_than_the_ceiling_is_served() {
-    let scratch = Scratch::new("ceiling");
+fn a_job_log_larger_than_the_memory_limit_is_recovered() {
+    let scratch = Scratch::new("memory_limit");
     let body = "b".repeat(60_000);
     let count = 400;
     {
@@ -166,9 +167,9 @@ fn a_log_that_holds_more_than_the_ceiling_is_served() {
 }
 
 #[test]
-fn connections_above_the_ceiling_wait_until_one_closes() {
+fn connections_above_the_limit_wait_in_the_backlog() {
     const MOST: usize = 5;
-    under_each("the ceiling of connections", |io| {
+    under_each("the connection limit", |io| {
         let (server, mut first) = run(io, &["--max-connections", "5"]);
         let mut clients: Vec<Client> = (1..MOST).map(|_| Client::new(server.connect())).collect();
         for client in &mut clients {
@@ -185,10 +186,10 @@ fn connections_above_the_ceiling_wait_until_one_closes() {
         for client in &mut waiting {
             assert_eq!(client.stream.receive(Duration::from_millis(20)), Received::Silence);
         }
-        // Each that goes makes room for the one that has waited longest.
+        // Each connection that closes makes room for the one that has waited longest.
         for (gone, client) in clients.into_iter().zip(&mut waiting) {
             gone.stream.close();
-            assert_eq!(client.reply().expect("it is served").0, "USING b");
+            assert_eq!(client.reply().expect("the client is served").0, "USING b");
             assert_eq!(first.stat("current-connections"), MOST as u64);
         }
         drop(waiting);
@@ -199,7 +200,7 @@ fn connections_above_the_ceiling_wait_until_one_closes() {
 }
 
 #[test]
-fn one_connection_at_a_time() {
+fn the_connection_limit_can_be_one() {
     under_each("a single connection", |io| {
         let (server, mut client) = run(io, &["--max-connections", "1"]);
         for round in 0..20 {
@@ -210,13 +211,13 @@ fn one_connection_at_a_time() {
                 client.send("quit\r\n");
             }
             drop(client);
-            assert_eq!(next.reply().expect("it is served").0, "USING a", "{}", io.name());
+            assert_eq!(next.reply().expect("the client is served").0, "USING a", "{}", io.name());
             client = next;
         }
     });
 }
 
-/// A conversation at random on the bare core.
+/// Random commands on the bare core.
 struct ProtocolState {
     core: InMemoryServer,
     random: Random,
@@ -224,11 +225,11 @@ struct ProtocolState {
     held: Vec<(usize, u64)>,
 }
 
-const CEILING: u64 = 6 * MIB as u64;
+const MEMORY_MAX: u64 = 6 * MIB as u64;
 
 impl ProtocolState {
     fn start(seed: u64, cut: Cut) -> Self {
-        let config = Config { max_memory_bytes: Some(CEILING), ..config(2_000_000) };
+        let config = Config { max_memory_bytes: Some(MEMORY_MAX), ..config(2_000_000) };
         Self {
             core: InMemoryServer::with(config, cut),
             random: Random::new(seed),
@@ -291,9 +292,9 @@ impl ProtocolState {
     }
 }
 
-/// Every step recounts what is counted, in `InMemoryServer::check`.
+/// `InMemoryServer::check` recomputes every count after each step.
 #[test]
-fn counted_memory_stays_below_the_ceiling_and_comes_back() {
+fn counted_memory_stays_below_the_limit_and_is_given_back() {
     for seed in seeds(4) {
         println!("seed {seed}");
         let cut = if seed.is_multiple_of(2) { Cut::Whole } else { Cut::Random { seed } };
@@ -304,9 +305,9 @@ fn counted_memory_stays_below_the_ceiling_and_comes_back() {
             talk.step();
             highest = highest.max(talk.core.memory_bytes());
         }
-        // Connections, tubes and replies are not refused.
-        let beyond = CEILING + CEILING / 4;
-        assert!((CEILING / 2..beyond).contains(&highest), "{highest} bytes at most");
+        // Connections, tubes and replies may pass the limit.
+        let beyond = MEMORY_MAX + MEMORY_MAX / 4;
+        assert!((MEMORY_MAX / 2..beyond).contains(&highest), "the maximum is {highest} bytes");
         let conn = talk.core.open();
         for id in 1..=400_u64 {
             let holder = talk.held.iter().find(|(_, held)| *held == id).map_or(conn, |&(holder, _)| holder);
@@ -315,15 +316,15 @@ fn counted_memory_stays_below_the_ceiling_and_comes_back() {
         talk.conns.push(conn);
         talk.conns.clone().into_iter().for_each(|conn| talk.core.close(conn));
         let kept = talk.core.memory_bytes() - start;
-        assert!(kept < 3 * MIB as u64, "{kept} bytes of at most {highest} are kept");
+        assert!(kept < 3 * MIB as u64, "{kept} bytes of {highest} are kept");
     }
 }
 
-/// Small jobs may need more than half of their memory again when they are reserved.
+/// A small job may grow by more than half when it is reserved.
 #[test]
-fn what_reserving_takes_is_set_aside() {
-    const CEILING: u64 = 2 * MIB as u64;
-    let config = Config { max_memory_bytes: Some(CEILING), ..config(JOB_BYTES_DEFAULT) };
+fn memory_for_reservations_is_reserved_with_the_put() {
+    const MEMORY_MAX: u64 = 2 * MIB as u64;
+    let config = Config { max_memory_bytes: Some(MEMORY_MAX), ..config(JOB_BYTES_DEFAULT) };
     let mut core = InMemoryServer::with(config, Cut::Whole);
     let (producer, worker) = (core.open(), core.open());
     let mut is_full = false;
@@ -346,11 +347,11 @@ fn what_reserving_takes_is_set_aside() {
     }
     let after = core.memory_bytes();
     assert!(reserved > 5_000 && after > before + before / 5, "{reserved} jobs took {before}, then {after}");
-    assert!(after < CEILING + MIB as u64 / 4, "{after} bytes with all reserved");
+    assert!(after < MEMORY_MAX + MIB as u64 / 4, "{after} bytes with all jobs reserved");
 }
 
 #[test]
-fn stats_tell_of_ceilings_that_there_are_not() {
+fn stats_show_absent_limits_as_zero() {
     let (_server, mut client) = run(Driver::Epoll, &[]);
     let (_, stats) = client.ask("stats\r\n");
     let keys = ["max-memory", "memory-set-aside", "memory-refusals", "max-connections", "io-accept-rests"];
@@ -361,7 +362,7 @@ fn stats_tell_of_ceilings_that_there_are_not() {
     assert!((1 << 20..20 << 20).contains(&used), "{used}");
 }
 
-/// Whatever one client watches, three quarters of the memory are left to jobs.
+/// No matter what one client watches, three quarters of the memory remain for jobs.
 #[test]
 fn a_flood_of_watches_leaves_memory_to_producers() {
     under_each("a flood of watches", |io| {
@@ -382,13 +383,13 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
         assert!((1000..44_000).contains(&refused), "{}: {refused} watches of 45000 are refused", io.name());
         let resident = server.resident_bytes();
         assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes", io.name());
-        // A tube with a short name and without a watch may still fit.
+        // A tube with a short name and no watch may still fit.
         let mut others = Vec::new();
         loop {
             let mut other = Client::new(server.connect());
             let answer = other.ask(&format!("use {}\r\n", others.len())).0;
             others.push(other);
-            assert!(others.len() < 100, "{}: a tube for each client", io.name());
+            assert!(others.len() < 100, "{}: every client gets a tube", io.name());
             if answer == "OUT_OF_MEMORY" {
                 break;
             }
@@ -403,7 +404,7 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
 }
 
 #[test]
-fn a_log_with_more_tubes_than_there_may_be_is_served() {
+fn a_job_log_with_more_tubes_than_allowed_is_recovered() {
     const TUBES: u64 = 50;
     let scratch = Scratch::new("tubes");
     {

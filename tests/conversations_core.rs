@@ -1,4 +1,4 @@
-//! Every conversation with the bare core in virtual time, with its input and output cut in every way.
+//! Every conversation with the bare core in virtual time, with input and output split at various places.
 
 use beanring_testkit::config::config_for;
 use beanring_testkit::conversation::Conversation;
@@ -8,7 +8,7 @@ use beanring_testkit::runner::{Dialect, run};
 
 fn run_all(cut: Cut) {
     let conversations = Conversation::all();
-    assert!(conversations.len() > 80, "the conversations are found");
+    assert!(conversations.len() > 80, "too few conversations");
     for conversation in &conversations {
         let mut core = InMemoryServer::with(config_for(conversation), cut);
         if let Err(failure) = run(conversation, &mut core, Dialect::Quoted) {
@@ -18,17 +18,17 @@ fn run_all(cut: Cut) {
 }
 
 #[test]
-fn in_one_piece() {
+fn conversations_in_whole_pieces() {
     run_all(Cut::Whole);
 }
 
 #[test]
-fn cut_at_every_byte() {
+fn conversations_split_at_every_byte() {
     run_all(Cut::EveryByte);
 }
 
 #[test]
-fn cut_at_random() {
+fn conversations_split_at_random() {
     for seed in seeds(100) {
         run_all(Cut::Random { seed });
     }

@@ -1,5 +1,5 @@
-//! Every conversation with the real server under each of its drivers, over TCP and over a UNIX socket; and
-//! with Debian's beanstalkd, so that the conversations themselves are known to be right.
+//! Every conversation with the real server under each driver, over TCP and over a UNIX socket. Debian's beanstalkd holds them
+//! too, which proves that the conversations themselves are right.
 
 use std::path::Path;
 
@@ -12,55 +12,54 @@ use beanring_testkit::process::{Transport, program};
 use beanring_testkit::runner::{Dialect, run};
 use beanring_testkit::suite::{flags, in_real_time, run_all, with_beanstalkd};
 
-/// A conversation in which the reference is unsteady gets this many tries with it. It fails about one
-/// in three.
+/// Maximum number of attempts at a conversation in which beanstalkd is unsteady. About one attempt in three fails.
 const TRIES_MAX: usize = 20;
 
 #[test]
 fn epoll_over_tcp() {
-    hold_under(Driver::Epoll, Transport::Tcp);
+    run_under(Driver::Epoll, Transport::Tcp);
 }
 
 #[test]
 fn epoll_over_a_unix_socket() {
-    hold_under(Driver::Epoll, Transport::Unix);
+    run_under(Driver::Epoll, Transport::Unix);
 }
 
 #[cfg(feature = "uring")]
 #[test]
 fn uring_over_tcp() {
-    hold_under(Driver::Uring, Transport::Tcp);
+    run_under(Driver::Uring, Transport::Tcp);
 }
 
 #[cfg(feature = "uring")]
 #[test]
 fn uring_over_a_unix_socket() {
-    hold_under(Driver::Uring, Transport::Unix);
+    run_under(Driver::Uring, Transport::Unix);
 }
 
 #[cfg(feature = "tokio-uring")]
 #[test]
 fn tokio_uring_over_tcp() {
-    hold_under(Driver::TokioUring, Transport::Tcp);
+    run_under(Driver::TokioUring, Transport::Tcp);
 }
 
 #[cfg(feature = "tokio-uring")]
 #[test]
 fn tokio_uring_over_a_unix_socket() {
-    hold_under(Driver::TokioUring, Transport::Unix);
+    run_under(Driver::TokioUring, Transport::Unix);
 }
 
 #[test]
 fn debians_beanstalkd_over_tcp() {
     let Some(program) = installed() else {
-        println!("skipped: conversations with the reference, because beanstalkd is not installed");
+        println!("skipped: conversations with beanstalkd, because it is not installed");
         return;
     };
     let version = version(&program);
     println!("compared with beanstalkd {version}");
     let conversations = with_beanstalkd(version);
     run_all(conversations, |conversation| {
-        // What only old versions do is written as they do it.
+        // Conversations for old versions show strings as those versions write them.
         let has_quotes = version >= QUOTES_FROM || conversation.beanstalkd_until.is_some();
         let dialect = if has_quotes { Dialect::Quoted } else { Dialect::Bare };
         let tries = conversation.unsteady_reference.as_ref().map_or(1, |_| TRIES_MAX);
@@ -68,13 +67,13 @@ fn debians_beanstalkd_over_tcp() {
             let mut peer = Live::start(&program, Transport::Tcp, &flags(conversation));
             run(conversation, &mut peer, dialect)
         });
-        let first = attempts.next().expect("one try at least");
+        let first = attempts.next().expect("there is at least one attempt");
         first.or_else(|failure| attempts.find(Result::is_ok).unwrap_or(Err(failure)))
     });
 }
 
 #[test]
-fn each_version_of_beanstalkd_has_conversations_of_its_own() {
+fn each_version_of_beanstalkd_has_its_own_conversations() {
     let held = |version| -> Vec<String> {
         let name =
             |each: &Conversation| each.path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -97,7 +96,7 @@ fn each_version_of_beanstalkd_has_conversations_of_its_own() {
     assert!(!ours.iter().any(|each| each.path.ends_with(&only(&old, &new)[0])));
 }
 
-fn hold_under(io: Driver, transport: Transport) {
+fn run_under(io: Driver, transport: Transport) {
     if !driver::is_allowed(io, "conversations") {
         return;
     }

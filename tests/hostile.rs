@@ -1,5 +1,4 @@
-//! Clients that break the rules, or just do not play along: they get the protocol's error, or wait, and nobody
-//! else notices.
+//! Clients that violate the protocol, flood the server or never read. They get an error or wait, and no other client notices.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -23,8 +22,8 @@ fn start(flags: &[&str]) -> (ServerProcess, Stream) {
     ServerProcess::start(Path::new(program()), Transport::Tcp, &flags)
 }
 
-/// Sends a command and waits for a reply that ends like this.
-fn ask(stream: &mut Stream, command: &[u8], end: &str) -> String {
+/// Sends a command and returns its reply, which must end in `end`.
+fn request(stream: &mut Stream, command: &[u8], end: &str) -> String {
     stream.send(command);
     let mut reply = Vec::new();
     while !reply.ends_with(end.as_bytes()) {
@@ -36,22 +35,21 @@ fn ask(stream: &mut Stream, command: &[u8], end: &str) -> String {
     String::from_utf8_lossy(&reply).into_owned()
 }
 
-/// The full life of a job in a tube of its own, as a client would notice if something were wrong with the
-/// server.
-fn works(honest: &mut Stream) {
-    assert_eq!(ask(honest, b"use honest\r\n", "\r\n"), "USING honest\r\n");
-    assert!(ask(honest, b"watch honest\r\n", "\r\n").starts_with("WATCHING"));
-    assert!(ask(honest, b"ignore default\r\n", "\r\n").starts_with("WATCHING 1"));
-    assert!(ask(honest, b"put 0 0 60 2\r\nhi\r\n", "\r\n").starts_with("INSERTED"));
-    let reserved = ask(honest, b"reserve\r\n", "hi\r\n");
+/// Runs a job through its life in a separate tube, and checks every reply.
+fn check_server(control: &mut Stream) {
+    assert_eq!(request(control, b"use honest\r\n", "\r\n"), "USING honest\r\n");
+    assert!(request(control, b"watch honest\r\n", "\r\n").starts_with("WATCHING"));
+    assert!(request(control, b"ignore default\r\n", "\r\n").starts_with("WATCHING 1"));
+    assert!(request(control, b"put 0 0 60 2\r\nhi\r\n", "\r\n").starts_with("INSERTED"));
+    let reserved = request(control, b"reserve\r\n", "hi\r\n");
     let id = reserved.split(' ').nth(1).expect("an id").to_owned();
-    assert_eq!(ask(honest, format!("delete {id}\r\n").as_bytes(), "\r\n"), "DELETED\r\n");
+    assert_eq!(request(control, format!("delete {id}\r\n").as_bytes(), "\r\n"), "DELETED\r\n");
 }
 
 #[test]
-fn bodies_that_are_announced_and_never_sent_take_no_memory() {
-    let (server, mut honest) = start(&["-z", "1073741824"]);
-    works(&mut honest);
+fn announced_bodies_that_never_arrive_take_no_memory() {
+    let (server, mut control) = start(&["-z", "1073741824"]);
+    check_server(&mut control);
     let before = server.resident_bytes();
     let silent: Vec<Stream> = (0..200)
         .map(|_| {
@@ -60,25 +58,25 @@ fn bodies_that_are_announced_and_never_sent_take_no_memory() {
             stream
         })
         .collect();
-    works(&mut honest);
+    check_server(&mut control);
     let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 8 * MIB, "200 announced gigabytes took {grown} bytes");
     drop(silent);
-    works(&mut honest);
+    check_server(&mut control);
 }
 
-/// What cannot be served yet is left to the kernel, also where much of it comes at once.
+/// The kernel keeps input that cannot be served yet, even if much of it arrives at once.
 #[test]
-fn clients_that_wait_and_pipeline_take_little_memory() {
+fn waiting_clients_that_pipeline_take_little_memory() {
     const CLIENTS: usize = 64;
-    let (server, mut honest) = start(&[]);
-    works(&mut honest);
+    let (server, mut control) = start(&[]);
+    check_server(&mut control);
     let before = server.resident_bytes();
     let flood = b"list-tube-used\r\n".repeat(MIB / 16);
     let waiting: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {
-            let Stream::Tcp(mut stream) = server.connect() else { unreachable!("TCP was asked for") };
-            stream.write_all(b"watch nothing\r\nignore default\r\nreserve\r\n").expect("it is heard");
+            let Stream::Tcp(mut stream) = server.connect() else { unreachable!("the server listens on TCP") };
+            stream.write_all(b"watch nothing\r\nignore default\r\nreserve\r\n").expect("the server receives");
             stream.set_nonblocking(true).expect("a socket option");
             let mut rest = &flood[..];
             while let Ok(bytes @ 1..) = stream.write(rest) {
@@ -87,62 +85,62 @@ fn clients_that_wait_and_pipeline_take_little_memory() {
             stream
         })
         .collect();
-    works(&mut honest);
+    check_server(&mut control);
     server.settle();
     let grown = server.resident_bytes().saturating_sub(before);
     let each = 2 * (INBOX_BYTES_PAUSE + RECEIVE_BUFFERS_EACH as usize * RECEIVE_BYTES_MAX);
-    // The driver's buffers come to be used too.
+    // The flood makes the driver use its buffers too.
     let buffers = (RECEIVE_BUFFERS as usize + 1) * RECEIVE_BYTES_MAX;
-    assert!(grown < CLIENTS * each + buffers, "{CLIENTS} clients that wait took {grown} bytes");
+    assert!(grown < CLIENTS * each + buffers, "{CLIENTS} waiting clients took {grown} bytes");
     drop(waiting);
-    works(&mut honest);
+    check_server(&mut control);
 }
 
 #[test]
-fn a_client_that_never_reads_is_not_read_any_more() {
-    let (server, mut honest) = start(&[]);
+fn the_server_stops_receiving_from_a_client_that_never_reads() {
+    let (server, mut control) = start(&[]);
     let body = vec![b'b'; 60_000];
     let put = [b"put 0 0 60 60000\r\n", &body[..], b"\r\n"].concat();
-    assert_eq!(ask(&mut honest, &put, "\r\n"), "INSERTED 1\r\n");
-    works(&mut honest);
+    assert_eq!(request(&mut control, &put, "\r\n"), "INSERTED 1\r\n");
+    check_server(&mut control);
     let before = server.resident_bytes();
 
-    let Stream::Tcp(mut greedy) = server.connect() else { unreachable!("TCP was asked for") };
+    let Stream::Tcp(mut greedy) = server.connect() else { unreachable!("the server listens on TCP") };
     greedy.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
     let peeks = b"peek 1\r\n".repeat(8192);
-    let mut asked = 0;
-    // The kernel's buffers on both sides fill up, and then nobody takes any more.
+    let mut sent = 0;
+    // Once the socket buffers on both sides are full, a write blocks.
     let refused = loop {
-        match greedy.write(&peeks[asked % 8..]) {
-            Ok(bytes) => asked += bytes,
+        match greedy.write(&peeks[sent % 8..]) {
+            Ok(bytes) => sent += bytes,
             Err(error) => break error,
         }
-        assert!(asked < 256 * MIB, "the server reads on and on");
+        assert!(sent < 256 * MIB, "the server does not stop receiving");
     };
     assert!(matches!(refused.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{refused}");
-    works(&mut honest);
+    check_server(&mut control);
     let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 4 * MIB, "one client that does not read took {grown} bytes");
 
-    // It changes its mind and gets every answer that it asked for.
-    let expected = asked / 8 * "FOUND 1 60000\r\n\r\n".len() + asked / 8 * body.len();
+    // Once the client reads, it gets every reply.
+    let expected = sent / 8 * "FOUND 1 60000\r\n\r\n".len() + sent / 8 * body.len();
     let sample = expected.min(64 * MIB);
     let mut received = 0;
     let mut buffer = vec![0; MIB];
     while received < sample {
-        let bytes = greedy.read(&mut buffer).expect("answers");
-        assert!(bytes > 0, "the server hung up after {received} of {expected} bytes");
+        let bytes = greedy.read(&mut buffer).expect("the server replies");
+        assert!(bytes > 0, "the server closed the connection after {received} of {expected} bytes");
         received += bytes;
     }
     drop(greedy);
-    works(&mut honest);
+    check_server(&mut control);
 }
 
-/// A receive stops at urgent data, and what comes behind it is received all the same.
+/// A receive stops at urgent data. The server must receive the bytes behind it too.
 #[test]
-fn urgent_data_hides_nothing() {
+fn input_behind_urgent_data_is_served() {
     let (server, _) = start(&[]);
-    let Stream::Tcp(stream) = server.connect() else { unreachable!("TCP was asked for") };
+    let Stream::Tcp(stream) = server.connect() else { unreachable!("the server listens on TCP") };
     server.signal(Signal::SIGSTOP);
     for (bytes, flags) in
         [(&b"use a\r\n"[..], MsgFlags::empty()), (b"X", MsgFlags::MSG_OOB), (b"use b\r\n", MsgFlags::empty())]
@@ -150,31 +148,32 @@ fn urgent_data_hides_nothing() {
         assert_eq!(send(stream.as_raw_fd(), bytes, flags), Ok(bytes.len()));
     }
     server.signal(Signal::SIGCONT);
-    assert_eq!(ask(&mut Stream::Tcp(stream), b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
+    assert_eq!(request(&mut Stream::Tcp(stream), b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
 }
 
-/// A receive stops at a message with descriptors, and what comes behind it is received all the same.
+/// A receive stops at a message with descriptors. The server must receive the bytes behind it too.
 #[test]
-fn descriptors_in_messages_hide_nothing() {
+fn input_behind_descriptors_is_served() {
     let program = Path::new(program());
     let (server, _) = ServerProcess::start(program, Transport::Unix, &[]);
-    let Stream::Unix(stream) = server.connect() else { unreachable!("a UNIX socket was asked for") };
+    let Stream::Unix(stream) = server.connect() else { unreachable!("the server listens on a UNIX socket") };
     server.signal(Signal::SIGSTOP);
     let descriptors = [stream.as_raw_fd()];
     let fd = stream.as_raw_fd();
     let control = [ControlMessage::ScmRights(&descriptors)];
-    sendmsg::<()>(fd, &[IoSlice::new(b"us")], &control, MsgFlags::empty(), None).expect("it is sent");
+    sendmsg::<()>(fd, &[IoSlice::new(b"us")], &control, MsgFlags::empty(), None)
+        .expect("the message is sent");
     assert_eq!(send(fd, b"e b\r\n", MsgFlags::empty()), Ok(5));
     server.signal(Signal::SIGCONT);
-    assert_eq!(ask(&mut Stream::Unix(stream), b"", "\r\n"), "USING b\r\n");
+    assert_eq!(request(&mut Stream::Unix(stream), b"", "\r\n"), "USING b\r\n");
 }
 
 #[test]
-fn random_bytes_hurt_nobody_else() {
+fn random_bytes_do_not_disturb_other_clients() {
     for seed in seeds(20) {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let (server, mut honest) = start(&["-z", "100000"]);
+        let (server, mut control) = start(&["-z", "100000"]);
         for _ in 0..20 {
             let mut noise = Vec::new();
             for _ in 0..random.below(40) {
@@ -186,12 +185,12 @@ fn random_bytes_hurt_nobody_else() {
                 stream.receive(Duration::from_millis(1));
             }
             drop(stream);
-            works(&mut honest);
+            check_server(&mut control);
         }
     }
 }
 
-/// A piece of the protocol, or of nothing.
+/// Returns a piece of the protocol, or random bytes.
 fn noise_piece(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"\r\n",

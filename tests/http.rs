@@ -1,4 +1,4 @@
-//! What those who watch the server get over HTTP.
+//! Metrics, health and readiness over HTTP.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,14 +19,14 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
 
-// In steps.
+// The bare core, step by step.
 
-/// A server with one connection over HTTP and one of a client, and the bytes that each was sent.
+/// A server with one HTTP connection and one client, and the bytes sent to each.
 struct Bench {
     server: Server,
     conns: [ConnId; 2],
     sent: [Vec<u8>; 2],
-    /// How much is sent at a time.
+    /// Maximum bytes per send.
     piece: usize,
     closed: bool,
 }
@@ -46,7 +46,7 @@ impl Bench {
         self.server.handle(NOW, Event::Received { conn: self.conns[from], bytes: text.as_bytes() });
     }
 
-    /// One turn. How many bytes it had sent to the HTTP connection.
+    /// Runs one iteration. Returns the number of bytes sent to the HTTP connection.
     fn turn(&mut self) -> usize {
         let before = self.sent[HTTP].len();
         self.server.turn(NOW);
@@ -73,21 +73,21 @@ impl Bench {
         self.server.outgoing(conn, &mut slices);
         let Some(first) = slices.first() else { return false };
         let bytes = first.len().min(self.piece);
-        let to = self.conns.iter().position(|&known| known == conn).expect("one of the two");
+        let to = self.conns.iter().position(|&known| known == conn).expect("the bench has two connections");
         self.sent[to].extend_from_slice(&first[..bytes]);
         self.server.handle(NOW, Event::Sent { conn, bytes });
         true
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.sent[HTTP].clone()).expect("it is text")
+        String::from_utf8(self.sent[HTTP].clone()).expect("responses are text")
     }
 }
 
 #[test]
 fn a_page_of_many_tubes_is_rendered_between_other_work() {
     const TUBES: usize = 3000;
-    const FIGURES: usize = 20;
+    const METRICS_PER_TUBE: usize = 20;
     for piece in [usize::MAX, 1000, 17] {
         let mut bench = Bench::new(piece);
         for tube in 1..TUBES {
@@ -102,19 +102,23 @@ fn a_page_of_many_tubes_is_rendered_between_other_work() {
             let before = bench.sent[CLIENT].len();
             bench.receive(CLIENT, "use default\r\n");
             bench.turn();
-            assert_eq!(&bench.sent[CLIENT][before..], b"USING default\r\n", "a client is served meanwhile");
+            assert_eq!(
+                &bench.sent[CLIENT][before..],
+                b"USING default\r\n",
+                "clients are served while a page is rendered"
+            );
         }
-        assert!(turns > TUBES * FIGURES / 1000 / 2, "{turns}");
-        assert!(largest < 100_000, "at most {largest} bytes a turn");
+        assert!(turns > TUBES * METRICS_PER_TUBE / 1000 / 2, "{turns}");
+        assert!(largest < 100_000, "{largest} bytes in one iteration");
         let page = unchunk(&bench.text());
         let ready = page.lines().filter(|line| line.starts_with("beanring_tube_current_jobs_ready{"));
         assert_eq!(ready.filter(|line| line.ends_with("\"} 1")).count(), TUBES - 1);
-        assert_eq!(page.lines().filter(|line| line.contains("{tube=")).count(), TUBES * FIGURES);
+        assert_eq!(page.lines().filter(|line| line.contains("{tube=")).count(), TUBES * METRICS_PER_TUBE);
     }
 }
 
 #[test]
-fn each_figure_of_a_tube_is_told_once_though_tubes_come_and_go() {
+fn a_page_shows_each_metric_of_a_tube_once_while_tubes_come_and_go() {
     const TUBES: usize = 600;
     let mut bench = Bench::new(usize::MAX);
     for tube in 0..TUBES {
@@ -125,14 +129,14 @@ fn each_figure_of_a_tube_is_told_once_though_tubes_come_and_go() {
     let mut round = 0;
     while bench.server.next_deadline() == Some(Time::ZERO) || round == 0 {
         bench.turn();
-        // One goes, and comes back with another key, or with that of another.
+        // A tube goes and comes back with another key, or with the key of another tube.
         let (first, second) = (round * 7 % TUBES, round * 11 % TUBES);
         for tube in [first, second] {
             bench.receive(CLIENT, &format!("use t{tube}\r\npeek-ready\r\n"));
             bench.turn();
-            let told = String::from_utf8_lossy(&bench.sent[CLIENT]).into_owned();
-            if let Some((_, found)) = told.rsplit_once("FOUND ") {
-                let id = found.split(' ').next().expect("there is an id");
+            let replies = String::from_utf8_lossy(&bench.sent[CLIENT]).into_owned();
+            if let Some((_, found)) = replies.rsplit_once("FOUND ") {
+                let id = found.split(' ').next().expect("the reply has an id");
                 bench.receive(CLIENT, &format!("delete {id}\r\nuse default\r\n"));
             }
             bench.sent[CLIENT].clear();
@@ -148,11 +152,11 @@ fn each_figure_of_a_tube_is_told_once_though_tubes_come_and_go() {
     assert!(all > 20 * TUBES / 2 && round > 5, "{all} lines, {round} rounds");
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), all, "no line comes twice");
+    assert_eq!(names.len(), all, "no line is repeated");
 }
 
 #[test]
-fn who_does_not_read_costs_little() {
+fn a_scraper_that_does_not_read_takes_little_memory() {
     let mut bench = Bench::new(0);
     for tube in 0..3000 {
         bench.receive(CLIENT, &format!("use t{tube}\r\n{}", put(0, 0, "x")));
@@ -164,7 +168,7 @@ fn who_does_not_read_costs_little() {
     let before = bench.server.memory_bytes();
     for _ in 0..10_000 {
         bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-        // The effects are left alone: nothing is sent.
+        // The test ignores the effects, so nothing is sent.
         bench.server.turn(NOW);
     }
     let grown = bench.server.memory_bytes() - before;
@@ -173,17 +177,17 @@ fn who_does_not_read_costs_little() {
 
 const CROWD: usize = 64;
 
-/// Asks for something on a new connection at a time. What it was sent is taken, if it reads.
-fn ask_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
+/// Sends a request over a new connection at `now`. Returns the connection, and those that were closed for it.
+fn request_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
     let conn = server.accept(Protocol::Http);
     if !request.is_empty() {
         server.handle(now, Event::Received { conn, bytes: request.as_bytes() });
     }
-    (conn, closed_by_turns(server, now, reads))
+    (conn, run_until_idle(server, now, reads))
 }
 
-/// Which connections are closed in turns until there is nothing to do.
-fn closed_by_turns(server: &mut Server, now: Time, read: bool) -> Vec<ConnId> {
+/// Runs the server until it has nothing to do. Returns the connections that it closed.
+fn run_until_idle(server: &mut Server, now: Time, read: bool) -> Vec<ConnId> {
     let mut closed = Vec::new();
     let mut goes_on = true;
     while goes_on {
@@ -215,57 +219,57 @@ fn second(number: u64) -> Time {
 }
 
 #[test]
-fn of_too_many_the_one_goes_that_is_silent_longest() {
+fn the_connection_that_was_quiet_for_longest_makes_room() {
     let mut server = Server::new(config(65_535));
     let health = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
     let known: Vec<ConnId> =
-        (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), health, true).0).collect();
-    assert_eq!(ask_at(&mut server, second(100), "", true).1, [known[0]]);
-    // Not the one that has just come and has not asked yet.
-    assert_eq!(ask_at(&mut server, second(100), "", true).1, [known[1]]);
+        (1..=CROWD as u64).map(|at| request_at(&mut server, second(at), health, true).0).collect();
+    assert_eq!(request_at(&mut server, second(100), "", true).1, [known[0]]);
+    // The newest connection stays, although it has sent no request yet.
+    assert_eq!(request_at(&mut server, second(100), "", true).1, [known[1]]);
 }
 
 #[test]
-fn readers_that_have_stalled_keep_nobody_out() {
+fn stalled_readers_make_room_for_new_connections() {
     for request in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n"] {
         let mut server = Server::new(config(65_535));
         let known: Vec<ConnId> =
-            (1..=CROWD as u64).map(|at| ask_at(&mut server, second(at), request, false).0).collect();
+            (1..=CROWD as u64).map(|at| request_at(&mut server, second(at), request, false).0).collect();
         for before in &known {
-            let (_, closed) = ask_at(&mut server, second(100), request, false);
+            let (_, closed) = request_at(&mut server, second(100), request, false);
             assert_eq!(closed, [*before], "{request:?}");
         }
-        // Nor two that come before either asks.
+        // Two connections that are open before either sends a request both stay.
         let probes = [server.accept(Protocol::Http), server.accept(Protocol::Http)];
-        let closed = closed_by_turns(&mut server, second(101), false);
+        let closed = run_until_idle(&mut server, second(101), false);
         assert!(closed.len() == 2 && probes.iter().all(|probe| !closed.contains(probe)), "{request:?}");
     }
 }
 
 #[test]
-fn what_is_unsent_to_all_of_them_is_bounded() {
+fn the_unsent_bytes_of_all_connections_are_bounded() {
     let mut server = Server::new(config(65_535));
     let client = server.accept(Protocol::Beanstalk);
     for tube in 0..3000 {
         let text = format!("use t{tube}\r\n{}", put(0, 0, "x"));
         server.handle(NOW, Event::Received { conn: client, bytes: text.as_bytes() });
     }
-    closed_by_turns(&mut server, NOW, true);
+    run_until_idle(&mut server, NOW, true);
     let before = server.memory_bytes();
     for _ in 0..CROWD {
-        let (conn, _) = ask_at(&mut server, NOW, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", false);
-        // It takes a little, and then nothing.
+        let (conn, _) = request_at(&mut server, NOW, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", false);
+        // The client reads a little, then stops.
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
         server.outgoing(conn, &mut slices);
         server.handle(NOW, Event::Sent { conn, bytes: 1 });
-        closed_by_turns(&mut server, NOW, false);
+        run_until_idle(&mut server, NOW, false);
     }
     let each = (server.memory_bytes() - before) / CROWD as u64;
     assert!(each < 144 * 1024, "{each} bytes each");
 }
 
 #[test]
-fn a_step_looks_at_a_bounded_number_of_clients() {
+fn one_step_looks_at_a_bounded_number_of_clients() {
     const WORKERS: usize = 300;
     const TUBES: usize = 100;
     let mut bench = Bench::new(usize::MAX);
@@ -274,7 +278,7 @@ fn a_step_looks_at_a_bounded_number_of_clients() {
         let worker = bench.server.accept(Protocol::Beanstalk);
         let bytes = (watches.clone() + "reserve\r\n").into_bytes();
         bench.server.handle(NOW, Event::Received { conn: worker, bytes: &bytes });
-        closed_by_turns(&mut bench.server, NOW, true);
+        run_until_idle(&mut bench.server, NOW, true);
     }
     bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     let (mut turns, mut most) = (0, 0);
@@ -286,12 +290,12 @@ fn a_step_looks_at_a_bounded_number_of_clients() {
         turns += 1;
     }
     assert!(bench.text().contains(&format!("beanring_tube_current_waiting{{tube=\"t0\"}} {WORKERS}\n")));
-    assert!(most * WORKERS < 10_000, "{most} tubes with {WORKERS} workers each in one turn");
+    assert!(most * WORKERS < 10_000, "{most} tubes with {WORKERS} workers each in one iteration");
 }
 
-// Live.
+// The live server.
 
-/// A live server with its HTTP at a socket in a directory.
+/// A live server that serves HTTP on a UNIX socket in a scratch directory.
 struct Live {
     server: ServerProcess,
     client: Client,
@@ -315,32 +319,32 @@ impl Live {
     }
 
     fn connect(&self) -> UnixStream {
-        let stream = UnixStream::connect(self.path().join("http")).expect("it listens");
-        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+        let stream = UnixStream::connect(self.path().join("http")).expect("the server listens");
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the timeout is valid");
         stream
     }
 
-    /// All that comes after this was sent, until the server closes.
-    fn ask(&self, text: &str) -> String {
+    /// Sends `text` and returns everything until the server closes the connection.
+    fn request(&self, text: &str) -> String {
         let mut stream = self.connect();
-        stream.write_all(text.as_bytes()).expect("it is open");
-        rest(&mut stream)
+        stream.write_all(text.as_bytes()).expect("the connection is open");
+        read_to_end(&mut stream)
     }
 }
 
-fn rest(stream: &mut UnixStream) -> String {
+fn read_to_end(stream: &mut UnixStream) -> String {
     let mut all = Vec::new();
-    stream.read_to_end(&mut all).expect("it ends");
-    String::from_utf8(all).expect("it is text")
+    stream.read_to_end(&mut all).expect("the server closes the connection");
+    String::from_utf8(all).expect("responses are text")
 }
 
 fn drivers() -> impl Iterator<Item = Driver> {
     Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "HTTP"))
 }
 
-/// The body of an answer in chunks, which is all that there is.
+/// Returns the body of a chunked response, which must end after its last chunk.
 fn unchunk(answer: &str) -> String {
-    let (head, mut rest) = answer.split_once("\r\n\r\n").expect("there is a head");
+    let (head, mut rest) = answer.split_once("\r\n\r\n").expect("the response has a head");
     assert!(head.contains("\r\nTransfer-Encoding: chunked"), "{head}");
     let mut body = String::new();
     loop {
@@ -356,7 +360,7 @@ fn unchunk(answer: &str) -> String {
 }
 
 #[test]
-fn metrics_say_what_stats_says() {
+fn metrics_have_the_values_of_stats() {
     for io in drivers() {
         let mut live = Live::start("metrics", io, &["--metrics-prefix", "queue"]);
         live.client.expect("use mail\r\n", "USING mail");
@@ -367,17 +371,17 @@ fn metrics_say_what_stats_says() {
         assert_eq!(live.client.ask("reserve\r\n").0, "RESERVED 1 1");
         let (_, stats) = live.client.ask("stats\r\n");
         let (_, tube) = live.client.ask("stats-tube mail\r\n");
-        let page = unchunk(&live.ask("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let page = unchunk(&live.request("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         let value = |name: &str| {
             let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
         };
         let mut compared = 0;
         for line in stats.lines().filter(|line| line.contains(": ")) {
-            let (key, told) = line.split_once(": ").expect("it is a pair");
+            let (key, value_of_stats) = line.split_once(": ").expect("the line has a key and a value");
             let name = key.replace('-', "_");
-            let told = told.trim_matches('"');
-            // What goes on by itself, or with the asking.
+            let value_of_stats = value_of_stats.trim_matches('"');
+            // These change by themselves, or with each request.
             let moves =
                 ["rusage-utime", "rusage-stime", "uptime", "io-enters", "cmd-stats", "cmd-stats-tube"];
             if moves.contains(&key) || key == "memory-used" {
@@ -385,19 +389,19 @@ fn metrics_say_what_stats_says() {
             }
             compared += 1;
             if matches!(key, "version" | "id" | "hostname" | "os" | "platform" | "io-driver") {
-                assert!(page.contains(&format!("{name}=\"{told}\"")), "{key}");
+                assert!(page.contains(&format!("{name}=\"{value_of_stats}\"")), "{key}");
             } else if key == "draining" {
                 assert_eq!(value("queue_draining"), "0");
             } else {
                 let total = format!("queue_{}_total", name.strip_prefix("total_").unwrap_or(&name));
                 let is_counter = page.contains(&format!("# TYPE {total} counter\n"));
                 let name = if is_counter { total } else { format!("queue_{name}") };
-                assert_eq!(value(&name), told, "{key}");
+                assert_eq!(value(&name), value_of_stats, "{key}");
             }
         }
         assert!(compared > 50, "{compared}");
         for line in tube.lines().filter(|line| line.contains(": ")) {
-            let (key, told) = line.split_once(": ").expect("it is a pair");
+            let (key, value_of_stats) = line.split_once(": ").expect("the line has a key and a value");
             let name = key.replace('-', "_");
             if key == "name" {
                 continue;
@@ -405,7 +409,7 @@ fn metrics_say_what_stats_says() {
             let total = format!("queue_tube_{}_total", name.strip_prefix("total_").unwrap_or(&name));
             let is_counter = page.contains(&format!("# TYPE {total} counter\n"));
             let name = if is_counter { total } else { format!("queue_tube_{name}") };
-            assert_eq!(value(&format!("{name}{{tube=\"mail\"}}")), told, "{key}");
+            assert_eq!(value(&format!("{name}{{tube=\"mail\"}}")), value_of_stats, "{key}");
         }
         assert_eq!(value("queue_cmd_put_total"), "5");
         let replies: u64 = value("queue_reply_seconds_count").parse().expect("a number");
@@ -414,11 +418,11 @@ fn metrics_say_what_stats_says() {
 }
 
 #[test]
-fn health_readiness_and_what_is_not_understood() {
+fn health_readiness_and_bad_requests() {
     for io in drivers() {
         let mut live = Live::start("health", io, &[]);
         let close = "Connection: close\r\n\r\n";
-        let health = live.ask(&format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{close}"));
+        let health = live.request(&format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{close}"));
         assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"), "{health}");
         for (asked, status) in [
             ("GET /readyz?now HTTP/1.0\r\n\r\n".to_owned(), "200 OK"),
@@ -433,21 +437,21 @@ fn health_readiness_and_what_is_not_understood() {
             ("put 0 0 1 1\r\na\r\n".to_owned(), "400 Bad Request"),
             (format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(9000)), "431 Request Header Fields Too Large"),
         ] {
-            let answer = live.ask(&asked);
+            let answer = live.request(&asked);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{asked:?}: {answer}");
             if asked.starts_with("HEAD") {
                 assert!(answer.ends_with("\r\n\r\n"), "{asked:?}: {answer}");
             }
         }
-        let plain = live.ask("GET /metrics HTTP/1.0\r\n\r\n");
+        let plain = live.request("GET /metrics HTTP/1.0\r\n\r\n");
         assert!(plain.contains("\r\n\r\n# HELP beanring_current_jobs_urgent ") && plain.ends_with("} 0\n"));
 
-        // Several on one connection, the last of which is cut off; then the end.
+        // Several requests over one connection, the last one incomplete, then the end of input.
         let mut stream = live.connect();
         let asked = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET";
-        stream.write_all(asked.as_bytes()).expect("it is open");
-        stream.shutdown(Shutdown::Write).expect("it is open");
-        let answers = rest(&mut stream);
+        stream.write_all(asked.as_bytes()).expect("the connection is open");
+        stream.shutdown(Shutdown::Write).expect("the connection is open");
+        let answers = read_to_end(&mut stream);
         assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{answers}");
         assert!(answers.ends_with("\r\n\r\nok\n"), "{answers}");
 
@@ -455,18 +459,19 @@ fn health_readiness_and_what_is_not_understood() {
         while live.client.ask("put 0 0 1 1\r\na\r\n").0 != "DRAINING" {
             thread::sleep(Duration::from_millis(5));
         }
-        let ready = live.ask("GET /readyz HTTP/1.0\r\n\r\n");
+        let ready = live.request("GET /readyz HTTP/1.0\r\n\r\n");
         assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
-        assert!(live.ask("GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(live.request("GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
         live.server.signal(Signal::SIGTERM);
         assert_eq!(live.server.wait(), Some(0));
-        assert!(fs::metadata(live.path().join("http")).is_err(), "the socket file is gone");
+        assert!(fs::metadata(live.path().join("http")).is_err(), "the socket file is removed");
     }
 }
 
 #[test]
-fn only_names_of_the_server_are_answered() {
-    let hostname = nix::unistd::gethostname().expect("it has a name").into_string().expect("it is text");
+fn only_requests_for_allowed_hosts_are_answered() {
+    let hostname =
+        nix::unistd::gethostname().expect("the host has a name").into_string().expect("responses are text");
     for io in drivers() {
         let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
         let http = format!("{}:{}", address.ip(), address.port() + 1);
@@ -475,12 +480,12 @@ fn only_names_of_the_server_are_answered() {
         let (_server, _client) =
             ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
         let ask = |text: &str| {
-            let mut stream = TcpStream::connect(&http).expect("it listens");
-            stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
-            stream.write_all(text.as_bytes()).expect("it is open");
-            stream.shutdown(Shutdown::Write).expect("it is open");
+            let mut stream = TcpStream::connect(&http).expect("the server listens");
+            stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the timeout is valid");
+            stream.write_all(text.as_bytes()).expect("the connection is open");
+            stream.shutdown(Shutdown::Write).expect("the connection is open");
             let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("it ends");
+            stream.read_to_string(&mut answer).expect("the server closes the connection");
             answer
         };
         let known =
@@ -496,7 +501,7 @@ fn only_names_of_the_server_are_answered() {
             for path in ["/metrics", "/healthz", "/readyz", "/"] {
                 let answer = ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
                 assert!(answer.starts_with("HTTP/1.1 421 Misdirected Request\r\n"), "{host}: {answer}");
-                let (_, body) = answer.split_once("\r\n\r\n").expect("there is a head");
+                let (_, body) = answer.split_once("\r\n\r\n").expect("the response has a head");
                 assert!(body.lines().count() == 1 && body.contains("--http-host"), "{host}: {body:?}");
             }
         }
@@ -515,24 +520,24 @@ fn only_names_of_the_server_are_answered() {
         );
         assert!(both.contains("421 Misdirected") && both.ends_with("\r\n\r\nok\n"), "{both}");
 
-        // No browser gets to a UNIX socket.
+        // A browser cannot connect to a UNIX socket.
         let live = Live::start("hosts", io, &[]);
-        let answer = live.ask("GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+        let answer = live.request("GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        assert!(live.ask("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        assert!(live.request("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
     }
 }
 
 #[test]
-fn a_crowd_makes_room_and_clients_do_not_keep_a_probe_out() {
+fn a_probe_gets_in_beside_a_crowd_of_scrapers_and_clients() {
     for io in drivers() {
         let live = Live::start("crowd", io, &["--max-connections", "1"]);
-        // The only client that may be there is.
+        // --max-connections allows one client, and it is connected.
         let mut crowd: Vec<UnixStream> = (0..200).map(|_| live.connect()).collect();
-        let health = live.ask("GET /healthz HTTP/1.0\r\n\r\n");
+        let health = live.request("GET /healthz HTTP/1.0\r\n\r\n");
         assert!(health.ends_with("ok\n"), "{health}");
         let closed = crowd.iter_mut().filter(|stream| {
-            stream.set_nonblocking(true).expect("it is open");
+            stream.set_nonblocking(true).expect("the connection is open");
             matches!((&**stream).read(&mut [0]), Ok(0))
         });
         let closed = closed.count();

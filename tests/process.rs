@@ -17,7 +17,7 @@ use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
 
-/// How long something that must happen may take on a busy machine.
+/// How long an expected event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. It is killed if the test does not stop it.
@@ -28,7 +28,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one on a port of the system's choice.
+    /// Starts a server on a port that the system chooses.
     fn start(arguments: &[&str]) -> Self {
         Self::spawn(beanring(&["-V", "-l", "127.0.0.1", "-p", "0"]).args(arguments))
     }
@@ -44,7 +44,7 @@ impl Server {
         server
     }
 
-    /// The next line of the log that contains `part`.
+    /// Waits for the next log line that contains `part`, and returns it.
     fn logged(&self, part: &str) -> String {
         let mut seen = String::new();
         loop {
@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// How many lines with `part` the log has had since the last look.
+    /// Counts the log lines with `part` since the last call.
     fn count_logged(&self, part: &str) -> usize {
         self.log.try_iter().filter(|line| line.contains(part)).count()
     }
@@ -101,7 +101,7 @@ impl<S: Read + Write> Client<S> {
         self
     }
 
-    /// The body of an `OK` reply.
+    /// Receives the body of an `OK` reply.
     fn receive_body(&mut self) -> String {
         self.expect("OK ");
         let mut digits = String::new();
@@ -134,7 +134,7 @@ fn beanring(arguments: &[&str]) -> Command {
     command
 }
 
-/// `script` run by a shell that finds the server's path as `$0`.
+/// Returns a shell that runs `script` with the path of the server as `$0`.
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script, program()]).stdin(Stdio::null());
@@ -151,7 +151,7 @@ fn socket(scratch: &Scratch) -> String {
 }
 
 #[test]
-fn version_and_help() {
+fn version_and_help_are_printed() {
     for flag in ["-v", "--version"] {
         let output = output(&[flag]);
         assert!(output.status.success());
@@ -177,7 +177,7 @@ fn version_and_help() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_in_one_line() {
+fn an_unusable_argument_is_an_error_of_one_line() {
     let scratch = Scratch::new("refused");
     let file = socket(&scratch);
     fs::write(&file, "precious").unwrap();
@@ -220,7 +220,7 @@ fn what_cannot_be_used_is_told_in_one_line() {
 }
 
 #[test]
-fn a_driver_that_there_is_not_is_an_error() {
+fn an_unknown_driver_is_an_error() {
     let nonsense = output(&["--io", "nonsense"]);
     assert_eq!(nonsense.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&nonsense.stderr).contains("nonsense"));
@@ -251,7 +251,7 @@ fn flags_of_older_servers_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn the_environment_sets_what_the_command_line_does_not() {
+fn variables_set_what_the_command_line_leaves_out() {
     let mut command = beanring(&["-z", "10"]);
     command.env("BEANRING_LISTEN", "127.0.0.1").env("BEANRING_PORT", "0").env("BEANRING_VERBOSE", "1");
     let server = Server::spawn(command.env("BEANRING_MAX_JOB_SIZE", "5").env("BEANRING_NO_SYNC", "1"));
@@ -259,7 +259,7 @@ fn the_environment_sets_what_the_command_line_does_not() {
 }
 
 #[test]
-fn what_is_typed_wins_over_variables_and_empty_ones_say_nothing() {
+fn arguments_override_variables_and_empty_variables_are_ignored() {
     let is_good = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = beanring(&[arguments, &["--check-config"]].concat());
         let output = command.envs(variables.iter().copied()).output().unwrap();
@@ -277,7 +277,7 @@ fn what_is_typed_wins_over_variables_and_empty_ones_say_nothing() {
 }
 
 #[test]
-fn a_configuration_that_cannot_start_is_not_called_good() {
+fn the_configuration_check_fails_if_the_server_could_not_start() {
     let scratch = Scratch::new("rehearsed");
     let (file, dir) = (socket(&scratch), scratch.0.display().to_string());
     fs::write(&file, "precious").unwrap();
@@ -299,7 +299,7 @@ fn a_configuration_that_cannot_start_is_not_called_good() {
 }
 
 #[test]
-fn who_wants_json_gets_nothing_else() {
+fn json_logs_contain_nothing_but_json() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = output(&["--log-format", "json", "-c", "-l", "127.0.0.1", "-p", &port]);
@@ -314,9 +314,9 @@ fn who_wants_json_gets_nothing_else() {
 }
 
 #[test]
-fn quiet_unless_asked() {
+fn the_server_logs_nothing_by_default() {
     let mut child = beanring(&["-l", "127.0.0.1", "-p", "0"]).stderr(Stdio::piped()).spawn().unwrap();
-    // From then on a signal is an orderly stop.
+    // From here on a signal stops the server cleanly.
     wait_until(|| mask_has(child.id(), "SigBlk:", Signal::SIGTERM));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     assert!(child.wait().unwrap().success());
@@ -326,7 +326,7 @@ fn quiet_unless_asked() {
 }
 
 #[test]
-fn stops_in_good_order() {
+fn a_signal_stops_the_server_cleanly() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let server = Server::start(&[]);
         let mut client = server.connect();
@@ -337,7 +337,7 @@ fn stops_in_good_order() {
 }
 
 #[test]
-fn stops_in_good_order_as_pid_1() {
+fn a_signal_stops_the_server_cleanly_as_pid_1() {
     let mut in_namespace = vec!["--pid", "--fork", "--kill-child"];
     if !nix::unistd::geteuid().is_root() {
         in_namespace.extend(["--user", "--map-root-user"]);
@@ -357,13 +357,13 @@ fn stops_in_good_order_as_pid_1() {
 }
 
 #[test]
-fn a_broken_pipe_is_no_signal() {
+fn sigpipe_is_ignored() {
     let server = Server::start(&[]);
     assert!(mask_has(server.child.id(), "SigIgn:", Signal::SIGPIPE));
 }
 
 #[test]
-fn drains_on_sigusr1() {
+fn sigusr1_starts_draining() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.send("put 0 0 1 1\r\na\r\n").expect("INSERTED 1\r\n");
@@ -377,7 +377,7 @@ fn drains_on_sigusr1() {
 }
 
 #[test]
-fn listens_on_a_unix_socket() {
+fn the_server_listens_on_a_unix_socket() {
     let scratch = Scratch::new("unix");
     let path = socket(&scratch);
     let server = Server::spawn(&mut beanring(&["-V", "-l", &format!("unix:{path}")]));
@@ -404,14 +404,14 @@ fn a_socket_file_left_by_a_crash_is_replaced() {
 }
 
 #[test]
-fn listens_on_ipv6() {
+fn the_server_listens_on_ipv6() {
     let server = Server::start(&["-l", "::1"]);
     assert!(server.address.starts_with("[::1]:"));
     server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
 }
 
 #[test]
-fn takes_sockets_from_a_service_manager() {
+fn socket_activation_passes_a_listener() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut command = shell("exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" -V -p 1");
@@ -421,7 +421,7 @@ fn takes_sockets_from_a_service_manager() {
 }
 
 #[test]
-fn refuses_what_is_no_listening_socket_from_a_service_manager() {
+fn socket_activation_refuses_anything_but_a_listener() {
     for three in ["3</dev/null", "3<&-"] {
         let script = format!("exec {three}; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"");
         let output = shell(&script).output().unwrap();
@@ -434,13 +434,13 @@ fn refuses_what_is_no_listening_socket_from_a_service_manager() {
 }
 
 #[test]
-fn sockets_of_another_process_are_left_alone() {
+fn sockets_passed_to_another_process_are_ignored() {
     let script = "LISTEN_PID=1 LISTEN_FDS=1 exec \"$0\" -V -l 127.0.0.1 -p 0";
     Server::spawn(&mut shell(script)).connect().send("list-tube-used\r\n").expect("USING default\r\n");
 }
 
 #[test]
-fn becomes_another_user() {
+fn privileges_are_dropped_to_another_user() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
         return;
@@ -456,7 +456,7 @@ fn becomes_another_user() {
 }
 
 #[test]
-fn may_open_as_many_descriptors_as_the_hard_limit_allows() {
+fn the_descriptor_limit_is_raised_to_the_hard_limit() {
     let script = "ulimit -H -n 200; ulimit -S -n 50; exec \"$0\" -V -l 127.0.0.1 -p 0";
     let server = Server::spawn(&mut shell(script));
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
@@ -466,7 +466,7 @@ fn may_open_as_many_descriptors_as_the_hard_limit_allows() {
 }
 
 #[test]
-fn a_ceiling_of_connections_above_the_limit_of_descriptors_is_told() {
+fn a_connection_limit_above_the_descriptor_limit_is_logged() {
     let first_line = |most: u32| {
         let script = format!("ulimit -n 100; exec \"$0\" -V -l 127.0.0.1 -p 0 --max-connections {most}");
         let mut child = shell(&script).stderr(Stdio::piped()).spawn().unwrap();
@@ -484,7 +484,7 @@ fn a_ceiling_of_connections_above_the_limit_of_descriptors_is_told() {
 }
 
 #[test]
-fn without_descriptors_connections_wait_and_the_others_go_on() {
+fn new_connections_wait_when_descriptors_run_out() {
     const LIMIT: usize = 40;
     let script = format!("ulimit -n {LIMIT}; exec \"$0\" -V -l 127.0.0.1 -p 0");
     let server = Server::spawn(&mut shell(&script));
@@ -499,7 +499,7 @@ fn without_descriptors_connections_wait_and_the_others_go_on() {
     thread::sleep(Duration::from_millis(1500));
     assert!(server.count_logged("have to wait") <= 2);
 
-    // Each one that closes makes room for one that waits.
+    // Each connection that closes makes room for one in the backlog.
     for mut client in others {
         client.expect("USING default\r\n");
     }
@@ -507,15 +507,15 @@ fn without_descriptors_connections_wait_and_the_others_go_on() {
 }
 
 #[test]
-fn what_was_sent_before_a_half_close_is_answered() {
+fn commands_before_a_half_close_are_answered() {
     const BODY_BYTES: usize = 4000;
     const PEEKS: usize = 6_000;
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.send(&format!("put 0 0 1 {BODY_BYTES}\r\n{}\r\n", "x".repeat(BODY_BYTES)));
     client.expect("INSERTED 1\r\n");
-    // More output than the sockets hold, and more input than the server keeps: it stops reading with
-    // commands and the end unread.
+    // More output than the sockets buffer, and more input than the inbox keeps: the server stops receiving before the last
+    // commands and the end.
     client.send(&format!("peek {:0200}\r\n", 1).repeat(PEEKS));
     client.stream.shutdown(Shutdown::Write).unwrap();
     thread::sleep(Duration::from_millis(200));
@@ -526,9 +526,9 @@ fn what_was_sent_before_a_half_close_is_answered() {
     client.expect_end();
 }
 
-/// It stops reading in the middle of the second body, and the end is there already.
+/// The server stops receiving within the second body, when the end of input has already arrived.
 #[test]
-fn large_bodies_before_a_half_close_are_taken_and_answered() {
+fn large_bodies_before_a_half_close_are_queued_and_answered() {
     const LARGE_BYTES: usize = 300_000;
     let server = Server::start(&["-z", "10000000"]);
     for pause in [0, 200] {
@@ -546,7 +546,7 @@ fn large_bodies_before_a_half_close_are_taken_and_answered() {
 }
 
 #[test]
-fn a_waiting_client_that_half_closes_is_told_that_time_is_up() {
+fn a_half_close_ends_the_wait_of_a_client() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.send("reserve-with-timeout 1000\r\n");
@@ -555,12 +555,12 @@ fn a_waiting_client_that_half_closes_is_told_that_time_is_up() {
 }
 
 #[test]
-fn a_waiting_client_that_half_closes_with_input_unread_is_told_too() {
+fn a_half_close_behind_unread_input_ends_the_wait_of_a_client() {
     const COMMANDS: usize = 6_000;
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.send("reserve-with-timeout 1000\r\n");
-    // More than the server keeps for a client that waits, and no more than the socket holds.
+    // More than the inbox of a waiting client keeps, but no more than the socket buffers.
     client.send(&"list-tube-used\r\n".repeat(COMMANDS));
     thread::sleep(Duration::from_millis(200));
     client.stream.shutdown(Shutdown::Write).unwrap();
@@ -568,7 +568,7 @@ fn a_waiting_client_that_half_closes_with_input_unread_is_told_too() {
 }
 
 #[test]
-fn connections_are_logged_when_asked() {
+fn verbose_logs_show_connections() {
     let server = Server::start(&[]);
     let client = server.connect();
     let peer = client.stream.local_addr().unwrap().to_string();
@@ -588,7 +588,7 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn says_that_requests_of_other_protocols_are_closed() {
+fn closing_a_request_of_another_protocol_is_logged() {
     let server = Server::start(&[]);
     let mut browser = server.connect();
     browser.send("POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n");

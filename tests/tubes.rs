@@ -1,4 +1,4 @@
-//! Limits of tubes and watches, and long lists that clients read slowly or not at all.
+//! Limits on tubes and watches, and long lists that clients read slowly or never.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -13,7 +13,7 @@ use beanring_testkit::random::{Random, seeds};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// A server, and clients that read as much as a test says.
+/// A server, and clients that read only on demand.
 struct Bench {
     server: Server,
     ends: Vec<End>,
@@ -36,14 +36,14 @@ impl Bench {
         self.ends.len() - 1
     }
 
-    /// The server gets this from a client, and does all that it does before more is read.
-    fn say(&mut self, client: usize, text: &str) {
+    /// Sends `text` as a client, and runs the server until it can do nothing without a read.
+    fn send(&mut self, client: usize, text: &str) {
         let conn = self.ends[client].conn;
         self.server.handle(Time::ZERO, Event::Received { conn, bytes: text.as_bytes() });
         self.settle();
     }
 
-    /// Reads up to `most` bytes as a client. Returns false if there was nothing to read.
+    /// Reads up to `most` bytes as a client. Returns false if there is nothing to read.
     fn read(&mut self, client: usize, most: usize) -> bool {
         let End { conn, wants_send, received } = &mut self.ends[client];
         if !*wants_send {
@@ -69,9 +69,9 @@ impl Bench {
         std::mem::take(&mut self.ends[client].received)
     }
 
-    fn ask(&mut self, client: usize, text: &str) -> String {
-        self.say(client, text);
-        String::from_utf8(self.read_all(client)).expect("it is ASCII")
+    fn request(&mut self, client: usize, text: &str) -> String {
+        self.send(client, text);
+        String::from_utf8(self.read_all(client)).expect("replies are ASCII")
     }
 
     fn hang_up(&mut self, client: usize) {
@@ -82,9 +82,9 @@ impl Bench {
     }
 
     fn stat(&mut self, client: usize, key: &str) -> usize {
-        let stats = self.ask(client, "stats\r\n");
+        let stats = self.request(client, "stats\r\n");
         let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-        value.and_then(|value| value.parse().ok()).expect("it is a number")
+        value.and_then(|value| value.parse().ok()).expect("the value is a number")
     }
 
     fn settle(&mut self) {
@@ -108,23 +108,24 @@ impl Bench {
     }
 
     fn end(&mut self, conn: ConnId) -> &mut End {
-        self.ends.iter_mut().find(|end| end.conn == conn).expect("it was opened")
+        self.ends.iter_mut().find(|end| end.conn == conn).expect("the connection is open")
     }
 }
 
-/// A name of 200 bytes.
+/// Returns a name of 200 bytes.
 fn long_name(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// Takes the first reply with data off what a client has received, if it is there to its end.
+/// Takes the first reply with data off the front of `received`, if it is complete.
 fn take_list(received: &mut Vec<u8>) -> Option<Vec<String>> {
     let end = received.windows(2).position(|pair| pair == b"\r\n")?;
     let line = std::str::from_utf8(&received[..end]).expect("a reply is ASCII");
-    let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a length");
+    let bytes: usize = line.strip_prefix("OK ").expect("the reply has data").parse().expect("a length");
     let data = received.get(end + 2..end + 2 + bytes + 2)?;
     let text = std::str::from_utf8(data).expect("names are ASCII");
-    let names = text.strip_suffix("\r\n").and_then(|text| text.strip_prefix("---\n")).expect("it is a list");
+    let names =
+        text.strip_suffix("\r\n").and_then(|text| text.strip_prefix("---\n")).expect("the data is a list");
     let names = names.lines().map(|line| line.strip_prefix("- ").expect("an entry").to_owned()).collect();
     received.drain(..end + 2 + bytes + 2);
     Some(names)
@@ -132,40 +133,40 @@ fn take_list(received: &mut Vec<u8>) -> Option<Vec<String>> {
 
 fn names_of(list: &[String]) -> BTreeSet<String> {
     let names: BTreeSet<String> = list.iter().cloned().collect();
-    assert_eq!(names.len(), list.len(), "each tube is shown once");
+    assert_eq!(names.len(), list.len(), "a list shows each tube once");
     names
 }
 
 #[test]
-fn many_clients_that_do_not_read_a_long_list_hold_a_piece_each() {
+fn a_long_list_that_is_not_read_takes_the_memory_of_a_piece() {
     const TUBES: usize = 10_000;
     const CLIENTS: usize = 1_000;
     for command in ["list-tubes\r\n", "list-tubes-watched\r\n"] {
         let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
         let holder = bench.open();
         for number in 0..TUBES {
-            bench.say(holder, &format!("watch {}\r\n", long_name(number)));
+            bench.send(holder, &format!("watch {}\r\n", long_name(number)));
         }
         bench.read_all(holder);
         let changer = bench.open();
         let before = bench.server.memory_bytes() as usize;
         let clients: Vec<usize> = (0..CLIENTS).map(|_| bench.open()).collect();
         for (number, &client) in clients.iter().enumerate() {
-            // Each list begins when there are other tubes, so that none has its text in common with another.
-            bench.say(changer, &format!("use {}\r\n", long_name(TUBES + number)));
+            // The tubes change before each list, so that no two lists have the same text.
+            bench.send(changer, &format!("use {}\r\n", long_name(TUBES + number)));
             bench.read_all(changer);
             let watches = if command.contains("watched") && number < 3 { TUBES } else { 0 };
-            (0..watches).for_each(|tube| bench.say(client, &format!("watch {}\r\n", long_name(tube))));
+            (0..watches).for_each(|tube| bench.send(client, &format!("watch {}\r\n", long_name(tube))));
             bench.read_all(client);
-            bench.say(client, &command.repeat(10));
+            bench.send(client, &command.repeat(10));
         }
         let grown = bench.server.memory_bytes() as usize - before;
         assert!(grown < CLIENTS * 64 * KIB, "{command:?}: {grown} bytes for {CLIENTS} clients");
-        // Whoever reads after all gets what was there.
+        // A client that reads late gets the tubes of the moment when its list began.
         for (number, &client) in clients.iter().enumerate().take(3) {
             let mut received = bench.read_all(client);
             for list in 0..10 {
-                let names = names_of(&take_list(&mut received).expect("the reply is whole"));
+                let names = names_of(&take_list(&mut received).expect("the reply is complete"));
                 let is_first = command.contains("list-tubes\r") && list == 0;
                 assert!(!is_first || names.contains(&long_name(TUBES + number)));
                 assert!((0..TUBES).all(|tube| names.contains(&long_name(tube))));
@@ -174,14 +175,18 @@ fn many_clients_that_do_not_read_a_long_list_hold_a_piece_each() {
         }
         (0..CLIENTS).for_each(|number| bench.hang_up(clients[number]));
         bench.server.check();
-        assert_eq!(bench.stat(holder, "current-tubes"), TUBES + 2, "default and the one of who changes");
+        assert_eq!(
+            bench.stat(holder, "current-tubes"),
+            TUBES + 2,
+            "default and the tube of the changing client remain"
+        );
     }
 }
 
-/// What a client that reads lists knows.
+/// What a client that reads lists expects.
 struct Lister {
     client: usize,
-    /// What the list must show that is under way.
+    /// The tubes that the current list must show.
     expected: Option<BTreeSet<String>>,
 }
 
@@ -194,7 +199,7 @@ fn a_list_shows_the_tubes_of_its_beginning_while_tubes_come_and_go() {
         let worker = bench.open();
         let mut listers: Vec<Lister> =
             (0..4).map(|_| Lister { client: bench.open(), expected: None }).collect();
-        // A tube is there as long as its job.
+        // A tube exists as long as its job.
         let mut jobs: Vec<(String, String)> = Vec::new();
         let mut made = 0;
         for _ in 0..1500 {
@@ -202,14 +207,14 @@ fn a_list_shows_the_tubes_of_its_beginning_while_tubes_come_and_go() {
                 0..3 => {
                     made += 1;
                     let name = long_name(made);
-                    bench.ask(worker, &format!("use {name}\r\n"));
-                    let id = bench.ask(worker, "put 0 0 60 1\r\nx\r\n").replace("INSERTED", "delete");
-                    bench.ask(worker, "use default\r\n");
+                    bench.request(worker, &format!("use {name}\r\n"));
+                    let id = bench.request(worker, "put 0 0 60 1\r\nx\r\n").replace("INSERTED", "delete");
+                    bench.request(worker, "use default\r\n");
                     jobs.push((name, id));
                 }
                 3..5 if jobs.len() > 100 => {
                     let (_, delete) = jobs.swap_remove(random.below(jobs.len()));
-                    assert_eq!(bench.ask(worker, &delete), "DELETED\r\n");
+                    assert_eq!(bench.request(worker, &delete), "DELETED\r\n");
                 }
                 5 if random.below(20) == 0 => {
                     let lister = &mut listers[random.below(4)];
@@ -221,14 +226,14 @@ fn a_list_shows_the_tubes_of_its_beginning_while_tubes_come_and_go() {
                     if lister.expected.is_none() {
                         let names = jobs.iter().map(|(name, _)| name.clone());
                         lister.expected = Some(names.chain(["default".to_owned()]).collect());
-                        bench.say(lister.client, "list-tubes\r\nlist-tube-used\r\n");
+                        bench.send(lister.client, "list-tubes\r\nlist-tube-used\r\n");
                     }
                     bench.read(lister.client, 1 + random.below(12_000));
                     let received = &mut bench.ends[lister.client].received;
                     if let Some(names) = take_list(received) {
                         assert_eq!(Some(names_of(&names)), lister.expected.take());
                         let rest = bench.read_all(lister.client);
-                        assert_eq!(rest, b"USING default\r\n", "what was asked later is answered later");
+                        assert_eq!(rest, b"USING default\r\n", "replies come in the order of the commands");
                     }
                 }
             }
@@ -237,40 +242,40 @@ fn a_list_shows_the_tubes_of_its_beginning_while_tubes_come_and_go() {
         listers.iter().for_each(|lister| bench.hang_up(lister.client));
         bench.server.check();
         let last = bench.open();
-        let mut text = bench.ask(last, "list-tubes\r\n").into_bytes();
+        let mut text = bench.request(last, "list-tubes\r\n").into_bytes();
         assert_eq!(take_list(&mut text).map(|list| list.len()), Some(jobs.len() + 1));
     }
 }
 
 #[test]
-fn a_list_that_is_not_read_holds_back_no_more_than_its_own_tubes() {
+fn a_list_that_is_not_read_keeps_only_its_own_tubes() {
     let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
     let (stuck, other) = (bench.open(), bench.open());
     for number in 0..1000 {
-        bench.say(other, &format!("watch {}\r\n", long_name(number)));
+        bench.send(other, &format!("watch {}\r\n", long_name(number)));
     }
     bench.read_all(other);
-    bench.say(stuck, "list-tubes\r\n");
+    bench.send(stuck, "list-tubes\r\n");
     let churn = |bench: &mut Bench, from: usize| {
         for number in from..from + 3000 {
-            bench.ask(other, &format!("use {}\r\n", long_name(number)));
+            bench.request(other, &format!("use {}\r\n", long_name(number)));
         }
         bench.stat(other, "memory-tubes")
     };
     let first = churn(&mut bench, 1000);
     let second = churn(&mut bench, 4000);
-    assert_eq!(first, second, "tubes that came later are forgotten when they go");
+    assert_eq!(first, second, "the list keeps no name of a later tube");
     let mut list = bench.read_all(stuck);
     assert_eq!(take_list(&mut list).map(|list| list.len()), Some(1001));
 }
 
 #[test]
-fn at_a_limit_of_tubes_or_watches_only_new_ones_are_refused() {
+fn only_new_tubes_and_watches_are_refused_at_a_limit() {
     let config = Config { max_tubes: Some(4), max_watches: Some(3), ..config(JOB_BYTES_DEFAULT) };
     let mut bench = Bench::new(config);
     let (one, two) = (bench.open(), bench.open());
     let mut check = |client, command: &str, answer: &str| {
-        assert_eq!(bench.ask(client, &format!("{command}\r\n")), format!("{answer}\r\n"), "{command}");
+        assert_eq!(bench.request(client, &format!("{command}\r\n")), format!("{answer}\r\n"), "{command}");
         bench.server.check();
     };
     check(one, "use a", "USING a");
@@ -293,64 +298,70 @@ fn at_a_limit_of_tubes_or_watches_only_new_ones_are_refused() {
     assert_eq!(["max-tubes", "max-watches", "tube-refusals"].map(|key| bench.stat(one, key)), [4, 3, 4]);
 }
 
-/// One client after the other fills the share; producers go on, and it is free again when they have gone.
+/// Several clients use up the share of tubes and watches. Producers can still put, and the share is free once the clients have
+/// left.
 #[test]
-fn tubes_and_watches_take_a_quarter_of_the_memory_at_most() {
-    const CEILING: usize = 16 * MIB;
-    /// A client has one watch more, of the tube that all begin with.
+fn tubes_and_watches_take_at_most_a_quarter_of_the_memory() {
+    const MEMORY_MAX: usize = 16 * MIB;
+    /// A client also watches the tube `default`.
     const WATCHES_FREE: usize = NARROW_WATCH_MAX;
     for name in [|number: usize| format!("t{number}"), long_name] {
-        let config = Config { max_memory_bytes: Some(CEILING as u64), ..config(JOB_BYTES_DEFAULT) };
+        let config = Config { max_memory_bytes: Some(MEMORY_MAX as u64), ..config(JOB_BYTES_DEFAULT) };
         let mut bench = Bench::new(config);
         let producer = bench.open();
-        assert_eq!(bench.ask(producer, "use work\r\n"), "USING work\r\n");
+        assert_eq!(bench.request(producer, "use work\r\n"), "USING work\r\n");
         let flood = |bench: &mut Bench| {
             let client = bench.open();
             let is_taken = |number: &usize| {
-                bench.ask(client, &format!("watch {}\r\n", name(*number))) != "OUT_OF_MEMORY\r\n"
+                bench.request(client, &format!("watch {}\r\n", name(*number))) != "OUT_OF_MEMORY\r\n"
             };
             (client, (0..20_000).take_while(is_taken).count())
         };
         let (first, tubes) = flood(&mut bench);
         assert!((4_000..20_000).contains(&tubes), "{tubes} tubes");
-        // Watches of tubes that are there already take memory too.
+        // Watches of existing tubes take memory too.
         let mut others = Vec::new();
         while let (client, WATCHES_FREE..) = flood(&mut bench) {
             others.push(client);
         }
         let used = bench.stat(producer, "memory-tubes");
-        // What connections begin with is not refused: the producer, the first, the others, and the last one in vain.
+        // The watches that connections begin with are not refused: of the producer, the first client, the others, and the
+        // last one, which gets no more.
         let connections = others.len() + 3;
-        let most = CEILING / 4 + connections * WATCHES_FREE * 100;
-        assert!((CEILING / 5..=most).contains(&used), "{used} bytes with {connections} connections");
+        let most = MEMORY_MAX / 4 + connections * WATCHES_FREE * 100;
+        assert!((MEMORY_MAX / 5..=most).contains(&used), "{used} bytes with {connections} connections");
         for _ in 0..50 {
             assert!(
-                bench.ask(producer, &format!("put 0 0 60 1000\r\n{:1000}\r\n", "")).starts_with("INSERTED ")
+                bench
+                    .request(producer, &format!("put 0 0 60 1000\r\n{:1000}\r\n", ""))
+                    .starts_with("INSERTED ")
             );
         }
-        assert_eq!(bench.ask(producer, "use other\r\n"), "OUT_OF_MEMORY\r\n");
+        assert_eq!(bench.request(producer, "use other\r\n"), "OUT_OF_MEMORY\r\n");
         assert_eq!(
-            bench.ask(producer, "watch other\r\nlist-tube-used\r\n"),
+            bench.request(producer, "watch other\r\nlist-tube-used\r\n"),
             "OUT_OF_MEMORY\r\nUSING work\r\n"
         );
-        assert_eq!(bench.ask(producer, "watch default\r\n"), "WATCHING 1\r\n");
+        assert_eq!(bench.request(producer, "watch default\r\n"), "WATCHING 1\r\n");
         let worker = bench.open();
-        assert_eq!(bench.ask(worker, "watch work\r\n"), "WATCHING 2\r\n");
-        assert!(bench.ask(worker, "ignore default\r\nreserve\r\n").starts_with("WATCHING 1\r\nRESERVED "));
-        // Reserving is not refused, whatever memory the times of the tube would take.
+        assert_eq!(bench.request(worker, "watch work\r\n"), "WATCHING 2\r\n");
+        assert!(
+            bench.request(worker, "ignore default\r\nreserve\r\n").starts_with("WATCHING 1\r\nRESERVED ")
+        );
+        // A reserve is never refused, no matter how much memory the latencies of the tube would take.
         assert!(
             bench
-                .ask(first, "watch work\r\nreserve-with-timeout 0\r\n")
+                .request(first, "watch work\r\nreserve-with-timeout 0\r\n")
                 .starts_with("OUT_OF_MEMORY\r\nTIMED_OUT")
         );
-        assert!(bench.ask(first, &format!("ignore {}\r\n", name(1))).starts_with("WATCHING"));
-        assert_eq!(bench.ask(first, &format!("watch {}\r\n", name(2))), format!("WATCHING {tubes}\r\n"));
+        assert!(bench.request(first, &format!("ignore {}\r\n", name(1))).starts_with("WATCHING"));
+        assert_eq!(bench.request(first, &format!("watch {}\r\n", name(2))), format!("WATCHING {tubes}\r\n"));
         bench.server.check();
         bench.hang_up(first);
         others.into_iter().for_each(|client| bench.hang_up(client));
         let left = bench.stat(producer, "memory-tubes");
-        assert!(left < CEILING / 8, "{left} bytes are kept");
-        assert_eq!(bench.ask(producer, "use other\r\n"), "USING other\r\n");
+        assert!(left < MEMORY_MAX / 8, "{left} bytes are kept");
+        assert_eq!(bench.request(producer, "use other\r\n"), "USING other\r\n");
         let (_, again) = flood(&mut bench);
         assert!(again + 100 > tubes, "{again} tubes after {tubes}");
         bench.server.check();

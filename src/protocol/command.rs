@@ -1,9 +1,9 @@
-//! The commands of the protocol, parsed.
+//! Parsed commands of the protocol.
 
 use crate::ids::JobId;
 use crate::tube_name::TubeName;
 
-/// One command line, understood. Borrows the tube name from the line.
+/// A parsed command line. It borrows the tube name from the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
     /// `put`: a job body of `bytes` bytes and a CR LF follow the line.
@@ -31,21 +31,21 @@ pub enum Command<'a> {
     Release {
         /// The job.
         id: JobId,
-        /// Its priority from now on.
+        /// The new priority.
         pri: u32,
-        /// Seconds until it is ready.
+        /// Seconds until the job is ready.
         delay: u32,
     },
     /// `bury`
     Bury {
         /// The job.
         id: JobId,
-        /// Its priority from now on.
+        /// The new priority.
         pri: u32,
     },
     /// `kick`
     Kick {
-        /// The most jobs to kick.
+        /// Maximum number of jobs to kick.
         bound: u32,
     },
     /// `kick-job`
@@ -72,13 +72,12 @@ pub enum Command<'a> {
     ListTubesWatched,
     /// `pause-tube`
     PauseTube {
-        /// The tube; `None` if the name cannot be one, which the reference finds out only after it has
-        /// counted the command.
+        /// The tube, or `None` if the name is invalid. beanstalkd finds that out only after it has counted the command.
         tube: Option<TubeName<'a>>,
-        /// For how many seconds no job is reserved from it.
+        /// How long no job is reserved from the tube, in seconds.
         seconds: u32,
     },
-    /// `undrain`, which is no command of the reference.
+    /// `undrain`, which beanstalkd does not have.
     Undrain,
     /// `quit`
     Quit,
@@ -91,16 +90,15 @@ pub struct PutArgs {
     pub pri: u32,
     /// Seconds until the job is ready.
     pub delay: u32,
-    /// Seconds that a worker may hold the job; 0 counts as 1.
+    /// Time to run: seconds that a worker may keep the job reserved. 0 counts as 1.
     pub ttr: u32,
     /// Length of the body without its CR LF.
     pub bytes: u32,
-    /// Something followed the last number. It is an error, but only after the size has been checked
-    /// and found small enough (PROTOCOL: the order of checks in the reference).
+    /// Something follows the last number. That is an error, but beanstalkd checks the size of the body first.
     pub trailing: bool,
 }
 
-/// The kind of a command, for counting.
+/// The kind under which a command is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 #[allow(missing_docs)]
@@ -134,12 +132,12 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
-    /// How many kinds there are.
+    /// Number of kinds.
     pub const COUNT: usize = Self::Quit as usize + 1;
 }
 
 impl Command<'_> {
-    /// What to count the command as.
+    /// Returns the kind under which the command is counted.
     pub const fn kind(&self) -> CommandKind {
         match self {
             Self::Put(_) => CommandKind::Put,

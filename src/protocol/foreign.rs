@@ -1,7 +1,7 @@
-//! Tells requests of other protocols by the first line of a connection. A web page can have a browser send one to any
-//! port, and lines of its body would be commands.
+//! Recognizes requests of other protocols by the first line of a connection. A web page can make a browser send a request to
+//! any port, and lines of its body would be served as commands.
 
-/// A protocol that is not spoken here.
+/// A protocol that the server does not speak on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Foreign {
     /// An HTTP request.
@@ -10,16 +10,16 @@ pub enum Foreign {
     Tls,
 }
 
-/// What the first line of a connection turns out to be.
+/// The result of reading the first line of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// No request of a protocol that is known here.
+    /// Not a request of a known protocol.
     Native,
     /// A request that must not be served.
     Foreign(Foreign),
 }
 
-/// The first line of a connection as far as it has come, in whatever pieces and however long.
+/// The first line of a connection so far. It may arrive in any pieces and have any length.
 ///
 /// ```text
 ///             token          space            anything             CR LF
@@ -30,9 +30,9 @@ pub enum Verdict {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Opening {
     state: State,
-    /// How many bytes have come, up to 255.
+    /// Bytes so far, at most 255.
     count: u8,
-    /// How much of [`VERSION`] the line ends with so far.
+    /// How much of [`VERSION`] the line so far ends with.
     matched: u8,
     after_cr: bool,
     /// The last eight bytes of the method.
@@ -46,10 +46,10 @@ enum State {
     Target,
 }
 
-/// How a request line ends; `0` stands for any digit.
+/// The end of a request line. `0` stands for any digit.
 const VERSION: &[u8] = b" HTTP/0.0\r\n";
 
-/// Methods that make a request of a line however it ends: those of RFC 9110, `PATCH`, and the preface of HTTP/2.
+/// Methods that identify a request, whatever ends the line: those of RFC 9110, `PATCH`, and that of the HTTP/2 preface.
 const METHODS: [u64; 10] = [
     word(b"GET"),
     word(b"HEAD"),
@@ -65,17 +65,16 @@ const METHODS: [u64; 10] = [
 
 const METHOD_BYTES_MAX: u8 = 8;
 
-/// The record type of a handshake, and the major version, which has never changed.
+/// The record type of a TLS handshake, and the major version, which has never changed.
 const TLS: [u8; 2] = [0x16, 0x03];
 
 impl Opening {
-    /// Nothing has come yet.
+    /// Returns an empty line.
     pub const fn new() -> Self {
         Self { state: State::Method, count: 0, matched: 0, after_cr: false, word: 0 }
     }
 
-    /// Takes the next piece of input, of which nothing behind the first line is looked at. Returns `None` as long as
-    /// more has to come.
+    /// Reads the next piece of input, up to the end of the first line. Returns `None` while the line decides nothing.
     pub fn feed(&mut self, input: &[u8]) -> Option<Verdict> {
         input.iter().find_map(|&byte| self.push(byte))
     }
@@ -116,7 +115,7 @@ impl Opening {
     }
 }
 
-/// Whether a method may have this byte (RFC 9110, 5.6.2).
+/// Whether a method may contain `byte` (RFC 9110, 5.6.2).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -151,7 +150,7 @@ const fn word(text: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The verdict on `input` in pieces of `piece` bytes.
+    /// Returns the verdict on `input` in pieces of `piece` bytes.
     fn verdict(input: &[u8], piece: usize) -> Option<Verdict> {
         let mut opening = Opening::new();
         input.chunks(piece).find_map(|piece| opening.feed(piece))
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_other_protocols() {
+    fn requests_of_other_protocols_are_recognized() {
         let http = Some(Verdict::Foreign(Foreign::Http));
         for line in [
             "GET ",
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_our_own() {
+    fn commands_are_not_taken_for_requests() {
         let native = Some(Verdict::Native);
         for line in [
             "\r\n",

@@ -1,4 +1,4 @@
-//! Cutting input into lines, however it was split on its way.
+//! Splits input into lines, no matter how the network has cut it.
 
 use std::mem;
 
@@ -6,17 +6,17 @@ use memchr::memchr_iter;
 
 use crate::limits::LINE_BYTES_MAX;
 
-/// A line that has ended.
+/// A complete line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line<'a> {
-    /// A line of at most [`LINE_BYTES_MAX`] bytes, here without its CR LF.
+    /// A line of at most [`LINE_BYTES_MAX`] bytes with its CR LF, which is removed here.
     Command(&'a [u8]),
-    /// A longer one, discarded.
+    /// A longer line, which is discarded.
     TooLong,
 }
 
-/// Cuts one connection's input into lines. A line within one input is borrowed from it; only one that
-/// is split over several is put together here. Only CR LF ends a line, not a CR or LF alone.
+/// Splits the input of one connection into lines. A line within one input is borrowed from it. Only a line that is split over
+/// several inputs is copied together. A CR or LF alone does not end a line.
 ///
 /// ```text
 ///              no CR LF              224 bytes and no CR LF
@@ -27,8 +27,8 @@ pub enum Line<'a> {
 ///                                        CR LF
 /// ```
 ///
-/// Between lines it owns no heap memory, except that a line put together here lives until the next call
-/// of [`LineReader::next`], be it with no input.
+/// Between lines the reader owns no heap memory, with one exception: a line that was copied together lives until the next
+/// call of [`LineReader::next`], even one without input.
 #[derive(Default)]
 pub struct LineReader {
     state: State,
@@ -39,20 +39,20 @@ pub struct LineReader {
 enum State {
     #[default]
     Between,
-    /// The line so far.
+    /// The beginning of a line.
     Within(Box<Front>),
-    /// The line is too long already.
+    /// The rest of a line that is already too long.
     Discarding { after_cr: bool },
 }
 
 impl LineReader {
-    /// A reader at the start of a line.
+    /// Returns a reader at the beginning of a line.
     pub const fn new() -> Self {
         Self { state: State::Between, handed_out: None }
     }
 
-    /// Takes the next whole line off the front of `input`; `None` when `input` is used up. The line
-    /// that it ended within is kept for the next call.
+    /// Takes the next complete line off the front of `input`. Returns `None` once `input` is used up, and keeps an incomplete
+    /// line at its end for the next call.
     pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
         self.handed_out = None;
         if input.is_empty() {
@@ -89,12 +89,12 @@ impl LineReader {
         }
     }
 
-    /// Whether the input so far ended where a line ends.
+    /// Returns whether the input so far has ended with a line.
     pub const fn is_empty(&self) -> bool {
         matches!(self.state, State::Between)
     }
 
-    /// Keeps `rest`, which is not empty, after `front`.
+    /// Keeps `rest`, which must not be empty, behind `front`.
     fn keep(&mut self, front: Option<Box<Front>>, rest: &[u8]) {
         let kept_bytes = front.as_ref().map_or(0, |front| front.as_bytes().len());
         self.state = if kept_bytes + rest.len() < LINE_BYTES_MAX {
@@ -107,8 +107,8 @@ impl LineReader {
     }
 }
 
-/// Takes all up to the first CR LF off the front of `input`, and that too. Without one: all of `input`,
-/// as an error.
+/// Takes everything through the first CR LF off the front of `input`. Without a CR LF, takes all of `input` and returns it as
+/// the error.
 #[inline]
 fn take_line<'a>(input: &mut &'a [u8], after_cr: bool) -> Result<&'a [u8], &'a [u8]> {
     let is_after_cr = |&lf: &usize| if lf == 0 { after_cr } else { input[lf - 1] == b'\r' };
@@ -126,7 +126,7 @@ fn without_crlf(line: &[u8]) -> &[u8] {
     &line[..line.len() - 2]
 }
 
-/// The front of a line.
+/// The beginning of an incomplete line.
 struct Front {
     bytes: [u8; LINE_BYTES_MAX],
     length: u8,
@@ -134,7 +134,7 @@ struct Front {
 
 const _: () = assert!(LINE_BYTES_MAX <= u8::MAX as usize);
 
-/// What a line that has come in part takes.
+/// Memory of an incomplete line.
 pub const FRONT_BYTES: usize = size_of::<Front>();
 
 impl Front {
@@ -168,10 +168,10 @@ mod tests {
     use super::*;
     use crate::protocol::random::Random;
 
-    /// A line as a test writes it: `None` is one that is too long.
-    type Cut = Option<Vec<u8>>;
+    /// A line that was read. `None` stands for one that is too long.
+    type ReadLine = Option<Vec<u8>>;
 
-    fn read(reader: &mut LineReader, mut input: &[u8], lines: &mut Vec<Cut>) {
+    fn read(reader: &mut LineReader, mut input: &[u8], lines: &mut Vec<ReadLine>) {
         while let Some(line) = reader.next(&mut input) {
             lines.push(match line {
                 Line::Command(line) => Some(line.to_vec()),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_line() {
+    fn only_cr_lf_ends_a_line() {
         check(&[b""], &[]);
         check(&[b"a"], &[]);
         check(&[b"\r\n"], &[Some(b"")]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn split_lines() {
+    fn split_lines_are_joined() {
         check(&[b"a", b"b\r\n"], &[Some(b"ab")]);
         check(&[b"a\r", b"\n"], &[Some(b"a")]);
         check(&[b"\r", b"\n"], &[Some(b"")]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_at_each_boundary() {
+    fn the_length_limit_is_exact() {
         let longest = [b'a'; LINE_BYTES_MAX - 2];
         let too_long = [b'a'; LINE_BYTES_MAX - 1];
         check(&[&longest, b"\r\n"], &[Some(&longest)]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_one_line() {
+    fn each_call_takes_one_line() {
         let mut input: &[u8] = b"t 0 0 1 3\r\nx\r\n\r\n";
         let mut reader = LineReader::new();
         assert_eq!(reader.next(&mut b"pu".as_slice()), None);
@@ -250,8 +250,8 @@ mod tests {
         assert!(size_of::<Front>() <= LINE_BYTES_MAX + 1);
     }
 
-    /// The lines of `input`, and whether it ends with one.
-    fn naive_lines(input: &[u8]) -> (Vec<Cut>, bool) {
+    /// Returns the lines of `input`, and whether it ends with one.
+    fn naive_lines(input: &[u8]) -> (Vec<ReadLine>, bool) {
         let mut lines = Vec::new();
         let mut line = Vec::new();
         for &byte in input {

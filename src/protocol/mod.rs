@@ -1,4 +1,4 @@
-//! Bytes to commands and replies to bytes. All of it borrows; nothing here knows a job or a tube.
+//! Parsing of commands and rendering of replies. Everything here borrows its input, and nothing here knows a job or a tube.
 
 pub mod command;
 pub mod foreign;

@@ -1,4 +1,4 @@
-//! A command line to a [`Command`].
+//! Parses a command line into a [`Command`].
 
 use memchr::memchr;
 
@@ -6,26 +6,26 @@ use crate::ids::JobId;
 use crate::protocol::command::{Command, PutArgs};
 use crate::tube_name::TubeName;
 
-/// Why a line is not a command.
+/// The reason why a line is not a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseError {
-    /// A known word with wrong arguments, or a NUL in the line.
+    /// A known command with wrong arguments, or a NUL in the line.
     BadFormat,
-    /// No word of the protocol.
+    /// Not a command of the protocol.
     UnknownCommand,
 }
 
-/// The longest `reserve-with-timeout`: the reference keeps it in an `int`.
+/// The longest timeout of `reserve-with-timeout`: beanstalkd keeps it in an `int`.
 const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
 
-/// Any number of up to so many digits fits 64 bits.
+/// Any number with at most this many digits fits in 64 bits.
 const DIGITS_SAFE: usize = u64::MAX.ilog10() as usize;
 
-/// Understands one command line without its CR LF.
+/// Parses one command line without its CR LF.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let verdict = parse_words(line);
-    // A NUL is wrong anywhere. Where a name, a number or the end was expected, it has failed already;
-    // these lines have parts that were not read.
+    // A NUL is an error anywhere. In a name, a number or at the end it has failed already, but these lines have parts that were
+    // not read.
     let has_unread_part = matches!(
         verdict,
         Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put(PutArgs { trailing: true, .. }))
@@ -33,8 +33,8 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
 
-/// Words are matched as prefixes, so a longer one comes before its own prefix. Apart from that the
-/// frequent ones come first: a test for a word is one compare of a constant.
+/// Words are matched as prefixes, so a longer word precedes its own prefix. Otherwise frequent words come first: each test is
+/// one comparison with a constant.
 #[inline]
 fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let after = |word: &[u8]| line.strip_prefix(word).map(Args);
@@ -90,7 +90,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     } else if let Some(args) = after(b"undrain") {
         args.end(Command::Undrain)
     } else if after(b"quit").is_some() {
-        // The reference quits whatever follows the word.
+        // beanstalkd ignores whatever follows the word.
         Ok(Command::Quit)
     } else {
         Err(ParseError::UnknownCommand)
@@ -126,14 +126,13 @@ fn bury(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 }
 
 fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    // There are never more jobs than fit 32 bits, and clients send the largest integer of their own
-    // language to kick all.
+    // The number of jobs always fits in 32 bits. Clients send the largest integer of their language to kick all jobs.
     let bound = args.u64()?.try_into().unwrap_or(u32::MAX);
     args.end(Command::Kick { bound })
 }
 
-/// The one command whose name may have spaces before it, or none: the reference's word has no space
-/// at its end.
+/// The only command with any number of spaces before the tube name, even none: beanstalkd's word for it does not end in a
+/// space.
 fn pause_tube(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.skip_spaces();
     let (name, rest) = TubeName::split_alphabet(args.0);
@@ -145,12 +144,12 @@ fn pause_tube(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.end(Command::PauseTube { tube: TubeName::new(name), seconds })
 }
 
-/// What is left of a line after its word.
+/// The rest of a line behind the command word.
 struct Args<'a>(&'a [u8]);
 
 impl<'a> Args<'a> {
-    /// The next decimal number. No space need stand before it or after it: what is not a digit ends
-    /// it, and is wrong for whoever reads on.
+    /// Takes the next decimal number. It needs no space before or after it: the first byte that is not a digit ends it, and
+    /// fails whatever is parsed next.
     #[inline]
     fn u64(&mut self) -> Result<u64, ParseError> {
         self.skip_spaces();
@@ -191,24 +190,23 @@ impl<'a> Args<'a> {
         self.end(id)
     }
 
-    /// Everything that is left as a name: unlike before a number, a space before it is wrong.
+    /// Takes the rest of the line as a name. Unlike a number, it must not have a space before it.
     fn only_name(self) -> Result<TubeName<'a>, ParseError> {
         TubeName::new(self.0).ok_or(ParseError::BadFormat)
     }
 
-    /// `value`, if nothing is left.
+    /// Returns `value` if nothing is left of the line.
     fn end<T>(self, value: T) -> Result<T, ParseError> {
         if self.0.is_empty() { Ok(value) } else { Err(ParseError::BadFormat) }
     }
 }
 
-/// The value of a digit.
 #[inline]
 fn digit(byte: u8) -> Option<u64> {
     byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
 }
 
-/// The value of digits, if it fits; there may be any number of leading zeros.
+/// Returns the value of `digits` if it fits. They may have any number of leading zeros.
 #[cold]
 fn checked_u64(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, &byte| value.checked_mul(10)?.checked_add(digit(byte)?))
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command() {
+    fn every_command_is_parsed() {
         let put = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4, trailing: false };
         check("put 1 2 3 4", Command::Put(put));
         check("peek 7", Command::Peek(JobId(7)));
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_need_an_argument() {
+    fn a_missing_argument_is_an_error() {
         check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch"]);
         check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
         check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_take_none() {
+    fn an_unexpected_argument_is_an_error() {
         check_bad(&["reserve ", "stats ", "peek-ready ", "peek-delayedx", "peek-buried 1"]);
         check_bad(&["list-tubes ", "list-tubesx", "list-tube-usedx", "list-tubes-watched "]);
         check_bad(&["list-tubes-watche", "reserve-x", "reserve-with-timeout", "reserve-job", "reserve-job1"]);
@@ -289,12 +287,12 @@ mod tests {
     }
 
     #[test]
-    fn no_words_of_the_protocol() {
+    fn other_words_are_unknown() {
         check_unknown(&["", " ", " stats", "STATS", "stat", "qui", "list-tube", "list-tube-use", "pause"]);
     }
 
     #[test]
-    fn numbers_at_each_boundary() {
+    fn the_limits_of_numbers_are_exact() {
         check("delete 0", Command::Delete(JobId(0)));
         check("delete   7", Command::Delete(JobId(7)));
         check("delete 9999999999999999999", Command::Delete(JobId(9_999_999_999_999_999_999)));
@@ -326,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn put_with_something_behind_it() {
+    fn put_notes_a_trailing_argument() {
         check_put("0 0 0 4294967295", u32::MAX, false);
         check_put("  0   0 0    5", 5, false);
         check_put("0 0 0 5 ", 5, true);
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn tube_names() {
+    fn tube_names_are_checked() {
         let (longest, too_long) = ("t".repeat(200), "t".repeat(201));
         check(&format!("use {longest}"), Command::Use(tube(&longest)));
         check_bad(&[&format!("use {too_long}"), "use  t", "use t ", "use t u", "use -t", "stats-tube  t"]);
@@ -355,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_anywhere() {
+    fn a_nul_is_an_error_anywhere() {
         check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
         check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
     }
 
-    /// The rules as the reference applies them: words tried in its order, then arguments one by one.
+    /// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
     fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         use ParseError::{BadFormat, UnknownCommand};
 

@@ -1,4 +1,4 @@
-//! Random input for tests.
+//! Random numbers for tests.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -7,18 +7,19 @@ use std::hash::BuildHasher;
 pub struct Random(u64);
 
 impl Random {
-    /// Starts from the environment's `SEED`, or else from a new one. Prints it, which a failed test shows.
+    /// Seeds the generator from the environment variable `SEED`, or else at random. Prints the seed, which a failed test
+    /// shows.
     pub fn new() -> Self {
         let seed = match std::env::var("SEED") {
             Ok(seed) => seed.parse().expect("SEED is a number"),
             Err(_) => RandomState::new().hash_one(()),
         };
         println!("SEED={seed}");
-        // From zero it would never leave zero.
+        // A state of zero would never change.
         Self(seed.max(1))
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -26,7 +27,7 @@ impl Random {
         (self.0 % end as u64) as usize
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

@@ -1,4 +1,4 @@
-//! Replies to bytes.
+//! Renders replies.
 
 use std::fmt;
 use std::io::Write;
@@ -10,58 +10,58 @@ use crate::tube_name::TubeName;
 /// A reply, or the first line of one that carries data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// `put` made this job.
+    /// `put` has queued this job.
     Inserted(JobId),
-    /// `put` made this job, but there was no memory to queue it.
+    /// `put` has buried this job, because there was no memory to queue it.
     InsertedBuried(JobId),
-    /// `bury` did.
+    /// `bury` has buried the job.
     Buried,
     /// The tube in use.
     Using(TubeName<'a>),
-    /// A job, now reserved. Its body and a CR LF follow.
+    /// A job that is now reserved. Its body and a CR LF follow.
     Reserved {
         /// The job.
         id: JobId,
-        /// The length of its body.
+        /// The length of its body in bytes.
         bytes: u32,
     },
-    /// A job, looked at. Its body and a CR LF follow.
+    /// A job that was peeked at. Its body and a CR LF follow.
     Found {
         /// The job.
         id: JobId,
-        /// The length of its body.
+        /// The length of its body in bytes.
         bytes: u32,
     },
-    /// Data, which follows with a CR LF.
+    /// Data follows with a CR LF.
     Ok {
         /// The length of the data.
         bytes: usize,
     },
-    /// `delete` did.
+    /// `delete` has deleted the job.
     Deleted,
-    /// `release` did.
+    /// `release` has released the job.
     Released,
-    /// `touch` did.
+    /// `touch` has restarted the time to run of the job.
     Touched,
-    /// `kick` moved so many jobs.
+    /// Number of jobs that `kick` has moved.
     Kicked(u64),
-    /// `kick-job` did.
+    /// `kick-job` has moved the job.
     KickedJob,
-    /// How many tubes the client watches now.
+    /// Number of tubes that the client now watches.
     Watching(usize),
-    /// `ignore` would have left no tube.
+    /// `ignore` named the last tube that the client watches.
     NotIgnored,
-    /// `pause-tube` did.
+    /// `pause-tube` has paused the tube.
     Paused,
-    /// No such job or tube, or not this client's.
+    /// The job or tube does not exist, or the job is not reserved by this client.
     NotFound,
-    /// No job came in time.
+    /// No job became available in time.
     TimedOut,
-    /// A job that the client holds is about to be taken away.
+    /// A reservation of the client is about to time out.
     DeadlineSoon,
-    /// No memory for the job.
+    /// There is no memory for the job.
     OutOfMemory,
-    /// A fault of the server.
+    /// The server has failed.
     InternalError,
     /// See [`ParseError::BadFormat`].
     BadFormat,
@@ -71,9 +71,9 @@ pub enum Reply<'a> {
     ExpectedCrlf,
     /// A job body is larger than allowed.
     JobTooBig,
-    /// The server takes no new jobs.
+    /// The server is draining and accepts no new jobs.
     Draining,
-    /// `undrain`: the server takes new jobs.
+    /// `undrain` has ended draining: the server accepts new jobs.
     Undrained,
 }
 
@@ -144,44 +144,44 @@ fn with_body(out: &mut Vec<u8>, word: &[u8], id: JobId, bytes: u32) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the data of a statistics or list reply: the little of YAML that the protocol uses.
+/// Writes the data of a statistics or list reply, in the subset of YAML that the protocol uses.
 pub struct Yaml<'a> {
     out: &'a mut Vec<u8>,
 }
 
 /// The first line of a document.
 const HEAD: &[u8] = b"---\n";
-/// What stands before an entry of a list.
+/// The prefix of a list entry.
 const ITEM: &[u8] = b"- ";
 
 impl<'a> Yaml<'a> {
-    /// Starts a document at the end of `out`.
+    /// Begins a document at the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         out.extend_from_slice(HEAD);
         Self { out }
     }
 
-    /// Goes on with a document at the end of `out`.
+    /// Continues a document at the end of `out`.
     pub fn resume(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// The length of a document that lists `names` names with `name_lengths` bytes together.
+    /// Returns the length of a document that lists `names` names with `name_lengths` bytes in total.
     pub const fn list_length(names: usize, name_lengths: usize) -> usize {
         HEAD.len() + names * (ITEM.len() + 1) + name_lengths
     }
 
-    /// `key: number`
+    /// Writes `key: number`.
     pub fn number(&mut self, key: &str, number: impl itoa::Integer) {
         self.entry(key, |out| out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()));
     }
 
-    /// `key: value`, for values that are the server's own words.
+    /// Writes `key: value`, for values that need no quotes.
     pub fn plain(&mut self, key: &str, value: impl fmt::Display) {
-        self.entry(key, |out| write!(out, "{value}").expect("a Vec takes all that is written"));
+        self.entry(key, |out| write!(out, "{value}").expect("writing to a Vec cannot fail"));
     }
 
-    /// `key: "value"`, for strings that come from outside.
+    /// Writes `key: "value"`, for strings from outside the server.
     pub fn quoted(&mut self, key: &str, value: &str) {
         self.entry(key, |out| {
             out.push(b'"');
@@ -195,7 +195,7 @@ impl<'a> Yaml<'a> {
         });
     }
 
-    /// `- name`: an entry of a list.
+    /// Writes `- name`, an entry of a list.
     pub fn item(&mut self, name: TubeName<'_>) {
         self.out.extend_from_slice(ITEM);
         self.out.extend_from_slice(name.as_bytes());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reply() {
+    fn every_reply_is_rendered() {
         let tube = TubeName::new(b"mail/$2").unwrap();
         let id = JobId(u64::MAX);
         check(Reply::Inserted(id), "INSERTED 18446744073709551615");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_documents() {
+    fn documents_are_rendered() {
         check_yaml(|_| {}, "");
         check_yaml(|yaml| yaml.number("pid", 0u32), "pid: 0\n");
         check_yaml(|yaml| yaml.number("id", u64::MAX), "id: 18446744073709551615\n");

@@ -1,51 +1,134 @@
-//! Replies that wait for the log.
+//! The commit gate: a reply leaves only after the job log has committed every change that the reply may reveal.
+//!
+//! The log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
+//! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
+//! [`Core::replies_to_send`]. So no caller can forget a ticket, and no reply can overtake its commit.
+//!
+//! Without a log every reply has ticket 0, and everything counts as committed.
 
-use super::{Effect, Server};
+mod output;
+mod uncommitted;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+pub(super) use self::output::{Buffers, Output, Replies};
+use super::session::Session;
+use super::{Core, Effect, Server};
 use crate::ids::ConnId;
 use crate::protocol::reply::Reply;
 use crate::time::Time;
-use crate::wal::Outcome;
+use crate::wal::{Log, Outcome};
 
-impl Server {
-    /// Has the session told of the batch of the log that its next replies wait for.
-    pub(super) fn await_log(&mut self, conn: ConnId) {
-        let Self { core, sessions, held, .. } = self;
-        let session = &mut sessions[conn];
-        let known = core.safe_ticket().max(session.awaited);
-        if let Some(ticket) = session.talk.output.waits_for().filter(|&ticket| ticket > known) {
-            session.awaited = ticket;
-            let at = held.partition_point(|&(other, _)| other <= ticket);
-            held.insert(at, (ticket, conn));
+/// The number of a commit of the job log.
+type Ticket = u64;
+
+/// The connections whose next reply waits for a commit, in the order of their tickets.
+#[derive(Default)]
+pub(super) struct CommitGate {
+    waiting: VecDeque<(Ticket, ConnId)>,
+}
+
+impl CommitGate {
+    pub fn memory_bytes(&self) -> usize {
+        self.waiting.capacity() * size_of::<(Ticket, ConnId)>()
+    }
+}
+
+impl Core {
+    /// Runs `write`, which may append replies, and gives these their ticket. Changes that the replies reveal must be
+    /// recorded in the log before `write` returns.
+    // Inlined, so that the group costs a command nothing but a few instructions per event.
+    #[inline(always)]
+    pub(super) fn with_replies<R>(
+        &mut self,
+        output: &mut Output,
+        write: impl FnOnce(&mut Self, &mut Replies) -> R,
+    ) -> R {
+        let next = self.log.as_ref().map_or(0, Log::next_ticket);
+        let result = write(self, output.begin_group(next));
+        let ticket = match &self.log {
+            Some(log) if log.is_stalled() && !output.reveals_uncommitted() => log.safe(),
+            Some(log) => log.ticket(),
+            None => 0,
+        };
+        output.end_group(ticket);
+        result
+    }
+
+    /// The last ticket whose replies may leave.
+    fn committed(&self) -> Ticket {
+        self.log.as_ref().map_or(Ticket::MAX, Log::safe)
+    }
+
+    /// Requests a send for the replies that may leave, and has the others wait for their commit.
+    pub(super) fn request_send(&mut self, conn: ConnId, output: &mut Output) {
+        if !output.is_sending && output.can_send(self.committed()) {
+            output.is_sending = true;
+            self.effects.push_back(Effect::Send(conn));
+        }
+        self.await_commit(conn, output);
+    }
+
+    /// Appends the bytes of replies that may leave.
+    pub(super) fn replies_to_send<'a>(&'a self, output: &'a mut Output, slices: &mut Vec<IoSlice<'a>>) {
+        output.slices(self.committed(), self.engine.bodies(), slices);
+    }
+
+    /// Takes off what the driver has sent. The replies behind it may wait for a later commit.
+    pub(super) fn take_sent(&mut self, conn: ConnId, output: &mut Output, bytes: usize) {
+        output.advance(bytes, self.engine.bodies_mut(), &mut self.buffers);
+        output.is_sending = output.can_send(self.committed());
+        self.await_commit(conn, output);
+    }
+
+    /// Registers the connection for the commit that its next reply waits for, once for each ticket.
+    fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
+        let known = self.committed().max(output.awaited);
+        if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
+            output.awaited = ticket;
+            let waiting = &mut self.gate.waiting;
+            let position = waiting.partition_point(|&(other, _)| other <= ticket);
+            waiting.insert(position, (ticket, conn));
         }
     }
 
-    /// Lets go what waited for the disk.
-    pub(super) fn disk_done(&mut self, outcome: Outcome, now: Time) {
-        let log = self.core.log.as_mut().expect("only a log asks for the disk");
+    /// Replaces the replies that cannot be committed any more by an error, and requests a send for it.
+    fn fail_replies(&mut self, session: &mut Session) {
+        let Session { conn, output, .. } = session;
+        output.fail(Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers);
+        if !output.is_sending {
+            output.is_sending = true;
+            self.effects.push_back(Effect::Send(*conn));
+        }
+    }
+}
+
+impl Server {
+    /// Reports the end of a disk operation to the log, and lets the replies leave that it has committed.
+    pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
+        let Self { core, connections } = self;
+        let log = core.log.as_mut().expect("only a log has disk operations");
         log.complete(outcome, now);
         if log.failure().is_some() {
             return self.fail();
         }
-        let safe = log.safe();
-        while let Some((_, conn)) = self.held.pop_front_if(|(ticket, _)| *ticket <= safe) {
-            if self.sessions.get(conn).is_some() {
-                self.ask_to_send(conn);
+        let committed = core.committed();
+        while let Some((_, conn)) = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed) {
+            if let Some(session) = connections.find(conn) {
+                core.request_send(conn, &mut session.output);
             }
         }
     }
 
-    /// The log cannot be written: whoever waits for it is told, and nobody else is served any more.
+    /// The log cannot be written: every client that waits for a commit gets an error, and the driver stops.
     fn fail(&mut self) {
-        let Self { core, sessions, held, effects, .. } = self;
-        for (_, conn) in held.drain(..) {
-            let Some(session) = sessions.get_mut(conn) else { continue };
-            let output = &mut session.talk.output;
-            output.fail(Reply::InternalError, core.engine.bodies_mut(), &mut core.buffers);
-            if !session.is_sending {
-                session.is_sending = true;
-                effects.push_back(Effect::Send(conn));
+        let Self { core, connections } = self;
+        while let Some((_, conn)) = core.gate.waiting.pop_front() {
+            if let Some(session) = connections.find(conn) {
+                core.fail_replies(session);
             }
         }
-        effects.push_back(Effect::Fail);
+        core.effects.push_back(Effect::Fail);
     }
 }

@@ -1,103 +1,104 @@
-//! All connections, whatever is spoken over them, by the slots that drivers know them by.
-
-use std::ops::{Index, IndexMut};
+//! All connections, by the slots under which drivers know them.
 
 use slab::Slab;
 
-use super::http::Exchange;
+use super::http::HttpConnection;
 use super::session::Session;
 use crate::ids::ConnId;
 
-/// All connections.
+/// All connections. The [`ConnId`] tells the kind of a connection; both kinds share the slots, which drivers index by.
 #[derive(Default)]
 pub(super) struct Connections {
     slab: Slab<Connection>,
-    /// The slots where HTTP is spoken: few, and looked for every turn among very many.
-    http: Vec<usize>,
-    /// Generation of the last connection.
-    generation: u32,
+    /// The slots of HTTP connections: few, and looked for in every iteration among very many.
+    http: Vec<u32>,
+    /// Connections opened so far.
+    opened: u32,
 }
 
 enum Connection {
     Client(Box<Session>),
-    Http(Box<Exchange>),
+    Http(Box<HttpConnection>),
 }
 
 impl Connections {
-    /// What one of them takes in the table.
+    /// The size of an entry of the table.
     pub const ENTRY_BYTES: usize = size_of::<(usize, Connection)>();
 
     pub fn open_client(&mut self, make: impl FnOnce(ConnId) -> Session) -> ConnId {
-        self.open(|conn| Connection::Client(Box::new(make(conn))))
-    }
-
-    pub fn open_http(&mut self, make: impl FnOnce(ConnId) -> Exchange) -> ConnId {
-        let conn = self.open(|conn| Connection::Http(Box::new(make(conn))));
-        self.http.push(conn.slot as usize);
-        conn
-    }
-
-    fn open(&mut self, make: impl FnOnce(ConnId) -> Connection) -> ConnId {
-        self.generation = self.generation.wrapping_add(1);
+        self.opened = self.opened.wrapping_add(1);
         let entry = self.slab.vacant_entry();
-        let conn = ConnId { slot: entry.key() as u32, generation: self.generation };
-        entry.insert(make(conn));
+        let conn = ConnId::client(entry.key() as u32, self.opened);
+        entry.insert(Connection::Client(Box::new(make(conn))));
         conn
     }
 
-    /// How many there are.
+    pub fn open_http(&mut self, make: impl FnOnce(ConnId) -> HttpConnection) -> ConnId {
+        self.opened = self.opened.wrapping_add(1);
+        let entry = self.slab.vacant_entry();
+        let conn = ConnId::http(entry.key() as u32, self.opened);
+        entry.insert(Connection::Http(Box::new(make(conn))));
+        self.http.push(conn.slot);
+        conn
+    }
+
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// How many the table has room for.
     pub fn capacity(&self) -> usize {
         self.slab.capacity()
     }
 
-    /// The session of a client, unless it has been closed.
-    pub fn get(&self, conn: ConnId) -> Option<&Session> {
-        match self.slab.get(conn.slot as usize) {
-            Some(Connection::Client(session)) if session.conn == conn => Some(session),
-            _ => None,
-        }
-    }
-
-    /// The same, to be changed.
-    pub fn get_mut(&mut self, conn: ConnId) -> Option<&mut Session> {
+    /// Returns the session of a client, unless the connection has been closed.
+    #[inline]
+    pub fn find(&mut self, conn: ConnId) -> Option<&mut Session> {
         match self.slab.get_mut(conn.slot as usize) {
             Some(Connection::Client(session)) if session.conn == conn => Some(session),
             _ => None,
         }
     }
 
-    /// Where HTTP is spoken, unless it has been closed or is the connection of a client.
-    pub fn http_mut(&mut self, conn: ConnId) -> Option<&mut Exchange> {
+    /// Returns the session of a client that an event or a driver names.
+    ///
+    /// # Panics
+    /// If the connection has been closed: a defect of the driver.
+    #[inline]
+    pub fn client(&mut self, conn: ConnId) -> &mut Session {
+        self.find(conn).expect("a driver names connections that are open")
+    }
+
+    /// Returns an HTTP connection, unless it has been closed.
+    pub fn find_http(&mut self, conn: ConnId) -> Option<&mut HttpConnection> {
         match self.slab.get_mut(conn.slot as usize) {
-            Some(Connection::Http(exchange)) if exchange.conn == conn => Some(exchange),
+            Some(Connection::Http(connection)) if connection.conn == conn => Some(connection),
             _ => None,
         }
     }
 
-    pub fn is_http(&self, conn: ConnId) -> bool {
-        matches!(self.slab.get(conn.slot as usize), Some(Connection::Http(_)))
+    /// Returns the HTTP connection that an event or a driver names.
+    ///
+    /// # Panics
+    /// If it has been closed: a defect of the driver.
+    pub fn http(&mut self, conn: ConnId) -> &mut HttpConnection {
+        self.find_http(conn).expect("a driver names connections that are open")
     }
 
-    /// The driver has closed the connection of a client.
-    pub fn close_client(&mut self, conn: ConnId) -> Session {
+    /// Removes a client connection that the driver has closed.
+    pub fn remove_client(&mut self, conn: ConnId) -> Session {
         match self.slab.remove(conn.slot as usize) {
             Connection::Client(session) if session.conn == conn => *session,
-            _ => panic!("an event names a connection that is open"),
+            _ => panic!("a driver closes a connection once"),
         }
     }
 
-    /// The driver has closed one where HTTP was spoken.
-    pub fn close_http(&mut self, conn: ConnId) {
+    /// Removes an HTTP connection that the driver has closed.
+    pub fn remove_http(&mut self, conn: ConnId) {
         match self.slab.remove(conn.slot as usize) {
-            Connection::Http(exchange) if exchange.conn == conn => {
-                self.http.retain(|&slot| slot != conn.slot as usize);
+            Connection::Http(connection) if connection.conn == conn => {
+                self.http.retain(|&slot| slot != conn.slot);
             }
-            _ => panic!("an event names a connection that is open"),
+            _ => panic!("a driver closes a connection once"),
         }
     }
 
@@ -108,28 +109,10 @@ impl Connections {
         })
     }
 
-    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.http.iter().map(|&slot| match &self.slab[slot] {
-            Connection::Http(exchange) => &**exchange,
-            Connection::Client(_) => panic!("the slots of HTTP are known"),
+    pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {
+        self.http.iter().map(|&slot| match &self.slab[slot as usize] {
+            Connection::Http(connection) => &**connection,
+            Connection::Client(_) => panic!("the list of HTTP slots is exact"),
         })
-    }
-}
-
-impl Index<ConnId> for Connections {
-    type Output = Session;
-
-    /// The session of a client.
-    ///
-    /// # Panics
-    /// If it has been closed: a defect of the driver.
-    fn index(&self, conn: ConnId) -> &Session {
-        self.get(conn).expect("an event names a connection that is open")
-    }
-}
-
-impl IndexMut<ConnId> for Connections {
-    fn index_mut(&mut self, conn: ConnId) -> &mut Session {
-        self.get_mut(conn).expect("an event names a connection that is open")
     }
 }

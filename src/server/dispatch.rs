@@ -1,71 +1,72 @@
-//! From a command to its answer.
+//! From a command to its reply.
 
-use super::Core;
-use super::report;
-use super::session::{Incoming, Input, Phase, ProtocolState};
+use super::commit_gate::Replies;
+use super::observer::Observation;
+use super::session::{IncomingJob, Input, ProtocolState, SessionState};
+use super::{Core, stats};
 use crate::bodies::Slot;
-use crate::ids::{JobId, JobKey};
+use crate::ids::{ClientKey, JobId, JobKey};
 use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
 use crate::wal::Room;
 
 impl Core {
-    /// Serves one line of input, with the body that `rest` begins with if it is all there; what is not is
-    /// left to [`ProtocolState::input`].
-    // One call less a command, and what the parser finds stays in registers: 50 of 1400 instructions of a put.
+    /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left
+    /// to [`ProtocolState::input`].
+    // Inlining saves 50 of the 1400 instructions of a put: what the parser finds stays in registers.
     #[inline(always)]
-    pub(super) fn line(&mut self, talk: &mut ProtocolState, line: &[u8], rest: &mut &[u8], now: Time) {
+    pub(super) fn serve_line(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        line: &[u8],
+        rest: &mut &[u8],
+        now: Time,
+    ) {
         match parse(line) {
             Ok(Command::Put(args)) => {
                 self.commands[CommandKind::Put as usize] += 1;
-                self.announce(talk, args, rest, now);
+                self.serve_put_line(protocol, replies, args, rest, now);
             }
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;
-                self.tells_pending |= self.is_stalled() && self.may_tell_pending(talk.client, &command);
-                self.command(talk, command, now);
+                if self.is_stalled() && self.may_reveal_uncommitted(protocol.client, &command) {
+                    replies.reveal_uncommitted();
+                }
+                self.serve_command(protocol, replies, command, now);
             }
-            Err(error) => self.reply(talk, error.into()),
+            Err(error) => replies.reply(error.into(), &mut self.buffers),
         }
     }
 
-    fn command(&mut self, talk: &mut ProtocolState, command: Command<'_>, now: Time) {
-        let client = talk.client;
+    /// Serves a command that changes the queue or the client.
+    fn serve_command(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        command: Command<'_>,
+        now: Time,
+    ) {
+        let client = protocol.client;
         let engine = &mut self.engine;
         let reply = match command {
-            Command::Put(_) => unreachable!("it is served with what follows it"),
-            Command::Reserve => return self.reserve(talk, None, now),
+            Command::Reserve => return self.reserve(protocol, replies, None, now),
             Command::ReserveWithTimeout { seconds } => {
-                return self.reserve(talk, Some(Span::from_secs(seconds)), now);
+                return self.reserve(protocol, replies, Some(Span::from_secs(seconds)), now);
             }
             Command::ReserveJob(id) => {
                 let job = engine.reserve_job(client, id, now);
-                return self.job_or_not_found(talk, job, reserved);
-            }
-            Command::Peek(id) => {
-                let job = engine.jobs().find(id);
-                return self.job_or_not_found(talk, job, found);
-            }
-            Command::PeekReady => {
-                let job = engine.peek_ready(client);
-                return self.job_or_not_found(talk, job, found);
-            }
-            Command::PeekDelayed => {
-                let job = engine.peek_delayed(client);
-                return self.job_or_not_found(talk, job, found);
-            }
-            Command::PeekBuried => {
-                let job = engine.peek_buried(client);
-                return self.job_or_not_found(talk, job, found);
+                return self.job_or_not_found(replies, job, reserved);
             }
             Command::Kick { bound } => match engine.kick(client, bound, now) {
                 Kicked::Jobs(count) => Reply::Kicked(u64::from(count)),
                 Kicked::Working => {
-                    talk.phase = Phase::Kicking;
+                    protocol.state = SessionState::Kicking;
                     return;
                 }
             },
@@ -80,74 +81,111 @@ impl Core {
             Command::PauseTube { tube: Some(tube), seconds } => {
                 done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
             }
-            Command::Use(tube) if engine.can_use(tube) => {
-                engine.use_tube(client, tube);
-                self.footprint.distrust();
-                Reply::Using(tube)
-            }
-            Command::Watch(tube) if engine.can_watch(client, tube) => {
-                let count = engine.watch(client, tube);
-                self.footprint.distrust();
-                Reply::Watching(count)
-            }
-            Command::Use(_) | Command::Watch(_) => {
-                self.tube_refusals += 1;
-                Reply::OutOfMemory
-            }
+            Command::Use(tube) => self.use_tube(client, tube),
+            Command::Watch(tube) => self.watch(client, tube),
             Command::Ignore(tube) => match engine.ignore(client, tube) {
                 Ignored::Watching(count) => Reply::Watching(count),
                 Ignored::Last => Reply::NotIgnored,
             },
-            Command::ListTubeUsed => {
-                let reply = Reply::Using(engine.used(client).name());
-                return talk.output.reply(reply, &mut self.buffers);
-            }
-            Command::Stats => return self.stats(talk, now),
-            Command::StatsJob(id) => match engine.jobs().find(id) {
-                Some(job) => return self.data(talk, |core, out| report::job(core, job, out, now)),
-                None => Reply::NotFound,
-            },
-            Command::StatsTube(tube) => match engine.tubes().find(tube) {
-                Some(tube) => {
-                    self.extra_steps += engine.tube_waiting_looks(tube) as u32 + TIMES_STEPS;
-                    return self.data(talk, |core, out| report::tube(core, tube, out, now));
-                }
-                None => Reply::NotFound,
-            },
-            Command::ListTubes => {
-                let list = engine.list_tubes();
-                return self.begin_list(talk, list);
-            }
-            Command::ListTubesWatched => {
-                let list = engine.list_watched(client);
-                return self.begin_list(talk, list);
-            }
             Command::Undrain => {
                 self.draining = false;
                 Reply::Undrained
             }
             Command::Quit => {
-                talk.phase = Phase::Closing;
+                protocol.state = SessionState::Closing;
                 return;
             }
+            _ => return self.serve_query(protocol, replies, command, now),
         };
-        self.reply(talk, reply);
+        replies.reply(reply, &mut self.buffers);
     }
 
-    /// A body follows, or is skipped. The checks come in the reference's order.
-    fn announce(&mut self, talk: &mut ProtocolState, args: PutArgs, rest: &mut &[u8], now: Time) {
+    /// Serves a command that changes nothing.
+    fn serve_query(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        command: Command<'_>,
+        now: Time,
+    ) {
+        let client = protocol.client;
+        let engine = &mut self.engine;
+        let job = match command {
+            Command::Peek(id) => engine.jobs().find(id),
+            Command::PeekReady => engine.peek_ready(client),
+            Command::PeekDelayed => engine.peek_delayed(client),
+            Command::PeekBuried => engine.peek_buried(client),
+            Command::Stats => return self.stats(protocol, replies, now),
+            Command::StatsJob(id) => match engine.jobs().find(id) {
+                Some(job) => return self.data(replies, |core, out| stats::job(core, job, out, now)),
+                None => None,
+            },
+            Command::StatsTube(tube) => match engine.tubes().find(tube) {
+                Some(tube) => {
+                    self.extra_steps += engine.tube_waiting_looks(tube) as u32 + PERCENTILE_STEPS;
+                    return self.data(replies, |core, out| stats::tube(core, tube, out, now));
+                }
+                None => None,
+            },
+            Command::ListTubeUsed => {
+                let reply = Reply::Using(engine.used(client).name());
+                return replies.reply(reply, &mut self.buffers);
+            }
+            Command::ListTubes => {
+                let list = engine.list_tubes();
+                return self.begin_list(protocol, replies, list);
+            }
+            Command::ListTubesWatched => {
+                let list = engine.list_watched(client);
+                return self.begin_list(protocol, replies, list);
+            }
+            other => unreachable!("{other:?} is not a query"),
+        };
+        self.job_or_not_found(replies, job, found);
+    }
+
+    fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Reply<'a> {
+        if !self.engine.can_use(tube) {
+            self.tube_refusals += 1;
+            return Reply::OutOfMemory;
+        }
+        self.engine.use_tube(client, tube);
+        self.memory.invalidate_headroom();
+        Reply::Using(tube)
+    }
+
+    fn watch(&mut self, client: ClientKey, tube: TubeName<'_>) -> Reply<'static> {
+        if !self.engine.can_watch(client, tube) {
+            self.tube_refusals += 1;
+            return Reply::OutOfMemory;
+        }
+        let count = self.engine.watch(client, tube);
+        self.memory.invalidate_headroom();
+        Reply::Watching(count)
+    }
+
+    /// Serves a `put` line. The checks come in the order of beanstalkd.
+    fn serve_put_line(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        args: PutArgs,
+        rest: &mut &[u8],
+        now: Time,
+    ) {
         let bytes = u64::from(args.bytes) + 2;
         if args.bytes > self.config.max_job_bytes {
-            talk.input = Input::Skip { left: bytes, answer: Reply::JobTooBig };
+            protocol.input = Input::Skip { left: bytes, reply: Reply::JobTooBig };
             return;
         }
         if args.trailing {
-            return self.reply(talk, Reply::BadFormat);
+            return replies.reply(Reply::BadFormat, &mut self.buffers);
         }
-        self.engine.mark_producer(talk.client);
-        let room = self.room_for(talk, args.bytes);
+        let client = protocol.client;
+        self.engine.mark_producer(client);
+        let room = self.room_for(client, args.bytes);
         if room == Room::Never || !self.has_memory_for(args.bytes + 2) {
-            talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory };
+            protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
         } else {
             let id = self.engine.next_id();
             let bodies = self.engine.bodies_mut();
@@ -157,24 +195,32 @@ impl Core {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
                         bodies.wrote(&slot, body.len());
-                        self.put(talk, id, args, slot, now);
+                        self.put(client, replies, id, args, slot, now);
                     }
-                    _ => talk.input = Input::Body(Incoming { id, args, slot, filled: 0 }),
+                    _ => protocol.input = Input::Body(IncomingJob { id, args, slot, filled: 0 }),
                 },
-                Err(_) => talk.input = Input::Skip { left: bytes, answer: Reply::OutOfMemory },
+                Err(_) => protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory },
             }
         }
     }
 
-    /// Whether the log has room for a job in the tube that the client uses.
-    pub(super) fn room_for(&mut self, talk: &ProtocolState, body_bytes: u32) -> Room {
+    /// Returns when the job log has room for a job in the tube that the client uses.
+    pub(super) fn room_for(&mut self, client: ClientKey, body_bytes: u32) -> Room {
         let Some(log) = &mut self.log else { return Room::Now };
-        let tube = self.engine.used(talk.client).name();
+        let tube = self.engine.used(client).name();
         log.room_for(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
-    /// The body of a job has come in whole.
-    pub(super) fn put(&mut self, talk: &mut ProtocolState, id: JobId, args: PutArgs, slot: Slot, now: Time) {
+    /// Queues a job whose body is complete.
+    pub(super) fn put(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        id: JobId,
+        args: PutArgs,
+        slot: Slot,
+        now: Time,
+    ) {
         let bodies = self.engine.bodies_mut();
         let reply = if !bodies.bytes(&slot).ends_with(b"\r\n") {
             bodies.free(slot);
@@ -182,98 +228,104 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
-        } else if self.room_for(talk, args.bytes) == Room::Never {
+        } else if self.room_for(client, args.bytes) == Room::Never {
             self.engine.bodies_mut().free(slot);
             Reply::OutOfMemory
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
-            self.tells_pending = true;
-            self.engine.put(talk.client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
+            replies.reveal_uncommitted();
+            self.engine.put(client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
             Reply::Inserted(id)
         };
-        tracing::trace!(conn = self.engine.clients().get(talk.client).conn.slot, job = id.0, "{reply:?}");
-        self.reply(talk, reply);
+        self.observe(client, Observation::Put(id, reply));
+        replies.reply(reply, &mut self.buffers);
     }
 
-    fn reserve(&mut self, talk: &mut ProtocolState, patience: Option<Span>, now: Time) {
-        match self.engine.reserve(talk.client, patience, now) {
-            Reserved::Job(job) => self.reply_job(talk, job, reserved),
-            Reserved::DeadlineSoon => self.reply(talk, Reply::DeadlineSoon),
-            Reserved::TimedOut => self.reply(talk, Reply::TimedOut),
-            Reserved::Waiting => talk.phase = Phase::Waiting,
-        }
+    fn reserve(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        timeout: Option<Span>,
+        now: Time,
+    ) {
+        let reply = match self.engine.reserve(protocol.client, timeout, now) {
+            Reserved::Job(job) => return self.reply_job(replies, job, reserved),
+            Reserved::DeadlineSoon => Reply::DeadlineSoon,
+            Reserved::TimedOut => Reply::TimedOut,
+            Reserved::Waiting => {
+                protocol.state = SessionState::Waiting;
+                return;
+            }
+        };
+        replies.reply(reply, &mut self.buffers);
     }
 
     fn job_or_not_found(
         &mut self,
-        talk: &mut ProtocolState,
+        replies: &mut Replies,
         job: Option<JobKey>,
         reply: fn(JobId, u32) -> Reply<'static>,
     ) {
         match job {
-            Some(job) => self.reply_job(talk, job, reply),
-            None => self.reply(talk, Reply::NotFound),
+            Some(job) => self.reply_job(replies, job, reply),
+            None => replies.reply(Reply::NotFound, &mut self.buffers),
         }
     }
 
-    /// A reply with a job's body.
+    /// Replies with a job's body.
     pub(super) fn reply_job(
         &mut self,
-        talk: &mut ProtocolState,
+        replies: &mut Replies,
         job: JobKey,
         reply: fn(JobId, u32) -> Reply<'static>,
     ) {
         let (job, bodies) = self.engine.job_and_bodies(job);
         let bytes = job.body.len() as u32 - 2;
-        talk.output.reply(reply(job.id, bytes), &mut self.buffers);
-        talk.output.body(&job.body, bodies, &mut self.buffers);
+        replies.reply(reply(job.id, bytes), &mut self.buffers);
+        replies.body(&job.body, bodies, &mut self.buffers);
     }
 
-    /// The reply to `stats`, now or once the driver has reported its statistics.
-    pub(super) fn stats(&mut self, talk: &mut ProtocolState, now: Time) {
-        if !self.has_sample(now) {
-            talk.phase = Phase::Sampling;
-            return;
+    /// Replies to `stats`, now or once the driver has reported its statistics.
+    pub(super) fn stats(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
+        if self.has_sample(now) {
+            self.data(replies, |core, out| stats::stats(core, out, now));
+        } else {
+            protocol.state = SessionState::Sampling;
         }
-        self.data(talk, |core, out| report::stats(core, out, now));
     }
 
-    /// A reply with data that `write` renders.
-    fn data(&mut self, talk: &mut ProtocolState, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+    /// Replies with data that `write` renders.
+    fn data(&mut self, replies: &mut Replies, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let mut data = std::mem::take(&mut self.scratch);
         data.clear();
         write(self, &mut data);
-        talk.output.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
+        replies.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
         data.extend_from_slice(b"\r\n");
-        talk.output.data(&data, &mut self.buffers);
-        self.extra_steps += (data.len() / REPORT_BYTES_A_STEP) as u32;
+        replies.data(&data, &mut self.buffers);
+        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
         if data.capacity() <= SPARE_BUFFER_BYTES_MAX {
             self.scratch = data;
         }
     }
 
-    pub(super) fn reply(&mut self, talk: &mut ProtocolState, reply: Reply<'_>) {
-        talk.output.reply(reply, &mut self.buffers);
-    }
-
-    /// What the last command took out of its connection's turn.
+    /// Returns the steps of the current command, and sets the counts back to zero.
     pub(super) fn take_steps(&mut self) -> u32 {
         COMMAND_STEPS + self.engine.take_steps() + self.take_extra_steps()
     }
 
-    /// What the last command took beyond what the engine counts.
+    /// Returns the steps of the current command that the engine does not count, and resets them.
     pub(super) fn take_extra_steps(&mut self) -> u32 {
         std::mem::take(&mut self.extra_steps)
     }
 }
 
-/// Rendering this much of a report takes about as long as an elementary step.
-pub(super) const REPORT_BYTES_A_STEP: usize = 64;
+/// Bytes of statistics that are rendered in the time of one elementary step.
+pub(super) const STATS_BYTES_PER_STEP: usize = 64;
 
-/// Steps for the percentiles of a tube, each of which goes through all bins of its times.
-const TIMES_STEPS: u32 = 8;
+/// Steps for the percentiles of a tube: each reads all bins of a histogram.
+const PERCENTILE_STEPS: u32 = 8;
 
-/// The answer to a `reserve` that got a job.
+/// Makes the reply to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {
     Reply::Reserved { id, bytes }
 }

@@ -1,77 +1,84 @@
-//! Lists of tubes: rendered in pieces between other work, no faster than they are sent. Many clients that ask for a
-//! long list and do not read it hold a piece each, not a copy.
+//! Lists of tubes. They are rendered in pieces between other work, no faster than they are sent. So a client that requests
+//! a long list and does not read it costs the memory of a piece, not of a copy.
 
-use super::dispatch::REPORT_BYTES_A_STEP;
-use super::session::{Phase, ProtocolState};
-use super::{Core, Server};
-use crate::ids::ConnId;
-use crate::limits::{LIST_PIECE_BYTES, LIST_PIECE_PLACES, OUTPUT_BYTES_PAUSE};
+use super::Core;
+use super::commit_gate::Replies;
+use super::dispatch::STATS_BYTES_PER_STEP;
+use super::session::{ProtocolState, Session, SessionState};
+use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{List, Listed};
 use crate::time::Time;
 
-/// Places of a list without a tube that are passed in the time of a step.
-const PLACES_A_STEP: usize = 16;
+/// A piece ends at this many bytes: some 10 us.
+const PIECE_BYTES: usize = 8 * 1024;
 
-impl Server {
-    /// Renders another piece of the list that a session waits for.
-    pub(super) fn go_on_with_list(&mut self, conn: ConnId, now: Time) {
-        let Self { core, sessions, .. } = self;
-        let talk = &mut sessions[conn].talk;
-        core.begin_replies(talk);
-        let list = talk.list.as_mut().expect("a session that lists has a list");
-        let mut data = std::mem::take(&mut core.scratch);
-        data.clear();
-        let is_done = core.render(list, &mut data);
-        talk.output.data(&data, &mut core.buffers);
-        core.scratch = data;
-        if is_done {
-            core.end_list(talk);
-            talk.phase = Phase::Serving;
-            talk.is_choked = talk.output.pending() >= OUTPUT_BYTES_PAUSE;
-        }
-        if core.is_stalled() {
-            talk.output.stamp(core.safe_ticket());
-        }
-        self.spent += core.take_steps();
-        self.after_serving(conn, now);
-    }
-}
+/// A piece ends after this many entries, with or without a tube: again some 10 us.
+const PIECE_ENTRIES: usize = 1024;
+
+/// Entries without a tube that are passed in the time of one elementary step.
+const ENTRIES_PER_STEP: usize = 16;
 
 impl Core {
-    /// Answers with a list: at once, if it is short.
-    pub(super) fn begin_list(&mut self, talk: &mut ProtocolState, mut list: List) {
+    /// Renders another piece of the list that a session waits for.
+    pub(super) fn continue_list(&mut self, session: &mut Session, now: Time) {
+        let Session { protocol, output, .. } = session;
+        self.with_replies(output, |core, replies| {
+            let list = protocol.list.as_mut().expect("a session that lists has a list");
+            if core.reply_piece(list, replies, |_| {}) {
+                core.end_list(protocol);
+                protocol.state = SessionState::Serving;
+                protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
+            }
+        });
+        self.iteration_steps += self.take_steps();
+        self.after_serving(session, now);
+    }
+
+    /// Replies with a list: at once if it is short, else in pieces.
+    pub(super) fn begin_list(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, mut list: List) {
         let bytes = Yaml::list_length(list.tubes(), list.name_lengths());
-        talk.output.reply(Reply::Ok { bytes }, &mut self.buffers);
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
-        Yaml::new(&mut data);
-        let is_done = self.render(&mut list, &mut data);
-        talk.output.data(&data, &mut self.buffers);
-        self.scratch = data;
+        replies.reply(Reply::Ok { bytes }, &mut self.buffers);
+        let is_done = self.reply_piece(&mut list, replies, |data| _ = Yaml::new(data));
         if !is_done {
             self.engine.keep_list(&list);
             self.lists += 1;
-            talk.list = Some(Box::new(list));
-            talk.phase = Phase::Listing;
+            protocol.list = Some(Box::new(list));
+            protocol.state = SessionState::Listing;
         }
     }
 
-    /// The list of a session is over, or given up, if there is one.
-    pub(super) fn end_list(&mut self, talk: &mut ProtocolState) {
-        if let Some(list) = talk.list.take() {
+    /// Forgets the list of a session, if there is one.
+    pub(super) fn end_list(&mut self, protocol: &mut ProtocolState) {
+        if let Some(list) = protocol.list.take() {
             self.engine.end_list(&list);
             self.lists -= 1;
         }
     }
 
-    /// Renders a bounded piece of a list. True if it was the last.
+    /// Appends what `begin` writes, and a bounded piece of a list. Returns true if it was the last piece.
+    fn reply_piece(
+        &mut self,
+        list: &mut List,
+        replies: &mut Replies,
+        begin: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        begin(&mut data);
+        let is_done = self.render(list, &mut data);
+        replies.data(&data, &mut self.buffers);
+        self.scratch = data;
+        is_done
+    }
+
+    /// Renders a bounded piece of a list. Returns true if it was the last.
     fn render(&mut self, list: &mut List, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        let mut places = 0;
+        let mut entries = 0;
         let mut is_done = false;
-        while !is_done && places < LIST_PIECE_PLACES && out.len() - begin < LIST_PIECE_BYTES {
-            places += 1;
+        while !is_done && entries < PIECE_ENTRIES && out.len() - begin < PIECE_BYTES {
+            entries += 1;
             match self.engine.next_listed(list) {
                 Listed::Tube(name) => Yaml::resume(out).item(name),
                 Listed::Nothing => {}
@@ -81,7 +88,7 @@ impl Core {
                 }
             }
         }
-        self.extra_steps += ((out.len() - begin) / REPORT_BYTES_A_STEP + places / PLACES_A_STEP) as u32;
+        self.extra_steps += ((out.len() - begin) / STATS_BYTES_PER_STEP + entries / ENTRIES_PER_STEP) as u32;
         is_done
     }
 }

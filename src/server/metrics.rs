@@ -1,4 +1,4 @@
-//! How the server is doing, in histograms.
+//! The histograms of the server itself.
 
 use crate::histogram::Histogram;
 use crate::time::Time;
@@ -6,8 +6,7 @@ use crate::time::Time;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// In nanoseconds.
-const REPLY_BOUNDS: [u64; 14] = [
+const REPLY_BOUNDS_NS: [u64; 14] = [
     10 * US,
     50 * US,
     100 * US,
@@ -26,33 +25,33 @@ const REPLY_BOUNDS: [u64; 14] = [
 
 const COMMAND_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
-/// What is counted.
 pub(super) struct Metrics {
-    /// From input, or from the job that a waiting client gets, until all replies are sent.
+    /// Nanoseconds from the input, or from the event that ends a client's wait, until all replies are sent.
     pub replies: Histogram,
-    /// Commands served between two waits for events.
+    /// Commands served per event-loop iteration that served any.
     pub commands: Histogram,
+    /// Commands served up to the end of the last such iteration.
     served: u64,
 }
 
 impl Metrics {
     pub fn new() -> Self {
-        let (replies, commands) = (Histogram::new(&REPLY_BOUNDS), Histogram::new(&COMMAND_BOUNDS));
+        let (replies, commands) = (Histogram::new(&REPLY_BOUNDS_NS), Histogram::new(&COMMAND_BOUNDS));
         Self { replies, commands, served: 0 }
     }
 
-    /// A turn is over, and so many commands have been served since the start.
+    /// Ends an event-loop iteration. `served` counts the commands since the start of the server.
     #[inline]
-    pub fn turned(&mut self, served: u64) {
+    pub fn end_iteration(&mut self, served: u64) {
         if served > self.served {
             self.commands.add(served - self.served);
             self.served = served;
         }
     }
 
-    /// Everything that was asked at this time is answered now.
+    /// Counts the time of replies whose sending ends now, from the first input that they answer.
     #[inline]
-    pub fn replied(&mut self, asked: Time, now: Time) {
-        self.replies.add(now.since(asked).as_nanos());
+    pub fn add_reply(&mut self, unanswered_since: Time, now: Time) {
+        self.replies.add(now.since(unanswered_since).as_nanos());
     }
 }

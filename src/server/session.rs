@@ -1,11 +1,10 @@
-//! One connection: what of its input is understood so far, and what it waits for.
+//! One client connection: the input understood so far, and what its client waits for.
 
 use bytes::BytesMut;
 
-use super::output::Output;
+use super::commit_gate::Output;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, ConnId, JobId};
-use crate::limits::LIST_OUTPUT_BYTES_PAUSE;
 use crate::protocol::command::PutArgs;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
@@ -13,132 +12,154 @@ use crate::protocol::reply::Reply;
 use crate::queue::List;
 use crate::time::Time;
 
-/// A connection from accept until the driver has closed it.
+/// A list of tubes is rendered no further than this ahead of what is sent.
+const LIST_OUTPUT_BYTES_PAUSE: usize = 16 * 1024;
+
+/// A client connection from accept until the driver has closed it.
 pub(super) struct Session {
     pub conn: ConnId,
     pub reader: LineReader,
-    /// Its first line, until that is known to be no request of another protocol.
+    /// The first line as far as it has come, until it proves not to be a request of another protocol.
     pub opening: Option<Opening>,
-    pub talk: ProtocolState,
-    /// Input that came while the session could not be served.
+    pub protocol: ProtocolState,
+    pub output: Output,
+    /// Input that arrived while the session could not be served.
     pub inbox: BytesMut,
-    /// What that has been counted as.
+    /// The bytes that the memory account counts for the inbox.
     pub inbox_bytes: usize,
-    /// The peer sends nothing more; what it sent before may still be on its way here.
-    pub input_ending: bool,
-    /// All input has come.
-    pub input_ended: bool,
-    /// In the queue of sessions that have input to be served.
+    pub input_end: InputEnd,
+    /// In the queue of sessions that have input to serve.
     pub is_queued: bool,
-    /// The driver was told to send and has not sent everything yet.
-    pub is_sending: bool,
-    /// The driver was told not to receive.
+    /// The driver has an [`Effect::Pause`](super::Effect::Pause) and no `Resume` since.
     pub is_paused: bool,
-    /// The batch of the log that it is to be told of, or 0.
-    pub awaited: u64,
-    /// When the first input came that is not answered yet; zero if all is.
-    pub asked: Time,
+    /// The arrival of the first input that has no complete reply yet, or zero.
+    pub unanswered_since: Time,
 }
 
-/// What commands read and change of their session.
+/// How far the peer has ended its side of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum InputEnd {
+    Open,
+    /// The peer sends nothing more, but earlier input may still arrive.
+    Ending,
+    /// All input has arrived.
+    Ended,
+}
+
+/// The part of a session that commands read and change.
 pub(super) struct ProtocolState {
     pub client: ClientKey,
-    pub phase: Phase,
+    pub state: SessionState,
     pub input: Input,
-    pub output: Output,
-    /// Too much output is unsent: see [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE).
+    /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
+    /// the mark where serving resumes.
     pub is_choked: bool,
-    /// The list that is being rendered, in [`Phase::Listing`].
+    /// The list that is being rendered, in [`SessionState::Listing`].
     pub list: Option<Box<List>>,
 }
 
 /// ```text
-///         reserve, a large kick or list      quit, end of input      broken
-///   Serving -------------------> Waiting ---.        |                  |
-///      ^      answer                |        '-------+--> Closing ------+--> Closed
-///      '----------------------------'                        everything is sent
+///           reserve           (Waiting)
+///           large kick        (Kicking)
+///           stats             (Sampling)
+///           long list         (Listing)      quit, end of input      broken
+///   Serving -------------------> * -----.        |                     |
+///      ^         reply           |      '--------+--> Closing ---------+--> Closed
+///      '-------------------------'                     everything is sent
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Phase {
-    /// Commands are served as they come.
+pub(super) enum SessionState {
+    /// Commands are served as they arrive.
     Serving,
-    /// A `reserve` has no answer yet.
+    /// A `reserve` waits for a job.
     Waiting,
-    /// A `kick` has no answer yet.
+    /// A `kick` is carried out in pieces.
     Kicking,
     /// A `stats` waits for the driver's statistics.
     Sampling,
-    /// A list of tubes is being rendered, no faster than it is sent.
+    /// A list of tubes is rendered in pieces, no faster than it is sent.
     Listing,
-    /// What is left to send is sent, nothing else.
+    /// The remaining replies are sent, and input is ignored.
     Closing,
-    /// The driver was told to close it.
+    /// The driver has an [`Effect::Close`](super::Effect::Close).
     Closed,
 }
 
-/// What the next byte of input is part of.
+/// What the next byte of input belongs to.
 pub(super) enum Input {
     /// A command line.
     Line,
     /// A job's body.
-    Body(Incoming),
-    /// A body that is not wanted; then comes the answer.
-    Skip { left: u64, answer: Reply<'static> },
+    Body(IncomingJob),
+    /// A refused body: `left` bytes are skipped, then `reply` is sent.
+    Skip { left: u64, reply: Reply<'static> },
 }
 
-/// A job whose body is on its way.
-pub(super) struct Incoming {
+/// A job whose body is arriving.
+pub(super) struct IncomingJob {
     pub id: JobId,
     pub args: PutArgs,
     pub slot: Slot,
-    /// How much of the slot is filled.
+    /// Bytes of the slot that have arrived.
     pub filled: usize,
 }
 
-impl Incoming {
-    /// Whether the body has come in whole.
-    pub fn is_whole(&self) -> bool {
+impl IncomingJob {
+    pub fn is_complete(&self) -> bool {
         self.filled == self.slot.len()
     }
 }
 
 impl Session {
     pub fn new(conn: ConnId, client: ClientKey, opening: Option<Opening>) -> Self {
-        let (phase, input, output) = (Phase::Serving, Input::Line, Output::default());
+        let (state, input) = (SessionState::Serving, Input::Line);
         Self {
             conn,
             reader: LineReader::new(),
             opening,
-            talk: ProtocolState { client, phase, input, output, is_choked: false, list: None },
+            protocol: ProtocolState { client, state, input, is_choked: false, list: None },
+            output: Output::default(),
             inbox: BytesMut::new(),
             inbox_bytes: 0,
-            input_ending: false,
-            input_ended: false,
+            input_end: InputEnd::Open,
             is_queued: false,
-            is_sending: false,
             is_paused: false,
-            awaited: 0,
-            asked: Time::ZERO,
+            unanswered_since: Time::ZERO,
         }
     }
 
-    /// Something is to be answered from now on, if nothing was before.
+    /// Notes the time of input that will need a reply, unless earlier input still does.
     #[inline]
-    pub fn asked_by(&mut self, now: Time) {
-        if self.asked == Time::ZERO {
-            self.asked = now;
+    pub fn note_request(&mut self, now: Time) {
+        if self.unanswered_since == Time::ZERO {
+            self.unanswered_since = now;
         }
+    }
+
+    /// Whether input and notices still count.
+    pub fn is_open(&self) -> bool {
+        self.protocol.state < SessionState::Closing
+    }
+
+    /// Whether the next input can be served at once, without the inbox.
+    pub fn can_serve_directly(&self) -> bool {
+        self.protocol.can_serve() && self.inbox.is_empty()
+    }
+
+    /// Whether a complete body waits for space in the job log.
+    pub fn has_complete_body(&self) -> bool {
+        matches!(&self.protocol.input, Input::Body(incoming) if incoming.is_complete())
+    }
+
+    /// Whether more of a list can be rendered now.
+    pub fn can_list(&self) -> bool {
+        self.protocol.state == SessionState::Listing && self.output.unsent_bytes() < LIST_OUTPUT_BYTES_PAUSE
     }
 }
 
 impl ProtocolState {
-    /// Whether commands are served now.
-    pub fn is_served(&self) -> bool {
-        self.phase == Phase::Serving && !self.is_choked
-    }
-
-    /// Whether more of a list is to be rendered now.
-    pub fn wants_list(&self) -> bool {
-        self.phase == Phase::Listing && self.output.pending() < LIST_OUTPUT_BYTES_PAUSE
+    /// Whether commands can be served now.
+    pub fn can_serve(&self) -> bool {
+        self.state == SessionState::Serving && !self.is_choked
     }
 }

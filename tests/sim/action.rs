@@ -1,42 +1,41 @@
-//! What can happen in a run, and a run as text: one action a line.
+//! The actions of a run, and a run as text with one action per line.
 
 use std::fmt::{self, Display, Formatter};
 
-/// One thing that happens. What cannot happen when its turn comes is passed over, so that a script stays one when
-/// lines are taken out.
+/// One action. An action that is impossible when its turn comes is skipped, so a script stays valid when lines are removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// A client connects. Clients have numbers in this order, from 0 in each life of the server.
+    /// A client connects. Clients are numbered in this order, from 0 in each life of the server.
     Connect,
-    /// It sends bytes, which are on their way from then on.
-    Say { client: usize, bytes: Vec<u8> },
-    /// So many of them arrive, where they belong if `direct` and the server wants that.
+    /// A client sends bytes, which are in transit from then on.
+    Send { client: usize, bytes: Vec<u8> },
+    /// Bytes in transit arrive: directly in the slot of a body if `direct` is set and the server offers one.
     Deliver { client: usize, bytes: usize, direct: bool },
-    /// A send begins; or the one under way ends, and took so many bytes.
-    Take { client: usize, bytes: usize },
-    /// The client sends nothing more.
+    /// A send begins, or the current send ends after it took `bytes` bytes.
+    Transmit { client: usize, bytes: usize },
+    /// The client ends its side of the connection.
     HalfClose { client: usize },
     /// The connection breaks.
-    Cut { client: usize },
-    /// The driver calls the server.
+    Break { client: usize },
+    /// The driver runs an event-loop iteration.
     Turn,
-    /// An operation of the disk ends.
+    /// A disk operation ends.
     Disk { seed: u64 },
-    /// Time passes, and the driver is never late.
+    /// Time passes, and the driver meets every deadline.
     Pass { ns: u64 },
-    /// Everything that can happen at this moment does, and everything is compared.
+    /// Everything that can happen at this moment happens, then all state is compared.
     Settle,
     /// SIGUSR1.
     Drain,
-    /// There is space for so many segments from now on.
-    Room { segments: usize },
-    /// The next operation of the disk fails.
+    /// The disk has space for this many segments from now on.
+    Space { segments: usize },
+    /// The next disk operation fails.
     Fail,
-    /// SIGTERM, and a start on what is left.
+    /// SIGTERM, and a start from what the disk has.
     Stop,
-    /// SIGKILL, and a start on what is left.
+    /// SIGKILL, and a start from what the disk has.
     Kill { seed: u64 },
-    /// The power fails, and there is a start on what is left.
+    /// A power failure, and a start from what the disk has.
     PowerCut { seed: u64 },
 }
 
@@ -44,19 +43,19 @@ impl Display for Action {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect => write!(f, "connect"),
-            Self::Say { client, bytes } => write!(f, "say {client} {}", escape(bytes)),
+            Self::Send { client, bytes } => write!(f, "say {client} {}", escape(bytes)),
             Self::Deliver { client, bytes, direct } => {
                 write!(f, "deliver {client} {bytes}{}", if *direct { " direct" } else { "" })
             }
-            Self::Take { client, bytes } => write!(f, "take {client} {bytes}"),
+            Self::Transmit { client, bytes } => write!(f, "take {client} {bytes}"),
             Self::HalfClose { client } => write!(f, "half-close {client}"),
-            Self::Cut { client } => write!(f, "cut {client}"),
+            Self::Break { client } => write!(f, "cut {client}"),
             Self::Turn => write!(f, "turn"),
             Self::Disk { seed } => write!(f, "disk {seed}"),
             Self::Pass { ns } => write!(f, "pass {ns}"),
             Self::Settle => write!(f, "settle"),
             Self::Drain => write!(f, "drain"),
-            Self::Room { segments } => write!(f, "room {segments}"),
+            Self::Space { segments } => write!(f, "room {segments}"),
             Self::Fail => write!(f, "fail"),
             Self::Stop => write!(f, "stop"),
             Self::Kill { seed } => write!(f, "kill {seed}"),
@@ -66,12 +65,12 @@ impl Display for Action {
 }
 
 impl Action {
-    /// Whether it can happen to a server that cannot go on.
-    pub const fn is_possible_at_the_end(&self) -> bool {
-        matches!(self, Self::Take { .. } | Self::Stop | Self::Kill { .. } | Self::PowerCut { .. })
+    /// Whether it is possible after the server has failed.
+    pub const fn is_possible_after_failure(&self) -> bool {
+        matches!(self, Self::Transmit { .. } | Self::Stop | Self::Kill { .. } | Self::PowerCut { .. })
     }
 
-    /// A line of a script.
+    /// Parses a line of a script.
     pub fn parse(line: &str) -> Self {
         let mut words = line.split(' ');
         let name = words.next().expect("a line has a word");
@@ -83,22 +82,22 @@ impl Action {
             "connect" => Self::Connect,
             "say" => {
                 let client = number() as usize;
-                let text = line.splitn(3, ' ').nth(2).expect("something is said");
-                Self::Say { client, bytes: unescape(text) }
+                let text = line.splitn(3, ' ').nth(2).expect("the line has bytes");
+                Self::Send { client, bytes: unescape(text) }
             }
             "deliver" => {
                 let (client, bytes) = (number() as usize, number() as usize);
                 Self::Deliver { client, bytes, direct: line.ends_with("direct") }
             }
-            "take" => Self::Take { client: number() as usize, bytes: number() as usize },
+            "take" => Self::Transmit { client: number() as usize, bytes: number() as usize },
             "half-close" => Self::HalfClose { client: number() as usize },
-            "cut" => Self::Cut { client: number() as usize },
+            "cut" => Self::Break { client: number() as usize },
             "turn" => Self::Turn,
             "disk" => Self::Disk { seed: number() },
             "pass" => Self::Pass { ns: number() },
             "settle" => Self::Settle,
             "drain" => Self::Drain,
-            "room" => Self::Room { segments: number() as usize },
+            "room" => Self::Space { segments: number() as usize },
             "fail" => Self::Fail,
             "stop" => Self::Stop,
             "kill" => Self::Kill { seed: number() },
@@ -108,10 +107,10 @@ impl Action {
     }
 }
 
-/// A byte that comes more often than this in a row is written once, with a number.
+/// A longer run of one byte is written as the byte and its count.
 const RUN_MIN: usize = 8;
 
-/// `\r` and the like, and `\{20000*x}` for a run of a byte.
+/// Escapes bytes as in Rust, and a run of one byte as `\{20000*x}`.
 fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for run in bytes.chunk_by(|one, other| one == other) {
@@ -134,7 +133,7 @@ fn unescape(text: &str) -> Vec<u8> {
             bytes.push(first as u8);
             continue;
         }
-        let kind = rest.chars().next().expect("something is escaped");
+        let kind = rest.chars().next().expect("a character follows the backslash");
         rest = &rest[kind.len_utf8()..];
         match kind {
             'r' => bytes.push(b'\r'),
@@ -158,12 +157,12 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_run_is_text() {
-    let said =
+fn actions_survive_the_conversion_to_text() {
+    let bytes =
         b"put 0 0 1 30\r\n\"\\\t\x00\xff'\r\rxxxxxxxxxxxxxxxxxxx\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\r\n";
     let actions = [
         Action::Connect,
-        Action::Say { client: 3, bytes: said.to_vec() },
+        Action::Send { client: 3, bytes: bytes.to_vec() },
         Action::Deliver { client: 0, bytes: 7, direct: true },
         Action::Deliver { client: 0, bytes: 7, direct: false },
         Action::Pass { ns: u64::MAX },

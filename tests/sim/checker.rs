@@ -1,4 +1,4 @@
-//! What each client was told, beside what it should have been told.
+//! Compares the replies that each client gets with those of the model.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -11,25 +11,25 @@ use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, Standing};
 use beanring::time::{Span, Time};
 
-use super::history::{History, Lasting, Promise, State};
+use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
+use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use super::witness::{Seen, What};
 use beanring_testkit::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
 
-/// The model of the server, and what it says that clients must hear.
+/// The model of the server, and the replies that follow from it.
 pub struct Checker {
     pub model: Model,
     pub totals: Totals,
     pub clients: Vec<Client>,
     bodies: BTreeMap<u64, Rc<[u8]>>,
     history: History,
-    pub has_ceiling: bool,
-    /// Whether a job may be refused for want of space.
+    pub has_memory_limit: bool,
+    /// A job may be refused for lack of space.
     pub may_be_short: bool,
-    /// Whether one may have been: then nobody knows how many ids were taken.
+    /// A job may have been refused for lack of space. Then the number of ids taken is unknown.
     pub has_been_short: bool,
-    /// The disk has failed: who waits for it is told that.
+    /// The disk has failed. Clients that wait for a commit get an error.
     pub has_failed: bool,
 }
 
@@ -37,18 +37,18 @@ pub struct Checker {
 #[derive(Default)]
 pub struct Client {
     slot: u32,
-    /// All that it has sent.
-    said: Vec<u8>,
-    /// How much of that the server has served.
+    /// Everything that it has sent.
+    sent: Vec<u8>,
+    /// How much of `sent` the server has served.
     served: usize,
-    /// How much of it has arrived.
+    /// How much of `sent` has arrived.
     pub arrived: usize,
-    /// A body is on its way.
+    /// The job whose body is arriving.
     putting: Option<Putting>,
-    /// What it has to be told, in order, and which steps that follows from.
-    due: VecDeque<(usize, Answer)>,
-    /// What it was told, as far as it is not compared.
-    told: Vec<u8>,
+    /// The replies that it must get, in order, each with the number of steps that it reveals.
+    expected: VecDeque<(usize, Expected)>,
+    /// Received bytes that are not compared yet.
+    received: Vec<u8>,
     input_ending: bool,
     has_left: bool,
     has_quit: bool,
@@ -57,39 +57,36 @@ pub struct Client {
 struct Putting {
     id: u64,
     args: PutArgs,
-    /// Whether it may be refused for want of space.
+    /// It may be refused for lack of space.
     may_be_short: bool,
 }
 
-/// What the server says of a line that it does not look at.
-const TOO_LONG: &str = "(a line that is too long)";
-
-enum Answer {
+enum Expected {
     Line(Vec<u8>),
     Data(Report),
-    /// What becomes of a job whose body is on its way.
+    /// The reply to a `put` whose body is arriving.
     OfPut,
 }
 
 impl Checker {
-    /// With a ceiling of memory any job may be refused.
-    pub fn new(max_job_bytes: u32, has_ceiling: bool) -> Self {
+    /// With a memory limit any job may be refused.
+    pub fn new(max_job_bytes: u32, has_memory_limit: bool) -> Self {
         Self {
             model: Model::new(),
             totals: Totals { max_job_bytes, ..Totals::default() },
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
-            has_ceiling,
-            may_be_short: has_ceiling,
-            has_been_short: has_ceiling,
+            has_memory_limit,
+            may_be_short: has_memory_limit,
+            has_been_short: has_memory_limit,
             has_failed: false,
         }
     }
 
-    // What happens.
+    // Inputs.
 
-    /// A client has connected.
+    /// A client connects.
     pub fn connected(&mut self, slot: u32, key: ClientKey) {
         self.model.connect(self.clients.len() as Conn, key);
         self.clients.push(Client { slot, ..Client::default() });
@@ -97,122 +94,121 @@ impl Checker {
         self.totals.total_connections += 1;
     }
 
-    pub fn said(&mut self, client: usize, bytes: &[u8]) {
-        self.clients[client].said.extend_from_slice(bytes);
+    pub fn sent(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].sent.extend_from_slice(bytes);
     }
 
-    /// The server has been told that the input ends.
+    /// The driver reports the end of the input to the server.
     pub fn input_ending(&mut self, client: usize) {
         let record = &mut self.clients[client];
         record.input_ending = true;
         if !record.has_left && self.model.get(client as Conn).wait.is_some() {
-            self.give_up(client);
+            self.end_wait(client);
         }
-        self.note();
+        self.add_step();
     }
 
-    /// The server looked for what was due.
+    /// The server has handled everything that was due.
     pub fn pass(&mut self, now: Time) {
         self.model.pass(now);
-        self.tell();
-        self.note();
+        self.take_notices();
+        self.add_step();
     }
 
-    /// The server did something.
-    pub fn seen(&mut self, seen: Seen) {
-        let known = self.clients.iter().rposition(|client| client.slot == seen.slot && !client.has_left);
-        let client = known.unwrap_or_else(|| panic!("{seen:?}: nobody has this slot"));
-        match seen.what {
-            What::Line(line) => self.line(client, &line),
-            What::Job { id, answer } => self.job(client, id, &answer),
-            What::Left => {
+    /// Runs in the model what the server did.
+    pub fn observed(&mut self, step: Step) {
+        let known = self.clients.iter().rposition(|client| client.slot == step.slot && !client.has_left);
+        let client = known.unwrap_or_else(|| panic!("{step:?}: no client has this slot"));
+        match step.kind {
+            StepKind::Line(line) => self.line(client, Some(&line)),
+            StepKind::LineTooLong => self.line(client, None),
+            StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
+            StepKind::Left => {
                 self.clients[client].has_left = true;
                 self.model.disconnect(client as Conn);
                 self.totals.connections -= 1;
-                self.tell();
+                self.take_notices();
             }
         }
-        self.note();
+        self.add_step();
     }
 
-    // What was told.
+    // Outputs.
 
-    /// These bytes follow what was sent to the client before; whether it has them or not, the server thinks that
-    /// they may be told.
-    pub fn told(&mut self, client: usize, bytes: &[u8]) {
+    /// Compares the next bytes for the client. The server has shown them to the driver, so it considers them committed.
+    pub fn received(&mut self, client: usize, bytes: &[u8]) {
         let Self { clients, history, may_be_short, has_failed, .. } = self;
         let record = &mut clients[client];
-        record.told.extend_from_slice(bytes);
-        while !record.told.is_empty() {
-            let told = &record.told[..];
-            if *has_failed && told == b"INTERNAL_ERROR\r\n" {
-                record.told.clear();
+        record.received.extend_from_slice(bytes);
+        while !record.received.is_empty() {
+            let received = &record.received[..];
+            if *has_failed && received == b"INTERNAL_ERROR\r\n" {
+                record.received.clear();
                 return;
             }
-            let Some((steps, answer)) = record.due.front() else {
+            let Some((steps, answer)) = record.expected.front() else {
                 panic!(
-                    "client {client} is told {:?} and has asked for nothing",
-                    told.escape_ascii().to_string()
+                    "client {client} gets {:?}, but expects no reply",
+                    received.escape_ascii().to_string()
                 );
             };
-            history.was_told(*steps);
+            history.reveal(*steps);
             let length = match answer {
-                Answer::Line(line) => {
-                    let there = line.len().min(told.len());
-                    let (is, should_be) = (told[..there].escape_ascii(), line[..there].escape_ascii());
+                Expected::Line(line) => {
+                    let there = line.len().min(received.len());
+                    let (is, should_be) = (received[..there].escape_ascii(), line[..there].escape_ascii());
                     assert!(
-                        told[..there] == line[..there],
-                        "client {client} is told {is} in place of {should_be}"
+                        received[..there] == line[..there],
+                        "client {client} gets {is} instead of {should_be}"
                     );
                     (there == line.len()).then_some(there)
                 }
-                Answer::Data(report) => {
-                    report::answer_bytes(told).inspect(|&length| report::compare(&told[..length], report))
-                }
-                Answer::OfPut => {
+                Expected::Data(report) => report::reply_bytes(received)
+                    .inspect(|&length| report::compare(&received[..length], report)),
+                Expected::OfPut => {
                     let may_be_short =
                         *may_be_short || record.putting.as_ref().is_some_and(|put| put.may_be_short);
                     assert!(
-                        told == b"OUT_OF_MEMORY\r\n" && may_be_short,
+                        received == b"OUT_OF_MEMORY\r\n" && may_be_short,
                         "client {client}: {}",
-                        told.escape_ascii()
+                        received.escape_ascii()
                     );
                     record.putting = None;
-                    Some(told.len())
+                    Some(received.len())
                 }
             };
             let Some(length) = length else { return };
-            record.told.drain(..length);
-            record.due.pop_front();
+            record.received.drain(..length);
+            record.expected.pop_front();
         }
     }
 
-    /// Everything that should be told has been.
+    /// Asserts that the client has every reply.
     ///
     /// # Panics
-    /// If not.
-    pub fn all_told(&self, client: usize, is_behind: bool) {
-        let Client { due, served, arrived, putting, .. } = &self.clients[client];
+    /// If a reply is missing.
+    pub fn assert_all_received(&self, client: usize, is_behind: bool) {
+        let Client { expected, served, arrived, putting, .. } = &self.clients[client];
         let is_unfinished = served > arrived || is_behind && putting.is_some();
-        let missing = due.len() - usize::from(is_unfinished && !due.is_empty());
+        let missing = expected.len() - usize::from(is_unfinished && !expected.is_empty());
         if missing > 0 {
-            match &due[0].1 {
-                Answer::Line(line) => panic!("client {client} is not told {}", line.escape_ascii()),
-                Answer::Data(_) => panic!("client {client} is not told a report"),
-                Answer::OfPut => panic!("client {client} is not told what became of a put"),
+            match &expected[0].1 {
+                Expected::Line(line) => panic!("client {client} misses {}", line.escape_ascii()),
+                Expected::Data(_) => panic!("client {client} misses a report"),
+                Expected::OfPut => panic!("client {client} misses the reply to a put"),
             }
         }
     }
 
-    /// Whether the server has served all whole lines of the client that it could.
+    /// Whether the server has served every complete line of the client that it can.
     pub fn all_served(&self, client: usize) -> bool {
-        let Client { said, served, arrived, has_left, has_quit, .. } = &self.clients[client];
+        let Client { sent, served, arrived, has_left, has_quit, .. } = &self.clients[client];
         let is_served =
-            *served >= *arrived || !said[*served..*arrived].windows(2).any(|pair| pair == b"\r\n");
+            *served >= *arrived || !sent[*served..*arrived].windows(2).any(|pair| pair == b"\r\n");
         is_served || *has_left || *has_quit || self.model.get(client as Conn).wait.is_some()
     }
 
-    /// The server has ended. What is there now is what the next one begins with.
+    /// A new server has recovered the queue of the last one.
     pub fn restarted(&mut self, engine: &Engine, promise: Promise, now: Time) {
         let state = self.history.find(engine, promise, now);
         self.model = Model::new();
@@ -223,18 +219,18 @@ impl Checker {
         self.totals = Totals { max_job_bytes, ..Totals::default() };
         self.clients.clear();
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
-        (self.may_be_short, self.has_been_short) = (self.has_ceiling, self.has_ceiling);
+        (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
         self.has_failed = false;
         self.history = History::from(state, self.model.last_id);
         self.compare(engine);
     }
 
-    /// Compares all that can be seen of the queue.
+    /// Compares the observable state of the queue with the model.
     pub fn compare(&mut self, engine: &Engine) {
         let now = self.model.now;
         for (key, client) in engine.clients().iter() {
             let known = self.clients.iter().rposition(|known| known.slot == client.conn.slot);
-            let conn = known.expect("it has connected") as Conn;
+            let conn = known.expect("the client has connected") as Conn;
             assert_eq!(client.is_waiting(), self.model.get(conn).wait.is_some(), "client {conn} waits");
             assert_eq!(key, self.model.get(conn).key);
         }
@@ -262,7 +258,7 @@ impl Checker {
         }
     }
 
-    /// The engine's names of tubes decide the order of what is due at the same instant.
+    /// Copies the tube keys of the engine, which decide the order of events at the same instant.
     pub fn learn_keys(&mut self, engine: &Engine) {
         for (key, tube) in engine.tubes().iter() {
             let name = number_of(tube.name().as_bytes());
@@ -272,24 +268,33 @@ impl Checker {
         }
     }
 
-    // How a command goes.
+    // Commands.
 
-    fn line(&mut self, client: usize, line: &str) {
+    /// Serves the next line that the client has sent: `served`, or one that is too long.
+    fn line(&mut self, client: usize, served: Option<&[u8]>) {
         let record = &mut self.clients[client];
-        let rest = &record.said[record.served..record.arrived];
+        let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
         let is_too_long = length + 2 > LINE_BYTES_MAX;
-        let known = if is_too_long { TOO_LONG.to_owned() } else { text.escape_ascii().to_string() };
-        assert_eq!(line, known, "client {client} said this next");
+        let expected = (!is_too_long).then_some(&text[..]);
+        assert!(
+            served == expected,
+            "client {client} sent {} next, but the server serves {}",
+            text.escape_ascii(),
+            served.unwrap_or(b"a line that is too long").escape_ascii()
+        );
         record.served += length + 2;
         if let Some(put) = record.putting.take() {
             // The next line is read: there will be no job.
-            assert!(self.may_be_short || put.may_be_short, "a job of client {client} is refused");
-            let (_, answer) = record.due.back_mut().expect("it was put there");
-            *answer = Answer::Line(b"OUT_OF_MEMORY\r\n".to_vec());
+            assert!(
+                self.may_be_short || put.may_be_short,
+                "a job of client {client} is refused without reason"
+            );
+            let (_, answer) = record.expected.back_mut().expect("the put expects a reply");
+            *answer = Expected::Line(b"OUT_OF_MEMORY\r\n".to_vec());
         }
-        assert!(self.model.get(client as Conn).wait.is_none(), "client {client} waits, and is served");
+        assert!(self.model.get(client as Conn).wait.is_none(), "client {client} is served while it waits");
         match parse(&text) {
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
@@ -298,7 +303,7 @@ impl Checker {
             }
             Err(error) => self.answer(client, error.into()),
         }
-        self.tell();
+        self.take_notices();
     }
 
     fn command(&mut self, client: usize, command: Command<'_>) {
@@ -369,24 +374,26 @@ impl Checker {
         };
         let record = model.get(client as Conn);
         let answer = match command {
-            Command::Stats => Answer::Data(report::stats(model, &self.totals)),
+            Command::Stats => Expected::Data(report::stats(model, &self.totals)),
             Command::StatsJob(id) => match model.jobs.iter().find(|job| job.id == id.0) {
-                Some(job) => Answer::Data(report::job(model, job)),
-                None => Answer::Line(b"NOT_FOUND\r\n".to_vec()),
+                Some(job) => Expected::Data(report::job(model, job)),
+                None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
             },
             Command::StatsTube(name) => {
                 let number = number_of(name.as_bytes());
                 match model.tubes.iter().find(|tube| tube.name == number) {
-                    Some(tube) => Answer::Data(report::tube(model, tube)),
-                    None => Answer::Line(b"NOT_FOUND\r\n".to_vec()),
+                    Some(tube) => Expected::Data(report::tube(model, tube)),
+                    None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
                 }
             }
-            Command::ListTubeUsed => Answer::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes()),
+            Command::ListTubeUsed => {
+                Expected::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes())
+            }
             Command::ListTubes => {
                 let tubes: Vec<_> = model.tubes.iter().map(|tube| tube.name).collect();
-                Answer::Line(names(&tubes))
+                Expected::Line(names(&tubes))
             }
-            Command::ListTubesWatched => Answer::Line(names(&record.watched)),
+            Command::ListTubesWatched => Expected::Line(names(&record.watched)),
             other => unreachable!("{other:?} is no report"),
         };
         self.push(client, answer);
@@ -397,12 +404,12 @@ impl Checker {
             Reserve::Job(id) => self.job_or_not(client, Some(id), "RESERVED"),
             Reserve::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
             Reserve::TimedOut => self.answer(client, Reply::TimedOut),
-            Reserve::Waiting if self.clients[client].input_ending => self.give_up(client),
+            Reserve::Waiting if self.clients[client].input_ending => self.end_wait(client),
             Reserve::Waiting => {}
         }
     }
 
-    fn give_up(&mut self, client: usize) {
+    fn end_wait(&mut self, client: usize) {
         self.model.end_wait(client as Conn);
         self.answer(client, Reply::TimedOut);
     }
@@ -420,25 +427,25 @@ impl Checker {
         let id = self.model.announce(client as Conn);
         let may_be_short = self.may_be_short;
         self.clients[client].putting = Some(Putting { id, args, may_be_short });
-        self.push(client, Answer::OfPut);
+        self.push(client, Expected::OfPut);
     }
 
-    /// A body has come in.
-    fn job(&mut self, client: usize, id: u64, answer: &str) {
+    /// Puts a job whose body is complete.
+    fn job(&mut self, client: usize, id: u64, is_out_of_memory: bool) {
         let record = &mut self.clients[client];
         let Putting { id: announced, args, may_be_short } =
             record.putting.take().expect("a job was announced");
         let may_be_short = may_be_short || self.may_be_short;
         assert!(record.served <= record.arrived, "the body of job {id} has not arrived");
-        let body: Rc<[u8]> = record.said[record.served - args.bytes as usize - 2..record.served].into();
-        // Nothing says whether one that was refused for want of space took an id.
+        let body: Rc<[u8]> = record.sent[record.served - args.bytes as usize - 2..record.served].into();
+        // A job that was refused for lack of space may or may not have taken an id.
         let may_differ = self.has_been_short && id < announced && !self.bodies.contains_key(&id);
         assert!(id == announced || may_differ, "job {id} should be {announced}");
         let reply = if !body.ends_with(b"\r\n") {
             Reply::ExpectedCrlf
         } else if self.totals.draining {
             Reply::Draining
-        } else if may_be_short && answer == "OutOfMemory" {
+        } else if may_be_short && is_out_of_memory {
             Reply::OutOfMemory
         } else {
             self.bodies.insert(id, body);
@@ -447,31 +454,31 @@ impl Checker {
         };
         let mut line = Vec::new();
         reply.render(&mut line);
-        let (_, answer) = self.clients[client].due.back_mut().expect("it was put there");
-        *answer = Answer::Line(line);
-        self.tell();
+        let (_, answer) = self.clients[client].expected.back_mut().expect("the put expects a reply");
+        *answer = Expected::Line(line);
+        self.take_notices();
     }
 
     fn job_or_not(&mut self, client: usize, id: Option<u64>, word: &str) {
         let Some(id) = id else { return self.answer(client, Reply::NotFound) };
         let body = &self.bodies[&id];
         let line = format!("{word} {id} {}\r\n", body.len() - 2);
-        let answer = Answer::Line([line.as_bytes(), body].concat());
+        let answer = Expected::Line([line.as_bytes(), body].concat());
         self.push(client, answer);
     }
 
     fn answer(&mut self, client: usize, reply: Reply<'_>) {
         let mut line = Vec::new();
         reply.render(&mut line);
-        self.push(client, Answer::Line(line));
+        self.push(client, Expected::Line(line));
     }
 
-    fn push(&mut self, client: usize, answer: Answer) {
-        self.clients[client].due.push_back((usize::MAX, answer));
+    fn push(&mut self, client: usize, answer: Expected) {
+        self.clients[client].expected.push_back((usize::MAX, answer));
     }
 
-    /// Who waited is told what has happened.
-    fn tell(&mut self) {
+    /// Adds the replies that the model makes to waiting clients.
+    fn take_notices(&mut self) {
         for (conn, told) in std::mem::take(&mut self.model.told) {
             let client = conn as usize;
             match told {
@@ -482,19 +489,19 @@ impl Checker {
         }
     }
 
-    /// Answers that were made since the last time follow from all that has happened by now.
-    fn note(&mut self) {
-        let steps = self.history.note(&self.model);
+    /// Adds a step to the history. New replies reveal all steps so far.
+    fn add_step(&mut self) {
+        let steps = self.history.add_step(&self.model);
         for client in &mut self.clients {
-            for (after, _) in client.due.iter_mut().rev().take_while(|(after, _)| *after == usize::MAX) {
+            for (after, _) in client.expected.iter_mut().rev().take_while(|(after, _)| *after == usize::MAX) {
                 *after = steps;
             }
         }
     }
 }
 
-/// The model of a server that has just started.
-fn restore(model: &mut Model, state: &State, engine: &Engine) {
+/// Fills the model with the state of a server that has just started.
+fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
     for (key, tube) in engine.tubes().iter() {
         let name = number_of(tube.name().as_bytes());
         if name != 0 {
@@ -506,8 +513,8 @@ fn restore(model: &mut Model, state: &State, engine: &Engine) {
     for tube in &mut model.tubes {
         tube.pause = state.pauses.get(&tube.name).copied();
     }
-    for (&id, lasting) in &state.jobs {
-        let &Lasting { tube, pri, delay, ttr, created, counts, standing } = lasting;
+    for (&id, durable) in &state.jobs {
+        let &DurableJob { tube, pri, delay, ttr, created, counts, standing } = durable;
         let place = match standing {
             Standing::Ready => Place::Ready,
             Standing::Delayed(until) => Place::Delayed { until },
@@ -516,7 +523,7 @@ fn restore(model: &mut Model, state: &State, engine: &Engine) {
         if let Standing::Buried(turn) = standing {
             model.turns = model.turns.max(turn);
         }
-        // Not all of when a job became ready is written down; tests/restored.rs shows what is made of it.
+        // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
         let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
         let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
         model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts });
@@ -524,8 +531,8 @@ fn restore(model: &mut Model, state: &State, engine: &Engine) {
 }
 
 impl Client {
-    /// Whether a server could still be told something by it.
-    pub const fn is_there(&self) -> bool {
+    /// Whether the server still serves it.
+    pub const fn is_active(&self) -> bool {
         !self.has_left && !self.has_quit
     }
 }

@@ -1,4 +1,4 @@
-//! What happens next, as a seed decides.
+//! Chooses the next action from a seed.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
 use beanring_testkit::naive::{Conn, Model};
 use beanring_testkit::random::Random;
 
-/// What the seed has decided about a run.
+/// A random generator of actions, with the traits of a run that its seed has chosen.
 struct Profile {
     clients_max: usize,
     tubes: usize,
     ttr_max: usize,
     delay_max: usize,
     pri_max: usize,
-    /// How many commands a client sends at once at most.
+    /// Maximum number of commands that a client sends at once.
     pipeline_max: usize,
     body_max: usize,
-    /// How often each kind of thing happens.
+    /// Weights of the kinds of actions.
     weights: [usize; KINDS],
-    /// One of so many clients does not read for long.
+    /// One client in this many rarely reads.
     lazy_one_in: usize,
     has_troubles: bool,
 }
@@ -48,7 +48,7 @@ impl Generator {
         };
         let is_small = random.below(3) == 0;
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
-        let setting = Setting { durability, room: if is_small { 5 } else { 100 }, memory };
+        let setting = Setting { durability, space: if is_small { 5 } else { 100 }, memory };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),
@@ -67,14 +67,14 @@ impl Generator {
 
     pub fn next(&mut self, world: &World) -> Action {
         if world.has_failed && self.one_in(3) && !world.links.is_empty() {
-            return Action::Take { client: self.random.below(world.links.len()), bytes: 1 << 20 };
+            return Action::Transmit { client: self.random.below(world.links.len()), bytes: 1 << 20 };
         } else if world.has_failed {
             return Action::Kill { seed: self.random.next() };
         }
-        self.planned.pop_front().unwrap_or_else(|| self.invent(world))
+        self.planned.pop_front().unwrap_or_else(|| self.choose(world))
     }
 
-    fn invent(&mut self, world: &World) -> Action {
+    fn choose(&mut self, world: &World) -> Action {
         let open: Vec<usize> =
             (0..world.links.len()).filter(|&client| world.links[client].is_open()).collect();
         if open.is_empty() || open.len() < self.profile.clients_max && self.one_in(12) {
@@ -88,35 +88,35 @@ impl Generator {
             at = at.wrapping_sub(weight);
             is_it
         });
-        match kind.expect("the weights add up") {
-            0 | 1 => self.say(world, client),
-            2 | 3 => self.arrive(world, client),
+        match kind.expect("the weights cover the number") {
+            0 | 1 => self.send(world, client),
+            2 | 3 => self.deliver(world, client),
             4 if is_lazy => Action::Turn,
-            4 => self.take(world, client),
+            4 => self.transmit(world, client),
             5 => Action::Turn,
             6 => Action::Disk { seed: self.random.next() },
             7 => self.pass(&world.checker.model),
-            _ => self.something_rare(world, client),
+            _ => self.rare_action(world, client),
         }
     }
 
-    fn something_rare(&mut self, world: &World, client: usize) -> Action {
+    fn rare_action(&mut self, world: &World, client: usize) -> Action {
         match self.random.below(60) {
             0..20 => Action::Settle,
             20..24 => Action::HalfClose { client },
-            24..29 => Action::Cut { client },
+            24..29 => Action::Break { client },
             29..31 if self.profile.has_troubles => Action::Kill { seed: self.random.next() },
             31..33 if self.profile.has_troubles => Action::PowerCut { seed: self.random.next() },
             33 if self.profile.has_troubles => Action::Fail,
             34 if self.profile.has_troubles => Action::Drain,
             35 => Action::Stop,
-            36..38 => Action::Room { segments: self.pick(&[2, 4, 5, 6, 100]) },
+            36..38 => Action::Space { segments: self.pick(&[2, 4, 5, 6, 100]) },
             _ => self.pass(&world.checker.model),
         }
     }
 
-    /// Some of what is on its way arrives, in the end usually all of it.
-    fn arrive(&mut self, world: &World, client: usize) -> Action {
+    /// Delivers part of the bytes in transit, and often all of them.
+    fn deliver(&mut self, world: &World, client: usize) -> Action {
         let there = world.links[client].unreceived.len();
         let bytes = match self.random.below(4) {
             0 => 1 + self.random.below(20),
@@ -126,15 +126,15 @@ impl Generator {
         Action::Deliver { client, bytes, direct: self.one_in(2) }
     }
 
-    fn take(&mut self, world: &World, client: usize) -> Action {
-        // Those that are closing have a send to end.
+    fn transmit(&mut self, world: &World, client: usize) -> Action {
+        // A closing connection still has a send to end.
         let sending = (0..world.links.len()).find(|&client| world.links[client].is_sending());
         let client = sending.filter(|_| self.one_in(2)).unwrap_or(client);
         let bytes = if self.one_in(3) { 1 + self.random.below(2_000) } else { 1 << 20 };
-        Action::Take { client, bytes }
+        Action::Transmit { client, bytes }
     }
 
-    /// To the next deadline, just before it, just after it, or anywhere.
+    /// Passes time to the next deadline, to just before or after it, or at random.
     fn pass(&mut self, model: &Model) -> Action {
         let anywhere = self.pick(&[1_000_000, 30_000_000, 3_000_000_000]);
         let anywhere = Span::from_nanos(self.random.below(anywhere) as u64);
@@ -148,9 +148,9 @@ impl Generator {
         Action::Pass { ns: span.as_nanos().min(100_000_000_000) }
     }
 
-    fn say(&mut self, world: &World, client: usize) -> Action {
+    fn send(&mut self, world: &World, client: usize) -> Action {
         let model = &world.checker.model;
-        let is_deaf = !world.checker.clients[client].is_there();
+        let is_deaf = !world.checker.clients[client].is_active();
         if is_deaf || world.links[client].is_half_closed || world.links[client].unreceived.len() > 100_000 {
             return Action::Turn;
         }
@@ -161,7 +161,7 @@ impl Generator {
         if self.one_in(2) {
             self.planned.push_back(Action::Deliver { client, bytes: usize::MAX, direct: true });
         }
-        Action::Say { client, bytes }
+        Action::Send { client, bytes }
     }
 
     fn command(&mut self, model: &Model, conn: Conn, out: &mut Vec<u8>) {
@@ -174,13 +174,13 @@ impl Generator {
             34..44 => "reserve".to_owned(),
             44..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
             52..55 => format!("reserve-job {}", self.job(model)),
-            55..62 => format!("delete {}", self.held_or_any(model, conn)),
+            55..62 => format!("delete {}", self.reserved_or_any(model, conn)),
             62..68 => {
-                let (id, pri, delay) = (self.held_or_any(model, conn), self.pri(), self.delay());
+                let (id, pri, delay) = (self.reserved_or_any(model, conn), self.pri(), self.delay());
                 format!("release {id} {pri} {delay}")
             }
-            68..73 => format!("bury {} {}", self.held_or_any(model, conn), self.pri()),
-            73..76 => format!("touch {}", self.held_or_any(model, conn)),
+            68..73 => format!("bury {} {}", self.reserved_or_any(model, conn), self.pri()),
+            73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
             79..81 => format!("kick-job {}", self.job(model)),
             81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
@@ -196,7 +196,7 @@ impl Generator {
             98 if self.one_in(4) => "quit".to_owned(),
             98 => "x".repeat(200 + self.random.below(60)),
             _ => {
-                // So that it watches more than the engine lists singly.
+                // More tubes than the engine registers a waiting client with one by one.
                 (0..self.profile.tubes).for_each(|tube| {
                     out.extend_from_slice(format!("watch {}\r\n", name_of(tube as u16)).as_bytes());
                 });
@@ -240,7 +240,7 @@ impl Generator {
         }
     }
 
-    fn held_or_any(&mut self, model: &Model, conn: Conn) -> u64 {
+    fn reserved_or_any(&mut self, model: &Model, conn: Conn) -> u64 {
         let held: Vec<u64> = model.jobs.iter().filter(|job| job.is_held_by(conn)).map(|job| job.id).collect();
         if held.is_empty() || self.one_in(5) { self.job(model) } else { self.pick(&held) }
     }

@@ -1,5 +1,5 @@
-//! What should outlive the server: how it came to be, step by step, and which of the steps may be missing after a
-//! crash. What comes back is the state after some of them, in their order, from the first on.
+//! The durable state of the server, as a sequence of steps. A crash may lose the last steps, but recovery must restore the
+//! state after a prefix of the sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,68 +9,68 @@ use beanring::time::{Span, Time};
 use super::names::number_of;
 use beanring_testkit::naive::{Job, Model, Name, Place};
 
-/// A job as far as it outlives the server.
+/// The durable part of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lasting {
+pub struct DurableJob {
     pub tube: Name,
     pub pri: u32,
     pub delay: u32,
     pub ttr: u32,
     pub created: Time,
-    /// How often it was reserved is only as good as the last change of something else.
+    /// The number of reserves may be older than the rest: it is written with the next other change.
     pub counts: Counts,
     pub standing: Standing,
 }
 
-/// All jobs, and the tubes that are paused: until when, and how long in all.
+/// All jobs, and all paused tubes with the end and the length of the pause.
 #[derive(Clone, Default, Debug)]
-pub struct State {
-    pub jobs: BTreeMap<u64, Lasting>,
+pub struct DurableState {
+    pub jobs: BTreeMap<u64, DurableJob>,
     pub pauses: BTreeMap<Name, (Time, Span)>,
 }
 
-/// What one command has changed, or the passing of time.
+/// The durable changes of one command, or of the passing of time.
 struct Step {
     at: Time,
-    jobs: Changes<u64, Lasting>,
+    jobs: Changes<u64, DurableJob>,
     pauses: Changes<Name, (Time, Span)>,
 }
 
-/// What is there from then on, or gone.
+/// New values by key. `None` removes the key.
 type Changes<K, V> = Vec<(K, Option<V>)>;
 
 #[derive(Default)]
 pub struct History {
-    base: State,
+    base: DurableState,
     /// No id up to this may be given again.
     base_id: u64,
     steps: Vec<Step>,
-    latest: State,
-    /// Somebody has been told what follows from so many steps.
-    told: usize,
+    latest: DurableState,
+    /// Number of steps that replies have revealed.
+    revealed: usize,
 }
 
-/// What the end of a server leaves of what it has done.
+/// The steps that must survive the end of a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Promise {
-    /// All that anybody was told.
-    Told,
-    /// All that had happened by then.
+    /// All steps that a reply has revealed.
+    Replied,
+    /// All steps up to this time.
     Until(Time),
-    /// All that has happened.
+    /// All steps.
     All,
-    /// Nothing.
+    /// No step.
     None,
 }
 
 impl History {
-    pub fn from(state: State, last_id: u64) -> Self {
+    pub fn from(state: DurableState, last_id: u64) -> Self {
         Self { base: state.clone(), base_id: last_id, latest: state, ..Self::default() }
     }
 
-    /// Notes what has changed, and returns how many steps there have been.
-    pub fn note(&mut self, model: &Model) -> usize {
-        let state = State::of(model);
+    /// Appends a step for the changes of the model. Returns the number of steps.
+    pub fn add_step(&mut self, model: &Model) -> usize {
+        let state = DurableState::of(model);
         let jobs = differences(&self.latest.jobs, &state.jobs);
         let pauses = differences(&self.latest.pauses, &state.pauses);
         if !jobs.is_empty() || !pauses.is_empty() {
@@ -80,35 +80,35 @@ impl History {
         self.steps.len()
     }
 
-    pub fn was_told(&mut self, steps: usize) {
-        self.told = self.told.max(steps);
+    pub fn reveal(&mut self, steps: usize) {
+        self.revealed = self.revealed.max(steps);
     }
 
-    /// Finds what came back among what may have, and returns it.
-    pub fn find(&self, engine: &Engine, promise: Promise, now: Time) -> State {
-        let found = State::found_in(engine);
+    /// Returns the recovered state, which must be one of the permitted ones.
+    pub fn find(&self, engine: &Engine, promise: Promise, now: Time) -> DurableState {
+        let found = DurableState::found_in(engine);
         let count = self.steps.len();
-        let safe = match promise {
-            Promise::Told => self.told,
+        let kept = match promise {
+            Promise::Replied => self.revealed,
             Promise::Until(time) => self.steps.iter().take_while(|step| step.at <= time).count(),
             Promise::All => count,
             Promise::None => 0,
         };
         let mut state = self.base.clone();
         let mut last_id = self.base_id;
-        for step in &self.steps[..safe] {
+        for step in &self.steps[..kept] {
             step.apply(&mut state);
             last_id = state.jobs.keys().next_back().copied().unwrap_or(0).max(last_id);
         }
-        assert!(engine.upcoming_id().0 > last_id, "job {} was there before", engine.upcoming_id());
+        assert!(engine.upcoming_id().0 > last_id, "job id {} was used before", engine.upcoming_id());
         let canonical = found.canonical(now);
-        let mut next = self.steps[safe..].iter();
+        let mut next = self.steps[kept..].iter();
         while !state.may_be(next.as_slice().first(), &canonical, now) {
             let Some(step) = next.next() else {
                 let wrong = differences(&state.canonical(now).jobs, &canonical.jobs);
                 let pauses = (state.canonical(now).pauses, canonical.pauses);
                 panic!(
-                    "no state between steps {safe} and {count} came back; from the last one differ {wrong:?}, {pauses:?}"
+                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}"
                 );
             };
             step.apply(&mut state);
@@ -118,15 +118,15 @@ impl History {
 }
 
 impl Step {
-    fn apply(&self, state: &mut State) {
+    fn apply(&self, state: &mut DurableState) {
         apply(&mut state.jobs, &self.jobs);
         apply(&mut state.pauses, &self.pauses);
     }
 }
 
-impl State {
+impl DurableState {
     fn of(model: &Model) -> Self {
-        let jobs = model.jobs.iter().map(|job| (job.id, lasting(job)));
+        let jobs = model.jobs.iter().map(|job| (job.id, durable(job)));
         let pauses = model.tubes.iter().filter_map(|tube| Some((tube.name, tube.pause?)));
         Self { jobs: jobs.collect(), pauses: pauses.collect() }
     }
@@ -134,7 +134,7 @@ impl State {
     fn found_in(engine: &Engine) -> Self {
         let jobs = engine.jobs().iter().map(|(key, job)| {
             let kept = engine.kept(key);
-            let lasting = Lasting {
+            let durable = DurableJob {
                 tube: number_of(engine.tube_of(key).as_bytes()),
                 pri: kept.pri,
                 delay: kept.delay,
@@ -143,7 +143,7 @@ impl State {
                 counts: kept.counts,
                 standing: kept.standing,
             };
-            (job.id.0, lasting)
+            (job.id.0, durable)
         });
         let pauses = engine.tubes().iter().filter_map(|(_, tube)| {
             let pause = tube.pause?;
@@ -152,8 +152,8 @@ impl State {
         Self { jobs: jobs.collect(), pauses: pauses.collect() }
     }
 
-    /// Without what nobody can see: delays and pauses that are over, pauses of tubes that go without clients, the
-    /// numbers of burials but for their order, and how often jobs were reserved.
+    /// Removes everything that no client can observe after recovery: delays and pauses that are over, pauses of tubes without
+    /// jobs, the numbers of burials except for their order, and the number of reserves.
     fn canonical(&self, now: Time) -> Self {
         let mut state = self.clone();
         let mut burials: Vec<u64> = state.jobs.values().filter_map(burial).collect();
@@ -173,12 +173,11 @@ impl State {
         state
     }
 
-    /// Whether this was found, where what the next step changes may have changed already, each by itself: a record
-    /// is written for each.
+    /// Whether `found` is this state, with any subset of the changes of the next step: each change has a record of its own.
     fn may_be(&self, next: Option<&Step>, found: &Self, now: Time) -> bool {
         let mut mixed = self.clone();
         if let Some(step) = next {
-            let is_done = |(id, after): &&(u64, Option<Lasting>)| match (after, found.jobs.get(id)) {
+            let is_done = |(id, after): &&(u64, Option<DurableJob>)| match (after, found.jobs.get(id)) {
                 (Some(after), Some(job)) => is_like(after, job, now),
                 (after, job) => after.is_none() == job.is_none(),
             };
@@ -193,27 +192,28 @@ impl State {
     }
 }
 
-fn lasting(job: &Job) -> Lasting {
+fn durable(job: &Job) -> DurableJob {
     let &Job { tube, pri, delay, ttr, created, counts, place, .. } = job;
     let standing = match place {
         Place::Ready | Place::Reserved { .. } => Standing::Ready,
         Place::Delayed { until } => Standing::Delayed(until),
         Place::Buried { turn } => Standing::Buried(turn),
     };
-    Lasting { tube, pri, delay, ttr, created, counts, standing }
+    DurableJob { tube, pri, delay, ttr, created, counts, standing }
 }
 
-fn burial(job: &Lasting) -> Option<u64> {
+fn burial(job: &DurableJob) -> Option<u64> {
     match job.standing {
         Standing::Buried(number) => Some(number),
         _ => None,
     }
 }
 
-/// Whether they are the same but for what [`State::canonical`] leaves out.
-fn is_like(one: &Lasting, other: &Lasting, now: Time) -> bool {
-    let alone =
-        |job: &Lasting| State { jobs: [(0, job.clone())].into(), ..State::default() }.canonical(now).jobs;
+/// Whether two jobs are equal except for what [`DurableState::canonical`] removes.
+fn is_like(one: &DurableJob, other: &DurableJob, now: Time) -> bool {
+    let alone = |job: &DurableJob| {
+        DurableState { jobs: [(0, job.clone())].into(), ..DurableState::default() }.canonical(now).jobs
+    };
     alone(one) == alone(other)
 }
 

@@ -1,17 +1,17 @@
-//! The whole server in a world of its own: clients, network, disk and clock, in which everything happens that can,
-//! and a checker that knows what each client was told.
+//! A deterministic simulation of the whole server with clients, network, disk and clock. A seed chooses among all possible
+//! events, and a checker knows the replies that each client must get.
 //!
-//! `BEANRING_SEEDS` says how many seeds, `BEANRING_FROM` with which to begin, `BEANRING_SEED` replays one. A seed that
-//! fails is shrunk to a short script; one that is kept in `scripts/` is a test from then on.
+//! `BEANRING_SEEDS` sets the number of seeds and `BEANRING_FROM` the first one. `BEANRING_SECONDS` runs seeds for a time
+//! instead, and `BEANRING_SEED` replays one. A seed that fails is shortened to a script. A script in `scripts/` is a test.
 
 mod action;
 mod checker;
 mod generate;
 mod history;
 mod names;
+mod observed;
 mod report;
 mod script;
-mod witness;
 mod world;
 
 use std::env;
@@ -24,10 +24,10 @@ use self::world::World;
 
 const SEEDS_DEFAULT: u64 = 100;
 const ACTIONS: usize = 500;
-/// How many shorter scripts are tried.
+/// Maximum number of shorter scripts to try.
 const TRIES: usize = 3_000;
 
-/// Plays a seed. The script of what it did, and how it failed if it did.
+/// Runs a seed. Returns the script of its actions, and the failure if there was one.
 fn run(seed: u64) -> (Script, Result<(), String>) {
     let (mut generator, setting) = Generator::new(seed);
     let mut actions = Vec::new();
@@ -47,7 +47,7 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
-/// New seeds for so long, or as many as were asked for.
+/// Runs the seeds that the environment asks for.
 #[test]
 fn seeds_are_clean() {
     let one = number("BEANRING_SEED");
@@ -61,7 +61,7 @@ fn seeds_are_clean() {
     }
     for seed in seeds {
         if patience.is_some_and(|patience| began.elapsed() >= patience) {
-            println!("{} seeds from {first}, none of them failed", seed - first);
+            println!("{} seeds from {first}, none failed", seed - first);
             return;
         }
         let (script, result) = run(seed);
@@ -77,17 +77,17 @@ fn seeds_are_clean() {
             panic!("BEANRING_SEED={seed} replays it: {message}");
         }
     }
-    println!("{count} seeds from {first}, none of them failed");
+    println!("{count} seeds from {first}, none failed");
 }
 
-/// What failed once.
+/// Replays scripts of failures that are fixed.
 #[test]
 fn kept_scripts_are_clean() {
     let directory = world::kept_scripts();
     let mut count = 0;
-    for entry in std::fs::read_dir(directory).expect("there are scripts") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("it can be read");
+    for entry in std::fs::read_dir(directory).expect("the directory of scripts exists") {
+        let path = entry.expect("the entry is readable").path();
+        let text = std::fs::read_to_string(&path).expect("the script is readable");
         println!("{}", path.display());
         Script::parse(&text).play();
         count += 1;

@@ -1,4 +1,4 @@
-//! Names of tubes, from numbers and back.
+//! Conversion between tube names and numbers.
 
 use beanring_testkit::naive::Name;
 
@@ -7,7 +7,7 @@ pub fn name_of(tube: Name) -> String {
 }
 
 /// # Panics
-/// If it is not one of these names.
+/// If `name` is not the result of [`name_of`].
 pub fn number_of(name: &[u8]) -> Name {
     let text = std::str::from_utf8(name).expect("a name is ASCII");
     let number = text.strip_prefix("tube-").map(|number| number.parse().expect("a number"));

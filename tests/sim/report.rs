@@ -1,4 +1,4 @@
-//! What the reports of the server have to say.
+//! The expected data of `stats`, `stats-tube` and `stats-job`.
 
 use beanring::protocol::command::CommandKind::{self, *};
 use beanring::queue::State;
@@ -7,10 +7,10 @@ use beanring::time::{Span, Time};
 use super::names::name_of;
 use beanring_testkit::naive::{Job, Model, Tube};
 
-/// Keys and values, in their order; a value of `None` is not known here.
+/// Keys and values in order. The model does not know a value of `None`.
 pub type Report = Vec<(&'static str, Option<String>)>;
 
-/// What only the server as a whole knows.
+/// Counts of the server that are not part of the queue.
 #[derive(Clone, Default)]
 pub struct Totals {
     pub commands: [u64; CommandKind::COUNT],
@@ -45,7 +45,7 @@ const COUNTED: [(&str, CommandKind); 22] = [
     ("cmd-pause-tube", PauseTube),
 ];
 
-/// What there is no telling of.
+/// Keys whose values the model does not know.
 const HOST: [&str; 8] = [
     "pid",
     "version",
@@ -136,27 +136,27 @@ pub fn job(model: &Model, job: &Job) -> Report {
     ]
 }
 
-/// How many bytes the whole answer has that begins here, if all of it is there.
-pub fn answer_bytes(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of the reply at the beginning of `bytes`, if it is complete.
+pub fn reply_bytes(bytes: &[u8]) -> Option<usize> {
     let line = bytes.iter().position(|&byte| byte == b'\n')? + 1;
     let text = std::str::from_utf8(&bytes[..line]).expect("a line is ASCII");
     let data = text.strip_prefix("OK ").unwrap_or_else(|| panic!("{text:?} is not an OK"));
-    let whole = line + data.trim_end().parse::<usize>().expect("a length") + 2;
-    (whole <= bytes.len()).then_some(whole)
+    let length = line + data.trim_end().parse::<usize>().expect("a length") + 2;
+    (length <= bytes.len()).then_some(length)
 }
 
 /// # Panics
-/// If the answer does not say what it should. It may say more, at the end.
+/// If a key or value differs. More keys may follow.
 pub fn compare(answer: &[u8], report: &Report) {
     let text = std::str::from_utf8(answer).expect("a report is ASCII");
     let mut lines = text.split('\n').skip(1);
     assert_eq!(lines.next(), Some("---"), "{text}");
     for (key, value) in report {
         let line = lines.next().unwrap_or_default();
-        let (found, said) = line.split_once(": ").unwrap_or_default();
+        let (found, actual) = line.split_once(": ").unwrap_or_default();
         assert_eq!(found, *key, "{text}");
         if let Some(value) = value {
-            assert_eq!(said, value, "{key} in {text}");
+            assert_eq!(actual, value, "{key} in {text}");
         }
     }
     assert!(text.ends_with("\n\r\n"), "{text}");

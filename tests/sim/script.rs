@@ -1,4 +1,5 @@
-//! A run that can be told again: its setting and its actions, and the shortest that fails in the same way.
+//! A run that can be replayed: its setting and its actions. A run that fails is shortened to a minimal one that fails in the
+//! same way.
 
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +23,9 @@ impl Script {
             Some(Durability::Never) => "never",
         };
         let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
-        let mut text = format!("log {mode}, segments {}, memory {memory}\n", self.setting.room);
+        let mut text = format!("log {mode}, segments {}, memory {memory}\n", self.setting.space);
         for action in &self.actions {
-            writeln!(text, "{action}").expect("a String takes all");
+            writeln!(text, "{action}").expect("writing to a String cannot fail");
         }
         text
     }
@@ -44,13 +45,13 @@ impl Script {
             "never" => Some(Durability::Never),
             other => panic!("{other} is not a mode"),
         };
-        let room = room.parse().expect("a number of segments");
-        let setting = Setting { durability, room, memory };
+        let space = room.parse().expect("a number of segments");
+        let setting = Setting { durability, space, memory };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 
     /// # Panics
-    /// If something is not as it should be.
+    /// If the server violates the model or an invariant.
     pub fn play(&self) {
         let mut world = World::new(self.setting);
         for action in &self.actions {
@@ -59,13 +60,13 @@ impl Script {
         world.apply(&Action::Settle);
     }
 
-    /// Why it fails, without the figures in it.
+    /// Returns the kind of its failure, without numbers.
     pub fn failure(&self) -> Option<String> {
         let panic = catch_unwind(AssertUnwindSafe(|| self.play())).err()?;
         Some(kind_of(&message(&*panic)))
     }
 
-    /// Takes out what it does not need to fail as it does.
+    /// Removes the actions that the failure does not need.
     pub fn shrink(mut self, tries: usize) -> Self {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
@@ -100,13 +101,13 @@ impl Script {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// The first line without digits.
+/// Returns the first line of a message without digits.
 fn kind_of(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     line.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()

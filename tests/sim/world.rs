@@ -1,4 +1,4 @@
-//! A server, its clients, its network, its disk and its clock: all that can happen to it, one thing at a time.
+//! A server with simulated clients, network, disk and clock, which performs one action at a time.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use beanring::wal::{self, Durability};
 use super::action::Action;
 use super::checker::Checker;
 use super::history::Promise;
-use super::witness;
+use super::observed::Steps;
 use beanring_testkit::config::config;
 use beanring_testkit::connection::{Connection, ConnectionState};
 use beanring_testkit::disk::{Crash, Disk};
@@ -19,27 +19,27 @@ use beanring_testkit::random::Random;
 
 pub const SEGMENT_BYTES: u64 = 64 * 1024;
 pub const MAX_JOB_BYTES: u32 = 30_000;
-/// Of `-f MS`.
+/// The sync interval of `-f MS`.
 pub const INTERVAL: Span = Span::from_millis(50);
-/// The longest that an operation of the disk takes, unless others are before it.
+/// The longest time of a disk operation, not counting those before it.
 const DISK_SPAN: Span = Span::from_millis(8);
-/// A sync may wait for other operations, five at most with itself.
+/// The longest time of a sync: at most five operations, including itself.
 const SYNC_SPAN: Span = Span::from_millis(40);
-/// With space for so many there is no want of space for long.
-const ROOMY_SEGMENTS: usize = 100;
-/// A server finds out that there is space again.
+/// With space for this many segments a lack of space soon ends.
+const AMPLE_SEGMENTS: usize = 100;
+/// The longest time until a server notices new space.
 const PUTS_AGAIN_WITHIN: Span = Span::from_secs(2);
-/// More than a moment ever has to do.
+/// More iterations than any moment needs.
 const SPINS_MAX: usize = 10_000;
 
-/// What stays the same in a run.
+/// The fixed parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// None: there is no log.
+    /// `None` runs without a job log.
     pub durability: Option<Durability>,
-    /// Segments that there is space for.
-    pub room: usize,
-    /// The ceiling of memory, in bytes.
+    /// Initial disk space, in segments.
+    pub space: usize,
+    /// The memory limit, in bytes.
     pub memory: Option<u64>,
 }
 
@@ -52,89 +52,91 @@ impl Setting {
 pub struct World {
     pub setting: Setting,
     pub server: Server,
+    steps: Steps,
     pub disk: Disk,
     disk_due: Time,
     pub now: Time,
     pub links: Vec<Connection>,
     pub checker: Checker,
-    /// The log cannot be written any more.
+    /// The job log cannot be written any more.
     pub has_failed: bool,
-    /// Since when there has been much space on the disk.
-    roomy_since: Option<Time>,
+    /// The time since when the disk has had ample space.
+    ample_space_since: Option<Time>,
 }
 
 impl World {
     pub fn new(setting: Setting) -> Self {
-        witness::listen();
         let now = Time::from_nanos(1_000_000_000_000);
-        let mut disk = Disk::new(setting.room, false);
-        let server = start(setting, &mut disk, now);
+        let mut disk = Disk::new(setting.space, false);
+        let steps = Steps::default();
+        let server = start(setting, &mut disk, &steps, now);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
         checker.model.now = now;
         let links = Vec::new();
         Self {
             setting,
             server,
+            steps,
             disk,
             disk_due: now,
             now,
             links,
             checker,
             has_failed: false,
-            roomy_since: None,
+            ample_space_since: None,
         }
     }
 
-    /// Lets it happen.
+    /// Performs one action.
     ///
     /// # Panics
-    /// If something is not as it should be.
+    /// If the server violates the model or an invariant.
     pub fn apply(&mut self, action: &Action) {
-        if self.has_failed && !action.is_possible_at_the_end() {
+        if self.has_failed && !action.is_possible_after_failure() {
             return;
         }
         self.catch_up();
-        if self.roomy_since.is_some_and(|since| since + PUTS_AGAIN_WITHIN <= self.now) {
-            self.checker.may_be_short = self.checker.has_ceiling;
+        if self.ample_space_since.is_some_and(|since| since + PUTS_AGAIN_WITHIN <= self.now) {
+            self.checker.may_be_short = self.checker.has_memory_limit;
         }
         match *action {
             Action::Connect => self.connect(),
-            Action::Say { client, ref bytes } => {
+            Action::Send { client, ref bytes } => {
                 if let Some(link) =
                     self.links.get_mut(client).filter(|link| link.is_open() && !link.is_half_closed)
                 {
                     link.unreceived.extend_from_slice(bytes);
-                    self.checker.said(client, bytes);
+                    self.checker.sent(client, bytes);
                 }
             }
             Action::Deliver { client, bytes, direct } => self.deliver(client, bytes, direct),
-            Action::Take { client, bytes } => self.take(client, bytes),
+            Action::Transmit { client, bytes } => self.transmit(client, bytes),
             Action::HalfClose { client } => {
                 if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
                     link.is_half_closed = true;
-                    self.tell_of_end(client);
+                    self.report_input_end(client);
                 }
             }
-            Action::Cut { client } => {
+            Action::Break { client } => {
                 if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
                     link.unreceived.clear();
                     let conn = link.conn;
                     self.server.handle(self.now, Event::HungUp { conn });
-                    self.look();
+                    self.process_outputs();
                 }
             }
             Action::Turn => self.turn(),
-            Action::Disk { seed } => self.disk_goes_on(&mut Random::new(seed)),
+            Action::Disk { seed } => self.finish_disk_operation(&mut Random::new(seed)),
             Action::Pass { ns } => self.pass(Span::from_nanos(ns)),
             Action::Settle => self.settle(),
             Action::Drain => {
                 self.server.handle(self.now, Event::Drain);
                 self.checker.totals.draining = true;
-                self.look();
+                self.process_outputs();
             }
-            Action::Room { segments } => {
+            Action::Space { segments } => {
                 self.disk.room = segments;
-                self.roomy_since = (segments >= ROOMY_SEGMENTS).then_some(self.now);
+                self.ample_space_since = (segments >= AMPLE_SEGMENTS).then_some(self.now);
             }
             Action::Fail => self.disk.fails_at = Some(self.disk.ended),
             Action::Stop => self.stop(),
@@ -143,12 +145,12 @@ impl World {
         }
     }
 
-    /// Whether the server has more to do before it serves anybody.
+    /// Whether commands must wait for the job log.
     fn is_behind(&self) -> bool {
         self.server.log().is_some_and(|log| log.is_behind())
     }
 
-    /// A driver that was held up calls the server before it brings news.
+    /// Runs an iteration if a deadline has passed: a late driver does that before it reports events.
     fn catch_up(&mut self) {
         let is_late = self.checker.model.next_due().is_some_and(|due| due < self.now);
         if is_late && !self.is_behind() {
@@ -159,10 +161,11 @@ impl World {
     fn connect(&mut self) {
         let conn = self.server.accept(Protocol::Beanstalk);
         let clients = self.server.engine().clients();
-        let key = clients.iter().find(|(_, client)| client.conn == conn).expect("it is in the queue").0;
+        let key =
+            clients.iter().find(|(_, client)| client.conn == conn).expect("the client is in the queue").0;
         self.checker.connected(conn.slot, key);
         self.links.push(Connection::new(conn));
-        self.look();
+        self.process_outputs();
     }
 
     fn deliver(&mut self, client: usize, bytes: usize, direct: bool) {
@@ -170,22 +173,22 @@ impl World {
         if !link.is_paused && !link.unreceived.is_empty() && bytes > 0 {
             let received = link.receive(bytes, direct, &mut self.server, self.now);
             self.checker.clients[client].arrived += received.len();
-            self.look();
+            self.process_outputs();
         }
-        self.tell_of_end(client);
+        self.report_input_end(client);
     }
 
-    fn tell_of_end(&mut self, client: usize) {
+    fn report_input_end(&mut self, client: usize) {
         let link = &mut self.links[client];
         if let Some(event) = link.is_open().then(|| link.end_of_input()).flatten() {
             self.server.handle(self.now, event);
             self.checker.model.now = self.now;
             self.checker.input_ending(client);
-            self.look();
+            self.process_outputs();
         }
     }
 
-    fn take(&mut self, client: usize, bytes: usize) {
+    fn transmit(&mut self, client: usize, bytes: usize) {
         let Some(link) = self.links.get_mut(client) else { return };
         if link.is_sending() {
             let sent = link.end_send(bytes, &mut self.server);
@@ -193,10 +196,10 @@ impl World {
                 self.server.handle(self.now, Event::Sent { conn: link.conn, bytes: sent.len() });
             }
             link.close(&mut self.server, self.now);
-            self.look();
+            self.process_outputs();
         } else if link.wants_send && link.is_open() {
             let shown = link.begin_send(&mut self.server);
-            self.checker.told(client, &shown);
+            self.checker.received(client, &shown);
         }
     }
 
@@ -208,10 +211,10 @@ impl World {
             self.checker.model.now = self.now;
             self.checker.pass(self.now);
         }
-        self.look();
+        self.process_outputs();
     }
 
-    fn disk_goes_on(&mut self, random: &mut Random) {
+    fn finish_disk_operation(&mut self, random: &mut Random) {
         if let Some(outcome) = self.disk.finish_one(random) {
             let is_failing = self.disk.fails_at.is_some_and(|at| at < self.disk.ended);
             self.checker.has_failed |= is_failing;
@@ -219,20 +222,20 @@ impl World {
             self.checker.may_be_short |= was_full;
             self.checker.has_been_short |= was_full;
             if was_full {
-                self.roomy_since = None;
+                self.ample_space_since = None;
             }
             self.server.handle(self.now, Event::Disk(outcome));
             self.disk_due = self.now + DISK_SPAN;
-            self.look();
+            self.process_outputs();
         }
     }
 
-    /// Takes in what the server has done, and carries out what it asks for.
-    fn look(&mut self) {
+    /// Checks what the server has done, and carries out its effects.
+    fn process_outputs(&mut self) {
         self.checker.model.now = self.now;
         loop {
-            while let Some(seen) = witness::next() {
-                self.checker.seen(seen);
+            while let Some(step) = self.steps.take_next() {
+                self.checker.observed(step);
             }
             self.checker.learn_keys(self.server.engine());
             let Some(effect) = self.server.next_effect() else { return };
@@ -259,13 +262,13 @@ impl World {
                 }
             }
             Effect::Fail => {
-                assert!(self.checker.has_failed, "the disk is well");
+                assert!(self.checker.has_failed, "the server fails only with its disk");
                 self.has_failed = true;
             }
         }
     }
 
-    /// Time passes. The driver is never late, but where the server does nothing before the disk has.
+    /// Lets time pass. The driver meets every deadline, except while the server waits for the disk.
     fn pass(&mut self, span: Span) {
         let until = self.now + span;
         let mut random = Random::new(span.as_nanos());
@@ -280,7 +283,7 @@ impl World {
                 if !self.disk.is_busy() {
                     return;
                 }
-                self.disk_goes_on(&mut random);
+                self.finish_disk_operation(&mut random);
                 self.turn();
                 continue;
             }
@@ -289,7 +292,7 @@ impl World {
             match (disk, deadline) {
                 (Some(at), deadline) if deadline.is_none_or(|deadline| at <= deadline) => {
                     self.now = self.now.max(at);
-                    self.disk_goes_on(&mut random);
+                    self.finish_disk_operation(&mut random);
                     self.turn();
                 }
                 (_, Some(at)) => {
@@ -302,14 +305,14 @@ impl World {
                 }
             }
         }
-        panic!("there is always something to do, and nothing is done");
+        panic!("the server always has work and makes no progress");
     }
 
-    /// All that is on its way arrives, all that can be sent is, and the disk is done.
+    /// Delivers everything in transit, sends everything that may leave, and finishes the disk operations.
     fn settle(&mut self) {
         for spin in 0.. {
-            assert!(spin < SPINS_MAX, "there is always something to do, and nothing is done");
-            // Whatever happened last, the driver has called since.
+            assert!(spin < SPINS_MAX, "the server always has work and makes no progress");
+            // At least one iteration follows the last event.
             let mut is_done = spin > 0;
             for client in 0..self.links.len() {
                 while self.links[client].has_input() {
@@ -319,12 +322,12 @@ impl World {
                 let link = &self.links[client];
                 if link.is_sending() || link.wants_send && link.is_open() {
                     is_done = false;
-                    self.take(client, usize::MAX);
+                    self.transmit(client, usize::MAX);
                 }
             }
             if self.disk.is_busy() {
                 is_done = false;
-                self.disk_goes_on(&mut Random::new(spin as u64));
+                self.finish_disk_operation(&mut Random::new(spin as u64));
             }
             if self.has_failed {
                 return;
@@ -346,29 +349,29 @@ impl World {
         self.checker.compare(self.server.engine());
         self.server.check();
         let is_behind = self.is_behind();
-        assert!(!is_behind || deadline.is_some(), "the log waits for nothing");
+        assert!(!is_behind || deadline.is_some(), "the log waits without a deadline");
         for client in (0..self.links.len()).filter(|&client| self.links[client].is_open()) {
-            self.checker.all_told(client, is_behind);
+            self.checker.assert_all_received(client, is_behind);
             assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
         }
         if self.links.iter().all(|link| link.state == ConnectionState::Closed) {
             let (slots, jobs) =
                 (self.server.engine().bodies().usage().slots, self.server.engine().jobs().len());
-            assert_eq!(slots, jobs, "every other body is given back");
+            assert_eq!(slots, jobs, "every other body is freed");
         }
     }
 
-    /// An orderly end, and a start.
+    /// Stops the server cleanly, and starts a new one.
     fn stop(&mut self) {
         self.settle();
         if self.has_failed {
             return self.restart(Crash::Killed, &mut Random::new(0));
         }
         self.server.handle(self.now, Event::Stop);
-        self.look();
+        self.process_outputs();
         for spin in 0..SPINS_MAX {
             self.turn();
-            self.disk_goes_on(&mut Random::new(spin as u64));
+            self.finish_disk_operation(&mut Random::new(spin as u64));
             if self.has_failed {
                 return self.restart(Crash::Killed, &mut Random::new(0));
             }
@@ -376,43 +379,51 @@ impl World {
                 break;
             }
         }
-        assert!(self.server.is_settled(), "a stop comes to an end");
+        assert!(self.server.is_settled(), "a stop ends");
         let is_synced = self.setting.durability != Some(Durability::Never);
         let crash = if is_synced { Crash::PowerLoss } else { Crash::Killed };
-        self.begin_again(crash, Promise::All, &mut Random::new(0));
+        self.start_again(crash, Promise::All, &mut Random::new(0));
     }
 
     fn restart(&mut self, crash: Crash, random: &mut Random) {
         let promise = match (self.setting.durability, crash) {
             (None, _) => return,
-            (Some(Durability::Always), _) => Promise::Told,
-            // A sync that fails may take back what was written.
-            (_, Crash::Killed) if !self.checker.has_failed => Promise::Told,
+            (Some(Durability::Always), _) => Promise::Replied,
+            // A failed sync may lose what was written before it.
+            (_, Crash::Killed) if !self.checker.has_failed => Promise::Replied,
             (Some(Durability::Within(span)), _) => Promise::Until(self.now.back(span).back(SYNC_SPAN)),
             (Some(Durability::Never), _) => Promise::None,
         };
-        self.begin_again(crash, promise, random);
+        self.start_again(crash, promise, random);
     }
 
-    fn begin_again(&mut self, crash: Crash, promise: Promise, random: &mut Random) {
+    fn start_again(&mut self, crash: Crash, promise: Promise, random: &mut Random) {
         if self.setting.durability.is_none() {
             return;
         }
         self.disk.crash(crash, random);
         self.disk.was_full.set(false);
-        self.server = start(self.setting, &mut self.disk, self.now);
+        self.server = start(self.setting, &mut self.disk, &self.steps, self.now);
         self.disk_due = self.now;
         self.links.clear();
-        (self.has_failed, self.roomy_since) = (false, None);
-        while witness::next().is_some() {}
+        (self.has_failed, self.ample_space_since) = (false, None);
+        self.steps.clear();
         self.checker.restarted(self.server.engine(), promise, self.now);
-        self.look();
+        self.process_outputs();
     }
 }
 
-/// A server on what is on the disk. A start finds the space that it needs.
-fn start(setting: Setting, disk: &mut Disk, now: Time) -> Server {
-    let Some(durability) = setting.durability else { return Server::new(setting.config()) };
+/// Starts a server from what is on the disk. Recovery finds all the space that it needs.
+fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Server {
+    let mut server = match setting.durability {
+        Some(durability) => recovered(setting, durability, disk, now),
+        None => Server::new(setting.config()),
+    };
+    server.observe(Box::new(steps.clone()));
+    server
+}
+
+fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
     let log_config = wal::Config { durability, segment_bytes: SEGMENT_BYTES };
@@ -421,7 +432,7 @@ fn start(setting: Setting, disk: &mut Disk, now: Time) -> Server {
     Server::with_log(setting.config(), engine, Some(log))
 }
 
-/// Where a script is kept when it fails.
+/// Returns the directory of scripts that once failed.
 pub fn kept_scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/scripts")
 }

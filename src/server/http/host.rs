@@ -1,35 +1,35 @@
-//! The hosts that requests may ask for. A web page can have its own name resolve to any address (DNS rebinding) and
-//! read what is answered there: only the name in the request tells.
+//! The host names that HTTP requests may address. A web page can make its own name resolve to any address (DNS rebinding)
+//! and read the response from there. Only the name in the request reveals that.
 
-/// A host of a request, in lower case and without a port.
+/// The host of a request, in lower case and without a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Host(String);
 
-/// The names by which monitors may ask for the server. Addresses are never refused: no name has to resolve to them.
+/// The host names that requests may address. Literal addresses are always allowed, since no name resolution is involved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hosts {
-    /// In lower case; `*.` in front stands for any name below.
+    /// In lower case. A leading `*.` stands for any subdomain. `None` allows any host.
     names: Option<Vec<String>>,
 }
 
-/// Names of the machine itself that no name server is asked for.
+/// Names of the loopback interface, which no name server resolves.
 const LOOPBACK: [&str; 4] = ["localhost", "*.localhost", "ip6-localhost", "ip6-loopback"];
 
 const ANY: &str = "*";
 
 impl Hosts {
-    /// Any host.
+    /// Allows any host.
     pub const fn any() -> Self {
         Self { names: None }
     }
 
-    /// Names of loopback, and these: names, `*.` and a name for all below it, or `*` for any.
+    /// Allows loopback names and `names`. `*.NAME` allows every subdomain of NAME, and `*` allows any host.
     pub fn named(names: impl IntoIterator<Item = String>) -> Self {
         let names: Vec<String> = names.into_iter().map(|name| canonical(&name)).collect();
         if names.iter().any(|name| name == ANY) { Self::any() } else { Self { names: Some(names) } }
     }
 
-    /// Whether [`named`](Self::named) takes this.
+    /// Returns whether [`named`](Self::named) accepts `name`.
     pub fn is_name(name: &str) -> bool {
         let plain = name.strip_prefix("*.").unwrap_or(name);
         let is_named = !plain.is_empty() && plain.bytes().all(is_name_byte);
@@ -47,7 +47,7 @@ impl Hosts {
 }
 
 impl Host {
-    /// Takes a host and perhaps a port apart. `None` if that is not what it is.
+    /// Parses a host with an optional port. Returns `None` if the value is malformed.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
         let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -63,7 +63,7 @@ impl Host {
         (is_good && port.bytes().all(|byte| byte.is_ascii_digit())).then(|| Self(canonical(host)))
     }
 
-    /// Whether no name server is asked for it: an address, or nothing at all.
+    /// Whether it needs no name resolution: a literal address, or nothing.
     fn is_address(&self) -> bool {
         let is_ipv4 = self.0.split('.').count() == 4
             && self.0.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -71,7 +71,7 @@ impl Host {
     }
 }
 
-/// Letters count the same in either case, and a dot at the end says nothing.
+/// Lowercases a name and removes the dot of a fully qualified one.
 fn canonical(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports() {
+    fn hosts_are_parsed_without_their_ports() {
         for (value, expected) in [
             ("a", "a"),
             ("A.Example.:9100", "a.example"),
@@ -109,9 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn which_are_included() {
+    fn only_allowed_hosts_are_included() {
         let hosts = Hosts::named(["Web1".to_owned(), "*.prod.svc".to_owned()]);
-        let include = |value: &str| hosts.include(&Host::parse(value.as_bytes()).expect("it is a host"));
+        let include =
+            |value: &str| hosts.include(&Host::parse(value.as_bytes()).expect("the host is well-formed"));
         for value in [
             "localhost:9100",
             "x.localhost",

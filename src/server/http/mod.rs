@@ -1,6 +1,6 @@
-//! HTTP for those who watch the server: what is asked on one connection, and the answers.
+//! HTTP for monitoring: the requests and responses of one connection.
 //!
-//! `/metrics` is rendered in steps between other work, no faster than it is read.
+//! `/metrics` is rendered in pieces between other work, no faster than it is sent.
 
 mod host;
 mod prometheus;
@@ -10,63 +10,68 @@ mod serve;
 use bytes::{Buf, BytesMut};
 
 pub use self::host::Hosts;
-pub(super) use self::prometheus::Page;
+use self::prometheus::MetricsPage;
 use self::request::{Parsed, Request, Version};
 use super::Core;
 use crate::ids::ConnId;
-use crate::limits::{HTTP_OUTPUT_BYTES_PAUSE, HTTP_REQUEST_BYTES_MAX};
+use crate::limits::HTTP_REQUEST_BYTES_MAX;
 use crate::time::Time;
+
+/// No further responses are made, and no page is rendered, while this much is unsent.
+const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
 /// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
-/// One connection where HTTP is spoken, from accept until the driver has closed it.
-pub(super) struct Exchange {
+/// An HTTP connection from accept until the driver has closed it.
+pub(super) struct HttpConnection {
     pub conn: ConnId,
-    pub phase: Phase,
-    /// It has asked for something at least.
-    pub has_asked: bool,
-    /// When something was last asked or sent.
+    pub state: HttpState,
+    /// It has sent at least one request.
+    pub has_requested: bool,
+    /// The time of its last input or output.
     pub active: Time,
-    /// The driver was told to send and has not sent everything yet.
+    /// The driver has an [`Effect::Send`](super::Effect::Send) and has not yet sent everything.
     pub is_sending: bool,
-    /// In the queue of those whose page is to be rendered.
+    /// In the queue of connections with a page to render.
     pub is_queued: bool,
     input: BytesMut,
     input_ended: bool,
-    /// What the driver sends: it stays where it is until it is sent.
+    /// The bytes that the driver sends. They stay in place until they are sent.
     sending: Vec<u8>,
     sent: usize,
-    /// What comes after that.
+    /// The bytes after those.
     next: Vec<u8>,
-    /// The answer that is being made.
-    page: Option<Answering>,
+    response: Option<MetricsResponse>,
 }
 
-/// An answer in pieces.
-struct Answering {
-    page: Page,
+/// A response that is rendered in pieces.
+struct MetricsResponse {
+    page: MetricsPage,
     version: Version,
 }
 
-/// What becomes of a connection.
+/// ```text
+///   Open ------------------> Closing -----------------> Closed
+///     end of requests, error         everything is sent
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Phase {
+pub(super) enum HttpState {
     /// Requests are answered.
     Open,
-    /// What is left to send is sent, nothing else.
+    /// The remaining responses are sent, and input is ignored.
     Closing,
-    /// The driver was told to close it.
+    /// The driver has an [`Effect::Close`](super::Effect::Close).
     Closed,
 }
 
-impl Exchange {
+impl HttpConnection {
     pub fn new(conn: ConnId, active: Time) -> Self {
         Self {
             conn,
-            phase: Phase::Open,
-            has_asked: false,
+            state: HttpState::Open,
+            has_requested: false,
             active,
             is_sending: false,
             is_queued: false,
@@ -75,49 +80,50 @@ impl Exchange {
             sending: Vec::new(),
             sent: 0,
             next: Vec::new(),
-            page: None,
+            response: None,
         }
     }
 
-    /// The memory that its buffers take.
+    /// Returns the memory of its buffers, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let page_bytes = self.page.as_ref().map_or(0, |answering| answering.page.memory_bytes());
+        let page_bytes = self.response.as_ref().map_or(0, |response| response.page.memory_bytes());
         self.input.capacity() + self.sending.capacity() + self.next.capacity() + page_bytes
     }
 
-    /// Nothing is asked that is not answered, and everything is sent.
+    /// Whether every request is answered and every response sent.
     pub fn is_idle(&self) -> bool {
-        self.page.is_none() && self.pending() == 0
+        self.response.is_none() && self.unsent_bytes() == 0
     }
 
-    /// There is a page to render, and room for more of it.
-    pub fn wants_step(&self) -> bool {
-        self.page.is_some() && self.pending() < HTTP_OUTPUT_BYTES_PAUSE
+    /// Whether there is a page to render, and room for more of it.
+    pub fn can_step(&self) -> bool {
+        self.response.is_some() && self.unsent_bytes() < OUTPUT_BYTES_PAUSE
     }
 
     /// Whether the next step renders the driver's statistics.
     pub fn needs_sample(&self) -> bool {
-        self.phase < Phase::Closed && self.page.as_ref().is_some_and(|answering| answering.page.is_at_start())
+        self.state < HttpState::Closed
+            && self.response.as_ref().is_some_and(|response| response.page.is_at_start())
     }
 
-    pub fn pending(&self) -> usize {
+    pub fn unsent_bytes(&self) -> usize {
         self.sending.len() - self.sent + self.next.len()
     }
 
     pub fn received(&mut self, bytes: &[u8], core: &Core) {
-        if self.phase == Phase::Open && !self.input_ended {
+        if self.state == HttpState::Open && !self.input_ended {
             self.input.extend_from_slice(bytes);
             self.answer(core);
         }
     }
 
-    /// Nothing more will be asked. What was is answered.
+    /// Answers the remaining requests: no further input will arrive.
     pub fn input_ended(&mut self, core: &Core) {
         self.input_ended = true;
         self.answer(core);
     }
 
-    /// What to send next.
+    /// Returns the bytes to send next.
     pub fn outgoing(&mut self) -> &[u8] {
         if self.sent == self.sending.len() {
             self.sending.clear();
@@ -127,27 +133,27 @@ impl Exchange {
         &self.sending[self.sent..]
     }
 
-    /// The driver has sent so many bytes.
+    /// Takes off `bytes` bytes, which the driver has sent.
     pub fn sent(&mut self, bytes: usize, core: &Core) {
         self.sent += bytes;
-        assert!(self.sent <= self.sending.len(), "no more is sent than there was");
+        assert!(self.sent <= self.sending.len(), "a driver sends only what it was shown");
         if self.is_idle() {
-            // A large page is rare: what it took is given back.
+            // A large page is rare, so its buffers are freed.
             (self.sending, self.next, self.sent) = (Vec::new(), Vec::new(), 0);
         }
         self.answer(core);
     }
 
-    /// Renders some more of the page that was asked for.
+    /// Renders a bounded piece of the page.
     pub fn step(&mut self, core: &Core, now: Time) {
-        let Some(answering) = &mut self.page else { return };
-        let is_chunked = answering.version == Version::Http11;
+        let Some(response) = &mut self.response else { return };
+        let is_chunked = response.version == Version::Http11;
         let begin = self.next.len();
         if is_chunked {
             self.next.extend_from_slice(b"00000000\r\n");
         }
         let body = self.next.len();
-        let is_done = answering.page.step(core, now, &mut self.next);
+        let is_done = response.page.step(core, now, &mut self.next);
         let bytes = self.next.len() - body;
         if is_chunked && bytes > 0 {
             self.next[begin..begin + 8].copy_from_slice(format!("{bytes:08x}").as_bytes());
@@ -159,48 +165,49 @@ impl Exchange {
             if is_chunked {
                 self.next.extend_from_slice(b"0\r\n\r\n");
             } else {
-                self.phase = Phase::Closing;
+                self.state = HttpState::Closing;
             }
-            self.page = None;
+            self.response = None;
             self.answer(core);
         }
     }
 
-    /// Answers what has been asked, one request after the other.
+    /// Answers the requests that have arrived, in order.
     fn answer(&mut self, core: &Core) {
-        while self.phase == Phase::Open && self.page.is_none() && self.next.len() < HTTP_OUTPUT_BYTES_PAUSE {
+        while self.state == HttpState::Open && self.response.is_none() && self.next.len() < OUTPUT_BYTES_PAUSE
+        {
             match Request::parse(&self.input) {
-                Parsed::Partial if self.input_ended => self.phase = Phase::Closing,
+                Parsed::Partial if self.input_ended => self.state = HttpState::Closing,
                 Parsed::Partial if self.input.len() >= HTTP_REQUEST_BYTES_MAX => {
-                    self.refuse("431 Request Header Fields Too Large");
+                    self.reject("431 Request Header Fields Too Large");
                 }
                 Parsed::Partial => break,
-                Parsed::Bad => self.refuse("400 Bad Request"),
+                Parsed::Bad => self.reject("400 Bad Request"),
                 Parsed::Request(request, bytes) => {
                     self.input.advance(bytes);
                     self.answer_one(&request, core);
                 }
             }
         }
-        // Asked faster than it is answered: what is too much is not kept.
+        // The client sends requests faster than it reads responses: further input is dropped.
         if self.input.len() > HTTP_REQUEST_BYTES_MAX {
             self.input_ended = true;
             self.input.truncate(HTTP_REQUEST_BYTES_MAX);
         }
-        if self.phase != Phase::Open || self.input.is_empty() {
+        if self.state != HttpState::Open || self.input.is_empty() {
             self.input = BytesMut::new();
         }
     }
 
     fn answer_one(&mut self, request: &Request, core: &Core) {
-        self.has_asked = true;
-        let is_here = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
-        let is_page = is_here && request.method == "GET" && request.path == "/metrics";
-        if !request.keeps_alive && !is_page {
-            self.phase = Phase::Closing;
+        self.has_requested = true;
+        let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
+        let is_metrics = is_own_host && request.method == "GET" && request.path == "/metrics";
+        if !request.keeps_alive && !is_metrics {
+            self.state = HttpState::Closing;
         }
         match &*request.path {
-            _ if !is_here => {
+            _ if !is_own_host => {
                 self.reply(
                     request,
                     "421 Misdirected Request",
@@ -210,7 +217,7 @@ impl Exchange {
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
                 self.reply(request, "405 Method Not Allowed", "only GET and HEAD\n");
             }
-            "/metrics" => self.begin_page(request, core),
+            "/metrics" => self.begin_metrics(request, core),
             "/healthz" => self.reply(request, "200 OK", "ok\n"),
             "/readyz" if core.draining => self.reply(request, "503 Service Unavailable", "draining\n"),
             "/readyz" => self.reply(request, "200 OK", "ready\n"),
@@ -219,7 +226,7 @@ impl Exchange {
     }
 
     fn reply(&mut self, request: &Request, status: &str, body: &str) {
-        let close = if self.phase == Phase::Open { "" } else { "Connection: close\r\n" };
+        let close = if self.state == HttpState::Open { "" } else { "Connection: close\r\n" };
         let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
         let length = body.len();
         let head = format!(
@@ -231,24 +238,24 @@ impl Exchange {
         }
     }
 
-    /// It cannot be told where the next request would begin.
-    fn refuse(&mut self, status: &str) {
+    /// Rejects malformed input and closes: the beginning of the next request is unknown.
+    fn reject(&mut self, status: &str) {
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         self.next.extend_from_slice(head.as_bytes());
-        self.phase = Phase::Closing;
+        self.state = HttpState::Closing;
     }
 
-    fn begin_page(&mut self, request: &Request, core: &Core) {
-        let coding = match request.version {
+    fn begin_metrics(&mut self, request: &Request, core: &Core) {
+        let encoding = match request.version {
             Version::Http11 => "Transfer-Encoding: chunked\r\n",
-            // It ends with the connection.
+            // The end of the connection ends the response.
             Version::Http10 => "",
         };
         let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {METRICS_TYPE}\r\n{coding}{close}\r\n");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {METRICS_TYPE}\r\n{encoding}{close}\r\n");
         self.next.extend_from_slice(head.as_bytes());
         if request.method == "GET" {
-            self.page = Some(Answering { page: Page::new(core), version: request.version });
+            self.response = Some(MetricsResponse { page: MetricsPage::new(core), version: request.version });
         }
         if !request.keeps_alive {
             self.input_ended = true;

@@ -1,35 +1,37 @@
-//! `/metrics`: what `stats` tells, what `stats-tube` tells of every tube, and histograms, in the text format of
-//! Prometheus.
+//! `/metrics` in the text format of Prometheus: the metrics of `stats`, those of `stats-tube` for every tube, and histograms.
 //!
-//! Names are made from the keys: `current-jobs-ready` is `PREFIX_current_jobs_ready`, and of a tube
-//! `PREFIX_tube_current_jobs_ready{tube="..."}`; what only goes up ends with `_total`.
+//! The keys become names: `current-jobs-ready` is `PREFIX_current_jobs_ready`, and for a tube
+//! `PREFIX_tube_current_jobs_ready{tube="..."}`. The names of counters end in `_total`.
 
 use std::fmt;
 use std::io::Write;
 
+use super::OUTPUT_BYTES_PAUSE;
 use crate::histogram::Histogram;
 use crate::ids::TubeKey;
-use crate::limits::{HTTP_OUTPUT_BYTES_PAUSE, HTTP_STEP_LINES};
 use crate::server::Core;
-use crate::server::figures::{self, Kind, Value};
+use crate::server::metric_catalog::{self, MetricKind, Value};
 use crate::time::Time;
 
-/// One answer that is being rendered. All figures of one name stand together, as the format wants it, so tubes are
-/// gone through once for each.
-pub(in crate::server) struct Page {
+/// Lines that are rendered in one event-loop iteration: some 100 us.
+const STEP_LINES: usize = 500;
+
+/// A page that is rendered in pieces. The format wants all values of a metric together, so the page visits all tubes once
+/// per metric.
+pub(super) struct MetricsPage {
     at: Position,
-    /// Every tube that there was at the beginning. One that has gone is left out from then on.
+    /// The tubes at the beginning of the page. A tube that has been removed is left out from then on.
     tubes: Vec<TubeKey>,
-    /// The beginning: a later tube may have the key of one that has gone, or its name.
+    /// The beginning. A later tube may have the key, or the name, of one that has been removed.
     moment: u64,
 }
 
 enum Position {
     Server,
-    Tubes { figure: usize, tube: usize },
+    Tubes { metric: usize, tube: usize },
 }
 
-impl Page {
+impl MetricsPage {
     pub fn new(core: &Core) -> Self {
         let tubes = core.engine.tubes();
         Self {
@@ -48,21 +50,21 @@ impl Page {
         matches!(self.at, Position::Server)
     }
 
-    /// Renders a bounded piece. True if it was the last.
+    /// Renders a bounded piece. Returns true if it was the last.
     pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
         match self.at {
             Position::Server => {
                 server(core, now, out);
-                self.at = Position::Tubes { figure: 0, tube: 0 };
+                self.at = Position::Tubes { metric: 0, tube: 0 };
                 false
             }
-            Position::Tubes { figure, tube } => self.step_tubes(figure, tube, core, now, out),
+            Position::Tubes { metric, tube } => self.step_tubes(metric, tube, core, now, out),
         }
     }
 
     fn step_tubes(
         &mut self,
-        mut figure: usize,
+        mut metric: usize,
         mut tube: usize,
         core: &Core,
         now: Time,
@@ -70,12 +72,16 @@ impl Page {
     ) -> bool {
         let tubes = core.engine.tubes();
         let mut lines = 0;
-        while lines < HTTP_STEP_LINES {
+        while lines < STEP_LINES {
             lines += 1;
-            let Some(wanted) = figures::TUBE.get(figure) else { return true };
+            let Some(current) = metric_catalog::TUBE.get(metric) else { return true };
             let prefix = &*core.config.metrics_prefix;
-            let name =
-                Name { prefix, scope: "tube_", key: wanted.key, is_total: wanted.kind == Kind::Counter };
+            let name = Name {
+                prefix,
+                scope: "tube_",
+                key: current.key,
+                is_total: current.kind == MetricKind::Counter,
+            };
             if tube == 0 {
                 let kind = if name.is_total { "counter" } else { "gauge" };
                 name.head(kind, "stats-tube", out);
@@ -85,26 +91,26 @@ impl Page {
                 if let Some(known) = tubes.get_if_there(key).filter(|known| known.born < self.moment) {
                     name.write(out);
                     out.extend_from_slice(b"{tube=\"");
-                    // Nothing that a name may consist of needs to be escaped.
+                    // No character of a tube name needs an escape.
                     out.extend_from_slice(known.name().as_bytes());
                     out.extend_from_slice(b"\"} ");
-                    number(wanted.read(core, key, now), out);
-                    lines += wanted.looks(core, key) / LOOKS_A_LINE;
+                    number(current.read(core, key, now), out);
+                    lines += current.looks(core, key) / LOOKS_PER_LINE;
                 }
             } else {
-                (figure, tube) = (figure + 1, 0);
+                (metric, tube) = (metric + 1, 0);
             }
-            if out.len() >= HTTP_OUTPUT_BYTES_PAUSE {
+            if out.len() >= OUTPUT_BYTES_PAUSE {
                 break;
             }
         }
-        self.at = Position::Tubes { figure, tube };
+        self.at = Position::Tubes { metric, tube };
         false
     }
 }
 
-/// Clients that are looked at in the time that a line takes.
-const LOOKS_A_LINE: usize = 16;
+/// Clients that are looked at in the time of one line.
+const LOOKS_PER_LINE: usize = 16;
 
 /// The name of a metric.
 struct Name<'a> {
@@ -129,10 +135,10 @@ impl Name<'_> {
     fn head(&self, kind: &str, source: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(b"# HELP ");
         self.write(out);
-        writeln!(out, " {} of {source}", self.key).expect("a Vec takes all that is written");
+        writeln!(out, " {} of {source}", self.key).expect("writing to a Vec cannot fail");
         out.extend_from_slice(b"# TYPE ");
         self.write(out);
-        writeln!(out, " {kind}").expect("a Vec takes all that is written");
+        writeln!(out, " {kind}").expect("writing to a Vec cannot fail");
     }
 }
 
@@ -144,7 +150,7 @@ fn number(number: u64, out: &mut Vec<u8>) {
 fn server(core: &Core, now: Time, out: &mut Vec<u8>) {
     let prefix = &*core.config.metrics_prefix;
     let mut info = Vec::new();
-    figures::each(core, now, &mut |key, value| {
+    metric_catalog::visit_server(core, now, &mut |key, value| {
         let name = |is_total| Name { prefix, scope: "", key, is_total };
         match value {
             Value::Gauge(value) => single(&name(false), value, out),
@@ -153,13 +159,13 @@ fn server(core: &Core, now: Time, out: &mut Vec<u8>) {
             Value::Cpu(us) => {
                 name(true).head("counter", "stats, in seconds", out);
                 name(true).write(out);
-                writeln!(out, " {}", us as f64 / 1e6).expect("a Vec takes all that is written");
+                writeln!(out, " {}", us as f64 / 1e6).expect("writing to a Vec cannot fail");
             }
             Value::Word(text) | Value::Text(text) => label(key, text, &mut info),
         }
     });
     write!(out, "# HELP {prefix}_info what is running\n# TYPE {prefix}_info gauge\n{prefix}_info{{")
-        .expect("a Vec takes all that is written");
+        .expect("writing to a Vec cannot fail");
     out.extend_from_slice(&info);
     out.extend_from_slice(b"} 1\n");
     histograms(core, out);
@@ -172,7 +178,7 @@ fn single(name: &Name<'_>, value: u64, out: &mut Vec<u8>) {
     number(value, out);
 }
 
-/// Appends a label to others.
+/// Appends a label to `labels`.
 fn label(key: &str, value: &str, labels: &mut Vec<u8>) {
     if !labels.is_empty() {
         labels.push(b',');
@@ -195,25 +201,29 @@ fn histograms(core: &Core, out: &mut Vec<u8>) {
     page.buckets(
         "queue_time_seconds",
         "how long jobs were ready before they were reserved",
-        NANOSECONDS,
+        NANOSECONDS_PER_SECOND,
         engine.queue_times(),
     );
-    page.buckets("held_time_seconds", "how long jobs were held", NANOSECONDS, engine.held_times());
+    page.buckets("held_time_seconds", "how long jobs were held", NANOSECONDS_PER_SECOND, engine.held_times());
     page.buckets(
         "reply_seconds",
         "from the input, or from the job that a waiting client gets, until all replies are sent",
-        NANOSECONDS,
+        NANOSECONDS_PER_SECOND,
         &metrics.replies,
     );
     let about = "commands that were served between two waits for events";
     page.buckets("commands_per_enter", about, 1.0, &metrics.commands);
     if let Some(log) = log {
-        page.buckets("sync_seconds", "how long a sync of the log took", NANOSECONDS, log.sync_times());
+        page.buckets(
+            "sync_seconds",
+            "how long a sync of the log took",
+            NANOSECONDS_PER_SECOND,
+            log.sync_times(),
+        );
     }
 }
 
-/// In a second.
-const NANOSECONDS: f64 = 1e9;
+const NANOSECONDS_PER_SECOND: f64 = 1e9;
 
 struct Histograms<'a> {
     prefix: &'a str,
@@ -248,6 +258,6 @@ impl Histograms<'_> {
     }
 
     fn line(&mut self, text: fmt::Arguments<'_>) {
-        writeln!(self.out, "{text}").expect("a Vec takes all that is written");
+        writeln!(self.out, "{text}").expect("writing to a Vec cannot fail");
     }
 }

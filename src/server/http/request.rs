@@ -1,8 +1,8 @@
-//! Requests, as far as this server needs to understand them.
+//! HTTP requests without a body, which is all that monitoring needs.
 
 use super::host::Host;
 
-/// HTTP/1.0 ends an answer of unknown length with the connection, HTTP/1.1 sends it in chunks.
+/// HTTP/1.0 ends a response of unknown length with the connection, HTTP/1.1 sends it in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Version {
     Http10,
@@ -16,24 +16,24 @@ pub(super) struct Request {
     /// Without the query.
     pub path: String,
     pub version: Version,
-    /// The host that is asked for, without a port. HTTP/1.0 need not name one.
+    /// The host that the client addresses, without a port. HTTP/1.0 need not name one.
     pub host: Option<Host>,
-    /// Another may follow on the connection.
+    /// The client may send another request over the connection.
     pub keeps_alive: bool,
 }
 
-/// What the input begins with.
+/// The beginning of the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Parsed {
-    /// Not all of it has come.
+    /// An incomplete request.
     Partial,
-    /// Nothing that is understood, or a request with a body.
+    /// Malformed input, or a request with a body.
     Bad,
-    /// A request, and what it takes of the input.
+    /// A request, and its length in bytes.
     Request(Request, usize),
 }
 
-/// More than any scraper or proxy sends.
+/// Maximum number of headers: more than any scraper or proxy sends.
 const HEADERS_MAX: usize = 64;
 
 impl Request {
@@ -70,7 +70,7 @@ impl Request {
         }
         let (authority, path) = split_target(target);
         if let Some(authority) = authority {
-            // It comes before the header (RFC 9112, 3.2.2).
+            // It takes precedence over the Host header (RFC 9112, 3.2.2).
             let Some(named) = Host::parse(authority.as_bytes()) else { return Parsed::Bad };
             host = Some(named);
         }
@@ -81,7 +81,7 @@ impl Request {
     }
 }
 
-/// A target may name the server too (RFC 9112, 3.2.2).
+/// Splits a request target into the authority, if it has one, and the path (RFC 9112, 3.2.2).
 fn split_target(target: &str) -> (Option<&str>, &str) {
     let Some(rest) = target.strip_prefix("http://") else { return (None, target) };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -89,7 +89,7 @@ fn split_target(target: &str) -> (Option<&str>, &str) {
     (Some(authority), if path.starts_with('/') { path } else { "/" })
 }
 
-/// Whether a list has this word in it, in upper or lower case.
+/// Whether a comma-separated list contains `word`, ignoring case.
 fn has_token(list: &[u8], word: &str) -> bool {
     list.split(|&byte| byte == b',').any(|entry| entry.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
@@ -103,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn complete_requests_are_parsed() {
         let input = "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\nGET";
-        let Parsed::Request(request, bytes) = parsed(input) else { panic!("it is whole") };
+        let Parsed::Request(request, bytes) = parsed(input) else { panic!("the request is complete") };
         assert_eq!((&*request.method, &*request.path, request.keeps_alive), ("GET", "/metrics", true));
         assert_eq!((request.version, bytes), (Version::Http11, input.len() - 3));
         for (headers, keeps_alive) in [
@@ -115,14 +115,14 @@ mod tests {
         ] {
             let Parsed::Request(request, _) = parsed(&format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n"))
             else {
-                panic!("it is whole")
+                panic!("the request is complete")
             };
             assert_eq!(request.keeps_alive, keeps_alive, "{headers}");
         }
         for (target, path) in [("http://h:1/healthz?x", "/healthz"), ("http://h", "/"), ("*", "*")] {
             let Parsed::Request(request, _) = parsed(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
             else {
-                panic!("it is whole")
+                panic!("the request is complete")
             };
             assert_eq!(request.path, path, "{target}");
         }
@@ -131,16 +131,18 @@ mod tests {
             let Parsed::Request(request, _) =
                 parsed(&format!("GET {target} HTTP/1.1\r\nHost: {header}\r\n\r\n"))
             else {
-                panic!("it is whole")
+                panic!("the request is complete")
             };
             assert_eq!(request.host, Host::parse(host.as_bytes()), "{target} {header}");
         }
-        let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else { panic!("it is whole") };
+        let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else {
+            panic!("the request is complete")
+        };
         assert_eq!((request.version, request.keeps_alive), (Version::Http10, false));
     }
 
     #[test]
-    fn what_is_none() {
+    fn incomplete_and_malformed_requests_differ() {
         for whole in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"] {
             for end in 0..whole.len() {
                 assert_eq!(parsed(&whole[..end]), Parsed::Partial, "{end}");

@@ -1,105 +1,112 @@
-//! The connections where HTTP is spoken, beside those of clients.
+//! Opening, events and closing of HTTP connections.
 
+use super::{HttpConnection, HttpState};
 use crate::ids::ConnId;
-use crate::limits::HTTP_CONNECTIONS_MAX;
-use crate::server::http::{Exchange, Phase};
-use crate::server::{Effect, Event, Server};
+use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 
+/// HTTP connections at a time: more than scrapers and probes need, and little memory.
+const CONNECTIONS_MAX: usize = 64;
+
 impl Server {
-    /// A connection was accepted where HTTP is spoken. If there are too many, one makes room: the one that has been
-    /// silent longest of those that have nothing to do, or else of all.
+    /// Takes in an accepted connection. At the maximum another one is closed: the one that has been quiet for longest
+    /// among the idle connections, or else among all.
     pub(in crate::server) fn open_http(&mut self) -> ConnId {
-        // Who has just come is about to ask.
-        let is_done = |one: &Exchange| one.is_idle() && one.has_asked;
-        let open = || self.sessions.exchanges().filter(|one| one.phase < Phase::Closed);
-        // It has just come: nobody has been active later.
+        let Self { core, connections } = self;
+        // A connection without a request yet is about to send one.
+        let is_idle = |one: &HttpConnection| one.is_idle() && one.has_requested;
+        let open = || connections.all_http().filter(|one| one.state < HttpState::Closed);
+        // `connect` gets no time. The latest activity of another connection is a lower bound for now.
         let active = open().map(|one| one.active).max().unwrap_or(Time::ZERO);
-        if open().count() >= HTTP_CONNECTIONS_MAX {
-            let silent = open().min_by_key(|one| (!is_done(one), one.active)).expect("there are many");
-            let conn = silent.conn;
-            self.close_http(conn);
+        if open().count() >= CONNECTIONS_MAX {
+            let quiet = open().min_by_key(|one| (!is_idle(one), one.active)).expect("there are many");
+            let conn = quiet.conn;
+            core.close_http(connections.http(conn));
         }
-        let conn = self.sessions.open_http(|conn| Exchange::new(conn, active));
-        self.weigh_tables();
+        let conn = connections.open_http(|conn| HttpConnection::new(conn, active));
+        self.count_tables();
         conn
     }
 
-    /// Something happened on such a connection.
-    pub(in crate::server) fn http_event(&mut self, conn: ConnId, event: &Event<'_>, now: Time) {
-        let Self { core, sessions, .. } = self;
-        let exchange = sessions.http_mut(conn).expect("an event names a connection that is open");
+    pub(in crate::server) fn handle_http(&mut self, conn: ConnId, event: &Event<'_>, now: Time) {
+        let Self { core, connections } = self;
+        let connection = connections.http(conn);
         match *event {
             Event::Received { bytes, .. } => {
-                exchange.active = now;
-                exchange.received(bytes, core);
+                connection.active = now;
+                connection.received(bytes, core);
             }
-            Event::InputEnded { .. } => exchange.input_ended(core),
+            Event::InputEnded { .. } => connection.input_ended(core),
             Event::Sent { bytes, .. } => {
-                exchange.active = now;
-                exchange.is_sending = false;
-                exchange.sent(bytes, core);
+                connection.active = now;
+                connection.is_sending = false;
+                connection.sent(bytes, core);
             }
-            Event::HungUp { .. } => return self.close_http(conn),
+            Event::HungUp { .. } => return core.close_http(connection),
             Event::Closed { .. } => {
-                assert_eq!(exchange.phase, Phase::Closed, "a driver closes what it was told to");
-                sessions.close_http(conn);
-                return self.weigh_tables();
+                assert_eq!(
+                    connection.state,
+                    HttpState::Closed,
+                    "a driver closes a connection only on Effect::Close"
+                );
+                connections.remove_http(conn);
+                return self.count_tables();
             }
             Event::InputEnding { .. } => {}
-            Event::ReceivedDirect { .. } => panic!("only the bytes of a body are received directly"),
+            Event::ReceivedDirect { .. } => panic!("a driver receives only bodies directly"),
             Event::Drain | Event::Stop | Event::Disk(_) | Event::StatsSampled(_) | Event::DriverMemory(_) => {
-                unreachable!("they are not of a connection")
+                unreachable!("they name no connection")
             }
         }
-        self.after_http(conn);
+        core.after_http(connection);
     }
 
-    /// Renders a piece of a page that was asked for, if there is one.
+    /// Renders a piece of one page, if there is a page to render.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
-        let Some(conn) = self.pages.pop_front() else { return };
-        let Self { core, sessions, effects, sample_waiters, .. } = self;
-        if sessions.http_mut(conn).is_some_and(|exchange| exchange.needs_sample()) && !core.has_sample(now) {
-            return Self::await_sample(sample_waiters, effects, conn);
+        let Self { core, connections } = self;
+        let Some(conn) = core.ready_pages.pop_front() else { return };
+        let needs_sample = connections.find_http(conn).is_some_and(|connection| connection.needs_sample());
+        if needs_sample && !core.has_sample(now) {
+            return core.await_sample(conn);
         }
         self.step_page(conn, now);
     }
 
-    /// Renders a piece of the page that a connection waits for, unless it was closed.
+    /// Renders a piece of the page of a connection, unless it has been closed.
     pub(in crate::server) fn step_page(&mut self, conn: ConnId, now: Time) {
-        let Self { core, sessions, .. } = self;
-        let Some(exchange) = sessions.http_mut(conn) else { return };
-        exchange.is_queued = false;
-        if exchange.phase < Phase::Closed {
-            exchange.step(core, now);
-            self.after_http(conn);
+        let Self { core, connections } = self;
+        let Some(connection) = connections.find_http(conn) else { return };
+        connection.is_queued = false;
+        if connection.state < HttpState::Closed {
+            connection.step(core, now);
+            core.after_http(connection);
         }
     }
+}
 
-    fn after_http(&mut self, conn: ConnId) {
-        let Self { sessions, effects, pages, .. } = self;
-        let exchange = sessions.http_mut(conn).expect("it is open");
-        if exchange.phase == Phase::Closed {
+impl Core {
+    fn after_http(&mut self, connection: &mut HttpConnection) {
+        if connection.state == HttpState::Closed {
             return;
         }
-        if exchange.wants_step() && !exchange.is_queued {
-            exchange.is_queued = true;
-            pages.push_back(conn);
+        let conn = connection.conn;
+        if connection.can_step() && !connection.is_queued {
+            connection.is_queued = true;
+            self.ready_pages.push_back(conn);
         }
-        if exchange.pending() > 0 && !exchange.is_sending {
-            exchange.is_sending = true;
-            effects.push_back(Effect::Send(conn));
+        if connection.unsent_bytes() > 0 && !connection.is_sending {
+            connection.is_sending = true;
+            self.effects.push_back(Effect::Send(conn));
         }
-        if exchange.phase == Phase::Closing && exchange.is_idle() {
-            self.close_http(conn);
+        if connection.state == HttpState::Closing && connection.is_idle() {
+            self.close_http(connection);
         }
     }
 
-    fn close_http(&mut self, conn: ConnId) {
-        let exchange = self.sessions.http_mut(conn).expect("it is open");
-        if exchange.phase != Phase::Closed {
-            exchange.phase = Phase::Closed;
-            self.effects.push_back(Effect::Close(conn));
+    fn close_http(&mut self, connection: &mut HttpConnection) {
+        if connection.state != HttpState::Closed {
+            connection.state = HttpState::Closed;
+            self.effects.push_back(Effect::Close(connection.conn));
         }
     }
 }

@@ -4,38 +4,39 @@ use tracing::warn;
 
 use super::Core;
 use crate::ids::ConnId;
-use crate::limits::FOREIGN_COMPLAINT_EVERY;
 use crate::protocol::foreign::{Foreign, Opening, Verdict};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
-/// Counts them, and limits how often a log line says so.
+/// How often, at most, such a request is logged. A scanner or a misdirected probe may send them all day.
+const WARNING_INTERVAL: Span = Span::from_secs(60);
+
+/// Counts requests of other protocols, and limits how often they are logged.
 #[derive(Default)]
-pub(super) struct Foreigners {
+pub(super) struct ForeignRequests {
     count: u64,
-    complained: Option<Time>,
+    last_warning: Option<Time>,
 }
 
-impl Foreigners {
+impl ForeignRequests {
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Takes note of one more. Returns whether it is time for a log line.
+    /// Counts one more. Returns whether to log it.
     fn add(&mut self, now: Time) -> bool {
         self.count += 1;
-        let is_early = self.complained.is_some_and(|at| now.since(at) < FOREIGN_COMPLAINT_EVERY);
-        if !is_early {
-            self.complained = Some(now);
+        let is_due = self.last_warning.is_none_or(|at| now.since(at) >= WARNING_INTERVAL);
+        if is_due {
+            self.last_warning = Some(now);
         }
-        !is_early
+        is_due
     }
 }
 
 impl Core {
-    /// Whether the connection turns out to begin with such a request. Takes `opening` away once its first line is known
-    /// to be none.
+    /// Whether the connection begins with a request of another protocol. Empties `opening` once the first line decides it.
     #[cold]
-    pub(super) fn is_foreign(
+    pub(super) fn is_foreign_request(
         &mut self,
         conn: ConnId,
         opening: &mut Option<Opening>,
@@ -45,7 +46,7 @@ impl Core {
         let Some(verdict) = opening.as_mut().and_then(|line| line.feed(input)) else { return false };
         *opening = None;
         let Verdict::Foreign(protocol) = verdict else { return false };
-        if self.foreign.add(now) {
+        if self.foreign_requests.add(now) {
             let what = match protocol {
                 Foreign::Http => "an HTTP request",
                 Foreign::Tls => "a TLS handshake",
@@ -54,7 +55,7 @@ impl Core {
                 conn = conn.slot,
                 "closed a connection that began with {what}; {} in all (foreign-requests in stats, peers with -V, \
                  --allow-foreign-requests to serve them)",
-                self.foreign.count
+                self.foreign_requests.count
             );
         }
         true
@@ -64,14 +65,13 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
 
     #[test]
-    fn all_are_counted_and_a_few_are_logged() {
-        let mut foreign = Foreigners::default();
+    fn every_request_is_counted_and_one_per_minute_is_logged() {
+        let mut requests = ForeignRequests::default();
         let begin = Time::from_nanos(7);
-        let logged = [0, 1, 59, 60, 61, 119, 120].map(|second| foreign.add(begin + Span::from_secs(second)));
+        let logged = [0, 1, 59, 60, 61, 119, 120].map(|second| requests.add(begin + Span::from_secs(second)));
         assert_eq!(logged, [true, false, false, true, false, false, true]);
-        assert_eq!(foreign.count(), 7);
+        assert_eq!(requests.count(), 7);
     }
 }

@@ -1,7 +1,7 @@
-//! The data of `stats`, `stats-job` and `stats-tube`, key by key as the reference shows it.
+//! The data of `stats`, `stats-tube` and `stats-job`: the keys of beanstalkd in its order, then beanring's own.
 
 use super::Core;
-use super::figures::{self, Value};
+use super::metric_catalog::{self, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::State;
@@ -9,7 +9,7 @@ use crate::time::Time;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
-    figures::each(core, now, &mut |key, value| match value {
+    metric_catalog::visit_server(core, now, &mut |key, value| match value {
         Value::Gauge(number) | Value::Counter(number) => yaml.number(key, number),
         Value::Cpu(us) => yaml.plain(key, format_args!("{}.{:06}", us / 1_000_000, us % 1_000_000)),
         Value::Flag(flag) => yaml.plain(key, flag),
@@ -21,8 +21,8 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
 pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", core.engine.tubes().get(tube).name().as_str());
-    for figure in figures::TUBE {
-        yaml.number(figure.key, figure.read(core, tube, now));
+    for metric in metric_catalog::TUBE {
+        yaml.number(metric.key, metric.read(core, tube, now));
     }
 }
 

@@ -1,0 +1,276 @@
+//! The replies of one connection, from rendering to the end of their send.
+//!
+//! ```text
+//!                commit of its ticket                    sent
+//!   replies ---> (earlier) ----------> in flight ----------------> buffer is reused
+//!      |                                  ^
+//!      '----------------------------------'
+//!             commit of its ticket
+//! ```
+
+use std::io::IoSlice;
+
+use super::Ticket;
+use crate::bodies::{Bodies, PinnedBody, Slot};
+use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
+use crate::protocol::reply::Reply;
+
+/// Rendered replies. Bytes in flight neither move nor change until they are sent: new replies gather in another batch.
+#[derive(Default)]
+pub(in crate::server) struct Output {
+    /// The batch that the driver sends.
+    in_flight: Batch,
+    /// Bytes of `in_flight` that are sent.
+    sent: usize,
+    /// Replies that need an earlier commit than those in `replies`.
+    earlier: Option<Box<Batch>>,
+    replies: Replies,
+    /// The largest ticket for which this connection is registered with the gate, or 0.
+    pub(super) awaited: Ticket,
+    /// The driver has an [`Effect::Send`](crate::server::Effect::Send) and has not yet sent everything that it may.
+    pub(super) is_sending: bool,
+}
+
+/// The batch that new replies are appended to. [`Core::with_replies`](crate::server::Core) alone hands it out, and gives
+/// all that was appended its ticket.
+#[derive(Default)]
+pub(in crate::server) struct Replies {
+    batch: Batch,
+    /// How much of the batch has a ticket.
+    ticketed: usize,
+    /// Unsent bytes in front of this batch.
+    unsent_before: usize,
+    /// The replies of this group may reveal a change that is not committed yet.
+    reveals_uncommitted: bool,
+}
+
+/// Bytes with large bodies set in between, each before the byte at its position.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    bodies: Vec<(usize, PinnedBody)>,
+    len: usize,
+    /// The commit that this batch waits for.
+    ticket: Ticket,
+}
+
+/// Reply buffers that no connection needs now. The last one given back is reused first: the CPU cache still holds it.
+#[derive(Default)]
+pub(in crate::server) struct Buffers {
+    spare: Vec<Vec<u8>>,
+    /// Capacity of the buffers in use and of the spare ones.
+    bytes: usize,
+}
+
+impl Buffers {
+    fn take(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        let is_reusable = (1..=SPARE_BUFFER_BYTES_MAX).contains(&buffer.capacity());
+        if is_reusable && self.spare.len() < SPARE_BUFFERS_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        } else {
+            self.bytes -= buffer.capacity();
+        }
+    }
+
+    /// The memory of all buffers, in use or spare.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory of the spare buffers.
+    pub fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
+    }
+}
+
+impl Replies {
+    /// Appends a reply, or the first line of one.
+    #[inline]
+    pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
+        self.batch.write(buffers, |bytes| reply.render(bytes));
+    }
+
+    /// Appends data as it is.
+    pub fn data(&mut self, data: &[u8], buffers: &mut Buffers) {
+        self.batch.write(buffers, |bytes| bytes.extend_from_slice(data));
+    }
+
+    /// Appends a job's body with its CR LF. A small body is copied, a large one is sent from where it is.
+    pub fn body(&mut self, slot: &Slot, bodies: &mut Bodies, buffers: &mut Buffers) {
+        match bodies.pin(slot) {
+            Some(pinned) => {
+                let position = self.batch.bytes.len();
+                self.batch.bodies.push((position, pinned));
+                self.batch.len += slot.len();
+            }
+            None => self.data(bodies.bytes(slot), buffers),
+        }
+    }
+
+    /// Makes this group of replies wait for the next commit even while the job log is stalled.
+    #[inline]
+    pub fn reveal_uncommitted(&mut self) {
+        self.reveals_uncommitted = true;
+    }
+
+    /// Bytes of the connection that are not sent yet, with those of this group.
+    #[inline]
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_before + self.batch.len
+    }
+}
+
+impl Output {
+    /// Begins a group of replies that may need the commit `next`. Replies before it that need none so late leave without it.
+    #[inline]
+    pub(super) fn begin_group(&mut self, next: Ticket) -> &mut Replies {
+        let replies = &mut self.replies;
+        assert_eq!(replies.ticketed, replies.batch.len, "every reply before this group has its ticket");
+        if replies.batch.len > 0 && replies.batch.ticket < next && self.earlier.is_none() {
+            self.earlier = Some(Box::new(std::mem::take(&mut replies.batch)));
+            replies.ticketed = 0;
+        }
+        let earlier = self.earlier.as_ref().map_or(0, |batch| batch.len);
+        replies.unsent_before = self.in_flight.len - self.sent + earlier;
+        replies.reveals_uncommitted = false;
+        replies
+    }
+
+    /// Whether the group may reveal a change that is not committed yet.
+    #[inline]
+    pub(super) fn reveals_uncommitted(&self) -> bool {
+        self.replies.reveals_uncommitted
+    }
+
+    /// Ends the group: its replies wait for the commit `ticket`.
+    #[inline]
+    pub(super) fn end_group(&mut self, ticket: Ticket) {
+        let Replies { batch, ticketed, .. } = &mut self.replies;
+        if batch.len > *ticketed {
+            batch.ticket = batch.ticket.max(ticket);
+            *ticketed = batch.len;
+        }
+    }
+
+    /// Bytes that are not sent yet.
+    pub fn unsent_bytes(&self) -> usize {
+        let earlier = self.earlier.as_ref().map_or(0, |batch| batch.len);
+        self.in_flight.len - self.sent + earlier + self.replies.batch.len
+    }
+
+    /// The first commit that a reply waits for.
+    pub(super) fn next_ticket(&self) -> Option<Ticket> {
+        match &self.earlier {
+            Some(earlier) => Some(earlier.ticket),
+            None => (self.replies.batch.len > 0).then_some(self.replies.batch.ticket),
+        }
+    }
+
+    /// Whether there is something to send once everything up to `committed` is committed.
+    pub(super) fn can_send(&self, committed: Ticket) -> bool {
+        self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket <= committed)
+    }
+
+    /// Replaces everything that waits for a commit by one reply.
+    pub(super) fn fail(&mut self, reply: Reply<'_>, bodies: &mut Bodies, buffers: &mut Buffers) {
+        if let Some(mut earlier) = self.earlier.take() {
+            earlier.clear(bodies, buffers);
+        }
+        self.replies.batch.clear(bodies, buffers);
+        self.replies.reply(reply, buffers);
+        self.replies.ticketed = self.replies.batch.len;
+    }
+
+    /// Appends what to send next, in order, of what is committed. Shows the same bytes, or more of them, until they are
+    /// sent.
+    pub(super) fn slices<'a>(
+        &'a mut self,
+        committed: Ticket,
+        bodies: &'a Bodies,
+        slices: &mut Vec<IoSlice<'a>>,
+    ) {
+        if self.in_flight.len == 0 && self.next_ticket().is_some_and(|ticket| ticket <= committed) {
+            match self.earlier.take() {
+                Some(earlier) => self.in_flight = *earlier,
+                None => {
+                    let Replies { batch, ticketed, .. } = &mut self.replies;
+                    assert_eq!(*ticketed, batch.len, "a reply leaves with its ticket");
+                    std::mem::swap(&mut self.in_flight, batch);
+                    *ticketed = 0;
+                }
+            }
+        }
+        self.in_flight.slices(self.sent, bodies, slices);
+    }
+
+    /// Takes off the first `count` bytes of what was shown: they are sent.
+    pub(super) fn advance(&mut self, count: usize, bodies: &mut Bodies, buffers: &mut Buffers) {
+        self.sent += count;
+        assert!(self.sent <= self.in_flight.len, "a driver sends only what it was shown");
+        if self.sent == self.in_flight.len {
+            self.in_flight.clear(bodies, buffers);
+            self.sent = 0;
+        }
+    }
+
+    /// The memory of its buffers.
+    pub fn buffer_bytes(&self) -> usize {
+        let earlier = self.earlier.as_ref().map_or(0, |batch| batch.bytes.capacity());
+        self.in_flight.bytes.capacity() + earlier + self.replies.batch.bytes.capacity()
+    }
+
+    /// Gives everything back. The connection must be closed and no send in progress.
+    pub fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
+        self.in_flight.clear(bodies, buffers);
+        if let Some(mut earlier) = self.earlier.take() {
+            earlier.clear(bodies, buffers);
+        }
+        self.replies.batch.clear(bodies, buffers);
+        (self.sent, self.replies.ticketed) = (0, 0);
+    }
+}
+
+impl Batch {
+    /// Appends what `write` appends.
+    #[inline]
+    fn write(&mut self, buffers: &mut Buffers, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = buffers.take();
+        }
+        let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
+        write(&mut self.bytes);
+        self.len += self.bytes.len() - length;
+        buffers.bytes += self.bytes.capacity() - capacity;
+    }
+
+    fn slices<'a>(&'a self, mut skip: usize, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
+        let mut add = |piece: &'a [u8]| {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            if skipped < piece.len() && slices.len() < SEND_SLICES_MAX {
+                slices.push(IoSlice::new(&piece[skipped..]));
+            }
+        };
+        let mut from = 0;
+        for (position, body) in &self.bodies {
+            add(&self.bytes[from..*position]);
+            add(bodies.pinned_bytes(body));
+            from = *position;
+        }
+        add(&self.bytes[from..]);
+    }
+
+    fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
+        for (_, body) in self.bodies.drain(..) {
+            bodies.unpin(body);
+        }
+        buffers.give(std::mem::take(&mut self.bytes));
+        self.bodies = Vec::new();
+        (self.len, self.ticket) = (0, 0);
+    }
+}

@@ -1,0 +1,34 @@
+//! Which replies may leave while a write to the job log waits for space. Statistics and `peek` then show an operator why
+//! the server answers nothing else.
+
+use crate::ids::{ClientKey, JobKey};
+use crate::protocol::command::Command;
+use crate::server::Core;
+
+impl Core {
+    /// Whether the reply to a command may reveal a change of a job that is not committed yet. Statistics count such
+    /// changes, but name no job.
+    pub(in crate::server) fn may_reveal_uncommitted(&self, client: ClientKey, command: &Command<'_>) -> bool {
+        let is_uncommitted = |id| self.log.as_ref().is_some_and(|log| log.is_pending(id));
+        // Without a job the reply tells that there is none: an uncommitted change may be the reason.
+        let is_any =
+            |job: Option<JobKey>| job.is_none_or(|job| is_uncommitted(self.engine.jobs().get(job).id));
+        match command {
+            Command::Stats
+            | Command::StatsTube(_)
+            | Command::ListTubes
+            | Command::ListTubesWatched
+            | Command::ListTubeUsed
+            | Command::Use(_)
+            | Command::Watch(_)
+            | Command::Ignore(_)
+            | Command::Undrain
+            | Command::Quit => false,
+            Command::Peek(id) | Command::StatsJob(id) => is_uncommitted(*id),
+            Command::PeekReady => is_any(self.engine.peek_ready(client)),
+            Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
+            Command::PeekBuried => is_any(self.engine.peek_buried(client)),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Input of clients: from the events of a driver to commands.
+
+use bytes::Buf;
+
+use super::Core;
+use super::commit_gate::Replies;
+use super::observer::Observation;
+use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
+use crate::limits::{
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS,
+};
+use crate::protocol::framing::Line;
+use crate::protocol::reply::Reply;
+use crate::server::Effect;
+use crate::time::Time;
+use crate::wal::Room;
+
+impl Core {
+    pub(super) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
+        session.note_request(now);
+        let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
+        if used < bytes.len() && session.is_open() {
+            session.inbox.extend_from_slice(&bytes[used..]);
+            self.memory.count_inbox(session);
+        }
+        self.after_serving(session, now);
+    }
+
+    pub(super) fn received_direct(&mut self, session: &mut Session, bytes: usize, now: Time) {
+        session.note_request(now);
+        let Input::Body(incoming) = &mut session.protocol.input else {
+            panic!("a driver receives only bodies directly");
+        };
+        incoming.filled += bytes;
+        self.keep_or_skip(&mut session.protocol);
+        self.serve(session, &[], now);
+        self.after_serving(session, now);
+    }
+
+    pub(super) fn input_ended(&mut self, session: &mut Session, end: InputEnd, now: Time) {
+        session.input_end = session.input_end.max(end);
+        self.after_serving(session, now);
+    }
+
+    /// Returns the rest of the slot of a large body that is arriving, if the next input belongs there.
+    pub(super) fn direct_place<'a>(&'a mut self, session: &'a mut Session) -> Option<&'a mut [u8]> {
+        let is_next = session.can_serve_directly();
+        match &mut session.protocol.input {
+            Input::Body(IncomingJob { slot, filled, .. })
+                if is_next && slot.len() - *filled >= DIRECT_RECEIVE_BYTES_MIN =>
+            {
+                Some(&mut self.engine.bodies_mut().bytes_mut(slot)[*filled..])
+            }
+            _ => None,
+        }
+    }
+
+    /// Serves commands from `input` until it is used up, the session must wait, or its steps are used up. Returns how many
+    /// bytes were used.
+    fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
+        let steps_max = match self.iteration_steps {
+            0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - self.iteration_steps),
+            // One command: a client that sends one at a time does not wait behind clients that pipeline.
+            RUN_STEPS..RUN_STEPS_MAX => 1,
+            RUN_STEPS_MAX.. => 0,
+        };
+        let mut rest = input;
+        let is_observed = self.is_observed();
+        let Session { conn, reader, opening, protocol, output, .. } = session;
+        self.with_replies(output, |core, replies| {
+            let mut steps = 0;
+            while steps < steps_max && protocol.can_serve() {
+                if let Input::Line = protocol.input {
+                    if core.is_behind() {
+                        break;
+                    }
+                    if opening.is_some() && core.is_foreign_request(*conn, opening, rest, now) {
+                        (protocol.state, rest) = (SessionState::Closing, &[]);
+                        break;
+                    }
+                    match reader.next(&mut rest) {
+                        Some(Line::Command(line)) => {
+                            if is_observed {
+                                core.report(protocol.client, Observation::Line(line));
+                            }
+                            core.serve_line(protocol, replies, line, &mut rest, now);
+                        }
+                        Some(Line::TooLong) => {
+                            core.observe(protocol.client, Observation::LineTooLong);
+                            replies.reply(Reply::BadFormat, &mut core.buffers);
+                        }
+                        None => break,
+                    }
+                }
+                if !core.fill(protocol, replies, &mut rest, now) {
+                    break;
+                }
+                core.record_changes(now);
+                protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
+                steps += core.take_steps();
+            }
+            core.iteration_steps += steps;
+        });
+        if session.protocol.state == SessionState::Sampling {
+            self.await_sample(session.conn);
+        }
+        input.len() - rest.len()
+    }
+
+    /// Serves the inbox, or the list, of a session from the queue.
+    pub(super) fn serve_queued(&mut self, session: &mut Session, now: Time) {
+        session.is_queued = false;
+        if session.can_list() {
+            return self.continue_list(session, now);
+        }
+        if !session.protocol.can_serve() {
+            return;
+        }
+        let mut inbox = std::mem::take(&mut session.inbox);
+        let used = self.serve(session, &inbox, now);
+        inbox.advance(used);
+        if !inbox.is_empty() {
+            session.inbox = inbox;
+        }
+        self.memory.count_inbox(session);
+        self.after_serving(session, now);
+    }
+
+    /// Brings the driver, the queue of sessions and the engine in line with what has become of a session.
+    pub(super) fn after_serving(&mut self, session: &mut Session, now: Time) {
+        if session.input_end >= InputEnd::Ending && session.protocol.state == SessionState::Waiting {
+            // The client may be gone: no job should have to find that out.
+            self.engine.end_wait(session.protocol.client);
+            self.with_replies(&mut session.output, |core, replies| {
+                replies.reveal_uncommitted();
+                replies.reply(Reply::TimedOut, &mut core.buffers);
+            });
+            session.protocol.state = SessionState::Serving;
+        }
+        let is_finished = session.input_end == InputEnd::Ended
+            && session.can_serve_directly()
+            && !session.has_complete_body();
+        if is_finished {
+            session.protocol.state = SessionState::Closing;
+        }
+        if session.protocol.state == SessionState::Closing {
+            // Reached once, since a session that is closing is not served again.
+            self.leave(session, now);
+            if self.close_if_sent(session) {
+                return;
+            }
+        }
+        if session.inbox.is_empty() && session.output.unsent_bytes() == 0 {
+            // A command is incomplete, or its client waits for a job: no reply is due yet.
+            session.unanswered_since = Time::ZERO;
+        }
+        self.request_send(session.conn, &mut session.output);
+        self.queue_if_servable(session);
+        self.pause_or_resume(session);
+    }
+
+    /// Queues a session that has something to serve, or a list to continue.
+    pub(super) fn queue_if_servable(&mut self, session: &mut Session) {
+        let has_input =
+            !session.inbox.is_empty() || session.input_end == InputEnd::Ended || session.has_complete_body();
+        let is_servable = has_input && session.protocol.can_serve() || session.can_list();
+        if is_servable && !session.is_queued {
+            session.is_queued = true;
+            self.ready_sessions.push_back(session.conn);
+        }
+    }
+
+    fn pause_or_resume(&mut self, session: &mut Session) {
+        let is_full = session.inbox.len() >= INBOX_BYTES_PAUSE;
+        if is_full != session.is_paused && session.is_open() {
+            session.is_paused = is_full;
+            let conn = session.conn;
+            self.effects.push_back(if is_full { Effect::Pause(conn) } else { Effect::Resume(conn) });
+        }
+    }
+
+    /// Takes what `rest` has of a body that is arriving. Returns false if more of it must arrive.
+    #[inline]
+    fn fill(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        rest: &mut &[u8],
+        now: Time,
+    ) -> bool {
+        match protocol.input {
+            Input::Line => true,
+            Input::Body(_) => self.fill_body(protocol, replies, rest, now),
+            Input::Skip { .. } => self.skip(protocol, replies, rest),
+        }
+    }
+
+    fn fill_body(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        rest: &mut &[u8],
+        now: Time,
+    ) -> bool {
+        let Input::Body(incoming) = &mut protocol.input else { unreachable!("the caller has seen a body") };
+        let IncomingJob { slot, filled, .. } = incoming;
+        let count = rest.len().min(slot.len() - *filled);
+        let place = &mut self.engine.bodies_mut().bytes_mut(slot)[*filled..*filled + count];
+        let (body, following) = rest.split_at(count);
+        place.copy_from_slice(body);
+        *rest = following;
+        *filled += count;
+        let (bytes, is_complete) = (incoming.args.bytes, incoming.is_complete());
+        if !self.keep_or_skip(protocol) {
+            return self.skip(protocol, replies, rest);
+        }
+        if !is_complete || self.room_for(protocol.client, bytes) == Room::Later {
+            return false;
+        }
+        if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
+            let IncomingJob { id, args, slot, .. } = incoming;
+            self.put(protocol.client, replies, id, args, slot, now);
+        }
+        true
+    }
+
+    fn skip(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, rest: &mut &[u8]) -> bool {
+        let Input::Skip { left, reply } = &mut protocol.input else {
+            unreachable!("the caller has seen a refused body")
+        };
+        let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *rest = &rest[skipped..];
+        *left -= skipped as u64;
+        if *left > 0 {
+            return false;
+        }
+        replies.reply(*reply, &mut self.buffers);
+        protocol.input = Input::Line;
+        true
+    }
+}

@@ -1,0 +1,123 @@
+//! An event-loop iteration: what every event ends with, and the bounded work between events.
+
+use super::commit_gate::Replies;
+use super::session::{InputEnd, Session, SessionState};
+use super::{Core, Effect, Event, Server, dispatch};
+use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
+use crate::protocol::reply::Reply;
+use crate::queue::Notice;
+use crate::time::Time;
+use crate::wal::Log;
+
+/// A connection whose unsent replies have passed [`OUTPUT_BYTES_PAUSE`] is served again below this.
+const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
+
+impl Server {
+    /// Does a bounded piece of everything that is due or left over.
+    pub(super) fn iterate(&mut self, now: Time) {
+        if !self.core.is_behind() {
+            self.core.engine.step(now);
+            self.core.take_steps();
+            self.deliver_notices(now);
+        }
+        self.core.iteration_steps = 0;
+        // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
+        while self.core.iteration_steps < RUN_STEPS
+            && !self.core.is_behind()
+            && self.core.sample_waiters.is_empty()
+        {
+            let Some(conn) = self.core.ready_sessions.pop_front() else { break };
+            if let Some(session) = self.connections.find(conn) {
+                self.core.serve_queued(session, now);
+            }
+            self.deliver_notices(now);
+        }
+        self.core.iteration_steps = 0;
+        self.step_http(now);
+        self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
+        self.count_tables();
+        let core = &mut self.core;
+        core.metrics.end_iteration(core.commands.iter().sum());
+        if let Some(log) = &mut core.log {
+            log.compact(&core.engine, now);
+            core.effects.push_back(Effect::Disk);
+        }
+    }
+
+    /// Answers the clients for which a `reserve` or a `kick` has come to an end.
+    pub(super) fn deliver_notices(&mut self, now: Time) {
+        let Self { core, connections } = self;
+        core.record_changes(now);
+        while let Some(notice) = core.engine.next_notice() {
+            // A kick is carried out to its end even if its client has left.
+            if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open()) {
+                core.answer(session, notice, now);
+            }
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(super) fn handle_client(&mut self, session: &mut Session, event: &Event<'_>, now: Time) {
+        match *event {
+            Event::Sent { bytes, .. } => self.sent(session, bytes, now),
+            Event::HungUp { .. } => self.hung_up(session, now),
+            // The session is removed after this.
+            Event::Closed { .. } => {}
+            // Input after the last command is ignored.
+            _ if !session.is_open() => {}
+            Event::Received { bytes, .. } => self.received(session, bytes, now),
+            Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
+            Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
+            Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::StatsSampled(_) | Event::DriverMemory(_) => {
+                unreachable!("they name no connection")
+            }
+        }
+    }
+
+    fn sent(&mut self, session: &mut Session, bytes: usize, now: Time) {
+        self.take_sent(session.conn, &mut session.output, bytes);
+        let unsent = session.output.unsent_bytes();
+        let is_answered = unsent == 0 && session.protocol.state != SessionState::Listing;
+        if is_answered && session.unanswered_since > Time::ZERO {
+            self.metrics.add_reply(std::mem::take(&mut session.unanswered_since), now);
+        }
+        self.close_if_sent(session);
+        let resumes = session.protocol.is_choked && unsent < OUTPUT_BYTES_RESUME;
+        if resumes {
+            session.protocol.is_choked = false;
+        }
+        if resumes || session.can_list() {
+            self.queue_if_servable(session);
+        }
+    }
+
+    fn answer(&mut self, session: &mut Session, notice: Notice, now: Time) {
+        session.note_request(now);
+        self.with_replies(&mut session.output, |core, replies: &mut Replies| {
+            replies.reveal_uncommitted();
+            let reply = match notice {
+                Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
+                Notice::TimedOut(_) => Reply::TimedOut,
+                Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
+                Notice::Kicked(_, count) => Reply::Kicked(count.into()),
+            };
+            replies.reply(reply, &mut core.buffers);
+        });
+        session.protocol.state = SessionState::Serving;
+        self.request_send(session.conn, &mut session.output);
+        self.queue_if_servable(session);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let is_behind = self.is_behind();
+        let can_serve = !self.ready_sessions.is_empty() && !is_behind;
+        let has_work = can_serve || self.is_reclaiming || !self.ready_pages.is_empty();
+        let work = has_work.then_some(Time::ZERO);
+        let engine = self.engine.next_deadline().filter(|_| !is_behind);
+        let log = self.log.as_ref().and_then(Log::next_deadline);
+        [work, engine, log].into_iter().flatten().min()
+    }
+}

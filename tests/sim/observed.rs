@@ -1,0 +1,57 @@
+//! The order in which the server served what it received, as it reports that itself. The order is not trusted: the clients
+//! must have sent commands that allow it, and every reply must follow from it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use beanring::ids::ConnId;
+use beanring::protocol::reply::Reply;
+use beanring::server::{Observation, Observer};
+
+/// A step of the server for the connection in a slot.
+#[derive(Debug)]
+pub struct Step {
+    pub slot: u32,
+    pub kind: StepKind,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// It served this line.
+    Line(Vec<u8>),
+    /// It rejected a line that was too long.
+    LineTooLong,
+    /// It had a job's complete body, and decided on a reply.
+    Put { id: u64, is_out_of_memory: bool },
+    /// It removed the client from the queue.
+    Left,
+}
+
+/// Steps that the checker has not seen yet. Clones share them.
+#[derive(Clone, Default)]
+pub struct Steps(Rc<RefCell<VecDeque<Step>>>);
+
+impl Steps {
+    pub fn take_next(&self) -> Option<Step> {
+        self.0.borrow_mut().pop_front()
+    }
+
+    pub fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+impl Observer for Steps {
+    fn observe(&mut self, conn: ConnId, observation: Observation<'_>) {
+        let kind = match observation {
+            Observation::Line(line) => StepKind::Line(line.to_vec()),
+            Observation::LineTooLong => StepKind::LineTooLong,
+            Observation::Put(id, reply) => {
+                StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
+            }
+            Observation::Left => StepKind::Left,
+        };
+        self.0.borrow_mut().push_back(Step { slot: conn.slot, kind });
+    }
+}
