@@ -11,7 +11,7 @@ use super::names::name_of;
 use super::support::random::Random;
 use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
 
-/// A random generator of actions, with the traits of a run that its seed has chosen.
+/// The traits of a run, chosen by its seed.
 struct Profile {
     clients_max: usize,
     tubes: usize,
