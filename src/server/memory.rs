@@ -119,9 +119,9 @@ impl Core {
             self.memory.headroom_bytes -= usual;
             return true;
         }
-        let committed = self.committed_bytes();
-        if committed + JOB_GROWTH_BYTES_MAX + u64::from(body_bytes) <= max {
-            self.memory.headroom_bytes = (max - committed).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
+        let charged = self.charged_bytes();
+        if charged + JOB_GROWTH_BYTES_MAX + u64::from(body_bytes) <= max {
+            self.memory.headroom_bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
             return true;
         }
         let growth = self.engine.job_growth() + self.engine.bodies().growth(body_bytes);
@@ -148,19 +148,19 @@ impl Core {
     }
 
     /// Memory in use and reserved memory.
-    fn committed_bytes(&self) -> u64 {
+    fn charged_bytes(&self) -> u64 {
         self.memory_bytes() + self.engine.set_aside_bytes() as u64
     }
 
     /// Whether `growth` more bytes fit below the limit `max`, if need be in place of memory kept for reuse.
     fn makes_room(&mut self, growth: usize, max: u64) -> bool {
-        let committed = self.committed_bytes() + growth as u64;
-        if committed <= max {
+        let charged = self.charged_bytes() + growth as u64;
+        if charged <= max {
             return true;
         }
-        let has_room = committed - max <= self.engine.bodies().idle_bytes() as u64;
+        let has_room = charged - max <= self.engine.bodies().idle_bytes() as u64;
         if has_room {
-            self.engine.bodies_mut().want((committed - max) as usize);
+            self.engine.bodies_mut().want((charged - max) as usize);
         } else {
             self.memory_refusals += 1;
         }

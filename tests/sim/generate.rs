@@ -11,7 +11,7 @@ use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
 use beanring_testkit::naive::{Conn, Model};
 use beanring_testkit::random::Random;
 
-/// A random generator of actions, with the traits of a run that its seed has chosen.
+/// The traits of a run, chosen by its seed.
 struct Profile {
     clients_max: usize,
     tubes: usize,
