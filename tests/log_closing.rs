@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "5"], &["-F"]];
 const BODY: &str = "the body of the last job";
 
-/// 32 bytes of frame and 60 of the job before the name of the tube.
+/// The frame of a record (32 bytes) and the fixed fields of a job (60 bytes), before the name of the tube.
 const BEFORE_BODY: usize = 32 + 60 + "default".len();
 
 fn drivers(what: &str) -> impl Iterator<Item = Driver> {
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The kinds of the records that are there, without padding.
+/// The kinds of all records in order, without padding.
 fn kinds(dir: &Path) -> Vec<String> {
     let lines = text(&tool("dump", dir).stdout);
     let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
@@ -39,14 +39,14 @@ fn kinds(dir: &Path) -> Vec<String> {
     kinds.filter(|kind| kind != "padding" && kind != "segment").collect()
 }
 
-/// The same of a copy, since a server uses the log.
+/// The same from a copy, since a server uses the log.
 fn kinds_of_running(dir: &Path) -> Vec<String> {
     let copy = Scratch::new("closing-copy");
     contents(dir).into_iter().for_each(|(name, bytes)| fs::write(copy.0.join(name), bytes).expect("a copy"));
     kinds(&copy.0)
 }
 
-/// Flips a bit in the last job's body. The place of its record.
+/// Flips a bit in the last job's body. Returns the place of its record.
 fn damage(dir: &Path) -> String {
     for (name, mut bytes) in contents(dir) {
         if let Some(at) = bytes.windows(BODY.len()).rposition(|window| window == BODY.as_bytes()) {
@@ -55,11 +55,11 @@ fn damage(dir: &Path) -> String {
             return format!("{name}:{}", at - BEFORE_BODY);
         }
     }
-    panic!("the job is somewhere");
+    panic!("the job is in no segment");
 }
 
 fn refusal(dir: &Path) -> String {
-    // One that does start is ended.
+    // timeout(1) ends a server that starts.
     let mut command = Command::new("timeout");
     command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir);
     command.stdin(Stdio::null());
@@ -90,7 +90,7 @@ fn after_a_clean_stop() {
             assert_eq!(server.wait(), Some(0));
             assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
             assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
-            // A start and a stop without a change in between add nothing.
+            // A start and a stop without a change add no record.
             let (mut server, mut client) = start(&scratch.0, io, mode);
             client.expect("peek 1\r\n", &format!("FOUND 1 {}", BODY.len()));
             server.signal(Signal::SIGTERM);
@@ -114,7 +114,7 @@ fn after_a_while() {
                 assert!(asked.elapsed() < REPLY_PATIENCE, "{what}: {:?}", kinds_of_running(&scratch.0));
                 thread::sleep(Duration::from_millis(50));
             }
-            // Once for each time that it is idle.
+            // One record per idle time.
             thread::sleep(Duration::from_millis(2500));
             assert_eq!(kinds_of_running(&scratch.0), ["job", "closed"], "{what}");
             server.signal(Signal::SIGKILL);
@@ -125,7 +125,7 @@ fn after_a_while() {
     }
 }
 
-/// What nothing tells from a torn write is left out; and `check` says so.
+/// Damage that looks like a torn write is discarded, and `check` reports it.
 #[test]
 fn before_it_is_closed() {
     let scratch = Scratch::new("open");
@@ -145,7 +145,7 @@ fn before_it_is_closed() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_the_last_record_is_told_by_check() {
+fn check_reports_a_flipped_bit_anywhere_in_the_last_record() {
     let scratch = Scratch::new("bits");
     let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "5", "-s", "65536"]);
     client.expect(&put(0, 0, BODY), "INSERTED 1");
@@ -164,8 +164,8 @@ fn a_flipped_bit_anywhere_in_the_last_record_is_told_by_check() {
 }
 
 #[test]
-fn a_restart_in_place_goes_on_behind_it() {
-    for io in drivers("a restart in place") {
+fn an_in_place_restart_continues_behind_it() {
+    for io in drivers("an in-place restart") {
         for mode in MODES {
             let scratch = Scratch::new("restart");
             let (mut server, mut client) = start(&scratch.0, io, mode);
@@ -184,7 +184,7 @@ fn a_restart_in_place_goes_on_behind_it() {
 }
 
 #[test]
-fn salvage_closes_what_it_writes() {
+fn salvage_closes_the_new_log() {
     let scratch = Scratch::new("salvage");
     let (from, to): (PathBuf, PathBuf) = (scratch.0.join("from"), scratch.0.join("to"));
     fs::create_dir(&from).expect("a new directory");

@@ -1,5 +1,5 @@
-//! A small log, cut at every byte and with every bit flipped: what comes back is what was there before the damage, or
-//! nothing comes back.
+//! A small job log, cut at every byte and with every bit flipped: recovery returns the jobs before the damage, or refuses
+//! the log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,27 +21,28 @@ use beanring_testkit::scratch::Scratch;
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
 const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
 const NOW: Time = Time::from_nanos(1_000_000_000);
-/// The kind of a record that says nothing.
+/// The kind of a padding record.
 const PADDING: u8 = 6;
 const FILE: &str = "log.0000000000000001";
 
 /// Bodies by id.
 type Jobs = BTreeMap<u64, Vec<u8>>;
 
-/// A record where it was found by the letter of docs/LOG.md.
+/// A record, parsed as docs/LOG.md describes the format and without the code of the server.
 struct Frame {
     at: usize,
-    /// Behind the payload, and behind the zeros that follow it.
+    /// The offset behind the payload.
     end: usize,
+    /// The offset behind the zeros that follow the payload.
     padded_end: usize,
     position: u64,
     durable: u64,
     is_padding: bool,
 }
 
-/// The jobs that a log brings back.
+/// Returns the jobs that recovery finds.
 fn jobs_of(dir: &Path) -> Result<Jobs, RecoveryError> {
-    let directory = Directory::open(dir, false).expect("nobody else uses it");
+    let directory = Directory::open(dir, false).expect("the lock is free");
     let mut engine = Engine::new(0);
     recover(&directory, CONFIG, &mut engine, NOW)?;
     engine.check();
@@ -49,7 +50,7 @@ fn jobs_of(dir: &Path) -> Result<Jobs, RecoveryError> {
     Ok(found.map(|(id, job)| (id, engine.body(job).to_vec())).collect())
 }
 
-/// Writes a log of several batches, and tells its bytes and the jobs after each of its records.
+/// Writes a log of several batches. Returns its bytes, and the jobs after each of its records.
 fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
     let directory = Directory::open(&scratch.0, false).expect("an empty directory");
     let mut engine = Engine::new(0);
@@ -85,7 +86,7 @@ fn store(engine: &mut Engine, body: &[u8]) -> Slot {
     slot
 }
 
-/// Does the writes that the log asks for, and nothing else.
+/// Does the writes that the WAL asks for, and no other operation.
 fn write(log: &mut Log, scratch: &Scratch) {
     while let Some(operation) = log.next_operation(NOW) {
         if let Operation::Write { segment, offset, batch, .. } = operation {
@@ -115,13 +116,13 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// How many of these say something about jobs.
+/// The number of records about jobs.
 fn steps(frames: &[Frame]) -> usize {
     frames.iter().filter(|frame| !frame.is_padding).count()
 }
 
 #[test]
-fn a_log_cut_anywhere_brings_back_what_is_before() {
+fn a_log_cut_anywhere_recovers_what_is_before() {
     let scratch = Scratch::in_memory("damage-cut");
     let (bytes, after) = written(&scratch);
     let frames = frames(&bytes);
@@ -145,7 +146,7 @@ fn a_flipped_bit_is_noticed() {
     let (mut refused, mut shortened) = (0, 0);
     let records = frames.iter().flat_map(|frame| frame.at..frame.padded_end);
     for at in (0..76).chain(records) {
-        // There is much padding, and nothing in it but zeros. Without optimisation all bits take minutes.
+        // Padding is large and all zeros. Without optimization a test of all its bits takes minutes.
         let is_filler =
             frames.iter().any(|frame| frame.is_padding && (frame.at + 40..frame.end).contains(&at));
         let is_one_enough = cfg!(debug_assertions);
@@ -175,7 +176,7 @@ fn a_flipped_bit_is_noticed() {
                 }
                 Err(error) => panic!("byte {at}: {error}"),
                 Ok(found) => {
-                    assert!(!proven || at >= frames[hit].end, "byte {at} was on disk for good");
+                    assert!(!proven || at >= frames[hit].end, "byte {at} was durable");
                     assert_eq!(found, after[steps(&frames[..expected])], "byte {at}, bit {bit}");
                     shortened += 1;
                 }
@@ -185,7 +186,7 @@ fn a_flipped_bit_is_noticed() {
     assert!(refused > 200 && shortened > 200, "{refused} refused, {shortened} shortened");
 }
 
-/// A header that tells of segments from the first on.
+/// A header whose oldest segment is the first.
 fn header(number: u64, first: u64) -> Header {
     let (number, first, previous) = (SegmentNumber(number), Lsn(first), SegmentNumber(number - 1));
     Header { log_id: 7, number, first, next_id: JobId(5), oldest: SegmentNumber(1), previous }
@@ -204,9 +205,9 @@ fn write_segment(scratch: &Scratch, file: u64, header: &Header, records: &[Recor
     fs::write(scratch.0.join(SegmentNumber(file).to_string()), batch.bytes()).expect("a segment");
 }
 
-/// On a full disk it is the new name of the first file alone that says that it was of no use any more.
+/// On a full disk only the new name of a recycled file shows that its old segment is not needed.
 #[test]
-fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
+fn a_recycled_first_file_is_not_missing() {
     for (bytes, is_torn) in [(SEGMENT_BYTES, false), (2 * SEGMENT_BYTES, false), (SEGMENT_BYTES, true)] {
         let scratch = Scratch::in_memory(&format!("damage-renamed-{bytes}-{is_torn}"));
         write_segment(&scratch, 2, &header(2, 0), &[], bytes);
@@ -214,7 +215,7 @@ fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
             write_segment(&scratch, 3, &header(3, 640), &[], bytes);
         }
         write_segment(&scratch, 4, &header(1, 0), &[], bytes);
-        // Servers that end before they have written anything.
+        // Servers that end before they write anything.
         for start in 1..4 {
             let found = jobs_of(&scratch.0);
             assert!(found.is_ok_and(|jobs| jobs.is_empty()), "start {start} of {bytes}, {is_torn}");
@@ -222,9 +223,9 @@ fn a_first_file_that_has_another_name_does_not_come_to_be_missed() {
     }
 }
 
-/// A checksum is no proof that a server has written it.
+/// A checksum does not prove that a server wrote the record.
 #[test]
-fn jobs_that_no_server_could_have_had_are_not_read() {
+fn impossible_jobs_are_not_read() {
     let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
     let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, state, body };
@@ -273,7 +274,7 @@ fn ids_that_could_run_out_are_refused() {
 }
 
 #[test]
-fn headers_that_no_server_could_have_written_are_none() {
+fn impossible_headers_are_refused() {
     let impossible = [
         Header { first: Lsn(u64::MAX), ..header(1, 0) },
         Header { next_id: JobId(u64::MAX), ..header(1, 0) },
@@ -289,7 +290,7 @@ fn headers_that_no_server_could_have_written_are_none() {
     }
 }
 
-/// Makes the log one of format 1, as by a version that does not close it.
+/// Turns the log into one of format 1, which has no closing record.
 fn make_older(segment: &Path) {
     let mut bytes = fs::read(segment).expect("a segment");
     bytes[16..20].copy_from_slice(&1_u32.to_le_bytes());
@@ -298,14 +299,14 @@ fn make_older(segment: &Path) {
     fs::write(segment, bytes).expect("a segment");
 }
 
-/// The version that began a segment goes by its header, and may not know the records that this one writes.
+/// A segment has only records that its format knows.
 #[test]
-fn a_log_of_the_older_format_goes_on_in_a_new_file() {
+fn a_log_of_the_older_format_continues_in_a_new_file() {
     let scratch = Scratch::in_memory("damage-older");
     let (_, after) = written(&scratch);
     make_older(&scratch.join(FILE));
     let older = fs::read(scratch.join(FILE)).expect("a segment");
-    let directory = Directory::open(&scratch.0, false).expect("nobody else uses it");
+    let directory = Directory::open(&scratch.0, false).expect("the lock is free");
     let mut engine = Engine::new(0);
     let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("the older format is read");
     engine.record_changes(true);
@@ -316,7 +317,7 @@ fn a_log_of_the_older_format_goes_on_in_a_new_file() {
     log.record(&mut engine, NOW);
     write(&mut log, &scratch);
     drop(directory);
-    assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), older, "nothing is added to it");
+    assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), older, "the older file does not change");
     let newer = fs::read(scratch.0.join("log.0000000000000002")).expect("the next segment");
     assert_eq!(newer[16..20], VERSION.to_le_bytes());
     let mut expected = after.last().expect("the jobs at the end").clone();
@@ -333,17 +334,17 @@ fn a_link_in_the_place_of_a_segment_is_refused() {
     std::os::unix::fs::symlink(&elsewhere, scratch.join(FILE)).expect("a link");
     let refusal =
         |dir: &Path| jobs_of(dir).map(|_| "no refusal".to_owned()).unwrap_or_else(|error| error.to_string());
-    let told = refusal(&scratch.0);
-    assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
-    let told = offline::check(&scratch.0, NOW)
+    let message = refusal(&scratch.0);
+    assert!(message.contains(&format!("{FILE} is a symbolic link")) && !message.contains('\n'), "{message}");
+    let message = offline::check(&scratch.0, NOW)
         .map(|_| "no refusal".to_owned())
         .unwrap_or_else(|error| error.to_string());
-    assert!(told.contains(&format!("{FILE} is a symbolic link")) && !told.contains('\n'), "{told}");
+    assert!(message.contains(&format!("{FILE} is a symbolic link")) && !message.contains('\n'), "{message}");
     fs::remove_file(scratch.join(FILE)).expect("it is there");
     fs::create_dir(scratch.join(FILE)).expect("a directory");
-    let told = refusal(&scratch.0);
-    assert!(told.contains(&format!("{FILE} is not a regular file")), "{told}");
+    let message = refusal(&scratch.0);
+    assert!(message.contains(&format!("{FILE} is not a regular file")), "{message}");
     fs::remove_dir(scratch.join(FILE)).expect("it is there");
-    fs::rename(&elsewhere, scratch.join(FILE)).expect("it is moved back");
+    fs::rename(&elsewhere, scratch.join(FILE)).expect("the file can be moved back");
     assert!(jobs_of(&scratch.0).is_ok());
 }

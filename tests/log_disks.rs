@@ -1,5 +1,5 @@
-//! The job log on file systems of its own, on loop devices: on one that takes new space for each write, and on one whose
-//! disk fails on order.
+//! The job log on file systems of its own, on loop devices: one copies on write, and the disk of another fails when the
+//! test wants it to.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Runs a command. What it says, or why it fails.
+/// Runs a command. Returns its output, or why it fails.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
@@ -30,7 +30,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What is undone with the value: a mount, or a loop device.
+/// A mount or a loop device, undone when the value is dropped.
 struct Held(&'static str, Vec<String>);
 
 impl Drop for Held {
@@ -55,7 +55,7 @@ fn directory(path: PathBuf) -> PathBuf {
 
 /// A loop device with a new file system on it.
 struct LoopDisk {
-    // In the order in which they are undone.
+    // Fields are dropped in this order.
     mounted: Option<Held>,
     _device_held: Held,
     device: String,
@@ -87,14 +87,14 @@ impl LoopDisk {
         Ok(())
     }
 
-    /// Only what is on the disk is there afterwards.
+    /// Unmounts and mounts, so that only what is on the disk is left.
     fn lose_page_cache(&mut self) {
         self.mounted = None;
         self.mount().expect("it was mounted before");
     }
 }
 
-/// Takes all the space that is left.
+/// Uses up all free space.
 fn fill(path: &Path) {
     let Ok(mut file) = File::create(path) else { return };
     for bytes in [1 << 20, 1 << 16, BLOCK_BYTES as usize] {
@@ -106,12 +106,12 @@ fn drivers(what: &str) -> impl Iterator<Item = Driver> {
     Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
 }
 
-// A write takes new space.
+// Copy on write.
 
 const BTRFS_BYTES: u64 = 200 << 20;
 
 #[test]
-fn a_full_file_system_that_copies_on_write_refuses_puts_and_goes_on() {
+fn a_full_copy_on_write_file_system_refuses_puts_alone() {
     for io in drivers("copy on write") {
         for mode in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
             let scratch = Scratch::new("cow");
@@ -121,18 +121,18 @@ fn a_full_file_system_that_copies_on_write_refuses_puts_and_goes_on() {
                 Ok(disk) => disk,
                 Err(error) => return println!("skipped: a log on btrfs, because {error}"),
             };
-            fill_and_go_on(&disk.at, io, mode);
+            fill_and_change_jobs(&disk.at, io, mode);
         }
     }
 }
 
-fn fill_and_go_on(disk: &Path, io: Driver, mode: &[&str]) {
+fn fill_and_change_jobs(disk: &Path, io: Driver, mode: &[&str]) {
     const SEGMENT_BYTES: &str = "1048576";
     let dir = directory(disk.join("log"));
     let flags = [mode, &["-s", SEGMENT_BYTES]].concat();
     let (server, mut client) = start(&dir, io, &flags);
     let body = "c".repeat(4000);
-    // Old files have become new ones.
+    // Until segments have been recycled.
     for _ in 0..10 {
         client.send(&put(0, 0, &body).repeat(200));
         let ids: Vec<String> =
@@ -151,7 +151,7 @@ fn fill_and_go_on(disk: &Path, io: Driver, mode: &[&str]) {
     let mut refused = 0;
     for round in 0..60 {
         client.send(&put(0, 0, &body).repeat(10));
-        refused += (0..10).filter(|_| client.line().expect("the server goes on") == "OUT_OF_MEMORY").count();
+        refused += (0..10).filter(|_| client.line().expect("the server runs") == "OUT_OF_MEMORY").count();
         for id in ids.iter().skip(round % 30 * 10).take(10) {
             assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "), "{id}");
             client.expect(&format!("bury {id} 3\r\n"), "BURIED");
@@ -175,10 +175,10 @@ fn fill_and_go_on(disk: &Path, io: Driver, mode: &[&str]) {
     assert_eq!(client.stat("current-jobs-ready"), jobs);
 }
 
-/// With space of its own for metadata, as btrfs is made unless asked otherwise: what files give back may not be what is
-/// needed.
+/// btrfs has separate space for metadata by default: the space that removed files free may not be the space that a write
+/// needs.
 #[test]
-fn a_write_that_waits_for_space_gets_through_once_there_is_some() {
+fn a_stalled_write_succeeds_once_there_is_space() {
     for io in drivers("a wait for space") {
         for mode in [&["-f", "0"][..], &["-f", "50"]] {
             let scratch = Scratch::new("wait");
@@ -203,7 +203,7 @@ fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
     for count in 0..COMMANDS {
         if count % 10 == 0 {
             fillers.push(disk.join(format!("filler{count}")));
-            fill(fillers.last().expect("it was added"));
+            fill(fillers.last().expect("a filler was added"));
         }
         client.send("pause-tube default 0\r\n");
         is_waiting = matches!(client.stream.receive(Duration::from_secs(3)), Received::Silence);
@@ -211,7 +211,7 @@ fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
             break;
         }
     }
-    println!("{} {mode:?}: a write waits for space: {is_waiting}", io.name());
+    println!("{} {mode:?}: a write is stalled: {is_waiting}", io.name());
     let mut other = Client::new(server.connect());
     assert_eq!(other.stat("current-jobs-ready"), 2);
     assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
@@ -234,9 +234,9 @@ fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
     assert_eq!(server.wait(), Some(0));
 }
 
-// A write fails.
+// Failing writes.
 
-/// An ext4 in a file in memory. A write to a block that the file has lost fails when the memory is full.
+/// An ext4 file system in a file in memory. A write to a block that was punched out of the file fails when memory is full.
 struct FailingDisk {
     disk: LoopDisk,
     filler: PathBuf,
@@ -255,19 +255,19 @@ impl FailingDisk {
         let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
         let make = ["mkfs.ext4", "-q", "-b", "4096", "-E", options];
         let disk = LoopDisk::new(image, Self::BYTES, at, "ext4", &make)?;
-        // Nothing else fails: every block has its memory.
+        // No other write fails: every block has its memory.
         let file = File::options().write(true).open(&disk.image).expect("the image");
         fallocate(&file, FallocateFlags::empty(), 0, Self::BYTES as i64).expect("there is memory");
         run("filefrag", &["-V"])?;
         Ok(Self { disk, filler: memory.join("filler"), _memory: held, _scratch: scratch })
     }
 
-    /// From now on no block of these files can be written that is not in memory or was written before.
+    /// Makes writes fail to all blocks of these files behind the first `written` bytes.
     fn fail(&self, files: &[PathBuf], written: u64) {
         let image = File::options().write(true).open(&self.disk.image).expect("the image");
         for file in files {
             let name = file.to_str().expect("UTF-8");
-            let said = run("filefrag", &["-v", "-b4096", name]).expect("it tells");
+            let said = run("filefrag", &["-v", "-b4096", name]).expect("it lists the blocks");
             for line in said.lines() {
                 let fields: Vec<&str> =
                     line.split([':', '.']).map(str::trim).filter(|word| !word.is_empty()).collect();
@@ -288,7 +288,7 @@ impl FailingDisk {
         fill(&self.filler);
     }
 
-    fn mend(&self) {
+    fn repair(&self) {
         fs::remove_file(&self.filler).expect("it is there");
     }
 }
@@ -302,9 +302,9 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// The kernel keeps the pages that it could not write, and calls them clean.
+/// The kernel keeps pages that it could not write, and marks them clean.
 #[test]
-fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
+fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
     for io in drivers("a failed sync") {
         let failing = FailingDisk::new("failing");
         let mut failing = match failing {
@@ -317,17 +317,17 @@ fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
         client.expect(&put(0, 0, "before"), "INSERTED 1");
         server.signal(Signal::SIGTERM);
         assert_eq!(server.wait(), Some(0));
-        // It goes on in a new block, and the first block of the write fails: a loop device calls a write good that fails
-        // behind its first block.
+        // The next write begins in a new block, and its first block fails: a loop device reports success for a write that
+        // fails behind its first block.
         let (mut server, mut client) = start(&dir, io, &flags);
         failing.fail(&segments(&dir), 2 * BLOCK_BYTES);
-        // Pages that nothing else is written to follow the first.
+        // The body takes further pages, which no other write touches.
         let body = "lost?".repeat(5000);
         client.expect(&put(0, 0, &body), "INSERTED 2");
         assert_eq!(server.wait(), Some(1), "the sync fails");
         drop((client, server));
 
-        failing.mend();
+        failing.repair();
         let (server, mut client) = start(&dir, io, &flags);
         let found = client.ask("peek 2\r\n").0;
         println!("{}: after the restart job 2 is {found}", io.name());
@@ -337,7 +337,7 @@ fn what_a_failed_sync_has_left_in_the_page_cache_is_not_believed() {
         failing.disk.lose_page_cache();
         let (_server, mut client) = start(&dir, io, &flags);
         assert_eq!(client.ask("peek 1\r\n").1, "before\r\n");
-        assert_eq!(client.ask("peek 2\r\n").0, found, "{}: what was served is there", io.name());
+        assert_eq!(client.ask("peek 2\r\n").0, found, "{}: a job that was served is still found", io.name());
         assert_eq!(client.ask("peek 3\r\n").1, "after\r\n");
     }
 }
@@ -360,21 +360,21 @@ fn stop_by_force(mut server: ServerProcess, client: Client) {
     drop(client);
 }
 
-// A start is interrupted.
+// Interrupted calls.
 
-/// As by the freezer of `docker pause`, on a kernel or a file system that does not begin such a call again by itself.
+/// The freezer of `docker pause` interrupts fallocate(2), and some kernels and file systems do not restart it.
 #[test]
-fn space_is_asked_for_again_after_an_interruption() {
+fn an_interrupted_fallocate_is_repeated() {
     if let Err(error) = run("strace", &["-V"]) {
         return println!("skipped: an interrupted fallocate, because {error}");
     }
     let scratch = Scratch::new("interrupted");
     let mut traced = Command::new("strace");
-    // The tracer is not the parent, so that the server can be ended.
+    // strace -D is not the parent of the server, so the test can end the server itself.
     traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fallocate"]);
     traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", program()]);
     let (_server, mut client) = launch(traced, &scratch.0, Driver::Epoll, &["-s", "65536", "-f", "0"]);
-    // The thread that makes the next files is interrupted too.
+    // The thread that creates further files is interrupted too.
     client.send(&put(0, 0, &"i".repeat(4000)).repeat(200));
     for id in 1..=200 {
         assert_eq!(client.line(), Some(format!("INSERTED {id}")));

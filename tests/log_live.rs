@@ -1,4 +1,4 @@
-//! The log with real server processes: killed, told to stop, on a full disk, and in directories that are no good.
+//! The job log with real server processes: killed, stopped, on a full disk, and in directories that it refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -15,18 +15,18 @@ use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::{Scratch, contents};
 use nix::sys::signal::Signal;
 
-/// Flags for each kind of durability.
+/// Flags for each durability.
 const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
 
-/// Drivers that the kernel lets servers have.
+/// Drivers that the kernel allows.
 fn drivers(what: &str) -> impl Iterator<Item = Driver> {
     Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
 }
 
-// Killed and told to stop.
+// Kills and stops.
 
 #[test]
-fn what_was_acknowledged_outlives_a_kill_and_a_stop() {
+fn acknowledged_changes_survive_a_kill_and_a_stop() {
     let cycles = env::var("BEANRING_CYCLES").map_or(4, |text| text.parse().expect("a number"));
     for io in drivers("kill") {
         for mode in MODES {
@@ -40,28 +40,28 @@ fn what_was_acknowledged_outlives_a_kill_and_a_stop() {
                     crash.ids.len(),
                     crash.jobs.len()
                 );
-                assert!(crash.ids.len() > 100, "it has done something");
+                assert!(crash.ids.len() > 100, "the server has served commands");
             }
         }
     }
 }
 
-/// Where a job is, and with which priority.
-type Standing = (&'static str, u32);
+/// The state of a job and its priority.
+type JobState = (&'static str, u32);
 
 /// A job that was acknowledged.
 #[derive(Clone)]
 struct Known {
     body: u64,
-    now: Standing,
-    /// What was asked for and not acknowledged; `None` in it is a deletion.
-    maybe: Option<Option<Standing>>,
+    now: JobState,
+    /// A change that was sent and not acknowledged; `None` in it is a deletion.
+    maybe: Option<Option<JobState>>,
 }
 
 #[derive(Clone, Copy)]
 enum Asked {
-    Put(u64, Standing),
-    Change(u64, Option<Standing>),
+    Put(u64, JobState),
+    Change(u64, Option<JobState>),
 }
 
 struct Crash<'a> {
@@ -70,12 +70,12 @@ struct Crash<'a> {
     mode: &'static [&'static str],
     random: Random,
     jobs: BTreeMap<u64, Known>,
-    /// Deleted since the last look.
+    /// Deleted since the last check.
     gone: Vec<u64>,
-    /// All that were ever given.
+    /// All ids that were ever given.
     ids: BTreeSet<u64>,
-    /// Puts without an answer.
-    lost: Vec<(u64, Standing)>,
+    /// Puts without a reply.
+    lost: Vec<(u64, JobState)>,
 }
 
 impl<'a> Crash<'a> {
@@ -101,7 +101,7 @@ impl<'a> Crash<'a> {
         assert_eq!(server.wait(), stops.then_some(0));
     }
 
-    /// Sends many commands at once and notes what is answered. False when the server has gone.
+    /// Sends pipelined commands and notes the replies. Returns false when the server has ended.
     fn load(&mut self, client: &mut Client) -> bool {
         let mut asked = Vec::new();
         let mut text = String::new();
@@ -133,7 +133,7 @@ impl<'a> Crash<'a> {
                 }
             };
             text += &commands;
-            // What is between the two standings is one too: only the last command of three counts as such.
+            // The states between the first and the last command are possible too: only the last reply of three settles it.
             asked.push((count, Asked::Change(id, to)));
         }
         client.send(&text);
@@ -179,7 +179,7 @@ impl<'a> Crash<'a> {
         }
     }
 
-    /// Everything that was acknowledged is there, and nothing that cannot be.
+    /// Asserts that every acknowledged change is there, and that no impossible one is.
     fn check(&mut self, client: &mut Client) {
         for id in self.gone.drain(..) {
             client.expect(&format!("peek {id}\r\n"), "NOT_FOUND");
@@ -193,9 +193,9 @@ impl<'a> Crash<'a> {
                 assert_eq!(job.maybe, Some(None), "job {id} is lost");
                 continue;
             }
-            let now = standing(&stats.1);
+            let now = state_of(&stats.1);
             let is_buried_halfway = job.maybe.is_some() && now == ("buried", job.now.1);
-            // It was reserved by the one that has gone.
+            // A connection that ended may have reserved the job.
             let is_returned = job.maybe.is_some() && now == ("ready", job.now.1);
             let may_be = now == job.now || job.maybe == Some(Some(now)) || is_buried_halfway || is_returned;
             assert!(may_be, "job {id} is {now:?}, not {:?} or {:?}", job.now, job.maybe);
@@ -205,10 +205,10 @@ impl<'a> Crash<'a> {
         self.adopt(client);
         let states = ["ready", "delayed", "buried", "reserved"];
         let count: u64 = states.iter().map(|state| client.stat(&format!("current-jobs-{state}"))).sum();
-        assert_eq!(count, self.jobs.len() as u64, "nothing else is there");
+        assert_eq!(count, self.jobs.len() as u64, "there are no other jobs");
     }
 
-    /// Puts that were not answered may have happened, the first ones of them.
+    /// Unanswered puts may have happened: a prefix of them.
     fn adopt(&mut self, client: &mut Client) {
         let first = self.ids.last().map_or(1, |last| last + 1);
         let mut is_end = false;
@@ -226,21 +226,21 @@ impl<'a> Crash<'a> {
     }
 }
 
-fn standing(stats: &str) -> Standing {
+fn state_of(stats: &str) -> JobState {
     let state = ["ready", "delayed", "buried"].into_iter().find(|state| *state == field(stats, "state"));
-    (state.expect("nobody holds it"), field(stats, "pri").parse().expect("a number"))
+    (state.expect("the job is not reserved"), field(stats, "pri").parse().expect("a number"))
 }
 
-/// A body that can be told from every other, all over.
+/// A body that differs from every other in all its parts.
 fn body_of(seed: u64) -> String {
     let mut random = Random::new(seed);
     let words = 2 + random.below(20) * random.below(6);
     (0..words).map(|_| format!("{:016x}", random.next())).collect()
 }
 
-// On a full disk.
+// Full disks.
 
-/// A small file system of its own, which only root can make.
+/// A small file system, which only root can mount.
 struct SmallDisk(Scratch);
 
 impl SmallDisk {
@@ -263,17 +263,17 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn on_a_full_disk_everything_but_put_goes_on() {
+fn a_full_disk_refuses_puts_alone() {
     for io in drivers("full disk") {
         for mode in MODES {
             let Some(disk) = SmallDisk::new("full") else { return };
             println!("{} {mode:?}", io.name());
-            fill_and_go_on(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
+            fill_and_change_jobs(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
         }
     }
 }
 
-fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
+fn fill_and_change_jobs(dir: &Path, io: Driver, flags: &[&str]) {
     const PUTS: usize = 6000;
     const ROUNDS: usize = 20;
     const AT_ONCE: usize = 100;
@@ -284,7 +284,7 @@ fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
     let jobs = replies.iter().filter(|line| line.starts_with("INSERTED ")).count();
     let refused = replies.iter().filter(|line| *line == "OUT_OF_MEMORY").count();
     assert!(jobs > 2500 && refused > 0 && jobs + refused == PUTS, "{jobs} {refused}");
-    rests(&server);
+    await_idle(&server);
 
     for round in 0..ROUNDS {
         let ids = (1..=AT_ONCE).map(|id| id + round * AT_ONCE % jobs.next_multiple_of(AT_ONCE) / 2);
@@ -302,7 +302,7 @@ fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
             assert_eq!((&*words[1], &*words[3], &*words[4]), ("RELEASED", "BURIED", "KICKED"));
         }
     }
-    rests(&server);
+    await_idle(&server);
     drop((client, server));
 
     for _ in 0..3 {
@@ -321,12 +321,12 @@ fn fill_and_go_on(dir: &Path, io: Driver, flags: &[&str]) {
         assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
         thread::sleep(Duration::from_millis(20));
     }
-    rests(&server);
+    await_idle(&server);
 }
 
 #[test]
-fn on_a_full_disk_large_jobs_wait_for_nobody() {
-    // Nearly half of a segment.
+fn a_full_disk_refuses_large_puts_at_once() {
+    // A body of nearly half a segment.
     let large = put(0, 0, &"l".repeat(30_000));
     for io in drivers("full disk") {
         for mode in MODES {
@@ -345,21 +345,21 @@ fn on_a_full_disk_large_jobs_wait_for_nobody() {
                 client.expect(&format!("kick-job {id}\r\n"), "KICKED");
             }
             assert_eq!(client.ask(&large).0, "OUT_OF_MEMORY");
-            rests(&server);
-            // Somebody else makes space.
-            fs::remove_file(&other).expect("it is there");
+            await_idle(&server);
+            // Another process frees space.
+            fs::remove_file(&other).expect("it was written");
             let started = Instant::now();
             while client.ask(&large).0 == "OUT_OF_MEMORY" {
                 assert!(started.elapsed() < REPLY_PATIENCE, "{} {mode:?}: there is space", io.name());
                 thread::sleep(Duration::from_millis(20));
             }
-            rests(&server);
+            await_idle(&server);
         }
     }
 }
 
-/// An idle server does nothing, once it has done what there is to do for its log.
-fn rests(server: &ServerProcess) {
+/// Waits until the server uses no CPU: an idle server does nothing once its log is closed.
+fn await_idle(server: &ServerProcess) {
     let asked = Instant::now();
     loop {
         let before = server.cpu_time();
@@ -372,7 +372,7 @@ fn rests(server: &ServerProcess) {
     }
 }
 
-// Space.
+// Size of the log.
 
 #[test]
 fn a_log_stays_small_beside_an_ancient_job() {
@@ -386,7 +386,7 @@ fn a_log_stays_small_beside_an_ancient_job() {
     }
 }
 
-/// The largest that the log was: by the lengths of files, and by their blocks.
+/// Returns the largest size of the log: by the lengths of files, and by their blocks.
 fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u64) {
     const SEGMENT_BYTES: u64 = 1 << 20;
     const AT_ONCE: u64 = 500;
@@ -405,7 +405,7 @@ fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u
         let (apparent, allocated) = disk_use(dir);
         largest = (apparent.max(largest.0), allocated.max(largest.1));
     }
-    assert!(client.stat("binlog-oldest-index") > 5, "segments have gone");
+    assert!(client.stat("binlog-oldest-index") > 5, "old segments have left the log");
     let limit = 4 * SEGMENT_BYTES;
     assert!(largest.0 <= limit && largest.1 <= limit + 64 * 1024, "{largest:?}");
     drop((client, server));
@@ -418,7 +418,7 @@ fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u
 }
 
 #[test]
-fn jobs_are_moved_with_what_is_written_anyway() {
+fn compaction_adds_no_syncs() {
     const JOBS: u64 = 2000;
     for io in drivers("moving") {
         let scratch = Scratch::new("moving");
@@ -427,8 +427,8 @@ fn jobs_are_moved_with_what_is_written_anyway() {
             client.expect(&put(0, 0, &"m".repeat(64)), &format!("INSERTED {id}"));
         }
         let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("log-syncs"));
-        assert!(moved > JOBS, "{moved} were moved");
-        // One for each put, and not two; more where segments are made slowly and moving cannot wait.
+        assert!(moved > JOBS, "{moved} jobs were compacted");
+        // One per put and not two; some more where segments are created so slowly that compaction cannot wait.
         assert!(syncs < JOBS + JOBS / 2, "{}: {syncs} syncs", io.name());
     }
 }
@@ -445,7 +445,7 @@ fn a_log_shrinks_with_its_jobs() {
         (0..JOBS).for_each(|_| assert!(client.line().is_some()));
         let full = disk_use(&scratch.0).0;
         assert!(full > 50 * SEGMENT_BYTES, "{full}");
-        // One in a hundred stays.
+        // One job in a hundred stays.
         let gone = (1..=JOBS).filter(|id| id % 100 != 0);
         client.send(&gone.map(|id| format!("delete {id}\r\n")).collect::<String>());
         (0..JOBS / 100 * 99).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
@@ -457,7 +457,7 @@ fn a_log_shrinks_with_its_jobs() {
             thread::sleep(Duration::from_millis(10));
         }
         println!("{mode:?}: {full} bytes, then {limit} within {:?}", started.elapsed());
-        rests(&server);
+        await_idle(&server);
         drop((client, server));
         let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
         assert_eq!(client.stat("current-jobs-ready"), JOBS / 100);
@@ -465,7 +465,7 @@ fn a_log_shrinks_with_its_jobs() {
 }
 
 #[test]
-fn pauses_of_many_tubes_outlive_their_segments() {
+fn pauses_of_many_tubes_survive_compaction() {
     const TUBES: usize = 600;
     let scratch = Scratch::new("pauses");
     let flags = ["-s", "65536", "-F"];
@@ -482,14 +482,14 @@ fn pauses_of_many_tubes_outlive_their_segments() {
     });
     client.expect(&format!("pause-tube {} 0\r\n", tube(7)), "PAUSED");
     let before = client.stat("binlog-oldest-index");
-    // Enough for every segment to go more than once.
+    // Enough to replace every segment more than once.
     for round in 0..40 {
         let first = TUBES + 1 + round * 500;
         let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
         client.send(&(first..first + 500).map(pair).collect::<String>());
         (0..1000).for_each(|_| assert!(client.line().is_some()));
     }
-    assert!(client.stat("binlog-oldest-index") > before + 20, "segments have gone");
+    assert!(client.stat("binlog-oldest-index") > before + 20, "old segments have left the log");
     drop((client, server));
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
     for number in 0..TUBES {
@@ -499,16 +499,16 @@ fn pauses_of_many_tubes_outlive_their_segments() {
     }
 }
 
-/// What the files take: by their lengths, and by their blocks.
+/// Returns the size of all files: by their lengths, and by their blocks.
 fn disk_use(dir: &Path) -> (u64, u64) {
     let files = fs::read_dir(dir).expect("a directory").filter_map(|entry| entry.ok()?.metadata().ok());
     files.fold((0, 0), |(bytes, blocks), file| (bytes + file.len(), blocks + 512 * file.blocks()))
 }
 
-// Directories that are no good.
+// Refused directories.
 
 #[test]
-fn a_bad_directory_is_told_in_one_line_and_left_alone() {
+fn a_refused_directory_gets_one_line_and_does_not_change() {
     let scratch = Scratch::new("bad");
     let dir = |name: &str| {
         let path = scratch.0.join(name);
@@ -581,7 +581,7 @@ fn a_directory_of_another_user_is_refused() {
     refuses(&scratch.0, &["-u", "nobody"], "it has to be a directory that this user may write to");
 }
 
-/// A server does not start there, says why in one line, and changes nothing.
+/// Asserts that a server does not start in the directory, says why in one line, and changes nothing.
 fn refuses(dir: &Path, flags: &[&str], why: &str) {
     let before = contents(dir);
     let mut command = Command::new(program());

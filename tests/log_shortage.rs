@@ -1,4 +1,4 @@
-//! A log goes on where connections have taken every descriptor that the server may open.
+//! The job log works while connections use every descriptor that the server may open.
 
 use std::process::Command;
 use std::thread;
@@ -14,27 +14,27 @@ use nix::sys::signal::Signal;
 
 const DESCRIPTORS: usize = 64;
 
-/// Jobs at once: several segments of the smallest size.
+/// Jobs per batch: several segments of the smallest size.
 const JOBS: usize = 100;
 const ROUNDS: usize = 10;
 
 #[test]
-fn connections_leave_it_the_descriptors_that_it_needs() {
+fn descriptors_are_reserved_for_the_job_log() {
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "a log without descriptors")) {
         for mode in [&["-f", "0"][..], &["-f", "10"], &["-F"]] {
             println!("{} {mode:?}", io.name());
-            go_on(io, &[mode, &["-s", "65536"]].concat());
+            fill_segments_without_descriptors(io, &[mode, &["-s", "65536"]].concat());
         }
     }
 }
 
-fn go_on(io: Driver, flags: &[&str]) {
+fn fill_segments_without_descriptors(io: Driver, flags: &[&str]) {
     let dir = Scratch::new("shortage");
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\""), program()]);
     let (mut server, mut client) = launch(limited, &dir.0, io, flags);
     client.expect("use first\r\n", "USING first");
-    // They come and go all the time, so that each descriptor that gets free has somebody who wants it.
+    // Clients connect and disconnect all the time, so that a connection takes each descriptor that becomes free.
     let mut crowd: Vec<Stream> = (0..DESCRIPTORS).map(|_| server.connect()).collect();
     let started = Instant::now();
     while server.descriptors() < DESCRIPTORS {

@@ -1,5 +1,5 @@
-//! A write to the job log finds no space although its file was prepared, as on a file system that copies on write. Which
-//! commands are answered until there is space, in virtual time.
+//! A write to the job log stalls: it finds no space although its file was prepared, as on a copy-on-write file system. Shows,
+//! in virtual time, which commands are answered until there is space.
 
 use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
@@ -18,7 +18,7 @@ const MODES: [Durability; 3] =
     [Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never];
 const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY\r\n";
 
-/// A server on a disk that does at once what it can.
+/// A server on a disk that completes each operation at once, if it has space.
 struct Stage {
     server: Server,
     disk: Disk,
@@ -26,8 +26,9 @@ struct Stage {
     random: Random,
     mode: Durability,
     has_failed: bool,
-    /// Operations that the disk was given, and times that the server was woken.
+    /// Operations that the server gave to the disk.
     operations: usize,
+    /// Event-loop iterations.
     turns: usize,
 }
 
@@ -49,7 +50,7 @@ impl Stage {
         stage
     }
 
-    /// A job that is on disk, and then no space; another client's change of job 2 waits for some.
+    /// Job 1 is on disk. Then the disk has no space, and another client's change of job 2 waits for it.
     fn stalled(mode: Durability) -> (Self, ConnId) {
         let mut stage = Self::new(mode);
         let client = stage.server.accept(Protocol::Beanstalk);
@@ -60,16 +61,16 @@ impl Stage {
         stage.pass(Span::from_secs(5));
         stage.disk.room = 0;
         assert_eq!(stage.ask(client, "delete 2\r\n"), "", "{mode:?}: it waits");
-        // Prepared files have been given up.
+        // The server has removed prepared files for their space.
         stage.pass(Span::from_secs(5));
         assert!(stage.disk.refused_writes > 1, "{mode:?}: it is tried again");
         (stage, client)
     }
 
-    /// Lets the server do all that it can now.
+    /// Runs the server until it has nothing to do.
     fn settle(&mut self) {
         for spin in 0.. {
-            assert!(spin < 1000, "there is always something to do");
+            assert!(spin < 1000, "the server never becomes idle");
             self.server.turn(self.now);
             self.turns += 1;
             let mut is_idle = true;
@@ -108,7 +109,7 @@ impl Stage {
         self.now = until;
     }
 
-    /// What a client that says this has been answered then.
+    /// Sends commands and returns all replies to them so far.
     fn ask(&mut self, conn: ConnId, text: &str) -> String {
         self.server.handle(self.now, Event::Received { conn, bytes: text.as_bytes() });
         self.settle();
@@ -119,7 +120,7 @@ impl Stage {
         String::from_utf8(send_all(&mut self.server, conn, self.now)).expect("replies are text")
     }
 
-    /// The same disk after a start.
+    /// A new server on the same disk.
     fn restarted(mut self, crash: Crash) -> Self {
         self.disk.room = 100;
         self.disk.crash(crash, &mut self.random);
@@ -128,7 +129,7 @@ impl Stage {
 }
 
 #[test]
-fn others_may_look_while_a_write_waits_for_space() {
+fn read_only_commands_are_answered_while_a_write_is_stalled() {
     for mode in MODES {
         let (mut stage, _) = Stage::stalled(mode);
         let other = stage.server.accept(Protocol::Beanstalk);
@@ -152,9 +153,9 @@ fn others_may_look_while_a_write_waits_for_space() {
     }
 }
 
-/// A power failure could take back that job 2 was deleted.
+/// A power failure could undo the deletion of job 2.
 #[test]
-fn what_waits_for_space_is_told_to_nobody() {
+fn no_reply_shows_a_stalled_change() {
     for mode in MODES {
         for command in ["peek 2\r\n", "stats-job 2\r\n", "reserve-with-timeout 0\r\n", "peek-delayed\r\n"] {
             let (mut stage, client) = Stage::stalled(mode);
@@ -168,7 +169,7 @@ fn what_waits_for_space_is_told_to_nobody() {
             let replies = stage.replies(other);
             assert!(replies.ends_with("USING default\r\n") && replies.len() > 20, "{mode:?} {replies:?}");
         }
-        // A change that was made later waits too.
+        // A later change waits too.
         let (mut stage, client) = Stage::stalled(mode);
         let other = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "reserve-job 1\r\nbury 1 0\r\n"), "");
@@ -177,7 +178,7 @@ fn what_waits_for_space_is_told_to_nobody() {
 }
 
 #[test]
-fn a_write_gets_through_once_there_is_space() {
+fn a_stalled_write_succeeds_once_there_is_space() {
     for mode in MODES {
         let (mut stage, client) = Stage::stalled(mode);
         stage.pass(Span::from_secs(100));
@@ -198,7 +199,7 @@ fn a_write_gets_through_once_there_is_space() {
 }
 
 #[test]
-fn the_server_is_quiet_while_it_waits_for_space() {
+fn a_stalled_server_retries_once_a_second() {
     for mode in MODES {
         let (mut stage, _) = Stage::stalled(mode);
         (stage.operations, stage.turns) = (0, 0);
@@ -208,9 +209,9 @@ fn the_server_is_quiet_while_it_waits_for_space() {
     }
 }
 
-/// A server that stops does not wait for space, and clients that wait get an error.
+/// A server that stops does not wait for space, and waiting clients get an error.
 #[test]
-fn a_stop_while_a_write_waits_for_space() {
+fn a_stop_while_a_write_is_stalled() {
     for mode in MODES {
         let (mut stage, client) = Stage::stalled(mode);
         stage.server.handle(stage.now, Event::Stop);
@@ -221,7 +222,7 @@ fn a_stop_while_a_write_waits_for_space() {
         let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "peek 1\r\n"), "FOUND 1 1\r\na\r\n", "{mode:?}");
 
-        // There is space in time.
+        // There is space again before the stop ends.
         let (mut stage, client) = Stage::stalled(mode);
         stage.server.handle(stage.now, Event::Stop);
         stage.disk.room = 100;
@@ -231,7 +232,7 @@ fn a_stop_while_a_write_waits_for_space() {
     }
 }
 
-/// A server that has nothing to do is not woken.
+/// An idle server has no deadline.
 #[test]
 fn an_idle_server_goes_quiet() {
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! `beanring log check`, `salvage` and `dump`, on logs that are sound and on logs that are not.
+//! `beanring log check`, `salvage` and `dump`, on sound and on damaged logs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use beanring_testkit::scratch::{Scratch, contents};
 const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
 const JOBS: u64 = 400;
 
-/// What a tool says, and with which code it ends.
+/// The output of a tool, and its exit code.
 struct Said {
     code: i32,
     out: String,
@@ -26,7 +26,7 @@ fn tool(name: &str, dirs: &[&Path]) -> Said {
     let output = Command::new(program()).args(["log", name]).args(dirs).output().expect("it runs");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     Said {
-        code: output.status.code().expect("it ends by itself"),
+        code: output.status.code().expect("no signal ends it"),
         out: text(output.stdout),
         error: text(output.stderr),
     }
@@ -36,7 +36,7 @@ fn body(id: u64) -> String {
     format!("body {id} {}", "x".repeat((id * 37 % 900) as usize))
 }
 
-/// A log of many jobs in several files, none of which was moved: some delayed, some buried, every tenth deleted.
+/// A log of many jobs in several files without compaction: some are delayed, some buried, every tenth is deleted.
 fn written(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
     let (server, mut client) = start(&scratch.0, Driver::Epoll, &FLAGS);
@@ -53,7 +53,7 @@ fn written(name: &str) -> Scratch {
         }
     }
     drop((client, server));
-    // What is written after a start says that everything before it is on disk.
+    // Records after a start say that all records before it are on disk.
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &FLAGS);
     client.expect("pause-tube default 1000\r\n", "PAUSED");
     scratch
@@ -90,14 +90,14 @@ fn lost(said: &str) -> BTreeSet<u64> {
     list.split(' ').flat_map(range).collect()
 }
 
-/// Saves what is left. The ids of the jobs that a server then has, whose bodies are right, and those that are lost.
+/// Salvages the log. Returns the ids of the jobs that a server then has, with the right bodies, and the ids that are lost.
 fn saved(dir: &Path) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let before = contents(dir);
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let to = Scratch::new(&format!("saved-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
     let said = tool("salvage", &[dir, &to.0]);
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(contents(dir) == before, "the log is as it was");
+    assert!(contents(dir) == before, "the log has not changed");
     assert_eq!(tool("check", &[&to.0]).code, 0, "the new log is sound");
     let (_server, mut client) = start(&to.0, Driver::Epoll, &FLAGS);
     let mut found = BTreeSet::new();
@@ -149,7 +149,7 @@ fn a_sound_log() {
 }
 
 #[test]
-fn bodies_that_are_no_text_are_shown_as_hex() {
+fn bodies_that_are_not_text_are_shown_as_hex() {
     let log = Scratch::new("hex");
     let (server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
     client.stream.send(b"put 0 0 1 3\r\n\xff\x00a\r\n");
@@ -169,13 +169,13 @@ fn a_record_that_has_changed() {
         let at = bytes.windows(put_53.len()).position(|window| window == put_53)?;
         Some((file, at))
     });
-    let (file_of_53, at) = segment_of_53.expect("job 53 is somewhere");
+    let (file_of_53, at) = segment_of_53.expect("job 53 is in a segment");
     if file_of_53 != *file {
         bytes = fs::read(&file_of_53).expect("a segment");
     }
     bytes[at] ^= 1;
     fs::write(&file_of_53, bytes).expect("a segment");
-    // 32 bytes of frame and 60 of the job before the name of the tube.
+    // The frame (32 bytes) and the fixed fields of a job (60 bytes) precede the name of the tube.
     let place = format!("{}:{}", name(&file_of_53), at - 32 - 60 - "default".len());
 
     let said = tool("check", &[&log.0]);
@@ -216,11 +216,11 @@ fn files_that_are_missing_or_have_no_header() {
         if at == 0 {
             assert!(said.error.contains(&format!("{} is missing", name(file))), "{}", said.error);
         } else if !is_last {
-            let told: BTreeSet<u64> = found.union(&lost).copied().collect();
-            assert!(told.is_superset(&alive()), "every job is there or told of");
+            let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
+            assert!(reported.is_superset(&alive()), "every job is found or reported as lost");
             assert!(said.error.contains("the log is damaged"), "{}", said.error);
         }
-        assert_eq!(said.code, i32::from(!is_last), "nothing tells of the end: {}", said.out);
+        assert_eq!(said.code, i32::from(!is_last), "no file shows that the last one existed: {}", said.out);
         fs::write(file, bytes).expect("a segment");
     }
 }
@@ -241,11 +241,11 @@ fn bytes_that_have_changed_anywhere() {
             fs::write(file, bytes).expect("a segment");
         }
         let (found, lost) = saved(&log.0);
-        let told: BTreeSet<u64> = found.union(&lost).copied().collect();
-        let untold: Vec<u64> = alive().difference(&told).copied().collect();
-        // Behind the last record that is left, nothing tells what was there.
+        let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
+        let unreported: Vec<u64> = alive().difference(&reported).copied().collect();
+        // No record shows what was behind the last valid one.
         let last = found.iter().chain(&lost).max().copied().unwrap_or(0);
-        assert!(untold.iter().all(|&id| id > last), "BEANRING_SEED={seed}: not told of {untold:?}");
+        assert!(unreported.iter().all(|&id| id > last), "BEANRING_SEED={seed}: not reported: {unreported:?}");
         let verdict = tool("check", &[&log.0]);
         assert!([0, 1].contains(&verdict.code) && verdict.error.lines().count() <= 2, "{}", verdict.error);
         files.iter().zip(before).for_each(|(file, bytes)| fs::write(file, bytes).expect("a segment"));
@@ -253,7 +253,7 @@ fn bytes_that_have_changed_anywhere() {
 }
 
 #[test]
-fn what_cannot_be_worked_on() {
+fn directories_that_the_tools_refuse() {
     let log = written("refused");
     let empty = Scratch::new("refused-empty");
     let none = empty.0.join("none");
@@ -262,7 +262,7 @@ fn what_cannot_be_worked_on() {
         assert!(said.code == 1 && said.error.contains("there is no log in it"), "{}", said.error);
         assert_eq!(tool(name, &[&none]).code, 1);
     }
-    assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "nothing was made");
+    assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "no file was created");
     let said = tool("salvage", &[&log.0, &log.0]);
     assert!(said.code == 1 && said.error.contains("it is not empty"), "{}", said.error);
     let (_server, _client) = start(&log.0, Driver::Epoll, &FLAGS);

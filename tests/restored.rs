@@ -1,4 +1,4 @@
-//! What is put back into a queue at its start, when the clock says something else than it did before.
+//! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::ids::{ConnId, JobId};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, Standing};
@@ -26,7 +26,7 @@ fn restored(now: Time) -> Engine {
 }
 
 #[test]
-fn nothing_waits_longer_than_it_was_told_to() {
+fn no_delay_or_pause_becomes_longer() {
     let delay = Span::from_secs(DELAY);
     let back = WRITTEN.back(HOUR);
     assert_eq!(restored(back).next_deadline(), Some(back + delay), "the clock went back by an hour");
@@ -36,18 +36,18 @@ fn nothing_waits_longer_than_it_was_told_to() {
 }
 
 #[test]
-fn what_is_over_is_over() {
+fn delays_and_pauses_end_while_the_server_is_down() {
     assert_eq!(restored(WRITTEN + HOUR).next_deadline(), None);
 }
 
-/// How long the one job of a queue counts as ready that was restored at `now`.
+/// How long a job that was restored at `now` counts as ready.
 fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, kept, body });
     engine.settle_restored(now);
-    // One put later has been ready for less, whatever the clock said before.
+    // A job that is put later has been ready for a shorter time, whatever the clock was before.
     let client = engine.connect(ConnId { slot: 0, generation: 0 });
     let later = now + Span::from_secs(1);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
@@ -71,11 +71,11 @@ fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() 
 }
 
 #[test]
-fn restored_jobs_are_ready_in_the_order_in_which_they_became_so() {
+fn restored_jobs_keep_the_order_in_which_they_became_ready() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let plain = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
-    // A log that has moved old jobs tells of them after new ones.
+    // After compaction old jobs come behind new ones in the log.
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
         let created = WRITTEN.back(Span::from_secs(age));

@@ -1,4 +1,4 @@
-//! A client that asks and waits, and what it can see of a queue.
+//! An unpipelined client, and what it can see of a queue.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
 use beanring_testkit::stream::Stream;
 
-/// A server and one connection to it. It is killed at the end.
+/// A server, killed when the value is dropped, and one connection to it.
 pub struct Served {
     _server: ServerProcess,
-    /// It buries anew, and counts that, what was buried when it starts.
+    /// Whether it counts one more burial of each buried job at its start, as beanstalkd does.
     is_reference: bool,
     stream: BufReader<TcpStream>,
 }
@@ -20,14 +20,14 @@ pub struct Served {
 /// A job as clients see it.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Without the age and what is left of the time.
+    /// `stats-job` without the age and the time left.
     pub stats: BTreeMap<String, String>,
     pub body: Vec<u8>,
     born: Moment,
     due: Option<Moment>,
 }
 
-/// The first and the last instant that it can be, whole seconds being taken for exact.
+/// The first and the last possible instant of a time that is known in whole seconds.
 type Moment = (Instant, Instant);
 
 impl Served {
@@ -42,7 +42,7 @@ impl Served {
         Self { _server: server, is_reference, stream: BufReader::new(stream) }
     }
 
-    /// The first line of the answer to a command.
+    /// Sends a command. Returns the first line of the reply.
     pub fn ask(&mut self, command: &str) -> String {
         self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let mut line = String::new();
@@ -54,7 +54,7 @@ impl Served {
         assert_eq!(self.ask(command), answer, "{command}");
     }
 
-    /// The line and the body that it announces, if there is one.
+    /// Sends a command. Returns the first line of the reply, and the body if it announces one.
     pub fn ask_for_body(&mut self, command: &str) -> (String, Vec<u8>) {
         let line = self.ask(command);
         let is_followed = ["OK ", "FOUND ", "RESERVED "].iter().any(|start| line.starts_with(start));
@@ -75,18 +75,18 @@ impl Served {
         inserted.strip_prefix("INSERTED ").unwrap().parse().unwrap()
     }
 
-    /// The job that a `reserve` or a `peek` gives.
+    /// Returns the id of the job that a `reserve` or a `peek` finds.
     pub fn job(&mut self, command: &str) -> Option<u64> {
         let (line, _) = self.ask_for_body(command);
         line.split(' ').nth(1).map(|id| id.parse().unwrap())
     }
 
-    /// All jobs up to this id, some time after a start.
-    pub fn look(&mut self, last_id: u64) -> BTreeMap<u64, Seen> {
-        (1..=last_id).filter_map(|id| Some((id, self.look_at(id)?))).collect()
+    /// Returns all jobs up to this id.
+    pub fn inspect(&mut self, last_id: u64) -> BTreeMap<u64, Seen> {
+        (1..=last_id).filter_map(|id| Some((id, self.inspect_job(id)?))).collect()
     }
 
-    fn look_at(&mut self, id: u64) -> Option<Seen> {
+    fn inspect_job(&mut self, id: u64) -> Option<Seen> {
         let before = Instant::now();
         let (line, text) = self.ask_for_body(&format!("stats-job {id}"));
         if line == "NOT_FOUND" {
@@ -105,14 +105,14 @@ impl Served {
             stats.insert("buries".to_owned(), (buries - 1).to_string());
         }
         let (_, body) = self.ask_for_body(&format!("peek {id}"));
-        // A machine may not have been up for so long.
+        // An instant cannot be earlier than the boot of the machine.
         let born = (before.checked_sub(age)?, after.checked_sub(age)?);
         let due = (stats["state"] == "delayed").then_some((before + left, after + left));
         Some(Seen { due, stats, body, born })
     }
 
-    /// All buried jobs of a tube in their order; they are kicked.
-    pub fn dig_up(&mut self, tube: &str) -> Vec<u64> {
+    /// Kicks all buried jobs of a tube. Returns them in order.
+    pub fn kick_buried(&mut self, tube: &str) -> Vec<u64> {
         self.expect(&format!("use {tube}"), &format!("USING {tube}"));
         let mut found = Vec::new();
         while let Some(id) = self.job("peek-buried") {
@@ -123,7 +123,7 @@ impl Served {
     }
 }
 
-/// Fails where two servers show different jobs.
+/// Asserts that two servers show the same jobs.
 pub fn compare(left: &BTreeMap<u64, Seen>, right: &BTreeMap<u64, Seen>) {
     assert!(left.keys().eq(right.keys()), "{:?}\n{:?}", left.keys(), right.keys());
     for (id, one) in left {
@@ -137,7 +137,7 @@ pub fn compare(left: &BTreeMap<u64, Seen>, right: &BTreeMap<u64, Seen>) {
     }
 }
 
-/// Both are known in whole seconds.
+/// Whether two instants may be the same, since both are known in whole seconds.
 fn is_near(one: Moment, other: Moment) -> bool {
     let whole = Duration::from_secs(2);
     one.0 < other.1 + whole && other.0 < one.1 + whole

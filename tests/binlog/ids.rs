@@ -1,4 +1,4 @@
-//! Ids in a binlog that a server goes on from, or does not.
+//! Ids in a binlog that a server continues from, or refuses.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn write_binlog(dir: &Path, id: u64, state: State) {
 }
 
 #[test]
-fn what_is_put_after_an_import_outlives_a_restart() {
+fn jobs_put_after_an_import_survive_a_restart() {
     const LAST: u64 = i64::MAX as u64;
     let ids =
         [0, 1, 2, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, LAST - 1, LAST, LAST + 1, u64::MAX - 1, u64::MAX];

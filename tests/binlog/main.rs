@@ -1,4 +1,4 @@
-//! Binlogs that Debian's beanstalkd has written, in ours; and back.
+//! Import of binlogs that Debian's beanstalkd has written, and export back.
 
 mod client;
 mod ids;
@@ -18,8 +18,8 @@ use beanring_testkit::scratch::Scratch;
 use client::{Served, compare};
 use workload::{TUBES, Workload};
 
-/// Debian's beanstalkd, or a word about what is not tested.
-fn reference_for(what: &str) -> Option<PathBuf> {
+/// Returns the path of Debian's beanstalkd. Without it, prints which test is skipped.
+fn beanstalkd_for(what: &str) -> Option<PathBuf> {
     let program = installed();
     if program.is_none() {
         println!("skipped: {what}, because beanstalkd is not installed");
@@ -35,9 +35,9 @@ fn export(from: &Path, to: &Path) -> Output {
     Command::new(program()).args(["log", "export"]).args([from, to]).output().unwrap()
 }
 
-/// What the server says when it does not start.
+/// Returns the message of a server that does not start.
 fn refusal(log: &Path) -> String {
-    // One that does start is ended.
+    // timeout(1) ends a server that starts.
     let mut command = Command::new("timeout");
     command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
     let output = command.output().unwrap();
@@ -53,19 +53,19 @@ fn binlogs(directory: &Path) -> Vec<String> {
     names
 }
 
-/// There and back: what the reference makes of its binlog, what we make of it, and what the reference makes of ours.
-/// Returns the names of the files that there were.
+/// Compares the jobs that beanstalkd reads from its binlog, that beanring imports from it, and that beanstalkd reads from the
+/// export of beanring. Returns the names of the original files.
 fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workload)) -> Vec<String> {
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut workload = Workload::begin(Served::start(program, &dir, flags));
     work(&mut workload);
     let (buried, last_id) = workload.kill();
-    // Some delays end while nobody runs.
+    // Some delays end while no server runs.
     thread::sleep(Duration::from_millis(1100));
 
     let copy = scratch.copy(&dir, "copy");
-    let expected = Served::start(program, &copy, &[]).look(last_id);
+    let expected = Served::start(program, &copy, &[]).inspect(last_id);
     for state in ["ready", "delayed", "buried"] {
         let count = expected.values().filter(|seen| seen.stats["state"] == state).count();
         assert!(count >= 20, "{count} {state} jobs");
@@ -75,7 +75,7 @@ fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workloa
     let imported: Vec<String> = files.iter().map(|name| format!("{name}.imported")).collect();
 
     let mut ours = Served::start(beanring(), &dir, &[]);
-    compare(&expected, &ours.look(last_id));
+    compare(&expected, &ours.inspect(last_id));
     assert_eq!(binlogs(&dir), imported);
     drop(ours);
     let back = scratch.0.join("back");
@@ -83,12 +83,12 @@ fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workloa
     assert!(output.status.success(), "{output:?}");
 
     let mut theirs = Served::start(program, &back, &[]);
-    compare(&expected, &theirs.look(last_id));
+    compare(&expected, &theirs.inspect(last_id));
     let mut ours = Served::start(beanring(), &dir, &[]);
-    compare(&expected, &ours.look(last_id));
+    compare(&expected, &ours.inspect(last_id));
     for (tube, buried) in TUBES.iter().zip(buried) {
-        assert_eq!(theirs.dig_up(tube), buried, "{tube}");
-        assert_eq!(ours.dig_up(tube), buried, "{tube}");
+        assert_eq!(theirs.kick_buried(tube), buried, "{tube}");
+        assert_eq!(ours.kick_buried(tube), buried, "{tube}");
     }
     let next = ours.put(0, 0, 1, b"");
     assert_eq!(theirs.put(0, 0, 1, b""), next);
@@ -98,20 +98,20 @@ fn there_and_back(program: &Path, flags: &[&str], work: impl FnOnce(&mut Workloa
 
 #[test]
 fn two_thousand_jobs_in_every_state() {
-    let Some(program) = reference_for("import of a binlog") else { return };
+    let Some(program) = beanstalkd_for("import of a binlog") else { return };
     there_and_back(&program, &[], |workload| workload.run(2000, 4000, 0));
 }
 
 #[test]
 fn a_binlog_that_is_being_compacted() {
-    let Some(program) = reference_for("import of a compacted binlog") else { return };
+    let Some(program) = beanstalkd_for("import of a compacted binlog") else { return };
     let files = there_and_back(&program, &["-s", "131072"], |workload| workload.run(3000, 5000, 40));
     assert!(files.len() > 3 && !files.contains(&"binlog.1".to_owned()), "{files:?}");
 }
 
 #[test]
-fn a_binlog_that_was_gone_on_with_after_a_kill() {
-    let Some(program) = reference_for("import after a restart") else { return };
+fn a_binlog_that_was_continued_after_a_kill() {
+    let Some(program) = beanstalkd_for("import after a restart") else { return };
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let flags = ["-s", "65536"];
@@ -123,16 +123,16 @@ fn a_binlog_that_was_gone_on_with_after_a_kill() {
         again.put(number, 0, 10, b"later");
     }
     drop(again);
-    // The short delays end before anybody looks.
+    // The short delays end before the first comparison.
     thread::sleep(Duration::from_millis(1100));
     let copy = scratch.copy(&dir, "copy");
-    let expected = Served::start(&program, &copy, &[]).look(600);
-    compare(&expected, &Served::start(beanring(), &dir, &[]).look(600));
+    let expected = Served::start(&program, &copy, &[]).inspect(600);
+    compare(&expected, &Served::start(beanring(), &dir, &[]).inspect(600));
 }
 
 #[test]
 fn a_server_that_still_runs_keeps_its_binlog() {
-    let Some(program) = reference_for("the lock of a binlog") else { return };
+    let Some(program) = beanstalkd_for("the lock of a binlog") else { return };
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &[]);
@@ -152,7 +152,7 @@ fn a_server_that_still_runs_keeps_its_binlog() {
 }
 
 #[test]
-fn an_export_leaves_the_log_as_it_is() {
+fn an_export_does_not_change_the_log() {
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut ours = Served::start(beanring(), &dir, &["-f", "0"]);
@@ -180,18 +180,18 @@ fn an_export_leaves_the_log_as_it_is() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("there is no log in it"));
 }
 
-/// Killed anywhere in an import, it is done once and whole by the next start.
+/// If an import is killed at any point, the next start completes it, and each job is imported once.
 #[test]
 fn an_import_that_is_killed() {
     const JOBS: u32 = 3000;
-    let Some(program) = reference_for("an import that is killed") else { return };
+    let Some(program) = beanstalkd_for("an import that is killed") else { return };
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &["-s", "131072"]);
     for number in 0..JOBS {
         theirs.put(number, 0, 1, &vec![b'x'; (number % 500) as usize]);
     }
-    let expected = theirs.look(u64::from(JOBS));
+    let expected = theirs.inspect(u64::from(JOBS));
     drop(theirs);
     let started = Instant::now();
     let whole = scratch.copy(&dir, "whole");
@@ -210,7 +210,7 @@ fn an_import_that_is_killed() {
             child.wait().unwrap();
         }
         let mut ours = Served::start(beanring(), &copy, &["-s", "65536"]);
-        compare(&expected, &ours.look(u64::from(JOBS)));
+        compare(&expected, &ours.inspect(u64::from(JOBS)));
         let (_, stats) = ours.ask_for_body("stats");
         let stats = String::from_utf8(stats).unwrap();
         assert!(stats.contains(&format!("current-jobs-ready: {JOBS}\n")), "{stats}");

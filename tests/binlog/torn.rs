@@ -1,4 +1,4 @@
-//! Binlogs with an end that is not whole, with damage, and in states that an import can be left in.
+//! Binlogs with a torn end, with damage, and in the states that an interrupted import leaves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ use beanring::wal::{Config, Durability};
 
 use crate::Scratch;
 use crate::client::{Served, compare};
-use crate::{beanring, binlogs, reference_for, refusal};
+use crate::{beanring, beanstalkd_for, binlogs, refusal};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 
 const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: LOG_SEGMENT_BYTES_MIN };
 
-/// The ids and bodies of the jobs after an import, or why there was none.
+/// Returns the ids and bodies of the jobs after an import, or the error.
 fn import(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, String> {
     let directory = Directory::open(dir, false).map_err(|error| error.to_string())?;
     binlog_import::import(&directory, CONFIG).map_err(|error| error.to_string())?;
@@ -49,8 +49,8 @@ fn job(id: u64, body: &[u8]) -> Job {
     }
 }
 
-/// A file of version 7: jobs 1 to 9, of which 3 is deleted and 5 buried. Also where each record ends, with the jobs
-/// that there are then.
+/// Returns a file of version 7 with jobs 1 to 9, of which 3 is deleted and 5 buried; and for each record its end and the ids
+/// of the jobs up to there.
 fn sample() -> (Vec<u8>, Vec<(usize, Vec<u64>)>) {
     let mut bytes = Vec::new();
     binlog::encode_version(&mut bytes);
@@ -80,7 +80,7 @@ fn ids(jobs: &[(u64, Vec<u8>)]) -> Vec<u64> {
 }
 
 #[test]
-fn an_end_that_was_not_written() {
+fn a_torn_end_is_left_out() {
     let (bytes, ends) = sample();
     let scratch = Scratch::new("binlog");
     let near = ends.iter().flat_map(|(at, _)| [at - 1, *at, at + 1]);
@@ -93,7 +93,7 @@ fn an_end_that_was_not_written() {
         torn.resize(end + if is_filled { 5000 } else { 0 }, 0);
         fs::write(dir.join("binlog.1"), torn).unwrap();
         let found = ids(&import(&dir).unwrap());
-        // The state comes last in a change, and 0 is a deletion: what the reference makes of it too.
+        // The state is the last field of a change, and 0 is a deletion. beanstalkd reads the same.
         let next = ends.iter().find(|(at, _)| end < *at).map_or(end, |(at, _)| *at);
         let may_be_deletion = is_filled && next - end < 84 - 52;
         let without_one = found.len() + 1 == expected.len() && found.iter().all(|id| expected.contains(id));
@@ -103,7 +103,7 @@ fn an_end_that_was_not_written() {
 }
 
 #[test]
-fn what_has_changed_is_named() {
+fn damage_is_refused_with_its_place() {
     let (bytes, ends) = sample();
     let scratch = Scratch::new("binlog");
     let check = |name: &str, files: &[&[u8]], expected: &str| {
@@ -146,9 +146,9 @@ fn what_has_changed_is_named() {
     assert!(import(&dir).unwrap_err().contains("binlog.2 is missing"));
 }
 
-/// What it does to the jobs depends on the byte; that the queue is sound does not.
+/// The effect on the jobs depends on the byte. The queue is consistent in any case.
 #[test]
-fn any_byte_can_be_another() {
+fn any_byte_can_change() {
     let (bytes, _) = sample();
     let scratch = Scratch::new("binlog");
     for at in (0..bytes.len()).step_by(17) {
@@ -164,9 +164,9 @@ fn any_byte_can_be_another() {
     }
 }
 
-/// The reference writes a record in four pieces, and goes on in a new file after it was killed between two.
+/// beanstalkd writes a record in four pieces, and continues in a new file after it was killed between two of them.
 #[test]
-fn a_record_that_was_broken_off_before_a_restart() {
+fn a_record_torn_before_a_restart_is_left_out() {
     let (bytes, ends) = sample();
     let scratch = Scratch::new("binlog");
     let third = ends[2].0;
@@ -180,7 +180,7 @@ fn a_record_that_was_broken_off_before_a_restart() {
         let body = b"later\r\n";
         binlog::encode_job(TubeName::DEFAULT, &job(20, body), body, &mut second);
         fs::write(dir.join("binlog.2"), second).unwrap();
-        // Made with its space, and not used.
+        // A file that beanstalkd allocated ahead and did not use.
         fs::write(dir.join("binlog.3"), [7, 0, 0, 0, 0, 0, 0, 0]).unwrap();
         fs::write(dir.join("binlog.4"), [0; 4096]).unwrap();
         assert_eq!(ids(&import(&dir).unwrap()), [1, 2, 20], "{piece}");
@@ -188,7 +188,7 @@ fn a_record_that_was_broken_off_before_a_restart() {
 }
 
 #[test]
-fn states_that_an_import_can_be_left_in() {
+fn an_interrupted_import_is_completed() {
     let (bytes, ends) = sample();
     let expected = &ends.last().unwrap().1;
     let scratch = Scratch::new("binlog");
@@ -202,7 +202,7 @@ fn states_that_an_import_can_be_left_in() {
         assert_eq!(ids(&import(dir).unwrap()), *expected);
         assert_eq!(binlogs(dir), ["binlog.1.imported", "binlog.2.imported"]);
         assert!(!dir.join("import.begun").exists() && !dir.join("import.done").exists());
-        // And again, from our own log alone.
+        // A second start reads only the log of beanring.
         assert_eq!(ids(&import(dir).unwrap()), *expected);
     };
     check(&fresh("all"));
@@ -241,8 +241,8 @@ fn states_that_an_import_can_be_left_in() {
 }
 
 #[test]
-fn the_reference_cuts_its_end_off_as_we_do() {
-    let Some(program) = reference_for("import of torn binlogs") else { return };
+fn beanstalkd_discards_the_same_end() {
+    let Some(program) = beanstalkd_for("import of torn binlogs") else { return };
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &[]);
@@ -262,23 +262,23 @@ fn the_reference_cuts_its_end_off_as_we_do() {
             .unwrap();
         fs::write(copy.join("binlog.1"), &file[..end - cut]).unwrap();
         let again = scratch.copy(&copy, &format!("{cut}-again"));
-        let expected = Served::start(&program, &again, &[]).look(20);
-        compare(&expected, &Served::start(beanring(), &copy, &[]).look(20));
+        let expected = Served::start(&program, &again, &[]).inspect(20);
+        compare(&expected, &Served::start(beanring(), &copy, &[]).inspect(20));
     }
 }
 
-/// Version 5, which servers have written that can hardly be had any more: the same jobs as the reference reads.
+/// Files of version 5, which no available server writes: beanring and beanstalkd 1.12 read the same jobs.
 #[test]
 fn version_5() {
-    let Some(program) = reference_for("import of a binlog of version 5") else { return };
+    let Some(program) = beanstalkd_for("import of a binlog of version 5") else { return };
     let scratch = Scratch::new("binlog");
     let dir = scratch.dir("log");
     fs::write(dir.join("binlog.1"), old_file()).unwrap();
     let copy = scratch.copy(&dir, "copy");
-    let expected = Served::start(&program, &copy, &[]).look(5);
+    let expected = Served::start(&program, &copy, &[]).inspect(5);
     assert_eq!(expected.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
     assert_eq!(expected[&4].stats["delay"], "1000000");
-    compare(&expected, &Served::start(beanring(), &dir, &[]).look(5));
+    compare(&expected, &Served::start(beanring(), &dir, &[]).inspect(5));
 }
 
 fn old_file() -> Vec<u8> {

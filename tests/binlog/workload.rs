@@ -1,16 +1,16 @@
-//! Commands of every kind that a binlog records, at random.
+//! Random commands of every kind that a binlog records.
 
 use crate::client::Served;
 use beanring_testkit::random::Random;
 
 pub const TUBES: [&str; 4] = ["default", "mail", "a", "tube-of-a-longer-name/with;signs.$_()"];
 
-/// A server under load.
+/// A server and the jobs that the workload has put.
 pub struct Workload {
     server: Served,
     random: Random,
     last_id: u64,
-    /// By tube, in their order.
+    /// Buried jobs by tube, in order.
     buried: [Vec<u64>; 4],
     held: Vec<(u64, usize)>,
     tube_of: Vec<usize>,
@@ -31,7 +31,7 @@ impl Workload {
         }
     }
 
-    /// Puts so many jobs, with so many other commands after and between them, and deletes of so many of a hundred.
+    /// Puts `puts` jobs, mixed with `others` other commands, of which `deletes` percent are deletions.
     pub fn run(&mut self, puts: usize, others: usize, deletes: usize) {
         for number in 0..puts + others {
             let is_put = (number < puts / 2) || self.random.below(puts / 2 + others) < puts / 2;
@@ -45,7 +45,7 @@ impl Workload {
         }
     }
 
-    /// The buried jobs by tube, and the last id.
+    /// Kills the server. Returns the buried jobs by tube, and the last id.
     pub fn kill(self) -> ([Vec<u64>; 4], u64) {
         (self.buried, self.last_id)
     }
@@ -116,7 +116,7 @@ impl Workload {
         self.server.expect(&format!("kick-job {id}"), "KICKED");
     }
 
-    /// The first buried job, or else a delayed one.
+    /// Kicks the first buried job, or else a delayed one.
     fn kick(&mut self) {
         let tube = self.random.below(TUBES.len());
         self.server.expect(&format!("use {}", TUBES[tube]), &format!("USING {}", TUBES[tube]));

@@ -1,4 +1,4 @@
-//! What clients were told, and so what has to be there.
+//! What clients know from replies, and so what recovery must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use beanring::time::Time;
 
 use beanring_testkit::random::Random;
 
-/// What a client may ask.
+/// A command of a client.
 #[derive(Clone, Debug)]
 pub enum Command {
     Put { pri: u32, delay: u32, body: Vec<u8> },
@@ -19,7 +19,7 @@ pub enum Command {
     Delete(u64),
 }
 
-/// Where a job may be found after a crash.
+/// The state of a job after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Ready,
@@ -28,7 +28,7 @@ enum Place {
     Gone,
 }
 
-/// How a job may be.
+/// The state of a job and its priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     place: Place,
@@ -38,21 +38,21 @@ struct Shape {
 #[derive(Clone, Debug)]
 struct Job {
     body: Vec<u8>,
-    /// What it was made to be, and when that was acknowledged; the last is how it is now.
-    told: Vec<(Time, Shape)>,
-    /// How it may be after the crash.
+    /// Acknowledged states with their times. The last is the present one.
+    acknowledged: Vec<(Time, Shape)>,
+    /// States that it may have after the crash.
     maybe: Vec<Shape>,
     holder: Option<usize>,
-    /// A command on it has no answer yet. There is one at a time, so that their order is known.
-    is_asked: bool,
+    /// Whether a command on it has no reply yet. There is one at a time, so that their order is known.
+    is_pending: bool,
 }
 
 #[derive(Default)]
 pub struct Expected {
     jobs: BTreeMap<u64, Job>,
-    /// Bodies of puts without an answer.
+    /// Bodies of puts without a reply.
     unanswered: BTreeSet<Vec<u8>>,
-    /// No id up to this may be given again: the largest that was safe when the server ended last.
+    /// The largest id that was committed when the server ended last. No id up to this one may be given again.
     last_id: u64,
     bodies: u64,
 }
@@ -72,7 +72,7 @@ impl Command {
         }
     }
 
-    /// How long the answer at the beginning of `bytes` is, if it is all there.
+    /// Returns the length of the reply at the beginning of `bytes`, if it is whole.
     pub fn reply_bytes(&self, bytes: &[u8]) -> Option<usize> {
         let line = bytes.iter().position(|&byte| byte == b'\n')? + 1;
         let words: Vec<&str> = std::str::from_utf8(&bytes[..line]).ok()?.split_ascii_whitespace().collect();
@@ -94,7 +94,7 @@ impl Command {
         }
     }
 
-    /// What a job is when it has happened.
+    /// The state of a job after the command.
     fn shape(&self, before: Shape) -> Shape {
         let place = |delay: u32| if delay > 0 { Place::Delayed } else { Place::Ready };
         match *self {
@@ -114,7 +114,7 @@ impl Expected {
         let delay = [0, 0, 100_000][random.below(3)];
         let count = self.jobs.len();
         let at = random.below(count.max(1));
-        let other = self.jobs.iter().nth(at).filter(|(_, job)| !job.is_asked);
+        let other = self.jobs.iter().nth(at).filter(|(_, job)| !job.is_pending);
         let Some((&id, job)) = other.filter(|_| count > 5 && random.below(100) < 60) else {
             self.bodies += 1;
             let length = [20, 200, 3_000, 15_000][random.below(4)];
@@ -137,27 +137,33 @@ impl Expected {
             self.unanswered.insert(body.clone());
         }
         if let Some(job) = command.id().and_then(|id| self.jobs.get_mut(&id)) {
-            job.is_asked = true;
+            job.is_pending = true;
         }
     }
 
     pub fn answered(&mut self, command: &Command, reply: &[u8], client: usize, now: Time) {
         let text = String::from_utf8_lossy(reply);
         if let Some(job) = command.id().and_then(|id| self.jobs.get_mut(&id)) {
-            job.is_asked = false;
+            job.is_pending = false;
         }
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         match (command, &words[..]) {
             (Command::Put { body, .. }, ["INSERTED", id]) => {
                 let id: u64 = id.parse().expect("a number");
                 let is_new = id > self.last_id && !self.jobs.contains_key(&id);
-                assert!(is_new, "job {id} is not the first of this name");
+                assert!(is_new, "id {id} was given before");
                 self.unanswered.remove(body);
                 let shape = command.shape(Shape { place: Place::Ready, pri: 0 });
-                let told = vec![(now, shape)];
+                let acknowledged = vec![(now, shape)];
                 self.jobs.insert(
                     id,
-                    Job { body: body.clone(), told, maybe: Vec::new(), holder: None, is_asked: false },
+                    Job {
+                        body: body.clone(),
+                        acknowledged,
+                        maybe: Vec::new(),
+                        holder: None,
+                        is_pending: false,
+                    },
                 );
             }
             (Command::Put { body, .. }, ["OUT_OF_MEMORY"]) => {
@@ -165,12 +171,12 @@ impl Expected {
             }
             (Command::ReserveJob(id), ["RESERVED", ..]) => {
                 let job = self.jobs.get_mut(id).expect("it is known");
-                assert!(reply.ends_with(&[&job.body[..], b"\r\n"].concat()), "job {id} has its body");
+                assert!(reply.ends_with(&[&job.body[..], b"\r\n"].concat()), "the body of job {id}");
                 job.holder = Some(client);
                 self.settle(*id, command, now);
             }
             (_, ["RELEASED" | "BURIED" | "KICKED"]) => {
-                let id = command.id().expect("it names a job");
+                let id = command.id().expect("the command names a job");
                 self.jobs.get_mut(&id).expect("it is known").holder = None;
                 self.settle(id, command, now);
             }
@@ -180,19 +186,20 @@ impl Expected {
         }
     }
 
-    /// A change is acknowledged.
+    /// Takes an acknowledged change.
     fn settle(&mut self, id: u64, command: &Command, now: Time) {
         let job = self.jobs.get_mut(&id).expect("it is known");
-        let before = job.told.last().expect("it was put").1;
-        job.told.push((now, command.shape(before)));
+        let before = job.acknowledged.last().expect("the job was put").1;
+        job.acknowledged.push((now, command.shape(before)));
     }
 
-    /// The server has ended: what was told after this, and what was asked and not answered, may have happened
-    /// or not.
-    pub fn forget_after(&mut self, safe_until: Time, unanswered: impl Iterator<Item = Command>) {
+    /// Takes the end of the server: a change that was acknowledged later than `committed_until`, or not at all, may have happened or
+    /// not.
+    pub fn forget_after(&mut self, committed_until: Time, unanswered: impl Iterator<Item = Command>) {
         for (&id, job) in &mut self.jobs {
-            let safe = job.told.iter().rposition(|&(at, _)| at <= safe_until);
-            job.maybe = job.told.split_off(safe.unwrap_or(0)).into_iter().map(|(_, shape)| shape).collect();
+            let safe = job.acknowledged.iter().rposition(|&(at, _)| at <= committed_until);
+            job.maybe =
+                job.acknowledged.split_off(safe.unwrap_or(0)).into_iter().map(|(_, shape)| shape).collect();
             if safe.is_some() {
                 self.last_id = self.last_id.max(id);
             } else {
@@ -208,13 +215,13 @@ impl Expected {
         }
     }
 
-    /// Compares with what has come back, which is how it is from now on, and on disk.
+    /// Compares with what recovery has found, and continues from that: it is on disk.
     pub fn compare(&mut self, found: BTreeMap<JobId, (Vec<u8>, PersistedState, String)>, upcoming: JobId) {
-        assert!(upcoming.0 > self.last_id, "job {upcoming} would not be the first of this name");
+        assert!(upcoming.0 > self.last_id, "id {upcoming} was given before");
         let mut before = std::mem::take(&mut self.jobs);
         for (id, (body, kept, tube)) in found {
             assert_eq!(tube, "default");
-            let body = body.strip_suffix(b"\r\n").expect("a body has its end").to_vec();
+            let body = body.strip_suffix(b"\r\n").expect("a body ends with CR LF").to_vec();
             let place = match kept.standing {
                 Standing::Ready => Place::Ready,
                 Standing::Delayed(_) => Place::Delayed,
@@ -229,8 +236,9 @@ impl Expected {
                 None => assert!(self.unanswered.contains(&body), "job {id} was never put, or is deleted"),
             }
             self.last_id = self.last_id.max(id.0);
-            let told = vec![(Time::ZERO, shape)];
-            self.jobs.insert(id.0, Job { body, told, maybe: Vec::new(), holder: None, is_asked: false });
+            let acknowledged = vec![(Time::ZERO, shape)];
+            self.jobs
+                .insert(id.0, Job { body, acknowledged, maybe: Vec::new(), holder: None, is_pending: false });
         }
         for (id, job) in before {
             let may_be_gone = job.maybe.iter().any(|shape| shape.place == Place::Gone);
@@ -240,7 +248,7 @@ impl Expected {
     }
 }
 
-/// Enough of a body to tell it from others.
+/// The beginning of a body, for messages.
 fn start(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(20)]).into_owned()
 }

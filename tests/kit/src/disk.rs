@@ -1,6 +1,6 @@
-//! A disk in memory that fails in every way that a real one may, below a page cache that behaves as Linux's does: what
-//! was not synced is there or not, sector by sector; a page whose write has failed can still be read, is clean, and is
-//! not on the disk.
+//! A simulated disk that fails in every way that a real one may, below a page cache that behaves as that of Linux.
+//! After a power failure each sector that was not synced is there or not. A page whose write has failed can still be read,
+//! is clean, and is not on the disk.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,54 +12,54 @@ use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
 use super::random::Random;
 
-/// What a disk writes whole or not at all.
+/// The unit that the disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// What the kernel keeps and writes as one.
+/// The unit that the kernel caches and writes back.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Default)]
 pub struct Disk {
     files: RefCell<BTreeMap<SegmentNumber, File>>,
-    /// What was begun and is not done, in order, and how many operations had ended before.
+    /// Operations in flight, in order, each with the number of operations that had ended when it began.
     under_way: Vec<(usize, Operation)>,
-    /// How many operations have ended.
+    /// The number of operations that have ended.
     pub ended: usize,
-    /// How many files of old segments have gone.
+    /// The number of old segments that were recycled or removed.
     pub retired: Cell<usize>,
-    /// The operation that fails, by how many have ended before.
+    /// The operation that fails: the number of operations that end before it.
     pub fails_at: Option<usize>,
-    /// None ends any more when so many have.
+    /// The number of operations after which none ends.
     pub stalls_at: Option<usize>,
-    /// Segments that there is space for.
+    /// The number of segments that there is space for.
     pub room: usize,
-    /// A write takes new space, for which there has to be room for one more segment.
+    /// Whether a write takes new space: it needs space for one more segment.
     pub copies_on_write: bool,
-    /// There was no space for a new segment once.
+    /// Whether a new segment has ever found no space.
     pub was_full: Cell<bool>,
-    /// Writes that have found no space.
+    /// The number of writes that have found no space.
     pub refused_writes: usize,
 }
 
 #[derive(Clone, Default)]
 struct File {
-    /// As it would be read now.
+    /// The content that a read returns.
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// Written and not synced: whole pages, as they were then.
+    /// Pages that were written and not synced, with their content at the time of the write.
     pending: Vec<(usize, Vec<u8>)>,
 }
 
 /// How the server ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// The process is killed: the system keeps what it was given.
+    /// The process is killed: written pages stay in the page cache.
     Killed,
-    /// Everything that was not synced is gone, or not.
+    /// The power fails: each sector that was not synced is lost or not.
     PowerLoss,
 }
 
-/// An open segment: what is read is what the page cache has.
+/// An open segment, read from the page cache.
 pub struct Reading(Vec<u8>);
 
 impl Disk {
@@ -79,12 +79,12 @@ impl Disk {
         self.stalls_at == Some(self.ended)
     }
 
-    /// Ends one of the operations under way.
+    /// Ends one of the operations in flight.
     pub fn finish_one(&mut self, random: &mut Random) -> Option<Outcome> {
         if !self.is_busy() {
             return None;
         }
-        // One that two others have overtaken is next, so that none takes more than five ends.
+        // An operation that two others have overtaken ends next, so that each ends among the next five.
         let late = self.under_way.iter().position(|&(before, _)| self.ended >= before + 2);
         let at = late.unwrap_or_else(|| random.below(self.under_way.len()));
         self.ended += 1;
@@ -94,14 +94,14 @@ impl Disk {
         }
         Some(match operation {
             Operation::Write { segment, batch, .. } if self.copies_on_write && !self.has_room() => {
-                assert!(self.files.borrow().contains_key(&segment), "it was prepared");
+                assert!(self.files.borrow().contains_key(&segment), "the segment is prepared");
                 self.refused_writes += 1;
                 Outcome::Written(batch, Err(ErrorKind::StorageFull.into()))
             }
             Operation::Write { segment, offset, batch, sync } => {
                 let mut files = self.files.borrow_mut();
                 let file = files.get_mut(&segment).expect("a segment is prepared before it is written");
-                assert!(offset as usize + batch.len() <= file.cached.len(), "within the space that it has");
+                assert!(offset as usize + batch.len() <= file.cached.len(), "a batch fits into its segment");
                 file.write(offset as usize, batch.bytes());
                 if sync {
                     file.sync();
@@ -111,7 +111,7 @@ impl Disk {
             Operation::Sync(segments) => {
                 let mut files = self.files.borrow_mut();
                 for segment in segments {
-                    files.get_mut(&segment).expect("what is synced is there").sync();
+                    files.get_mut(&segment).expect("a synced segment exists").sync();
                 }
                 Outcome::Synced(Ok(()))
             }
@@ -126,13 +126,13 @@ impl Disk {
         self.files.borrow().len() < self.room
     }
 
-    /// Reports an error, and does a part of it or nothing.
+    /// Fails an operation, which has happened in part or not at all.
     fn fail(&mut self, operation: Operation, random: &mut Random) -> Outcome {
         let error = || io::Error::from_raw_os_error(5);
         let mut files = self.files.borrow_mut();
         match operation {
             Operation::Write { segment, offset, batch, sync } => {
-                let file = files.get_mut(&segment).expect("it was prepared");
+                let file = files.get_mut(&segment).expect("the segment is prepared");
                 let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
                 file.write(offset as usize, &batch.bytes()[..written]);
                 if sync {
@@ -156,14 +156,14 @@ impl Disk {
         }
     }
 
-    /// What is left of it when the process or the power goes.
+    /// Applies a crash of the process or of the power.
     pub fn crash(&mut self, crash: Crash, random: &mut Random) {
         for (_, operation) in std::mem::take(&mut self.under_way) {
             match operation {
                 Operation::Write { segment, offset, batch, .. } => {
                     let mut files = self.files.borrow_mut();
-                    let file = files.get_mut(&segment).expect("it was prepared");
-                    // A process ends between two pages that it has written.
+                    let file = files.get_mut(&segment).expect("the segment is prepared");
+                    // A killed process may have written a part of the pages.
                     let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
                     let written = if crash == Crash::Killed { written } else { batch.len() };
                     file.write(offset as usize, &batch.bytes()[..written]);
@@ -225,13 +225,13 @@ impl Storage for Disk {
     }
 
     fn resize(&self, _: SegmentNumber, _: u64) -> io::Result<()> {
-        unreachable!("all have one size")
+        unreachable!("all segments have one size")
     }
 
     fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()> {
         let mut files = self.files.borrow_mut();
         let file = files.remove(&from).expect("it is there");
-        assert!(files.insert(to, file).is_none(), "its new name is new");
+        assert!(files.insert(to, file).is_none(), "the new name is free");
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl Storage for Disk {
                 let zeros = vec![0; bytes as usize];
                 let file = File { cached: zeros.clone(), durable: zeros, pending: Vec::new() };
                 let before = self.files.borrow_mut().insert(segment, file);
-                assert!(before.is_none(), "a segment is made once");
+                assert!(before.is_none(), "a segment is created once");
                 Ok(())
             }
             Arrangement::Recycle { from, to } => self.rename(from, to),
@@ -269,7 +269,7 @@ impl Storage for Disk {
 }
 
 impl File {
-    /// Dirties whole pages, with what a write that failed has left in them.
+    /// Dirties whole pages, which may have content from a failed write.
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -280,21 +280,21 @@ impl File {
         self.pending.push((begin, self.cached[begin..end].to_vec()));
     }
 
-    /// Writes what is dirty, and nothing else.
+    /// Writes back dirty pages.
     fn sync(&mut self) {
         for (offset, bytes) in self.pending.drain(..) {
             self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
     }
 
-    /// Some of it is on the disk. All of it can be read, and is clean: the next sync has nothing to do.
+    /// Writes back some dirty pages and marks all as clean: they can be read, and the next sync does not write them.
     fn fail_to_sync(&mut self, random: &mut Random) {
         let cached = self.cached.clone();
         self.lose_power(random);
         self.cached = cached;
     }
 
-    /// The kernel drops some clean pages, which are read from the disk next time.
+    /// Evicts some clean pages, which the next read takes from the disk.
     fn drop_pages(&mut self, random: &mut Random) {
         if random.below(3) > 0 {
             return;
