@@ -205,18 +205,6 @@ pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_B
 /// replies wait for it.
 pub const LOG_BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Records that are moved out of the oldest segment in one turn, or one record if that is larger: some 30 us.
-pub const LOG_MOVE_BYTES: u64 = 64 * 1024;
-
-/// Between two such turns, where that is to make the log smaller and nobody waits for it.
-pub const LOG_MOVE_PAUSE: Span = Span::from_millis(1);
-
-/// With less room in the last segment that is ready, space is made before another command is served: more than
-/// the changes of one turn take.
-pub const LOG_ROOM_BYTES: u64 = 256 * 1024;
-
-/// Segments that a log may have however few jobs there are: the oldest, the current one, and two to go on in.
-pub const LOG_SEGMENTS_MIN: u64 = 4;
 
 /// The interval between syncs of the log unless `-f` says otherwise: the reference's default.
 pub const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
@@ -226,23 +214,6 @@ pub const LOG_SEGMENT_BYTES_MAX: u64 = 1 << 40;
 
 /// The smallest segment: room for a few of the largest small records.
 pub const LOG_SEGMENT_BYTES_MIN: u64 = 64 * 1024;
-
-/// Segments up to this size are written once with zeros before they are used, where every write has to be
-/// durable: it takes a disk some 10 ms for each 10 MiB.
-pub const LOG_PREWRITTEN_BYTES_MAX: u64 = 256 * 1024 * 1024;
-
-/// How long after a disk was full it is tried again.
-pub const LOG_SPACE_RETRY: Span = Span::from_millis(1000);
-
-/// How long nothing is written before the log is closed: a client that sends one put after the other and waits for
-/// each answer does not pay for it.
-pub const LOG_IDLE: Span = Span::from_secs(1);
-
-/// Segments that may wait for a sync under `-f MS`: each stays open until then. As many again may be in a sync.
-pub const LOG_UNSYNCED_SEGMENTS_MAX: usize = 2;
-
-/// Segments whose descriptors are kept for the next sync under `-F`; older ones are closed before.
-pub const LOG_UNSYNCED_FILES_MAX: usize = 3;
 
 /// Batches of the log that are kept to gather records in, if they are not larger than this.
 pub const LOG_BATCHES_SPARE: usize = 2;

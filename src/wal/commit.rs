@@ -6,8 +6,10 @@
 
 use super::record::Lsn;
 use super::{Durability, SegmentNumber};
-use crate::limits::LOG_UNSYNCED_SEGMENTS_MAX;
 use crate::time::Time;
+
+/// Segments that may wait for a sync under `-f MS`: each stays open until then. As many again may be in the sync in flight.
+const UNSYNCED_SEGMENTS_MAX: usize = 2;
 
 /// Positions, tickets, and the schedule of syncs.
 ///
@@ -146,7 +148,7 @@ impl CommitState {
     /// segments stays open. Under `-F`, where the next sync may be hours away, the driver closes the oldest instead.
     pub fn has_many_unsynced(&self) -> bool {
         let is_within = matches!(self.durability, Durability::Within(_));
-        is_within && self.unsynced.len() >= LOG_UNSYNCED_SEGMENTS_MAX
+        is_within && self.unsynced.len() >= UNSYNCED_SEGMENTS_MAX
     }
 
     /// Whether a sync has to start before a batch is written to this segment.

@@ -8,7 +8,7 @@ use crate::time::{Span, Time};
 /// How long the disk is left alone after it had no space.
 const RETRY_INTERVAL: Span = Span::from_secs(1);
 
-/// What is known about free space on the disk.
+/// Free space on the disk, as far as it is known.
 ///
 /// The disk is *full* if a new file, or a write, found no space. The WAL is *stalled* if a write found none: on a
 /// copy-on-write file system that happens although its segment was prepared (docs/LOG.md).

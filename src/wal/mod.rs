@@ -223,7 +223,7 @@ impl Wal {
         self.failure.is_some() || is_written && self.commits.is_all_durable() && !self.can_close()
     }
 
-    /// The error after which the WAL does nothing more. What is not committed never will be.
+    /// The error that has ended the WAL. Records that are not committed yet never will be.
     pub const fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }

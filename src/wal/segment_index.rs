@@ -1,5 +1,5 @@
-//! Which segment each job's record is in: what is live where, and what compaction has to append again before a segment
-//! can go.
+//! Which segment each job's record is in: the live bytes of each segment, and the jobs that compaction has to append again
+//! before it can go.
 
 use std::collections::VecDeque;
 

@@ -61,13 +61,8 @@ impl Simulation {
             recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"))
         });
         let mut server = Server::with_log(config(65_535), engine, Some(log));
-<<<<<<< HEAD:tests/log_simulation/main.rs
         let conns = (0..CONNECTIONS).map(|_| server.accept(Protocol::Beanstalk)).collect();
-        let asked = vec![VecDeque::new(); CONNECTIONS];
-=======
-        let conns = (0..CONNECTIONS).map(|_| server.connect()).collect();
         let unanswered = vec![VecDeque::new(); CONNECTIONS];
->>>>>>> c34f217 (Tests of the job log: words of the vocabulary):tests/log_simulation.rs
         let replies = vec![Vec::new(); CONNECTIONS];
         Self {
             server,
@@ -176,24 +171,9 @@ impl Simulation {
     }
 
     fn send(&mut self, conn: ConnId) {
-<<<<<<< HEAD:tests/log_simulation/main.rs
-        let client = self.conns.iter().position(|&known| known == conn).expect("it was connected");
-        self.replies[client].extend(send_all(&mut self.server, conn, self.now));
-        while let Some(command) = self.asked[client].front() {
-=======
         let client = self.conns.iter().position(|&known| known == conn).expect("the connection is known");
-        loop {
-            let mut slices: Vec<IoSlice<'_>> = Vec::new();
-            self.server.outgoing(conn, &mut slices);
-            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            if bytes.is_empty() {
-                break;
-            }
-            self.replies[client].extend_from_slice(&bytes);
-            self.server.handle(self.now, Event::Sent { conn, bytes: bytes.len() });
-        }
+        self.replies[client].extend(send_all(&mut self.server, conn, self.now));
         while let Some(command) = self.unanswered[client].front() {
->>>>>>> c34f217 (Tests of the job log: words of the vocabulary):tests/log_simulation.rs
             if self.disk.fails_at.is_some() && self.replies[client].starts_with(b"INTERNAL_ERROR\r\n") {
                 break;
             }

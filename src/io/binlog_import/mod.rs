@@ -62,7 +62,7 @@ pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> 
         return Ok(());
     }
     if has_begun {
-        warn!("an import of a binlog was broken off, and begins anew");
+        warn!("an import of a binlog was interrupted, and starts again");
         remove_segments(directory)?;
     } else {
         refuse_two_logs(directory.path(), &names)?;

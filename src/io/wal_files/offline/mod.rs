@@ -148,7 +148,7 @@ impl fmt::Display for ToolError {
             }
             Self::Unwritable(path, error) => write!(
                 f,
-                "{}: {error}; what is there is not complete, remove it and try again",
+                "{}: {error}; the new directory is incomplete, remove it and try again",
                 path.display()
             ),
             Self::Output(error) => write!(f, "cannot write what was found: {error}"),
