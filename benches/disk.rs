@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use beanring::io::host::cpu_usage;
 use beanring::io::wal_files::Directory;
-use beanring::limits::LOG_FILE_BYTES_DEFAULT;
+use beanring::limits::WAL_FILE_BYTES_DEFAULT;
 use beanring::wal::batch::BLOCK_BYTES;
 use beanring::wal::{Arrangement, SegmentNumber};
 use nix::libc::{O_DIRECT, O_DSYNC};
@@ -34,7 +34,7 @@ const SIZES: [usize; 2] = [4 << 10, 64 << 10];
 const BATCHES: usize = 500;
 /// A slow disk gets fewer batches.
 const TIME_MAX: Duration = Duration::from_secs(1);
-const SEGMENT_BYTES: usize = LOG_FILE_BYTES_DEFAULT as usize;
+const SEGMENT_BYTES: usize = WAL_FILE_BYTES_DEFAULT as usize;
 
 struct Way {
     title: &'static str,

@@ -8,16 +8,16 @@ use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
-    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, LOG_FILE_BYTES_DEFAULT, LOG_SEGMENT_BYTES_MAX, LOG_SEGMENT_BYTES_MIN,
-    MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT, REGISTERED_SHARE,
-    SYNC_INTERVAL_MS_DEFAULT, TUBE_NAME_BYTES_MAX, TUBES_DEFAULT, WATCHES_DEFAULT,
+    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT,
+    REGISTERED_SHARE, SYNC_INTERVAL_MS_DEFAULT, TUBE_NAME_BYTES_MAX, TUBES_DEFAULT, WAL_FILE_BYTES_DEFAULT,
+    WATCHES_DEFAULT,
 };
 use crate::server::Hosts;
 use crate::time::Span;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::job_record_bytes;
 use crate::wal::segment::HEADER_BYTES;
-use crate::wal::{self, Durability};
+use crate::wal::{self, Durability, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -267,10 +267,10 @@ fn log_config(arguments: &Arguments) -> Result<wal::Config, ConfigError> {
         ms => Durability::Within(Span::from_millis(ms)),
     };
     let bytes = match arguments.log_file_size.clone() {
-        Some(given) => number("-s/--log-file-size (BEANRING_LOG_FILE_SIZE)", given, LOG_SEGMENT_BYTES_MAX)?,
-        None => LOG_FILE_BYTES_DEFAULT,
+        Some(given) => number("-s/--log-file-size (BEANRING_LOG_FILE_SIZE)", given, SEGMENT_BYTES_MAX)?,
+        None => WAL_FILE_BYTES_DEFAULT,
     };
-    let segment_bytes = bytes.max(LOG_SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
+    let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
     Ok(wal::Config { durability, segment_bytes })
 }
 

@@ -14,8 +14,8 @@ pub const JOB_BYTES_DEFAULT: u32 = 65_535;
 /// The largest value that `-z` accepts: the reference's.
 pub const JOB_BYTES_MAX: u32 = 1_073_741_824;
 
-/// A file of the log unless `-s` says otherwise: the reference's default.
-pub const LOG_FILE_BYTES_DEFAULT: u64 = 10_485_760;
+/// The default of `-s`, the size of a file of the job log: that of beanstalkd.
+pub const WAL_FILE_BYTES_DEFAULT: u64 = 10_485_760;
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
@@ -201,24 +201,8 @@ pub const FIXED_BUFFERS: usize = 48;
 /// 8 MiB that a process without rights may lock.
 pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
 
-/// What may wait to be written to the log: no command is served while there is more. It takes memory, and the
-/// replies wait for it.
-pub const LOG_BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-
-/// The interval between syncs of the log unless `-f` says otherwise: the reference's default.
+/// The default of `-f`, the interval between syncs of the job log: that of beanstalkd.
 pub const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
-
-/// The largest segment.
-pub const LOG_SEGMENT_BYTES_MAX: u64 = 1 << 40;
-
-/// The smallest segment: room for a few of the largest small records.
-pub const LOG_SEGMENT_BYTES_MIN: u64 = 64 * 1024;
-
-/// Batches of the log that are kept to gather records in, if they are not larger than this.
-pub const LOG_BATCHES_SPARE: usize = 2;
-#[allow(missing_docs)]
-pub const LOG_BATCH_BYTES_KEPT: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use beanring::limits::{
-    FIXED_BUFFER_BYTES, FIXED_BUFFERS, INBOX_BYTES_PAUSE, LOG_BACKLOG_BYTES_MAX, LOG_BATCH_BYTES_KEPT,
-    LOG_BATCHES_SPARE, OUTPUT_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX,
-    SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX, TAIL_BUFFERS_MAX,
+    FIXED_BUFFER_BYTES, FIXED_BUFFERS, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, RECEIVE_BUFFERS,
+    RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX, TAIL_BUFFERS_MAX,
 };
+use beanring::wal;
 use serde::Serialize;
 
 /// The control client waits at most so long, 99 times of 100.
@@ -90,8 +90,8 @@ pub fn fixed(has_log: bool) -> Vec<Term> {
         Term::new("memory of bodies kept for reuse", 1, WARM_BODY_BYTES),
     ];
     if has_log {
-        terms.push(Term::new("what waits for the log", 1, GROWTH * LOG_BACKLOG_BYTES_MAX as u64));
-        terms.push(Term::new("spare batches", LOG_BATCHES_SPARE as u64, LOG_BATCH_BYTES_KEPT as u64));
+        terms.push(Term::new("what waits for the log", 1, GROWTH * wal::BACKLOG_BYTES_MAX as u64));
+        terms.push(Term::new("spare batches", wal::BATCHES_SPARE as u64, wal::BATCH_BYTES_KEPT as u64));
     }
     terms
 }

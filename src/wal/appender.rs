@@ -8,7 +8,12 @@ use super::batch::{BLOCK_BYTES, Batch};
 use super::record::{Lsn, Record, Stamp, job_ids};
 use super::segment::{HEADER_BYTES, Header};
 use crate::ids::JobId;
-use crate::limits::{LOG_BATCH_BYTES_KEPT, LOG_BATCHES_SPARE};
+
+/// Empty batches that are kept for later records, unless their memory is larger than [`BATCH_BYTES_KEPT`].
+pub const BATCHES_SPARE: usize = 2;
+
+/// The largest memory of a batch that is kept.
+pub const BATCH_BYTES_KEPT: usize = 4 * 1024 * 1024;
 
 /// Appends records to the active segment.
 ///
@@ -138,7 +143,7 @@ impl Appender {
 
     /// Keeps the memory of a batch for a later one, within limits.
     pub fn recycle(&mut self, mut batch: Batch) {
-        if self.spare.len() < LOG_BATCHES_SPARE && batch.capacity() <= LOG_BATCH_BYTES_KEPT {
+        if self.spare.len() < BATCHES_SPARE && batch.capacity() <= BATCH_BYTES_KEPT {
             batch.clear();
             self.spare.push(batch);
         }

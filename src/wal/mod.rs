@@ -26,6 +26,7 @@ use std::io;
 
 use self::allocator::SegmentAllocator;
 use self::appender::Appender;
+pub use self::appender::{BATCH_BYTES_KEPT, BATCHES_SPARE};
 pub use self::batch::Batch;
 use self::capacity::Capacity;
 pub use self::capacity::Room;
@@ -39,7 +40,7 @@ use self::record::{PauseRecord, job_record_bytes};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::segment::Header;
-pub use self::segment::SegmentNumber;
+pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 use self::stats::WalCounters;
 pub use self::stats::WalStats;
@@ -71,7 +72,7 @@ pub struct WalConfig {
 pub use self::{Wal as Log, WalConfig as Config, WalStats as LogStats};
 
 /// Bytes that may wait to be written; with more, no command is served. They take memory, and replies wait for them.
-pub const BACKLOG_BYTES_MAX: usize = crate::limits::LOG_BACKLOG_BYTES_MAX;
+pub const BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The WAL of one server. Its parts have a file each; this type connects them.
 ///

@@ -9,6 +9,12 @@ use crate::ids::JobId;
 /// The header has a block of its own, which no record shares.
 pub const HEADER_BYTES: u64 = BLOCK_BYTES as u64;
 
+/// The largest segment that `-s` accepts.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// The smallest segment: it holds a few of the largest small records.
+pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+
 const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
 /// The format that this version writes. It has to be raised if an older version would mistake new records for damage or a

@@ -8,10 +8,10 @@ use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::ids::JobId;
 use beanring::io::binlog_import;
 use beanring::io::wal_files::{self, Directory};
-use beanring::limits::LOG_SEGMENT_BYTES_MIN;
 use beanring::queue::{Counts, Engine};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
+use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::{Config, Durability};
 
 use crate::Scratch;
@@ -20,7 +20,7 @@ use crate::{beanring, beanstalkd_for, binlogs, refusal};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 
-const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: LOG_SEGMENT_BYTES_MIN };
+const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: SEGMENT_BYTES_MIN };
 
 /// Returns the ids and bodies of the jobs after an import, or the error.
 fn import(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, String> {

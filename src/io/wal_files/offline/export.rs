@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{Offline, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
-use crate::limits::LOG_FILE_BYTES_DEFAULT;
+use crate::limits::WAL_FILE_BYTES_DEFAULT;
 use crate::queue::{Engine, PersistedState, Standing};
 use crate::time::Time;
 use crate::tube_name::TubeName;
@@ -72,7 +72,7 @@ struct Files<'a> {
 impl Files<'_> {
     fn append(&mut self, tube: TubeName<'_>, job: &Job, body: &[u8]) -> io::Result<()> {
         let bytes = beanstalkd_binlog::HEAD_BYTES_MAX + body.len();
-        let is_full = (self.gathered.len() + bytes) as u64 > LOG_FILE_BYTES_DEFAULT;
+        let is_full = (self.gathered.len() + bytes) as u64 > WAL_FILE_BYTES_DEFAULT;
         if is_full && self.gathered.len() > beanstalkd_binlog::VERSION_BYTES {
             self.write()?;
             beanstalkd_binlog::encode_version(&mut self.gathered);

@@ -10,12 +10,11 @@ use crate::ids::{JobId, JobKey};
 use crate::io::host;
 use crate::io::wal_files::fresh::Fresh;
 use crate::io::wal_files::{Directory, DirectoryError, RecoveryError};
-use crate::limits::LOG_SEGMENT_BYTES_MIN;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{JobRecord, Lsn, Record};
-use crate::wal::{Recovered, Replay, SegmentNumber};
+use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +72,7 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     let remains = gather(&log, now)?;
     make_empty(to)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
-    let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(LOG_SEGMENT_BYTES_MIN);
+    let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     write(&remains, to, segment_bytes, now)?;
     let Remains { engine, lost, damage, .. } = remains;
     Ok(Salvaged { jobs: engine.jobs().len(), lost, damage })

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::limits::LOG_SEGMENT_BYTES_MIN;
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
+use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{HEADER_BYTES, Header};
@@ -15,7 +15,7 @@ use beanring::wal::{Arrangement, Config, Durability, Log, Operation, Outcome, Re
 
 use super::input::{Input, filler};
 
-pub const SEGMENT_BYTES: u64 = LOG_SEGMENT_BYTES_MIN;
+pub const SEGMENT_BYTES: u64 = SEGMENT_BYTES_MIN;
 pub const BEGIN: Time = Time::from_nanos(1_800_000_000_000_000_000);
 const LOG_ID: u64 = 0x1234_5678_9abc_def0;
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
