@@ -53,7 +53,7 @@ pub struct Config {
     /// Where to keep a log, if that was said.
     pub log_dir: Option<PathBuf>,
     /// How to keep it.
-    pub log: wal::Config,
+    pub log: wal::WalConfig,
     /// What to log.
     pub verbosity: Verbosity,
     /// How to write it.
@@ -256,7 +256,7 @@ fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
 }
 
 /// Checked without a log too: what is wrong in it is wrong all along.
-fn log_config(arguments: &Arguments) -> Result<wal::Config, ConfigError> {
+fn log_config(arguments: &Arguments) -> Result<wal::WalConfig, ConfigError> {
     let interval = match arguments.sync_interval.clone() {
         Some(given) => number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())? as u32,
         None => SYNC_INTERVAL_MS_DEFAULT,
@@ -271,7 +271,7 @@ fn log_config(arguments: &Arguments) -> Result<wal::Config, ConfigError> {
         None => WAL_FILE_BYTES_DEFAULT,
     };
     let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
-    Ok(wal::Config { durability, segment_bytes })
+    Ok(wal::WalConfig { durability, segment_bytes })
 }
 
 fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigError> {

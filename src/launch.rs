@@ -24,7 +24,7 @@ use crate::io::{Ending, Sources, descriptors, host, rights};
 use crate::queue::Engine;
 use crate::server::{self, Hosts, Protocol, Server};
 use crate::time::Time;
-use crate::wal::{self, Durability, Log};
+use crate::wal::{self, Durability, Wal};
 
 /// Serves as `config` says, until told to stop.
 pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
@@ -100,10 +100,10 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
 /// The jobs that are in the directory, and the log that goes on there.
 fn restore(
     directory: &Directory,
-    config: wal::Config,
+    config: wal::WalConfig,
     engine: &mut Engine,
     now: Time,
-) -> Result<Log, Box<dyn Error>> {
+) -> Result<Wal, Box<dyn Error>> {
     binlog_import::import(directory, config)?;
     Ok(wal_files::recover(directory, config, engine, now)?)
 }

@@ -15,11 +15,11 @@ use beanring::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{Header, VERSION};
-use beanring::wal::{Config, Durability, Log, Operation, Outcome, SegmentNumber};
+use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
-const CONFIG: Config = Config { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+const CONFIG: WalConfig = WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
 const NOW: Time = Time::from_nanos(1_000_000_000);
 /// The kind of a padding record.
 const PADDING: u8 = 6;
@@ -87,7 +87,7 @@ fn store(engine: &mut Engine, body: &[u8]) -> Slot {
 }
 
 /// Does the writes that the WAL asks for, and no other operation.
-fn write(log: &mut Log, scratch: &Scratch) {
+fn write(log: &mut Wal, scratch: &Scratch) {
     while let Some(operation) = log.next_operation(NOW) {
         if let Operation::Write { segment, offset, batch, .. } = operation {
             let path = scratch.0.join(segment.to_string());

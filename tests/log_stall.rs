@@ -6,7 +6,7 @@ use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{Config, Durability, Operation};
+use beanring::wal::{Durability, Operation, WalConfig};
 
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
@@ -40,7 +40,7 @@ impl Stage {
 
     fn on(disk: Disk, mode: Durability, now: Time) -> Self {
         let mut engine = Engine::new(0);
-        let log_config = Config { durability: mode, segment_bytes: SEGMENT_BYTES };
+        let log_config = WalConfig { durability: mode, segment_bytes: SEGMENT_BYTES };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let server = Server::with_log(config(65_535), engine, Some(log));
         let random = Random::new(1);

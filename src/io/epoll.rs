@@ -110,7 +110,7 @@ impl<S: Service> Driver<S> {
         driver.grow_memory(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
         driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
         if let Some(disk) = &driver.disk {
-            driver.epoll.add(disk.bell(), Token::Disk.event(EpollFlags::EPOLLIN))?;
+            driver.epoll.add(disk.outcome_fd(), Token::Disk.event(EpollFlags::EPOLLIN))?;
         }
         driver.watch_listeners()?;
         Ok(driver)
@@ -189,7 +189,7 @@ impl<S: Service> Driver<S> {
     /// The disk has done something.
     fn hear_disk(&mut self) {
         let disk = self.disk.as_mut().expect("it has rung");
-        disk.answer_bell();
+        disk.clear_outcome_fd();
         while let Some(outcome) = disk.finished() {
             self.server.handle(self.now, Event::Disk(outcome));
         }

@@ -108,7 +108,7 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         let signals = Watched::new(state.signals.as_fd().as_raw_fd()).map_err(DriverError::Setup)?;
         spawn(signals_come(shared.clone(), signals));
         if let Some(log) = &state.log {
-            let bell = Watched::new(log.disk.bell().as_raw_fd()).map_err(DriverError::Setup)?;
+            let bell = Watched::new(log.disk.outcome_fd().as_raw_fd()).map_err(DriverError::Setup)?;
             spawn(disk_rings(shared.clone(), bell));
             spawn(log_files::writes(shared.clone()));
             spawn(log_files::syncs(shared.clone()));

@@ -18,7 +18,7 @@ use super::{Core, Effect, Server};
 use crate::ids::ConnId;
 use crate::protocol::reply::Reply;
 use crate::time::Time;
-use crate::wal::{Log, Outcome};
+use crate::wal::{Outcome, Wal};
 
 /// The number of a commit of the job log.
 type Ticket = u64;
@@ -45,10 +45,10 @@ impl Core {
         output: &mut Output,
         write: impl FnOnce(&mut Self, &mut Replies) -> R,
     ) -> R {
-        let next = self.log.as_ref().map_or(0, Log::next_ticket);
+        let next = self.log.as_ref().map_or(0, Wal::next_ticket);
         let result = write(self, output.begin_group(next));
         let ticket = match &self.log {
-            Some(log) if log.is_stalled() && !output.reveals_uncommitted() => log.safe(),
+            Some(log) if log.is_stalled() && !output.reveals_uncommitted() => log.committed(),
             Some(log) => log.ticket(),
             None => 0,
         };
@@ -58,7 +58,7 @@ impl Core {
 
     /// The last ticket whose replies may leave.
     fn committed(&self) -> Ticket {
-        self.log.as_ref().map_or(Ticket::MAX, Log::safe)
+        self.log.as_ref().map_or(Ticket::MAX, Wal::committed)
     }
 
     /// Requests a send for the replies that may leave, and has the others wait for their commit.

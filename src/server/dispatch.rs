@@ -13,7 +13,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
-use crate::wal::Room;
+use crate::wal::PutSpace;
 
 impl Core {
     /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left
@@ -183,15 +183,15 @@ impl Core {
         }
         let client = protocol.client;
         self.engine.mark_producer(client);
-        let room = self.room_for(client, args.bytes);
-        if room == Room::Never || !self.has_memory_for(args.bytes + 2) {
+        let space = self.space_for_put(client, args.bytes);
+        if space == PutSpace::Unavailable || !self.has_memory_for(args.bytes + 2) {
             protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
         } else {
             let id = self.engine.next_id();
             let bodies = self.engine.bodies_mut();
             match bodies.announce(args.bytes + 2) {
                 Ok(mut slot) => match rest.split_at_checked(slot.len()) {
-                    Some((body, following)) if room == Room::Now => {
+                    Some((body, following)) if space == PutSpace::Available => {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
                         bodies.wrote(&slot, body.len());
@@ -205,10 +205,10 @@ impl Core {
     }
 
     /// Returns when the job log has room for a job in the tube that the client uses.
-    pub(super) fn room_for(&mut self, client: ClientKey, body_bytes: u32) -> Room {
-        let Some(log) = &mut self.log else { return Room::Now };
+    pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32) -> PutSpace {
+        let Some(log) = &mut self.log else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
-        log.room_for(tube.as_bytes().len(), body_bytes as usize + 2)
+        log.space_for_put(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
     /// Queues a job whose body is complete.
@@ -228,7 +228,7 @@ impl Core {
         } else if self.draining {
             bodies.free(slot);
             Reply::Draining
-        } else if self.room_for(client, args.bytes) == Room::Never {
+        } else if self.space_for_put(client, args.bytes) == PutSpace::Unavailable {
             self.engine.bodies_mut().free(slot);
             Reply::OutOfMemory
         } else {

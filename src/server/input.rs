@@ -13,7 +13,7 @@ use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
 use crate::time::Time;
-use crate::wal::Room;
+use crate::wal::PutSpace;
 
 impl Core {
     pub(super) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
@@ -214,7 +214,7 @@ impl Core {
         if !self.keep_or_skip(protocol) {
             return self.skip(protocol, replies, rest);
         }
-        if !is_complete || self.room_for(protocol.client, bytes) == Room::Later {
+        if !is_complete || self.space_for_put(protocol.client, bytes) == PutSpace::Pending {
             return false;
         }
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {

@@ -7,7 +7,7 @@ use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
 use crate::time::Time;
-use crate::wal::Log;
+use crate::wal::Wal;
 
 /// A connection whose unsent replies have passed [`OUTPUT_BYTES_PAUSE`] is served again below this.
 const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
@@ -117,7 +117,7 @@ impl Core {
         let has_work = can_serve || self.is_reclaiming || !self.ready_pages.is_empty();
         let work = has_work.then_some(Time::ZERO);
         let engine = self.engine.next_deadline().filter(|_| !is_behind);
-        let log = self.log.as_ref().and_then(Log::next_deadline);
+        let log = self.log.as_ref().and_then(Wal::next_deadline);
         [work, engine, log].into_iter().flatten().min()
     }
 }

@@ -13,7 +13,7 @@ use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::List;
-use crate::wal::Log;
+use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -77,7 +77,7 @@ impl Server {
     pub fn check(&self) {
         let Self { core, connections } = self;
         core.engine.check();
-        core.log.iter().for_each(Log::check);
+        core.log.iter().for_each(Wal::check);
         let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
         let lists = connections.clients().filter(|session| session.protocol.list.is_some()).count();
         assert_eq!(lists, core.lists, "every list is counted");
@@ -95,7 +95,7 @@ impl Server {
 impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let log_bytes = self.log.as_ref().map_or(0, Log::memory_bytes);
+        let log_bytes = self.log.as_ref().map_or(0, Wal::memory_bytes);
         let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
             + log_bytes

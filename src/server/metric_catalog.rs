@@ -6,7 +6,7 @@ use crate::ids::TubeKey;
 use crate::protocol::command::CommandKind::{self, *};
 use crate::queue::{LatencyKind, Percentiles, State, TubeStats};
 use crate::time::{Span, Time};
-use crate::wal::{Log, LogStats};
+use crate::wal::{Wal, WalStats};
 
 /// The value of a server metric.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl TubeMetric {
 pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(&str, Value<'_>)) {
     queue(core, visit);
     process(core, now, visit);
-    let log = core.log.as_ref().map_or(LogStats::default(), Log::stats);
+    let log = core.log.as_ref().map_or(WalStats::default(), Wal::stats);
     visit("binlog-oldest-index", Gauge(log.oldest));
     visit("binlog-current-index", Gauge(log.current));
     visit("binlog-records-migrated", Counter(log.records_moved));

@@ -43,7 +43,7 @@ use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
-use crate::wal::{Log, Operation};
+use crate::wal::{Operation, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -59,7 +59,7 @@ pub struct Server {
 struct Core {
     config: Config,
     engine: Engine,
-    log: Option<Log>,
+    log: Option<Wal>,
     gate: CommitGate,
     effects: VecDeque<Effect>,
     /// Sessions with input that could not be served in their last turn.
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// Returns a server without connections, with the jobs of `engine`, and with the job log that records their changes.
-    pub fn with_log(config: Config, mut engine: Engine, log: Option<Log>) -> Self {
+    pub fn with_log(config: Config, mut engine: Engine, log: Option<Wal>) -> Self {
         engine.record_changes(log.is_some());
         if let Some(max) = config.max_memory_bytes {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Returns the job log, if there is one.
-    pub fn log(&self) -> Option<&Log> {
+    pub fn log(&self) -> Option<&Wal> {
         self.core.log.as_ref()
     }
 
@@ -149,7 +149,7 @@ impl Service for Server {
         let Self { core, connections } = self;
         match event {
             Event::Drain => core.draining = true,
-            Event::Stop => core.log.iter_mut().for_each(Log::stop),
+            Event::Stop => core.log.iter_mut().for_each(Wal::stop),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::StatsSampled(stats) => self.stats_sampled(stats, now),
             Event::DriverMemory(bytes) => {
@@ -209,7 +209,7 @@ impl Service for Server {
     }
 
     fn is_settled(&self) -> bool {
-        self.core.log.as_ref().is_none_or(Log::is_settled)
+        self.core.log.as_ref().is_none_or(Wal::is_settled)
     }
 
     fn failure(&self) -> Option<String> {
@@ -235,7 +235,7 @@ impl Server {
 }
 
 impl Core {
-    fn new(config: Config, engine: Engine, log: Option<Log>) -> Self {
+    fn new(config: Config, engine: Engine, log: Option<Wal>) -> Self {
         Self {
             config,
             engine,
@@ -270,12 +270,12 @@ impl Core {
     /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, or space must be
     /// allocated first.
     fn is_behind(&self) -> bool {
-        self.log.as_ref().is_some_and(Log::is_behind)
+        self.log.as_ref().is_some_and(Wal::is_behind)
     }
 
     /// Whether a write to the job log waits for space on the disk.
     fn is_stalled(&self) -> bool {
-        self.log.as_ref().is_some_and(Log::is_stalled)
+        self.log.as_ref().is_some_and(Wal::is_stalled)
     }
 
     /// Records in the job log what has happened to the queue.

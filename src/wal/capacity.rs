@@ -19,15 +19,15 @@ const SEGMENTS_MIN: u64 = 2 + PREPARED_MIN as u64;
 /// event-loop iteration take.
 const HEADROOM_BYTES: u64 = 256 * 1024;
 
-/// The answer to whether a job can be logged.
+/// Whether there is space for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// There is space for it.
-    Now,
+pub enum PutSpace {
+    /// There is space.
+    Available,
     /// Space is being made. Until then the WAL [is behind](super::Wal::is_behind).
-    Later,
+    Pending,
     /// There is no space, and none is being made.
-    Never,
+    Unavailable,
 }
 
 /// The numbers that all capacity decisions follow from, at one moment. It only computes.

@@ -29,7 +29,7 @@ use self::appender::Appender;
 pub use self::appender::{BATCH_BYTES_KEPT, BATCHES_SPARE};
 pub use self::batch::Batch;
 use self::capacity::Capacity;
-pub use self::capacity::Room;
+pub use self::capacity::PutSpace;
 use self::closing::CloseSchedule;
 use self::commit::CommitState;
 use self::compaction::Compactor;
@@ -69,8 +69,6 @@ pub struct WalConfig {
     pub segment_bytes: u64,
 }
 
-pub use self::{Wal as Log, WalConfig as Config, WalStats as LogStats};
-
 /// Bytes that may wait to be written; with more, no command is served. They take memory, and replies wait for them.
 pub const BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -82,7 +80,7 @@ pub const BACKLOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// - Outputs: [`next_operation`](Self::next_operation), until it returns none, and
 ///   [`next_deadline`](Self::next_deadline).
 /// - Group commit: each reply has the [`ticket`](Self::ticket) of the batch that its records are in. It may leave when
-///   that batch is committed: when [`safe`](Self::safe) has reached the ticket.
+///   that batch is committed: when [`committed`](Self::committed) has reached the ticket.
 pub struct Wal {
     config: WalConfig,
     /// Which records are live, and in which segment.
@@ -170,16 +168,16 @@ impl Wal {
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
     /// where possible.
-    pub fn room_for(&mut self, tube_bytes: usize, body_bytes: usize) -> Room {
+    pub fn space_for_put(&mut self, tube_bytes: usize, body_bytes: usize) -> PutSpace {
         let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) || self.space.is_stalled() {
-            Room::Never
+            PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
-            Room::Now
+            PutSpace::Available
         } else {
             self.segments.request(bytes);
-            if capacity.is_full { Room::Never } else { Room::Later }
+            if capacity.is_full { PutSpace::Unavailable } else { PutSpace::Pending }
         }
     }
 
@@ -197,7 +195,7 @@ impl Wal {
 
     /// The last ticket that is committed.
     #[inline]
-    pub const fn safe(&self) -> u64 {
+    pub const fn committed(&self) -> u64 {
         self.commits.committed()
     }
 

@@ -153,7 +153,7 @@ fn a_dependency_upwards_is_found_wherever_it_stands() {
     refused("queue::heap", "fn f() -> super::super::server::Server { todo!() }");
     refused("queue", "fn f() { let _ = crate::io::driver::Driver::ALL; }");
     refused("queue", "mod inner { use super::super::server::Server; }");
-    refused("queue", "impl From<crate::wal::Config> for Queue {}");
+    refused("queue", "impl From<crate::wal::WalConfig> for Queue {}");
     refused("queue", "fn f() { assert!(x, \"{}\", crate::server::LIMIT); }");
     refused("queue", "macro_rules! m { () => { use $crate::{ids, server::Server}; } }");
     // What stands for the whole crate hides what is used of it.

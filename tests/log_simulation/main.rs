@@ -9,7 +9,7 @@ use beanring::io::wal_files::{RecoveryError, recover};
 use beanring::queue::Engine;
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{Config, Durability, is_full};
+use beanring::wal::{Durability, WalConfig, is_full};
 
 use self::expected::{Command, Expected};
 use beanring_testkit::config::config;
@@ -47,7 +47,7 @@ impl Simulation {
     /// Recovers from the disk.
     fn start(mut disk: Disk, durability: Durability, now: Time, random: Random, expected: Expected) -> Self {
         let mut engine = Engine::new(0);
-        let log_config = Config { durability, segment_bytes: SEGMENT_BYTES };
+        let log_config = WalConfig { durability, segment_bytes: SEGMENT_BYTES };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
             let is_full = match &error {
                 RecoveryError::Io(_, error) => is_full(error),

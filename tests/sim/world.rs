@@ -426,7 +426,7 @@ fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Server 
 fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
-    let log_config = wal::Config { durability, segment_bytes: SEGMENT_BYTES };
+    let log_config = wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES };
     let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     disk.room = room;
     Server::with_log(setting.config(), engine, Some(log))

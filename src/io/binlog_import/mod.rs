@@ -26,7 +26,7 @@ use super::wal_files::fresh::Fresh;
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
 use crate::tube_name::TubeName;
-use crate::wal::Config;
+use crate::wal::WalConfig;
 use crate::wal::record::{JobRecord, Record};
 use crate::wal::segment::HEADER_BYTES;
 
@@ -52,7 +52,7 @@ pub enum ImportError {
 ///
 /// # Errors
 /// If the binlog is damaged, or a file cannot be written.
-pub fn import(directory: &Directory, config: Config) -> Result<(), ImportError> {
+pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportError> {
     if directory.file(IMPORT_DONE).exists() {
         finish(directory)?;
     }

@@ -201,7 +201,7 @@ impl<S: Service> State<S> {
     /// The thread of the disk has done something.
     pub fn hear_disk(&mut self) {
         let disk = &mut self.log().disk;
-        disk.answer_bell();
+        disk.clear_outcome_fd();
         let outcomes: Vec<Outcome> = std::iter::from_fn(|| disk.finished()).collect();
         outcomes.into_iter().for_each(|outcome| self.disk_has_done(outcome));
     }

@@ -44,7 +44,7 @@ impl LogFiles {
     /// Waits for the bell.
     pub fn watch(&self, ring: &mut impl Ring) {
         if let Some(disk) = &self.disk {
-            ring.watch_bell(disk.bell().as_raw_fd());
+            ring.watch_bell(disk.outcome_fd().as_raw_fd());
         }
     }
 
@@ -115,7 +115,7 @@ impl<S: Service, R: Ring> Driver<S, R> {
     /// The disk has done something.
     pub(super) fn hear_disk(&mut self) {
         let disk = self.log.disk.as_mut().expect("it has rung");
-        disk.answer_bell();
+        disk.clear_outcome_fd();
         let outcomes: Vec<Outcome> = std::iter::from_fn(|| disk.finished()).collect();
         self.log.watch(&mut self.ring);
         for outcome in outcomes {

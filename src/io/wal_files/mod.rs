@@ -46,7 +46,7 @@ pub struct Disk {
     /// Creates, recycles and removes files.
     arranger: Worker,
     outcomes: Receiver<Outcome>,
-    bell: Arc<EventFd>,
+    outcome_fd: Arc<EventFd>,
     reserve: Arc<Reserve>,
 }
 
@@ -69,12 +69,13 @@ impl Disk {
     /// If there are no threads or descriptors left.
     pub fn new(directory: Directory) -> io::Result<Self> {
         let directory = Arc::new(directory);
-        let bell =
+        let outcome_fd =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let (reported, outcomes) = mpsc::channel();
         let reserve = Arc::new(Reserve::take());
-        let worker =
-            |name| Worker::start(name, directory.clone(), (reported.clone(), bell.clone()), reserve.clone());
+        let worker = |name| {
+            Worker::start(name, directory.clone(), (reported.clone(), outcome_fd.clone()), reserve.clone())
+        };
         let (writer, arranger) = (worker("log")?, worker("log files")?);
         Ok(Self {
             directory,
@@ -83,7 +84,7 @@ impl Disk {
             writer,
             arranger,
             outcomes,
-            bell,
+            outcome_fd,
             reserve,
         })
     }
@@ -144,8 +145,8 @@ impl Disk {
     }
 
     /// An eventfd that is readable when a thread has an outcome.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn outcome_fd(&self) -> BorrowedFd<'_> {
+        self.outcome_fd.as_fd()
     }
 
     /// Returns the next outcome of a thread, if there is one.
@@ -154,9 +155,9 @@ impl Disk {
     }
 
     /// Resets the eventfd. Call this before [`finished`](Self::finished), so that no outcome is missed.
-    pub fn answer_bell(&mut self) {
+    pub fn clear_outcome_fd(&mut self) {
         // An error means that it was not readable.
-        let _ = self.bell.read();
+        let _ = self.outcome_fd.read();
     }
 
     fn note_unsynced(&mut self, segment: SegmentNumber) {
@@ -214,9 +215,9 @@ mod tests {
         while outcome.is_none() && !file.exists() {
             outcome = outcomes.try_recv().ok();
         }
-        let bell = disk.bell.clone();
+        let outcome_fd = disk.outcome_fd.clone();
         let lock = disk.end();
-        assert_eq!(Arc::strong_count(&bell), 1, "no thread holds it");
+        assert_eq!(Arc::strong_count(&outcome_fd), 1, "no thread holds it");
         let outcome = outcome.or_else(|| outcomes.try_recv().ok());
         let Some(Outcome::Arranged(_, arranged)) = outcome else {
             panic!("no outcome, or of another kind: {outcome:?}")

@@ -32,7 +32,7 @@ impl Worker {
     pub fn start(
         name: &str,
         directory: Arc<Directory>,
-        (outcomes, bell): (Sender<Outcome>, Arc<EventFd>),
+        (outcomes, outcome_fd): (Sender<Outcome>, Arc<EventFd>),
         reserve: Arc<Reserve>,
     ) -> io::Result<Self> {
         let (tasks, queued) = mpsc::channel::<Task>();
@@ -40,7 +40,7 @@ impl Worker {
             for task in queued {
                 let outcome = task.run(&directory, &reserve);
                 reserve.refill();
-                if outcomes.send(outcome).is_err() || bell.write(1).is_err() {
+                if outcomes.send(outcome).is_err() || outcome_fd.write(1).is_err() {
                     return;
                 }
             }

@@ -23,7 +23,7 @@ use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::padding_bytes;
 use crate::wal::scan::Scanner;
 use crate::wal::segment::HEADER_BYTES;
-use crate::wal::{Arrangement, Config, Log, Recovered, SegmentNumber, is_full};
+use crate::wal::{Arrangement, Recovered, SegmentNumber, Wal, WalConfig, is_full};
 
 /// Reads the log, restores the jobs into the queue, and prepares the directory for new records.
 ///
@@ -31,10 +31,10 @@ use crate::wal::{Arrangement, Config, Log, Recovered, SegmentNumber, is_full};
 /// If the log is damaged, is not one that this version continues, or cannot be read or written.
 pub fn recover(
     storage: &impl Storage,
-    config: Config,
+    config: WalConfig,
     engine: &mut Engine,
     now: Time,
-) -> Result<Log, RecoveryError> {
+) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(|error| io_error("the directory", error))?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
     if let Some((file, id)) = findings.id_too_large.take() {
@@ -58,7 +58,7 @@ pub fn recover(
     }
     let prepared = prepare(storage, &files, &findings, config, recovered.active.is_some())?;
     storage.sync().map_err(|error| io_error("the directory", error))?;
-    Ok(Log::new(config, recovered, prepared, engine))
+    Ok(Wal::new(config, recovered, prepared, engine))
 }
 
 /// Reads the log and restores the jobs into the queue. Changes nothing in the directory.
@@ -142,7 +142,7 @@ fn prepare(
     storage: &impl Storage,
     files: &BTreeMap<SegmentNumber, u64>,
     findings: &Findings,
-    config: Config,
+    config: WalConfig,
     is_continued: bool,
 ) -> Result<Vec<SegmentNumber>, RecoveryError> {
     let mut prepared = Vec::new();

@@ -12,7 +12,7 @@ use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::record::{Lsn, Record, Stamp, padding_bytes};
 use crate::wal::scan::{Scanner, Source};
 use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault};
-use crate::wal::{BACKLOG_BYTES_MAX, Config, Replay, SegmentNumber};
+use crate::wal::{BACKLOG_BYTES_MAX, Replay, SegmentNumber, WalConfig};
 
 /// Discarded bytes behind the last record are overwritten with zeros up to this size, about what a server may have in
 /// flight. Behind more than that, the log continues in another file.
@@ -69,7 +69,7 @@ pub struct Tail {
 impl Tail {
     /// Whether new records can follow the last one. Valid records behind a gap prevent that: they would come back when
     /// the gap is filled.
-    pub fn can_continue(&self, config: Config) -> bool {
+    pub fn can_continue(&self, config: WalConfig) -> bool {
         self.bytes == config.segment_bytes
             && !self.is_older
             && self.left == 0

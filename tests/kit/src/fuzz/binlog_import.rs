@@ -11,13 +11,13 @@ use beanring::io::wal_files::{Directory, recover};
 use beanring::queue::{Counts, Engine, PersistedState, Standing};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
-use beanring::wal::{Config, Durability};
+use beanring::wal::{Durability, WalConfig};
 
 use super::super::scratch::{Scratch, contents};
 use super::input::{Input, filler};
 use super::made_log::{BEGIN, Jobs, KeptJob, jobs_of};
 
-const CONFIG: Config = Config { durability: Durability::Never, segment_bytes: 128 * 1024 };
+const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 128 * 1024 };
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const A_US: u64 = 1_000;
 

@@ -10,7 +10,7 @@ use beanring::io::wal_files::offline::{self, Verdict};
 use beanring::io::wal_files::{self, Directory};
 use beanring::queue::{Engine, Standing};
 use beanring::time::Time;
-use beanring::wal::{Config, Durability, SegmentNumber};
+use beanring::wal::{Durability, SegmentNumber, WalConfig};
 use beanring::wal_tool;
 
 use super::super::scratch::{Scratch, contents};
@@ -18,7 +18,7 @@ use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
 
 /// Room for a job of any of these logs.
-const LARGE: Config = Config { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
+const LARGE: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
 
 /// The first byte says what the rest is: files as they are, records that are given sound checksums, or what a
 /// writer is to do and how its files are damaged then.

@@ -11,7 +11,9 @@ use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{HEADER_BYTES, Header};
-use beanring::wal::{Arrangement, Config, Durability, Log, Operation, Outcome, Replay, Room, SegmentNumber};
+use beanring::wal::{
+    Arrangement, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
+};
 
 use super::input::{Input, filler};
 
@@ -68,11 +70,11 @@ pub fn check_bodies(jobs: &Jobs, made: &MadeLog) {
 // Written.
 
 /// A log that has nothing in it yet, and its files.
-pub fn begin(config: Config, engine: &mut Engine) -> (Log, Files) {
+pub fn begin(config: WalConfig, engine: &mut Engine) -> (Wal, Files) {
     let mut recovered = Replay::default().finish(engine, BEGIN);
     recovered.log_id = LOG_ID;
     let first = SegmentNumber(1);
-    let log = Log::new(config, recovered, vec![first], engine);
+    let log = Wal::new(config, recovered, vec![first], engine);
     (log, Files::from([(first, vec![0; config.segment_bytes as usize])]))
 }
 
@@ -94,7 +96,7 @@ pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
 
 struct Writer {
     engine: Engine,
-    log: Log,
+    log: Wal,
     client: ClientKey,
     now: Time,
     made: MadeLog,
@@ -105,7 +107,7 @@ impl MadeLog {
     pub fn write(input: &mut Input<'_>) -> Self {
         let durability =
             input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
-        let mut writer = Writer::new(Config { durability, segment_bytes: SEGMENT_BYTES });
+        let mut writer = Writer::new(WalConfig { durability, segment_bytes: SEGMENT_BYTES });
         for _ in 0..input.below(STEPS_MAX) {
             writer.step(input);
         }
@@ -114,7 +116,7 @@ impl MadeLog {
 }
 
 impl Writer {
-    fn new(config: Config) -> Self {
+    fn new(config: WalConfig) -> Self {
         let mut engine = Engine::new(0);
         let (log, files) = begin(config, &mut engine);
         engine.record_changes(true);
@@ -192,9 +194,9 @@ impl Writer {
 
     fn put_one(&mut self, bytes: usize, pri: u32, delay: u32) {
         let tube_bytes = self.engine.used(self.client).name().as_bytes().len();
-        let room = self.log.room_for(tube_bytes, bytes + 2);
+        let space = self.log.space_for_put(tube_bytes, bytes + 2);
         self.record();
-        if room == Room::Never {
+        if space == PutSpace::Unavailable {
             return;
         }
         let id = self.engine.next_id();
