@@ -64,15 +64,15 @@ fn refusal(dir: &Path) -> String {
     command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir);
     command.stdin(Stdio::null());
     let output = command.output().expect("it ends");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    said
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    message
 }
 
 fn assert_refused(dir: &Path, what: &str) {
     let place = damage(dir);
-    let said = refusal(dir);
-    assert!(said.contains(&format!("{place} is not what was written there")), "{what}: {said}");
+    let message = refusal(dir);
+    assert!(message.contains(&format!("{place} is not what was written there")), "{what}: {message}");
     let checked = tool("check", dir);
     assert_eq!(checked.status.code(), Some(1), "{what}");
     assert!(text(&checked.stdout).contains(&format!("{place}: ")), "{what}: {}", text(&checked.stdout));
@@ -138,8 +138,8 @@ fn before_it_is_closed() {
     let place = damage(&scratch.0);
     let checked = tool("check", &scratch.0);
     assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stdout));
-    let said = text(&checked.stderr);
-    assert!(said.contains("discards") && said.contains(&place), "{said}");
+    let message = text(&checked.stderr);
+    assert!(message.contains("discards") && message.contains(&place), "{message}");
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "0"]);
     client.expect("peek 1\r\n", "NOT_FOUND");
 }

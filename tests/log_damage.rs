@@ -264,8 +264,8 @@ fn ids_that_could_run_out_are_refused() {
             let found = jobs_of(&scratch.0);
             match found {
                 Err(error @ RecoveryError::Id { .. }) if is_refused => {
-                    let said = error.to_string();
-                    assert!(said.contains(FILE) && said.contains(&id.to_string()), "{said}");
+                    let message = error.to_string();
+                    assert!(message.contains(FILE) && message.contains(&id.to_string()), "{message}");
                 }
                 found => assert!(!is_refused && found.is_ok(), "{id}"),
             }

@@ -267,8 +267,8 @@ impl FailingDisk {
         let image = File::options().write(true).open(&self.disk.image).expect("the image");
         for file in files {
             let name = file.to_str().expect("UTF-8");
-            let said = run("filefrag", &["-v", "-b4096", name]).expect("it lists the blocks");
-            for line in said.lines() {
+            let listing = run("filefrag", &["-v", "-b4096", name]).expect("it lists the blocks");
+            for line in listing.lines() {
                 let fields: Vec<&str> =
                     line.split([':', '.']).map(str::trim).filter(|word| !word.is_empty()).collect();
                 let [_, first, _, begin, _, count, ..] = fields[..] else { continue };

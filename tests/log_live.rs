@@ -587,8 +587,8 @@ fn refuses(dir: &Path, flags: &[&str], why: &str) {
     let mut command = Command::new(program());
     command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).args(flags);
     let output = command.stdin(Stdio::null()).output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.lines().count() == 1 && said.contains(why), "{said:?}, not {why:?}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.lines().count() == 1 && message.contains(why), "{message:?}, not {why:?}");
     assert!(contents(dir) == before, "nothing has changed in {}", dir.display());
 }

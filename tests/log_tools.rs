@@ -16,16 +16,16 @@ const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
 const JOBS: u64 = 400;
 
 /// The output of a tool, and its exit code.
-struct Said {
+struct ToolOutput {
     code: i32,
     out: String,
     error: String,
 }
 
-fn tool(name: &str, dirs: &[&Path]) -> Said {
+fn tool(name: &str, dirs: &[&Path]) -> ToolOutput {
     let output = Command::new(program()).args(["log", name]).args(dirs).output().expect("it runs");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    Said {
+    ToolOutput {
         code: output.status.code().expect("no signal ends it"),
         out: text(output.stdout),
         error: text(output.stderr),
@@ -79,8 +79,8 @@ fn name(path: &Path) -> String {
 }
 
 /// The ids that a line of `salvage` lists.
-fn lost(said: &str) -> BTreeSet<u64> {
-    let Some(list) = said.lines().find_map(|line| line.strip_prefix("lost, or deleted before: ")) else {
+fn lost(output: &str) -> BTreeSet<u64> {
+    let Some(list) = output.lines().find_map(|line| line.strip_prefix("lost, or deleted before: ")) else {
         return BTreeSet::new();
     };
     let range = |word: &str| {
@@ -95,8 +95,8 @@ fn saved(dir: &Path) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let before = contents(dir);
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let to = Scratch::new(&format!("saved-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-    let said = tool("salvage", &[dir, &to.0]);
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let result = tool("salvage", &[dir, &to.0]);
+    assert_eq!(result.code, 0, "{}{}", result.out, result.error);
     assert!(contents(dir) == before, "the log has not changed");
     assert_eq!(tool("check", &[&to.0]).code, 0, "the new log is sound");
     let (_server, mut client) = start(&to.0, Driver::Epoll, &FLAGS);
@@ -109,28 +109,28 @@ fn saved(dir: &Path) -> (BTreeSet<u64>, BTreeSet<u64>) {
         }
     }
     let count: usize =
-        said.out.lines().last().and_then(|line| line.split(' ').next()?.parse().ok()).expect("a count");
+        result.out.lines().last().and_then(|line| line.split(' ').next()?.parse().ok()).expect("a count");
     assert_eq!(count, found.len());
-    (found, lost(&said.out))
+    (found, lost(&result.out))
 }
 
 #[test]
 fn a_sound_log() {
     let log = written("sound");
     let before = contents(&log.0);
-    let said = tool("check", &[&log.0]);
-    assert_eq!((said.code, &*said.error), (0, ""));
-    assert!(said.out.contains(&format!("{} jobs are there\n", alive().len())), "{}", said.out);
+    let result = tool("check", &[&log.0]);
+    assert_eq!((result.code, &*result.error), (0, ""));
+    assert!(result.out.contains(&format!("{} jobs are there\n", alive().len())), "{}", result.out);
     let count = |rest| alive().iter().filter(|&&id| rest == id % 4).count();
     let states =
         format!("default: {} ready, {} delayed, {} buried\n", count(0) + count(3), count(1), count(2));
-    assert!(said.out.contains(&states), "{}", said.out);
-    assert!(said.out.ends_with("a server starts from it\n"), "{}", said.out);
+    assert!(result.out.contains(&states), "{}", result.out);
+    assert!(result.out.ends_with("a server starts from it\n"), "{}", result.out);
 
-    let said = tool("dump", &[&log.0]);
-    assert_eq!((said.code, &*said.error), (0, ""));
+    let result = tool("dump", &[&log.0]);
+    assert_eq!((result.code, &*result.error), (0, ""));
     let lines: Vec<serde_json::Value> =
-        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        result.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let of_kind = |kind: &'static str| lines.iter().filter(move |line| line["kind"] == kind);
     let puts: Vec<_> = of_kind("job").collect();
     assert_eq!(puts.len(), JOBS as usize);
@@ -178,12 +178,16 @@ fn a_record_that_has_changed() {
     // The frame (32 bytes) and the fixed fields of a job (60 bytes) precede the name of the tube.
     let place = format!("{}:{}", name(&file_of_53), at - 32 - 60 - "default".len());
 
-    let said = tool("check", &[&log.0]);
-    assert_eq!(said.code, 1, "{}", said.out);
-    assert!(said.out.contains(&format!("{place}: ")), "{place}: {}", said.out);
-    assert!(said.out.contains("bytes of records are not what was written there"), "{}", said.out);
-    assert!(said.out.contains(&format!("{} jobs can be saved", alive().len() - 1)), "{}", said.out);
-    assert!(said.error.contains(&place) && said.error.contains("beanring log salvage"), "{}", said.error);
+    let result = tool("check", &[&log.0]);
+    assert_eq!(result.code, 1, "{}", result.out);
+    assert!(result.out.contains(&format!("{place}: ")), "{place}: {}", result.out);
+    assert!(result.out.contains("bytes of records are not what was written there"), "{}", result.out);
+    assert!(result.out.contains(&format!("{} jobs can be saved", alive().len() - 1)), "{}", result.out);
+    assert!(
+        result.error.contains(&place) && result.error.contains("beanring log salvage"),
+        "{}",
+        result.error
+    );
     assert!(tool("dump", &[&log.0]).out.contains("\"kind\":\"gap\""));
     let (found, lost) = saved(&log.0);
     assert_eq!(lost, BTreeSet::from([53]));
@@ -201,26 +205,31 @@ fn files_that_are_missing_or_have_no_header() {
         headless[..100].fill(0xee);
         fs::write(file, headless).expect("a segment");
         assert_eq!(saved(&log.0), (alive(), BTreeSet::new()), "{} without its header", name(file));
-        let said = tool("check", &[&log.0]);
+        let result = tool("check", &[&log.0]);
         assert!(
-            said.code == 1 && said.out.contains(&format!("{}:0: the header", name(file))),
+            result.code == 1 && result.out.contains(&format!("{}:0: the header", name(file))),
             "{}",
-            said.out
+            result.out
         );
 
         fs::remove_file(file).expect("a segment");
         let (found, lost) = saved(&log.0);
         assert!(found.len() < alive().len(), "it had jobs");
         let is_last = at + 1 == files.len();
-        let said = tool("check", &[&log.0]);
+        let result = tool("check", &[&log.0]);
         if at == 0 {
-            assert!(said.error.contains(&format!("{} is missing", name(file))), "{}", said.error);
+            assert!(result.error.contains(&format!("{} is missing", name(file))), "{}", result.error);
         } else if !is_last {
             let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
             assert!(reported.is_superset(&alive()), "every job is found or reported as lost");
-            assert!(said.error.contains("the log is damaged"), "{}", said.error);
+            assert!(result.error.contains("the log is damaged"), "{}", result.error);
         }
-        assert_eq!(said.code, i32::from(!is_last), "no file shows that the last one existed: {}", said.out);
+        assert_eq!(
+            result.code,
+            i32::from(!is_last),
+            "no file shows that the last one existed: {}",
+            result.out
+        );
         fs::write(file, bytes).expect("a segment");
     }
 }
@@ -258,16 +267,16 @@ fn directories_that_the_tools_refuse() {
     let empty = Scratch::new("refused-empty");
     let none = empty.0.join("none");
     for name in ["check", "dump"] {
-        let said = tool(name, &[&empty.0]);
-        assert!(said.code == 1 && said.error.contains("there is no log in it"), "{}", said.error);
+        let result = tool(name, &[&empty.0]);
+        assert!(result.code == 1 && result.error.contains("there is no log in it"), "{}", result.error);
         assert_eq!(tool(name, &[&none]).code, 1);
     }
     assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "no file was created");
-    let said = tool("salvage", &[&log.0, &log.0]);
-    assert!(said.code == 1 && said.error.contains("it is not empty"), "{}", said.error);
+    let result = tool("salvage", &[&log.0, &log.0]);
+    assert!(result.code == 1 && result.error.contains("it is not empty"), "{}", result.error);
     let (_server, _client) = start(&log.0, Driver::Epoll, &FLAGS);
     for name in ["check", "dump"] {
-        let said = tool(name, &[&log.0]);
-        assert!(said.code == 1 && said.error.contains("a server uses this log"), "{}", said.error);
+        let result = tool(name, &[&log.0]);
+        assert!(result.code == 1 && result.error.contains("a server uses this log"), "{}", result.error);
     }
 }

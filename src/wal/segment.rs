@@ -49,7 +49,7 @@ impl SegmentNumber {
     }
 }
 
-/// Writes the name of the segment's file.
+/// Writes the name of the segment, which is that of its file.
 impl fmt::Display for SegmentNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "log.{:016x}", self.0)

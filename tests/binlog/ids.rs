@@ -46,10 +46,11 @@ fn jobs_put_after_an_import_survive_a_restart() {
             let dir = scratch.dir("log");
             write_binlog(&dir, id, state);
             if !(1..=1 << 62).contains(&id) {
-                let said = refusal(&dir);
-                let is_clear =
-                    said.lines().count() == 1 && said.contains("binlog.1") && said.contains(&id.to_string());
-                assert!(is_clear, "{id}: {said}");
+                let message = refusal(&dir);
+                let is_clear = message.lines().count() == 1
+                    && message.contains("binlog.1")
+                    && message.contains(&id.to_string());
+                assert!(is_clear, "{id}: {message}");
                 let left = contents(&dir).into_keys().filter(|name| name != "lock").collect::<Vec<_>>();
                 assert_eq!(left, ["binlog.1"], "nothing was changed");
                 continue;

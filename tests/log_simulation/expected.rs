@@ -132,7 +132,7 @@ impl Expected {
         }
     }
 
-    pub fn ask(&mut self, command: &Command) {
+    pub fn sent(&mut self, command: &Command) {
         if let Command::Put { body, .. } = command {
             self.unanswered.insert(body.clone());
         }

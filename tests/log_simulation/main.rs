@@ -85,7 +85,7 @@ impl Simulation {
             0..5 => {
                 let client = self.random.below(CONNECTIONS);
                 if self.unanswered[client].len() < 20 {
-                    self.ask(client);
+                    self.send_command(client);
                 }
             }
             5..7 => self.finish_operation(),
@@ -97,10 +97,10 @@ impl Simulation {
         }
     }
 
-    fn ask(&mut self, client: usize) {
+    fn send_command(&mut self, client: usize) {
         let command = self.expected.next_command(client, &mut self.random);
         let text = command.text();
-        self.expected.ask(&command);
+        self.expected.sent(&command);
         self.unanswered[client].push_back(command);
         self.server.handle(self.now, Event::Received { conn: self.conns[client], bytes: &text });
         self.carry_out();

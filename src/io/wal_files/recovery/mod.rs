@@ -1,8 +1,8 @@
 //! Recovery: from a directory to a queue, and a WAL that continues.
 //!
-//! 1. Read all segments in order ([`reader`]) and replay their records. Nothing is changed; damage ends the start here.
-//! 2. Rewrite what is not proven to be on disk ([`secure`]).
-//! 3. Remove what is not needed, and prepare segments ([`prepare`]).
+//! 1. `read`: replay the records of all segments in order. Nothing is changed; damage ends the start here.
+//! 2. `secure`: rewrite what is not proven to be on disk.
+//! 3. `prepare`: remove what is not needed, and make segments ready.
 
 mod error;
 mod reader;
