@@ -28,7 +28,7 @@ use tokio_uring::Runtime;
 use tokio_uring::buf::{BoundedBuf, Slice};
 
 use beanring_testkit::bench::machine::{Machine, first_line};
-use beanring_testkit::bench::table::{Table, figure};
+use beanring_testkit::bench::table::{Table, rounded};
 
 const SIZES: [usize; 2] = [4 << 10, 64 << 10];
 const BATCHES: usize = 500;
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    let Machine { date, kernel, cpu, cores, .. } = Machine::look();
+    let Machine { date, kernel, cpu, cores, .. } = Machine::inspect();
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let kind = first_line("findmnt", &["-n", "-o", "FSTYPE", "-T", &parent.to_string_lossy()]);
     let kind = kind.unwrap_or("unknown file system".to_owned());
@@ -128,7 +128,7 @@ fn run() -> io::Result<()> {
         for bytes in SIZES {
             let measured = Place::make(parent).and_then(|place| place.measure(way, bytes, runtime.as_ref()));
             let measured = measured.inspect_err(|error| eprintln!("{}: {error}", way.title));
-            line.extend(measured.unwrap_or([f64::NAN; 3]).map(figure));
+            line.extend(measured.unwrap_or([f64::NAN; 3]).map(rounded));
         }
         table.push(line);
     }

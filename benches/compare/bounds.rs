@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::measure::{Metric, Outcome, cpu, rate, restart_ms};
 use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::process::Driver;
-use beanring_testkit::bench::table::{figure, ratio};
+use beanring_testkit::bench::table::{ratio, rounded};
 
 /// One side of a ratio.
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ impl Limit {
     pub fn title(self) -> String {
         match self {
             Limit::AtMost(most) => format!("≤ {}", ratio(most)),
-            Limit::AtLeast(least) => format!("≥ {}x", figure(least)),
+            Limit::AtLeast(least) => format!("≥ {}x", rounded(least)),
             Limit::MoreUs(most) => format!("≤ {most:+.0} µs"),
         }
     }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let machine = Machine::look();
+    let machine = Machine::inspect();
     let rows = matrix::rows(options, &machine)?;
     if options.list {
         rows.iter().for_each(|row| println!("{:20} {}", row.id, row.title()));

@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::logs::Place;
 use beanring_testkit::bench::machine::Machine;
-use beanring_testkit::bench::table::{Table, figure, ratio};
+use beanring_testkit::bench::table::{Table, ratio, rounded};
 
 /// The lines of docs/BENCHMARKS.md between which the tables stand.
 pub const BEGIN: &str = "<!-- ci/bench: begin -->";
@@ -265,9 +265,9 @@ fn particular(group: Group) -> Option<(&'static str, Shown)> {
 fn with_spread(cell: &Cell, metric: Metric) -> String {
     let Some(Spread { median, least, most }) = cell.spread(metric) else { return missing(cell) };
     if cell.samples.len() == 1 {
-        return figure(median);
+        return rounded(median);
     }
-    format!("{} ({}–{})", figure(median), figure(least), figure(most))
+    format!("{} ({}–{})", rounded(median), rounded(least), rounded(most))
 }
 
 fn latency_cell(cell: &Cell) -> String {
@@ -286,7 +286,7 @@ fn latency_cell(cell: &Cell) -> String {
 }
 
 fn of(cell: &Cell, metric: Metric) -> String {
-    cell.spread(metric).map_or(missing(cell), |spread| figure(spread.median))
+    cell.spread(metric).map_or(missing(cell), |spread| rounded(spread.median))
 }
 
 fn missing(cell: &Cell) -> String {

@@ -180,7 +180,7 @@ impl Server {
     /// before it has read its log.
     pub fn first_stats(&mut self) -> Result<(Stats, Duration), Failure> {
         while self.begin.elapsed() < RESTART_MAX {
-            match Stats::ask(self.addr) {
+            match Stats::request(self.addr) {
                 Ok(stats) => return Ok((stats, self.begin.elapsed())),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(RESTART_PAUSE),
                 Err(error) => return Err(Failure::Stats(self.kind.name(), error)),
@@ -192,7 +192,7 @@ impl Server {
 
     /// A number out of what it says of itself.
     pub fn number(&self, key: &str) -> Result<u64, Failure> {
-        let number = Stats::ask(self.addr).and_then(|stats| stats.number(key));
+        let number = Stats::request(self.addr).and_then(|stats| stats.number(key));
         number.map_err(|error| Failure::Stats(self.kind.name(), error))
     }
 

@@ -1,4 +1,4 @@
-//! What must hold, and the memory that a server may take: what the limits of the server let its clients claim.
+//! The limits that must hold, and the memory that a server may use: as much as its own limits let clients claim.
 
 use std::time::Duration;
 
@@ -9,67 +9,65 @@ use beanring::limits::{
 use beanring::wal;
 use serde::Serialize;
 
-/// The control client waits at most so long, 99 times of 100.
+/// The 99th percentile of the control client's latency must not exceed this.
 pub const LATENCY_P99: Duration = Duration::from_millis(100);
 
-/// What the server may use of a core when nobody wants anything.
+/// Share of a core that an idle server may use.
 pub const IDLE_CPU: f64 = 0.02;
 
-/// A connection without anything to say: session, client, the driver's record, and under tokio-uring its task and a
-/// buffer.
+/// An idle connection: session, client, the driver's record, and under tokio-uring its task and a buffer.
 const CONNECTION_BYTES: u64 = 4 * 1024;
 
-/// A buffer that grows doubles.
+/// A buffer grows by doubling.
 const GROWTH: u64 = 2;
 
-/// Free memory of bodies that is kept for reuse, beside an eighth of what is in use.
+/// Free body memory that is kept for reuse, in addition to an eighth of what is in use.
 const WARM_BODY_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A job beside its body: itself, a side record, its place in the index.
+/// A job without its body: the job, its side record, its slot in the index.
 const JOB_BYTES: u64 = 256;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// A part of what a server may take.
+/// One item of the memory that a server may use.
 #[derive(Serialize, Clone)]
-pub struct Term {
+pub struct MemoryItem {
     pub what: String,
     pub count: u64,
     pub bytes_each: u64,
 }
 
-impl Term {
-    /// So many of something.
-    pub fn new(what: &str, count: u64, bytes_each: u64) -> Term {
-        Term { what: what.to_owned(), count, bytes_each }
+impl MemoryItem {
+    pub fn new(what: &str, count: u64, bytes_each: u64) -> MemoryItem {
+        MemoryItem { what: what.to_owned(), count, bytes_each }
     }
 
-    /// Connections with nothing in them.
-    pub fn connections(count: u64) -> Term {
-        Term::new("connections", count, CONNECTION_BYTES)
+    /// Idle connections.
+    pub fn connections(count: u64) -> MemoryItem {
+        MemoryItem::new("connections", count, CONNECTION_BYTES)
     }
 
-    /// Input that is kept for connections that cannot be served: to the mark and the receives beyond it.
-    pub fn inboxes(count: u64) -> Term {
+    /// Input that is kept for connections that cannot be served: up to the limit, and the receives beyond it.
+    pub fn inboxes(count: u64) -> MemoryItem {
         let beyond = usize::from(RECEIVE_BUFFERS_EACH) * RECEIVE_BYTES_MAX;
-        Term::new("inboxes", count, GROWTH * (INBOX_BYTES_PAUSE + beyond) as u64)
+        MemoryItem::new("inboxes", count, GROWTH * (INBOX_BYTES_PAUSE + beyond) as u64)
     }
 
-    /// Replies that are not read: to the mark and one reply beyond it.
-    pub fn outputs(count: u64, reply_bytes: u64) -> Term {
-        Term::new("outputs", count, GROWTH * (OUTPUT_BYTES_PAUSE as u64 + reply_bytes))
+    /// Replies that the client does not read: up to the limit, and one reply beyond it.
+    pub fn outputs(count: u64, reply_bytes: u64) -> MemoryItem {
+        MemoryItem::new("outputs", count, GROWTH * (OUTPUT_BYTES_PAUSE as u64 + reply_bytes))
     }
 
-    /// Bodies on their way, of which so much has come.
-    pub fn bodies(count: u64, received_bytes: u64) -> Term {
+    /// Incomplete bodies, of which `received_bytes` have arrived.
+    pub fn bodies(count: u64, received_bytes: u64) -> MemoryItem {
         let pages = received_bytes.next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
-        Term::new("bodies on their way", count, pages)
+        MemoryItem::new("incomplete bodies", count, pages)
     }
 
-    /// Jobs with bodies up to this size: a slot wastes an eighth at most, or a part of a page; another eighth is
-    /// kept for reuse.
-    pub fn jobs(count: u64, body_bytes: u64) -> Term {
-        Term::new("jobs", count, JOB_BYTES + (body_bytes + 2) * 5 / 4 + PAGE_BYTES.min(body_bytes))
+    /// Jobs with bodies up to this size. A slot wastes at most an eighth, or a part of a page. Another eighth is kept
+    /// for reuse.
+    pub fn jobs(count: u64, body_bytes: u64) -> MemoryItem {
+        MemoryItem::new("jobs", count, JOB_BYTES + (body_bytes + 2) * 5 / 4 + PAGE_BYTES.min(body_bytes))
     }
 
     fn bytes(&self) -> u64 {
@@ -77,37 +75,45 @@ impl Term {
     }
 }
 
-/// What a server has that does not grow with its clients.
-pub fn fixed(has_log: bool) -> Vec<Term> {
-    let mut terms = vec![
-        Term::new("spare output buffers", SPARE_BUFFERS_MAX as u64, SPARE_BUFFER_BYTES_MAX as u64),
-        Term::new(
+/// Memory that does not grow with the number of clients.
+pub fn fixed(has_log: bool) -> Vec<MemoryItem> {
+    let mut memory_items = vec![
+        MemoryItem::new("spare output buffers", SPARE_BUFFERS_MAX as u64, SPARE_BUFFER_BYTES_MAX as u64),
+        MemoryItem::new(
             "receive buffers",
             u64::from(RECEIVE_BUFFERS) + u64::from(TAIL_BUFFERS_MAX),
             RECEIVE_BYTES_MAX as u64,
         ),
-        Term::new("registered buffers", FIXED_BUFFERS as u64, FIXED_BUFFER_BYTES as u64),
-        Term::new("memory of bodies kept for reuse", 1, WARM_BODY_BYTES),
+        MemoryItem::new("registered buffers", FIXED_BUFFERS as u64, FIXED_BUFFER_BYTES as u64),
+        MemoryItem::new("body memory kept for reuse", 1, WARM_BODY_BYTES),
     ];
     if has_log {
-        terms.push(Term::new("what waits for the log", 1, GROWTH * wal::BACKLOG_BYTES_MAX as u64));
-        terms.push(Term::new("spare batches", wal::BATCHES_SPARE as u64, wal::BATCH_BYTES_KEPT as u64));
+        memory_items.push(MemoryItem::new(
+            "backlog of the job log",
+            1,
+            GROWTH * wal::BACKLOG_BYTES_MAX as u64,
+        ));
+        memory_items.push(MemoryItem::new(
+            "spare batches",
+            wal::BATCHES_SPARE as u64,
+            wal::BATCH_BYTES_KEPT as u64,
+        ));
     }
-    terms
+    memory_items
 }
 
-/// The control client's part.
-pub fn control() -> Vec<Term> {
+/// The control client's share.
+pub fn control() -> Vec<MemoryItem> {
     use crate::control::{BODY_BYTES_MAX, CONNECTIONS, JOBS_MAX};
     vec![
-        Term::connections(CONNECTIONS + 2),
-        Term::inboxes(CONNECTIONS),
-        Term::outputs(CONNECTIONS, BODY_BYTES_MAX),
-        Term::jobs(JOBS_MAX, BODY_BYTES_MAX),
+        MemoryItem::connections(CONNECTIONS + 2),
+        MemoryItem::inboxes(CONNECTIONS),
+        MemoryItem::outputs(CONNECTIONS, BODY_BYTES_MAX),
+        MemoryItem::jobs(JOBS_MAX, BODY_BYTES_MAX),
     ]
 }
 
-/// All of it, beside what the server took before anybody came.
-pub fn sum(terms: &[Term]) -> u64 {
-    terms.iter().map(Term::bytes).sum()
+/// Returns the sum, which comes on top of what the server uses at its start.
+pub fn sum(memory_items: &[MemoryItem]) -> u64 {
+    memory_items.iter().map(MemoryItem::bytes).sum()
 }

@@ -1,35 +1,34 @@
-//! A connection that asks and waits for the answer.
+//! A connection that sends a command and waits for its reply.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server that does not answer for so long never will.
+/// A server that has not replied after this time never will.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// The answer to one command.
+/// The reply to one command.
 #[derive(Debug)]
 pub struct Reply {
-    /// Without its CR LF.
+    /// The line without its CR LF.
     pub line: String,
-    /// What follows the line, without its CR LF; empty where nothing does.
+    /// The data that follows the line, without its CR LF; empty if the reply has none.
     pub data: Vec<u8>,
 }
 
 impl Reply {
-    /// The number at this place of the line; the word is at 0.
+    /// Returns the number at index `at` of the line's words. The keyword is at 0.
     pub fn number(&self, at: usize) -> Option<u64> {
         self.line.split(' ').nth(at)?.parse().ok()
     }
 
-    /// The value of a key, in what `stats` and its like answer.
+    /// Returns the value of a key in the data of `stats` and similar replies.
     pub fn field(&self, key: &str) -> Option<f64> {
         let text = str::from_utf8(&self.data).ok()?;
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))?.parse().ok()
     }
 }
 
-/// A connection.
 pub struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -38,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(addr: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
@@ -46,18 +45,17 @@ impl Client {
         Ok(Client { stream, received: Vec::new(), used: 0, scratch: Box::new([0; 64 * 1024]) })
     }
 
-    /// Sends a command and waits for its answer.
-    pub fn ask(&mut self, command: &[u8]) -> io::Result<Reply> {
+    /// Sends a command and waits for its reply.
+    pub fn request(&mut self, command: &[u8]) -> io::Result<Reply> {
         self.send(command)?;
         self.reply()
     }
 
-    /// Sends all of it.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     pub fn reply(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let has_data = ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word));
@@ -112,7 +110,7 @@ impl Client {
     }
 }
 
-/// A `put` with its body.
+/// Returns a `put` command with its body.
 pub fn put(pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
     let mut command = format!("put {pri} {delay} {ttr} {}\r\n", body.len()).into_bytes();
     command.extend_from_slice(body);

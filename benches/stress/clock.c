@@ -1,4 +1,4 @@
-/* Preloaded into a server: its wall clock goes wrong by what the first number of the file $STORM_CLOCK says, in
+/* Preloaded into a server: its wall clock goes wrong by what the first number of the file $FAULT_CLOCK says, in
    seconds. The machine's clock is left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,7 @@ static volatile int64_t *step;
 
 __attribute__((constructor)) static void open_step(void)
 {
-    const char *path = getenv("STORM_CLOCK");
+    const char *path = getenv("FAULT_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;

@@ -1,4 +1,4 @@
-//! Many connections that never wait for anything: what the kernel does not take or give at once is left for later.
+//! Many non-blocking connections. What the kernel cannot take or give at once is left for later.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,15 +14,15 @@ use nix::sys::socket::{
 
 use crate::failure::Failure;
 
-/// Connections that are begun before others have their turn: the kernel's queue of new ones must not run over.
+/// Connections that are opened in one go. More would overflow the listen backlog.
 const AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a segment holds on an Ethernet. The kernel gives each connection memory by it: with loopback's 64 KiB,
-/// ten thousand connections that are not read would take 25 GB of it, which is not the server's to give.
+/// The segment size of an Ethernet. The kernel sizes each connection's memory by it: with loopback's 64 KiB, 10,000
+/// connections that are never read would take 25 GB of kernel memory.
 const SEGMENT_BYTES: u32 = 1400;
 
-/// The kernel's memory for what a client does not read.
+/// Receive buffer of a client that does not read, in bytes.
 const RECEIVE_BYTES: usize = 4096;
 
 /// How a connection is made.
@@ -30,21 +30,21 @@ const RECEIVE_BYTES: usize = 4096;
 pub enum Link {
     /// As over an Ethernet, by a client with little memory.
     Narrow,
-    /// As the machine has it.
+    /// With the kernel's defaults.
     Wide,
 }
 
-/// One of the crowd.
+/// One client of the crowd.
 pub struct Rogue {
     stream: TcpStream,
-    /// What it has sent.
+    /// Bytes that it has sent.
     pub sent: u64,
-    /// The server has closed it.
+    /// The server has closed the connection.
     pub is_closed: bool,
 }
 
 impl Rogue {
-    /// Begins to connect.
+    /// Starts to connect.
     pub fn connect(addr: SocketAddr, link: Link) -> nix::Result<Rogue> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
@@ -59,14 +59,14 @@ impl Rogue {
         Ok(Rogue { stream: fd.into(), sent: 0, is_closed: false })
     }
 
-    /// Sends what the kernel takes of it now, and tells how much that was.
-    pub fn say(&mut self, bytes: &[u8]) -> usize {
+    /// Sends as many bytes as the kernel takes now. Returns how many.
+    pub fn send(&mut self, bytes: &[u8]) -> usize {
         let mut said = 0;
         while said < bytes.len() && !self.is_closed {
             match self.stream.write(&bytes[said..]) {
                 Ok(count) => said += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // It is not connected yet, or the server does not read.
+                // The connection is not established yet, or the server does not read.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     break;
                 }
@@ -77,14 +77,14 @@ impl Rogue {
         said
     }
 
-    /// What has come by now.
-    pub fn hear(&mut self, heard: &mut Vec<u8>) -> usize {
-        let before = heard.len();
+    /// Appends the bytes that have arrived to `received`.
+    pub fn receive(&mut self, received: &mut Vec<u8>) -> usize {
+        let before = received.len();
         let mut buffer = [0; 16 * 1024];
         while !self.is_closed {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.is_closed = true,
-                Ok(count) => heard.extend_from_slice(&buffer[..count]),
+                Ok(count) => received.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     break;
@@ -92,31 +92,31 @@ impl Rogue {
                 Err(_) => self.is_closed = true,
             }
         }
-        heard.len() - before
+        received.len() - before
     }
 
-    /// Sends no more.
+    /// Shuts down the sending side.
     pub fn half_close(&mut self) {
-        // Fails only where the server was first.
+        // This fails only if the server has closed the connection first.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Leaves without a word: the server gets a reset, and this side keeps no memory of the connection.
+    /// Resets the connection: the server gets a reset, and this side keeps no memory of the connection.
     pub fn reset(self) {
         let at_once = linger { l_onoff: 1, l_linger: 0 };
-        // Without it the connection is closed in the usual way.
+        // Without SO_LINGER the connection is closed in the usual way.
         let _ = setsockopt(&self.stream.as_fd(), sockopt::Linger, &at_once);
     }
 }
 
-/// The crowd.
+/// The clients of a fault.
 #[derive(Default)]
 pub struct Crowd {
     pub rogues: Vec<Rogue>,
 }
 
 impl Crowd {
-    /// So many connections.
+    /// Opens `count` connections.
     pub fn open(addr: SocketAddr, count: usize, link: Link) -> Result<Crowd, Failure> {
         let mut crowd = Crowd { rogues: Vec::with_capacity(count) };
         for number in 0..count {
@@ -133,7 +133,7 @@ impl Crowd {
         self.rogues.len() as u64
     }
 
-    /// All go at the same moment, by turns in order and without a word.
+    /// Drops all connections at once, alternately by a close and by a reset.
     pub fn leave(self) {
         for (number, rogue) in self.rogues.into_iter().enumerate() {
             if number % 2 == 0 {

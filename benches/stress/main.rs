@@ -1,5 +1,5 @@
-//! Faults against the server itself, under each of its drivers, while a control client works on: it loses nothing
-//! and hardly waits. Writes `target/stress/report.{md,json}`.
+//! Injects faults into servers under each driver, while a control client checks that it loses nothing and hardly waits.
+//! Writes `target/stress/report.{md,json}`.
 //!
 //! `ci/stress` runs it; docs/STRESS.md says what each fault does and what must hold.
 
@@ -19,11 +19,12 @@ use run::Bench;
 
 mod bounds;
 mod client;
+mod client_process;
+mod context;
 mod control;
 mod crowd;
 mod failure;
 mod faults;
-mod field;
 mod options;
 #[path = "../../src/bin/beanring-bench/proc.rs"]
 #[allow(dead_code, unused_imports)] // Its tests have no harness here.
@@ -32,12 +33,11 @@ mod record;
 mod report;
 mod run;
 mod server;
-mod victim;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let result = match options.victim {
-        Some(addr) => victim::live(addr, options.seed),
+    let result = match options.client_process {
+        Some(addr) => client_process::live(addr, options.seed),
         None => stress(&options),
     };
     match result {
@@ -58,11 +58,11 @@ fn stress(options: &Options) -> Result<(), Failure> {
         return Ok(());
     }
     if wanted.is_empty() {
-        return Err(Failure::NoStorms);
+        return Err(Failure::UnknownFault);
     }
-    let machine = Machine::look();
+    let machine = Machine::inspect();
     if let Some(why) = machine.unpinned() {
-        eprintln!("{why}: nothing is pinned, and latencies are the longer for it");
+        eprintln!("{why}: nothing is pinned, so latencies are higher");
     }
     allow_descriptors().map_err(Failure::Descriptors)?;
     let signals = Signals::block()?;
@@ -88,8 +88,8 @@ fn stress(options: &Options) -> Result<(), Failure> {
     if broken > 0 { Err(Failure::Bounds(broken)) } else { Ok(()) }
 }
 
-/// `fault` in cargo's target directory.
+/// Returns the directory `stress` in cargo's target directory.
 fn directory() -> PathBuf {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    scratch.parent().expect("it lies in the target directory").join("stress")
+    scratch.parent().expect("the target directory has a parent").join("stress")
 }

@@ -1,34 +1,34 @@
-//! What the control client writes down.
+//! What the control client measures.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::control::Fault;
+use crate::control::Violation;
 
-/// The longest latency that is told apart, in microseconds: ten minutes.
+/// The longest latency that is recorded, in microseconds: ten minutes.
 const LATENCY_US_MAX: u64 = 600_000_000;
 
-/// Times at which the server was stopped by a signal: what the control client waits then is not the server's doing.
+/// Periods in which a signal had stopped the server. The control client's latency does not include them.
 #[derive(Default)]
 pub struct Stops(Mutex<Vec<(Instant, Option<Instant>)>>);
 
 impl Stops {
-    /// The server stands still from now on.
+    /// Records that the server has been stopped.
     pub fn begin(&self) {
-        self.0.lock().expect("nobody panics with it").push((Instant::now(), None));
+        self.0.lock().expect("no thread panicked while holding the lock").push((Instant::now(), None));
     }
 
-    /// The server goes on.
+    /// Records that the server has been continued.
     pub fn end(&self) {
-        let mut stops = self.0.lock().expect("nobody panics with it");
-        stops.last_mut().expect("it was begun").1 = Some(Instant::now());
+        let mut stops = self.0.lock().expect("no thread panicked while holding the lock");
+        stops.last_mut().expect("the server was stopped before").1 = Some(Instant::now());
     }
 
-    /// How much of this time it ran.
+    /// Returns how long the server ran between two moments.
     pub fn without(&self, begin: Instant, end: Instant) -> Duration {
-        let stops = self.0.lock().expect("nobody panics with it");
+        let stops = self.0.lock().expect("no thread panicked while holding the lock");
         let stopped = |&(from, to): &(Instant, Option<Instant>)| {
             to.unwrap_or(end).min(end).saturating_duration_since(from.max(begin))
         };
@@ -36,19 +36,19 @@ impl Stops {
     }
 }
 
-/// What one thread of the control client, or all of them, went through.
+/// Counts and latencies of one thread of the control client, or of all threads.
 pub struct Tally {
-    /// Jobs put, reserved, compared and deleted.
+    /// Jobs that were put, reserved, compared and deleted.
     pub cycles: u64,
-    /// Puts that were refused where that is what the server has to do.
+    /// Puts that the server refused while the fault made it refuse them.
     pub refused: u64,
     /// Jobs that were put and never came back.
     pub lost: u64,
-    /// What came that should not have.
-    pub faults: Vec<Fault>,
-    /// How much too early something came at most.
+    /// Replies and jobs that must not occur.
+    pub violations: Vec<Violation>,
+    /// The largest time by which something was early.
     pub early: Duration,
-    /// From a command to its answer, and from when something was due to when it came, in microseconds.
+    /// Latency from a command to its reply, and from due time to arrival, in microseconds.
     pub latencies: Histogram<u64>,
     /// How late the client's own pauses ended.
     pub lateness: Histogram<u64>,
@@ -61,7 +61,7 @@ impl Default for Tally {
             cycles: 0,
             refused: 0,
             lost: 0,
-            faults: Vec::new(),
+            violations: Vec::new(),
             early: Duration::ZERO,
             latencies: histogram(),
             lateness: histogram(),
@@ -70,34 +70,34 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Something came so much too early, or not.
+    /// Records by how much something was early, if it was.
     pub fn note_early(&mut self, early: Duration) {
         self.early = self.early.max(early);
     }
 
-    /// Adds what another thread went through.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: Tally) {
         self.cycles += other.cycles;
         self.refused += other.refused;
         self.lost += other.lost;
-        self.faults.extend(other.faults);
+        self.violations.extend(other.violations);
         self.early = self.early.max(other.early);
         self.latencies.add(other.latencies).expect("the bounds are the same");
         self.lateness.add(other.lateness).expect("the bounds are the same");
     }
 
-    /// Whether everything came back once, as it was, and in its turn.
+    /// Returns whether every job came back once, unaltered and in order.
     pub fn is_whole(&self) -> bool {
-        self.lost == 0 && self.faults.is_empty()
+        self.lost == 0 && self.violations.is_empty()
     }
 }
 
-/// Writes a duration down.
+/// Records a duration.
 pub fn note(histogram: &mut Histogram<u64>, duration: Duration) {
     histogram.saturating_record(duration.as_micros() as u64);
 }
 
-/// A quantile in milliseconds.
+/// Returns a quantile in milliseconds.
 pub fn ms(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
 }

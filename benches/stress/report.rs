@@ -1,4 +1,4 @@
-//! The outcomes as a table, and as JSON.
+//! The results as a table and as JSON.
 
 use serde_json::{Value, json};
 
@@ -7,9 +7,9 @@ use crate::options::Options;
 use crate::record::ms;
 use crate::run::Outcome;
 use beanring_testkit::bench::machine::Machine;
-use beanring_testkit::bench::table::{Table, figure};
+use beanring_testkit::bench::table::{Table, rounded};
 
-/// Everything that is to be told.
+/// The contents of a report.
 pub struct Report<'a> {
     pub machine: &'a Machine,
     pub options: &'a Options,
@@ -17,7 +17,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// A page.
+    /// Renders the report as Markdown.
     pub fn markdown(&self) -> String {
         let Machine { date, kernel, cpu, cores, revision, pins, .. } = self.machine;
         let mut out = format!("{date}, {kernel}, {cpu}, cores: {cores}, revision {revision}.\n");
@@ -42,11 +42,11 @@ impl Report<'_> {
             "control cycles",
             "lost",
             "p50 / p99 / max, ms",
-            "its own lateness p99",
-            "server without a core",
+            "client lateness p99, ms",
+            "server waiting for a core",
             "RSS peak / allowed, MiB",
-            "CPU, crowd standing",
-            "CPU idle",
+            "CPU, idle crowd",
+            "CPU, idle",
             "descriptors",
             "",
         ];
@@ -61,7 +61,8 @@ impl Report<'_> {
         let mut out = String::new();
         for outcome in self.outcomes {
             let name = format!("{}, {}", outcome.fault, outcome.driver.name());
-            let again = (outcome.tries > 1).then(|| format!("the machine was busy: try {}", outcome.tries));
+            let again =
+                (outcome.tries > 1).then(|| format!("the machine was busy: attempt {}", outcome.tries));
             let kinds = [
                 ("broken: ", &outcome.broken),
                 ("skipped: ", &outcome.skipped),
@@ -75,25 +76,25 @@ impl Report<'_> {
         if out.is_empty() { out } else { format!("\n{out}") }
     }
 
-    /// How the memory was added up: the same for every driver, so once a fault.
+    /// Renders the sums of memory. They are the same for every driver, so each fault appears once.
     fn formulas(&self) -> String {
-        let mut out = "\nMemory allowed beside that of a server at its start (KiB):\n\n".to_owned();
-        let mut told = Vec::new();
+        let mut out = "\nMemory allowed in addition to that of a server at its start (KiB):\n\n".to_owned();
+        let mut rendered = Vec::new();
         for outcome in self.outcomes.iter().filter(|outcome| outcome.was_run()) {
-            if told.contains(&outcome.fault) {
+            if rendered.contains(&outcome.fault) {
                 continue;
             }
-            told.push(outcome.fault);
-            let term = |term: &crate::bounds::Term| {
-                format!("{} {} × {}", term.count, term.what, figure(term.bytes_each as f64 / 1024.0))
+            rendered.push(outcome.fault);
+            let item = |item: &crate::bounds::MemoryItem| {
+                format!("{} {} × {}", item.count, item.what, rounded(item.bytes_each as f64 / 1024.0))
             };
-            let terms: Vec<String> = outcome.terms.iter().map(term).collect();
-            out += &format!("- {}: {}\n", outcome.fault, terms.join(" + "));
+            let memory_items: Vec<String> = outcome.memory_items.iter().map(item).collect();
+            out += &format!("- {}: {}\n", outcome.fault, memory_items.join(" + "));
         }
         out
     }
 
-    /// The same with all that was measured.
+    /// Renders all results as JSON.
     pub fn json(&self) -> String {
         let report = json!({
             "machine": self.machine,
@@ -108,18 +109,18 @@ impl Report<'_> {
 fn line(outcome: &Outcome) -> Vec<String> {
     let tally = &outcome.tally;
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let [p50, p99, max] = [0.5, 0.99, 1.0].map(|quantile| figure(ms(&tally.latencies, quantile)));
-    let mib = |kib: u64| figure(kib as f64 / 1024.0);
+    let [p50, p99, max] = [0.5, 0.99, 1.0].map(|quantile| rounded(ms(&tally.latencies, quantile)));
+    let mib = |kib: u64| rounded(kib as f64 / 1024.0);
     vec![
         format!("{}, {}", outcome.fault, outcome.driver.name()),
         format!("{:.0}", outcome.seconds),
         tally.cycles.to_string(),
-        (tally.lost + tally.faults.len() as u64).to_string(),
+        (tally.lost + tally.violations.len() as u64).to_string(),
         format!("{p50} / {p99} / {max}"),
-        figure(ms(&tally.lateness, 0.99)),
+        rounded(ms(&tally.lateness, 0.99)),
         percent(outcome.core_wait),
         format!("{} / {}", mib(outcome.rss_kib_peak), mib(outcome.rss_kib_max())),
-        outcome.standing_cpu.map_or(String::new(), percent),
+        outcome.idle_crowd_cpu.map_or(String::new(), percent),
         percent(outcome.idle_cpu),
         format!("{} / {}", outcome.descriptors_begin, outcome.descriptors_end),
         if outcome.broken.is_empty() { "held" } else { "broken" }.to_owned(),
@@ -143,7 +144,7 @@ fn facts(outcome: &Outcome) -> Value {
             "refused": tally.refused,
             "early_us_max": tally.early.as_micros() as u64,
             "lost": tally.lost,
-            "faults": tally.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "violations": tally.violations.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "latency_ms": quantiles(&tally.latencies),
             "own_lateness_ms": quantiles(&tally.lateness),
         },
@@ -152,9 +153,9 @@ fn facts(outcome: &Outcome) -> Value {
             "peak": outcome.rss_kib_peak,
             "end": outcome.rss_kib_end,
             "allowed": outcome.rss_kib_max(),
-            "terms": outcome.terms,
+            "memory": outcome.memory_items,
         },
-        "cpu": { "crowd_standing": outcome.standing_cpu, "idle": outcome.idle_cpu },
+        "cpu": { "idle_crowd": outcome.idle_crowd_cpu, "idle": outcome.idle_cpu },
         "descriptors": { "begin": outcome.descriptors_begin, "end": outcome.descriptors_end },
         "server_waited_for_core": outcome.core_wait,
         "load": outcome.load,

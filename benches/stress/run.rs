@@ -1,4 +1,4 @@
-//! Runs the faults, one at a time, and looks at the server after each.
+//! Runs the faults one at a time, and checks the server after each.
 
 use std::path::Path;
 use std::thread::{self, sleep};
@@ -8,12 +8,12 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gettid};
 
-use crate::bounds::{self, IDLE_CPU, LATENCY_P99, Term};
+use crate::bounds::{self, IDLE_CPU, LATENCY_P99, MemoryItem};
 use crate::client::{Client, put};
+use crate::context::{Context, ServerFactory};
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::faults::Fault;
-use crate::field::{Field, Spare};
 use crate::options::Options;
 use crate::record::{Tally, ms};
 use crate::server::{Server, Setup};
@@ -27,38 +27,38 @@ use beanring_testkit::random::Random;
 /// Addresses that each fault may use.
 const SERVERS_MAX: u32 = 10;
 
-/// How long a server may take to let go what the fault has left.
+/// How long a server may take to release what the fault has left.
 const LET_GO_MAX: Duration = Duration::from_secs(20);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A latency that is too long says something about the server only where neither it nor the control client had to
-/// wait for a core: of the client's own pauses 99 of 100 end in this time, and the server waits for this part of the
-/// fault at most. (Its core also runs the kernel's part of it, and of the network.)
+/// A high latency is the server's only if neither the server nor the control client had to wait for a core. So 99 of
+/// 100 of the client's own pauses must end within this time, and the server may wait for a core for at most this share
+/// of the fault. (The server's core also runs the kernel's work for it and for the network.)
 const LATENESS_QUIET_MS: f64 = 10.0;
 const CORE_WAIT_QUIET: f64 = 0.1;
 
-/// How often a fault on a busy machine is tried.
+/// How often a fault is tried on a busy machine.
 const TRIES: u32 = 3;
 
-/// What came of a fault.
+/// The result of a fault.
 pub struct Outcome {
     pub fault: &'static str,
     pub driver: Driver,
     pub seconds: f64,
     pub tally: Tally,
-    pub terms: Vec<Term>,
+    pub memory_items: Vec<MemoryItem>,
     resident_bytes_max: Option<u64>,
     pub rss_kib_begin: u64,
     pub rss_kib_peak: u64,
     pub rss_kib_end: u64,
-    pub standing_cpu: Option<f64>,
+    pub idle_crowd_cpu: Option<f64>,
     pub idle_cpu: f64,
     pub descriptors_begin: usize,
     pub descriptors_end: usize,
-    /// Of the length of the fault, how much of it the server waited for its core.
+    /// The share of the fault's duration for which the server waited for a core.
     pub core_wait: f64,
-    /// Of the last minute, at the end.
+    /// Load average of the last minute, at the end.
     pub load: String,
     pub tries: u32,
     pub notes: Vec<String>,
@@ -67,13 +67,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What the server may take, in KiB.
+    /// Memory that the server may use, in KiB.
     pub fn rss_kib_max(&self) -> u64 {
-        let sum = self.rss_kib_begin + bounds::sum(&self.terms) / 1024;
+        let sum = self.rss_kib_begin + bounds::sum(&self.memory_items) / 1024;
         self.resident_bytes_max.map_or(sum, |bytes| bytes / 1024)
     }
 
-    /// Whether a latency was too long, and the machine had no time for either side.
+    /// Returns whether a latency was too high while the machine was busy.
     fn is_doubtful(&self) -> bool {
         let is_late = ms(&self.tally.latencies, 0.99) > LATENCY_P99.as_secs_f64() * 1000.0;
         let is_busy = ms(&self.tally.lateness, 0.99) > LATENESS_QUIET_MS || self.core_wait > CORE_WAIT_QUIET;
@@ -81,12 +81,12 @@ impl Outcome {
     }
 }
 
-/// Starts servers and faults.
+/// Starts servers and injects faults.
 pub struct Bench<'a> {
     machine: &'a Machine,
     signals: &'a Signals,
     directory: &'a Path,
-    /// Of the server in the fault, and of others beside it.
+    /// Places of the job log of the server under test, and of further servers.
     logs: &'a Place,
     spare_logs: &'a Place,
     options: &'a Options,
@@ -94,7 +94,6 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Nothing is started yet.
     pub fn new(
         machine: &'a Machine,
         signals: &'a Signals,
@@ -105,16 +104,16 @@ impl<'a> Bench<'a> {
         Bench { machine, signals, directory, logs, spare_logs, options, started: 0 }
     }
 
-    /// All faults under all drivers that start here.
+    /// Runs all faults under all available drivers.
     pub fn run(&mut self, faults: &[&dyn Fault], drivers: &[Driver]) -> Result<Vec<Outcome>, Failure> {
         self.stay_off_the_server();
         let (mut outcomes, mut refusals) = (Vec::new(), Vec::new());
         for (number, &driver) in drivers.iter().enumerate() {
-            let spare = self.spare();
-            match spare.start(0, driver, &Setup::default(), None) {
+            let servers = self.server_factory();
+            match servers.start(0, driver, &Setup::default(), None) {
                 Ok(server) => drop(server),
                 Err(failure) => {
-                    eprintln!("left out: {}, because {failure}", driver.name());
+                    eprintln!("skipped: {}, because {failure}", driver.name());
                     refusals.push(format!("{}: {failure}", driver.name()));
                     continue;
                 }
@@ -131,7 +130,7 @@ impl<'a> Bench<'a> {
         if outcomes.is_empty() { Err(Failure::NoDriver(refusals.join("; "))) } else { Ok(outcomes) }
     }
 
-    /// This process, and what it starts, runs where the servers do not.
+    /// Pins this process and its children to a core that the servers do not use.
     fn stay_off_the_server(&self) {
         if let Some((_, load)) = self.machine.pins {
             let mut cores = CpuSet::new();
@@ -142,14 +141,14 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn spare(&mut self) -> Spare<'a> {
+    fn server_factory(&mut self) -> ServerFactory<'a> {
         let nth = self.started * SERVERS_MAX + 1;
         self.started += 1;
         let Bench { machine, signals, directory, spare_logs: logs, .. } = *self;
-        Spare { machine, signals, directory, logs, nth }
+        ServerFactory { machine, signals, directory, logs, nth }
     }
 
-    /// One fault, and again where the machine had no time for it.
+    /// Runs one fault, again if the machine was too busy.
     fn try_fault(&mut self, fault: &dyn Fault, driver: Driver, is_first: bool) -> Result<Outcome, Failure> {
         let mut tries = 1;
         loop {
@@ -165,48 +164,50 @@ impl<'a> Bench<'a> {
             }
             if tries == TRIES {
                 if self.options.short {
-                    // It is looked at whether the server does what it should, not whether the machine is idle.
+                    // The test is about the server's behavior. It does not fail because the machine is busy.
                     outcome.notes.append(&mut outcome.broken);
                 }
                 return Ok(outcome);
             }
-            eprintln!("{}; the machine is busy: once more", progress(&outcome));
+            eprintln!("{}; the machine is busy: trying again", progress(&outcome));
             tries += 1;
         }
     }
 
     fn fault(&mut self, fault: &dyn Fault, driver: Driver, is_first: bool) -> Result<Outcome, Failure> {
-        let spare = self.spare();
+        let servers = self.server_factory();
         let setup = match fault.setup(self.options, self.directory) {
             Ok(setup) => setup,
             Err(why) => return Ok(Outcome::skipped(fault, driver, why)),
         };
         let directory = fault.log().map(|log| self.logs.fresh(log)).transpose()?;
-        let mut server = spare.start(0, driver, &setup, directory.as_ref())?;
+        let mut server = servers.start(0, driver, &setup, directory.as_ref())?;
         let descriptors_begin = server.descriptors()?;
         let rss_kib_begin = server.memory()?.rss_kib;
         let control = Control::start(server.addr, self.options.seed)
             .map_err(|error| Failure::Client("connect", error))?;
-        let mut terms = bounds::fixed(fault.log().is_some());
-        terms.extend(bounds::control());
-        let mut field = Field {
+        let mut memory_items = bounds::fixed(fault.log().is_some());
+        memory_items.extend(bounds::control());
+        let mut context = Context {
             server: &mut server,
             control: &control,
             options: self.options,
             random: Random::new(self.options.seed),
             length: Duration::from_secs_f64(fault.seconds(self.options, is_first)),
             begin: Instant::now(),
-            terms,
+            memory_items,
             resident_bytes_max: None,
             notes: Vec::new(),
             skipped: Vec::new(),
             broken: Vec::new(),
-            standing_cpu: None,
-            spare,
+            idle_crowd_cpu: None,
+            servers,
         };
-        field.inject(fault)?;
-        field.pause(Duration::from_millis(self.options.scale(1000, 300)))?;
-        let Field { begin, terms, resident_bytes_max, notes, skipped, broken, standing_cpu, .. } = field;
+        context.inject(fault)?;
+        context.pause(Duration::from_millis(self.options.scale(1000, 300)))?;
+        let Context {
+            begin, memory_items, resident_bytes_max, notes, skipped, broken, idle_crowd_cpu, ..
+        } = context;
         let seconds = begin.elapsed().as_secs_f64();
         let tally = control.finish();
         server.check()?;
@@ -216,12 +217,12 @@ impl<'a> Bench<'a> {
             driver,
             seconds,
             tally,
-            terms,
+            memory_items,
             resident_bytes_max,
             rss_kib_begin,
             rss_kib_peak: 0,
             rss_kib_end: 0,
-            standing_cpu,
+            idle_crowd_cpu,
             idle_cpu: 0.0,
             descriptors_begin,
             descriptors_end: 0,
@@ -236,7 +237,7 @@ impl<'a> Bench<'a> {
         Ok(outcome)
     }
 
-    /// What is left of the fault in the server, and whether it ends as it should.
+    /// Checks what the fault has left in the server, and that the server stops as it should.
     fn look(&self, fault: &dyn Fault, server: Server, outcome: &mut Outcome) -> Result<(), Failure> {
         let begin = Instant::now();
         loop {
@@ -273,8 +274,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl Field<'_> {
-    /// The fault's clients have what the control client and the server leave of the machine.
+impl Context<'_> {
+    /// Lowers the priority of the fault's clients below the server and the control client.
     fn inject(&mut self, fault: &dyn Fault) -> Result<(), Failure> {
         let raging = || {
             first_line("renice", &["-n", "19", "-p", &gettid().to_string()]);
@@ -293,12 +294,12 @@ impl Outcome {
             driver,
             seconds: 0.0,
             tally: Tally::default(),
-            terms: Vec::new(),
+            memory_items: Vec::new(),
             resident_bytes_max: None,
             rss_kib_begin: 0,
             rss_kib_peak: 0,
             rss_kib_end: 0,
-            standing_cpu: None,
+            idle_crowd_cpu: None,
             idle_cpu: 0.0,
             descriptors_begin: 0,
             descriptors_end: 0,
@@ -319,7 +320,7 @@ impl Outcome {
         Outcome { skipped: vec![why], ..Outcome::empty(fault, driver) }
     }
 
-    /// Whether it did anything.
+    /// Returns whether the fault was injected.
     pub fn was_run(&self) -> bool {
         self.seconds > 0.0
     }
@@ -327,8 +328,8 @@ impl Outcome {
     fn judge(&mut self) {
         let mut broken = Vec::new();
         if !self.tally.is_whole() {
-            let faults: Vec<String> = self.tally.faults.iter().map(ToString::to_string).collect();
-            broken.push(format!("control: {} lost; {}", self.tally.lost, faults.join("; ")));
+            let violations: Vec<String> = self.tally.violations.iter().map(ToString::to_string).collect();
+            broken.push(format!("control: {} lost; {}", self.tally.lost, violations.join("; ")));
         }
         let p99 = ms(&self.tally.latencies, 0.99);
         if p99 > LATENCY_P99.as_secs_f64() * 1000.0 {
@@ -338,7 +339,7 @@ impl Outcome {
             broken.push(format!("{} KiB resident, {} allowed", self.rss_kib_peak, self.rss_kib_max()));
         }
         if self.idle_cpu >= IDLE_CPU {
-            broken.push(format!("{:.1} % of a core when idle", self.idle_cpu * 100.0));
+            broken.push(format!("an idle server used {:.1} % of a core", self.idle_cpu * 100.0));
         }
         if self.descriptors_begin != self.descriptors_end {
             broken.push(format!("{} descriptors, {} before", self.descriptors_end, self.descriptors_begin));
@@ -347,9 +348,9 @@ impl Outcome {
     }
 }
 
-/// What the server counts of clients that have gone.
+/// Returns counters that clients of the fault have left behind.
 fn leftovers(server: &Server) -> Result<Vec<String>, Failure> {
-    let stats = Stats::ask(server.addr).map_err(Failure::Stats)?;
+    let stats = Stats::request(server.addr).map_err(Failure::Stats)?;
     let expected = [
         ("current-connections", 1),
         ("current-producers", 0),
@@ -367,24 +368,26 @@ fn leftovers(server: &Server) -> Result<Vec<String>, Failure> {
     Ok(kept)
 }
 
-/// Whether somebody who comes now is served.
+/// Checks that a new client is served.
 fn answers(server: &Server) -> Result<(), String> {
     let whole_life = || -> std::io::Result<Vec<String>> {
         let mut client = Client::connect(server.addr)?;
         let mut lines = Vec::new();
         for command in [&b"use after\r\n"[..], b"watch after\r\n", b"ignore default\r\n"] {
-            lines.push(client.ask(command)?.line);
+            lines.push(client.request(command)?.line);
         }
-        lines.push(client.ask(&put(0, 0, 60, b"after"))?.line.split(' ').next().unwrap_or_default().into());
-        let job = client.ask(b"reserve-with-timeout 1\r\n")?;
+        lines.push(
+            client.request(&put(0, 0, 60, b"after"))?.line.split(' ').next().unwrap_or_default().into(),
+        );
+        let job = client.request(b"reserve-with-timeout 1\r\n")?;
         let id = job.number(1).unwrap_or(0);
-        lines.push(client.ask(format!("delete {id}\r\n").as_bytes())?.line);
+        lines.push(client.request(format!("delete {id}\r\n").as_bytes())?.line);
         Ok(lines)
     };
     match whole_life() {
         Ok(lines) if lines == ["USING after", "WATCHING 2", "WATCHING 1", "INSERTED", "DELETED"] => Ok(()),
-        Ok(lines) => Err(format!("somebody who came after it was answered {lines:?}")),
-        Err(error) => Err(format!("somebody who came after it was not served: {error}")),
+        Ok(lines) => Err(format!("a new client received {lines:?}")),
+        Err(error) => Err(format!("a new client was not served: {error}")),
     }
 }
 
@@ -393,7 +396,7 @@ fn load() -> String {
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A line that tells how far the run is.
+/// Returns a progress line.
 fn progress(outcome: &Outcome) -> String {
     let head = format!("{}, {}", outcome.fault, outcome.driver.name());
     let tail =
@@ -410,5 +413,5 @@ fn progress(outcome: &Outcome) -> String {
     )
 }
 
-/// What ends a server unless the fault says otherwise.
+/// The signals that stop a server, unless the fault defines others.
 pub const END: &[Signal] = &[Signal::SIGTERM];

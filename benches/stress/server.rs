@@ -1,4 +1,4 @@
-//! The server in the fault.
+//! The server under test.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -23,42 +23,43 @@ const END_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// How a server is started, beside its driver and its log.
+/// How a server is started, apart from its driver and its job log.
 #[derive(Clone, Default)]
 pub struct Setup {
     pub flags: Vec<String>,
-    /// It may open so many descriptors.
+    /// Limit of open descriptors.
     pub descriptors: Option<u64>,
     pub environment: Vec<(String, String)>,
     /// A program that becomes the server.
     pub wrapper: Vec<String>,
 }
 
-/// The last line of what a server said.
+/// Returns the last line that a server has printed.
 fn last_words(path: &Path) -> String {
     let text = fs::read(path).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().last().unwrap_or("it said nothing").to_owned()
 }
 
-/// Has all threads of a process, or one thread, go before whatever else runs on the machine, where that is allowed: it is
-/// not the machine that is looked at.
+/// Raises the scheduling priority of a process or a thread, if the kernel permits it: the test measures the server, not
+/// a busy machine.
 pub fn prefer(id: &str) {
-    // Where it is refused, latencies say more about the machine, and the report how long the server waited for a core.
+    // If the kernel refuses, latencies include the machine's load. The report shows how long the server waited for a
+    // core.
     let _ = Command::new("chrt").args(["--rr", "--all-tasks", "--pid", "1", id]).output();
 }
 
-/// A server that runs; dropping it ends it.
+/// A running server. It is stopped when the value is dropped.
 pub struct Server {
     pub driver: Driver,
     pub addr: SocketAddr,
     pub facts: Process,
     process: Guarded,
-    /// What it says.
+    /// The file with its output.
     said: PathBuf,
 }
 
 impl Server {
-    /// Starts one on the `nth` address, and waits until it answers.
+    /// Starts a server on the `nth` address and waits until it replies.
     pub fn start(
         driver: Driver,
         setup: &Setup,
@@ -84,8 +85,8 @@ impl Server {
         let child = command.spawn().map_err(|error| Failure::Start(words[0].clone(), error))?;
         let mut process = Guarded(child);
         let begin = Instant::now();
-        // An answer and not just a connection: by then every program before it has become the server.
-        while Stats::ask(addr).is_err() {
+        // Waits for a reply, not just for a connection: by then every wrapper program has become the server.
+        while Stats::request(addr).is_err() {
             if let Ok(Some(_)) = process.0.try_wait() {
                 return Err(Failure::Ended(last_words(&said)));
             }
@@ -96,17 +97,16 @@ impl Server {
         }
         let facts = Process::open(process.0.id())?;
         prefer(&process.0.id().to_string());
-        // The connection of that answer is to be gone.
+        // The connection of that reply must be gone before the test starts.
         sleep(SETTLE);
         Ok(Server { driver, addr, facts, process, said })
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.0.id()
     }
 
-    /// Fails if it has ended.
+    /// Fails if the server has ended.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.process.0.try_wait() {
             Ok(Some(_)) => Err(Failure::Ended(last_words(&self.said))),
@@ -115,11 +115,11 @@ impl Server {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // Fails only where it has ended, which shows elsewhere.
+        // This fails only if the process has ended, which the caller finds out elsewhere.
         let _ = kill(Pid::from_raw(self.pid().cast_signed()), signal);
     }
 
-    /// How many descriptors it has open, without those of segments of a log, which come and go.
+    /// Returns the number of open descriptors, without those of log segments, which come and go.
     pub fn descriptors(&self) -> Result<usize, Failure> {
         let entries = fs::read_dir(format!("/proc/{}/fd", self.pid()));
         let entries = entries.map_err(|error| Failure::Process(self.pid(), error))?.flatten();
@@ -127,29 +127,29 @@ impl Server {
         Ok(entries.filter(|entry| !fs::read_link(entry.path()).is_ok_and(is_segment)).count())
     }
 
-    /// Memory now, and at most.
+    /// Returns resident memory now, and its peak.
     pub fn memory(&self) -> Result<Memory, Failure> {
         self.facts.memory()
     }
 
-    /// How long it was ready to run and had no core, since it began.
+    /// Returns how long the server has been ready to run without a core, since its start.
     pub fn waited_for_core(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap_or_default();
         let nanoseconds = text.split(' ').nth(1).and_then(|word| word.parse().ok());
         Duration::from_nanos(nanoseconds.unwrap_or(0))
     }
 
-    /// A number out of `stats`.
+    /// Returns a number of `stats`.
     pub fn number(&self, key: &str) -> Result<u64, Failure> {
-        Stats::ask(self.addr).and_then(|stats| stats.number(key)).map_err(Failure::Stats)
+        Stats::request(self.addr).and_then(|stats| stats.number(key)).map_err(Failure::Stats)
     }
 
-    /// Whether somebody who comes now can connect.
+    /// Returns whether a new client can connect.
     pub fn accepts(&self) -> bool {
         TcpStream::connect_timeout(&self.addr, Duration::from_secs(2)).is_ok()
     }
 
-    /// Sends it these signals, of which one at least ends it, and waits for that.
+    /// Sends signals, of which at least one ends the server, and waits for its end.
     pub fn end(mut self, signals: &[Signal]) -> Result<(), Failure> {
         for &signal in signals {
             self.signal(signal);

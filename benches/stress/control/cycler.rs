@@ -1,23 +1,23 @@
-//! Puts a few jobs into a tube of its own, and takes them out in the order that their priorities and ids name.
+//! Puts a few jobs into a tube of its own and takes them out in the order of their priorities and ids.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::worker::Worker;
-use super::{BODY_BYTES_MAX, Fault, Shared};
+use super::{BODY_BYTES_MAX, Shared, Violation};
 use crate::record::Tally;
 use beanring_testkit::random::Random;
 
-/// Jobs at once.
+/// Jobs in the tube at once.
 pub const JOBS_MAX: u64 = 4;
 
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// A job that is there is reserved at once; where it is not, it is lost.
+/// A job in the tube is reserved without waiting. If the reserve times out, the job is lost.
 const RESERVE_SECONDS: u32 = 30;
 
-/// Each of its jobs may be reserved for so long, in seconds: longer than any fault stops the server.
+/// TTR of its jobs in seconds: longer than any violation stops the server.
 const TTR: u32 = 600;
 
 pub struct Cycler {
@@ -25,7 +25,7 @@ pub struct Cycler {
     tube: String,
     random: Random,
     next_number: u64,
-    /// Priority, id and number of what is in the tube.
+    /// Priority, id and number of each job in the tube.
     jobs: Vec<(u32, u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl Cycler {
         self.worker.end(result)
     }
 
-    fn work(&mut self) -> Result<(), Fault> {
+    fn work(&mut self) -> Result<(), Violation> {
         while !self.worker.shared.is_over() {
             self.cycle()?;
             self.worker.shared.pause_if_held();
@@ -52,7 +52,7 @@ impl Cycler {
         self.worker.settle(&self.tube)
     }
 
-    fn cycle(&mut self) -> Result<(), Fault> {
+    fn cycle(&mut self) -> Result<(), Violation> {
         for _ in 0..=self.random.below(JOBS_MAX as usize - 1) {
             let bytes = match self.random.below(50) {
                 0 => self.random.below(BODY_BYTES_MAX as usize),
@@ -76,8 +76,8 @@ impl Cycler {
         Ok(())
     }
 
-    /// The first job goes back once: released, or buried and kicked.
-    fn try_twice(&mut self) -> Result<(), Fault> {
+    /// The first job goes back once: it is released, or buried and kicked.
+    fn try_twice(&mut self) -> Result<(), Violation> {
         let (pri, id, number) = self.jobs[0];
         self.take(id, number)?;
         if self.random.below(2) == 0 {
@@ -87,13 +87,15 @@ impl Cycler {
         self.worker.expect("kick 10\r\n", "KICKED 1")
     }
 
-    fn take(&mut self, id: u64, number: u64) -> Result<(), Fault> {
-        let (delivered, asked, came) = self.worker.reserve(RESERVE_SECONDS)?;
-        self.worker.note(asked, came);
+    fn take(&mut self, id: u64, number: u64) -> Result<(), Violation> {
+        let (delivered, sent, arrived) = self.worker.reserve(RESERVE_SECONDS)?;
+        self.worker.note(sent, arrived);
         match delivered {
             Some(job) if job.id == id && job.number == number => Ok(()),
-            Some(job) => Err(Fault::OutOfTurn { expected: id, got: job.id }),
-            None => Err(Fault::Answer { to: format!("a reserve of job {id}"), got: "TIMED_OUT".to_owned() }),
+            Some(job) => Err(Violation::OutOfTurn { expected: id, got: job.id }),
+            None => {
+                Err(Violation::Answer { to: format!("a reserve of job {id}"), got: "TIMED_OUT".to_owned() })
+            }
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Watches that delays and reservations end when they are due: not before, and not long after.
+//! Checks that delays and reservations end when they are due: not before, and not long after.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::worker::{Worker, unexpected};
-use super::{Fault, Shared, TURN_MAX};
+use super::{Shared, TURN_MAX, Violation};
 use crate::record::Tally;
 
 const TUBE: &str = "control-time";
 const SECOND: Duration = Duration::from_secs(1);
-/// While puts are refused it only waits.
+/// While puts are refused, the keeper only waits.
 const PAUSE: Duration = Duration::from_millis(100);
 const WAIT_SECONDS: u32 = 60;
 const BODY_BYTES: usize = 100;
 
 pub struct Keeper {
-    /// Puts, and lets a reservation run out.
+    /// Puts a job and lets its reservation time out.
     careless: Worker,
-    /// Takes what comes back.
+    /// Reserves the job that becomes ready again.
     careful: Worker,
     number: u64,
 }
@@ -37,7 +37,7 @@ impl Keeper {
         tally
     }
 
-    fn work(&mut self) -> Result<(), Fault> {
+    fn work(&mut self) -> Result<(), Violation> {
         while !self.careless.shared.is_over() {
             self.careless.shared.pause_if_held();
             self.delayed()?;
@@ -48,46 +48,57 @@ impl Keeper {
         self.careless.settle(TUBE)
     }
 
-    /// A job that is put with a delay.
-    fn delayed(&mut self) -> Result<(), Fault> {
+    /// Puts a job with a delay and reserves it when the delay ends.
+    fn delayed(&mut self) -> Result<(), Violation> {
         self.number += 1;
-        let asked = Instant::now();
+        let sent = Instant::now();
         let Some(id) = self.careless.put(0, 1, 600, self.number, BODY_BYTES)? else {
             self.careless.rest(PAUSE);
             return Ok(());
         };
-        self.take(id, "a delayed job", asked, Instant::now())
+        self.take(id, "a delayed job", sent, Instant::now())
     }
 
-    /// A job that somebody reserves and forgets.
-    fn run_out(&mut self) -> Result<(), Fault> {
+    /// Puts and reserves a job, and lets the reservation time out.
+    fn run_out(&mut self) -> Result<(), Violation> {
         self.number += 1;
         let Some(id) = self.careless.put(0, 0, 1, self.number, BODY_BYTES)? else { return Ok(()) };
-        let (job, asked, answered) = self.careless.reserve(WAIT_SECONDS)?;
+        let (job, sent, answered) = self.careless.reserve(WAIT_SECONDS)?;
         match job {
-            Some(job) if job.id == id => self.take(id, "a job that was forgotten", asked, answered),
-            Some(job) => Err(Fault::OutOfTurn { expected: id, got: job.id }),
-            None => Err(Fault::Answer { to: format!("a reserve of job {id}"), got: "TIMED_OUT".to_owned() }),
+            Some(job) if job.id == id => self.take(id, "a job that was forgotten", sent, answered),
+            Some(job) => Err(Violation::OutOfTurn { expected: id, got: job.id }),
+            None => {
+                Err(Violation::Answer { to: format!("a reserve of job {id}"), got: "TIMED_OUT".to_owned() })
+            }
         }
     }
 
-    /// Takes the job that comes a second after something was asked and answered.
-    fn take(&mut self, id: u64, what: &'static str, asked: Instant, answered: Instant) -> Result<(), Fault> {
-        let (job, _, came) = self.careful.reserve(WAIT_SECONDS)?;
+    /// Reserves the job that is due a second after the reply to a command.
+    fn take(
+        &mut self,
+        id: u64,
+        what: &'static str,
+        sent: Instant,
+        answered: Instant,
+    ) -> Result<(), Violation> {
+        let (job, _, arrived) = self.careful.reserve(WAIT_SECONDS)?;
         let Some(job) = job else {
             self.careful.tally.lost += 1;
-            return Err(Fault::Answer { to: format!("a reserve of job {id}"), got: "TIMED_OUT".to_owned() });
+            return Err(Violation::Answer {
+                to: format!("a reserve of job {id}"),
+                got: "TIMED_OUT".to_owned(),
+            });
         };
         if (job.id, job.number) != (id, self.number) {
-            return Err(Fault::OutOfTurn { expected: id, got: job.id });
+            return Err(Violation::OutOfTurn { expected: id, got: job.id });
         }
-        let earliest = asked + SECOND;
-        self.careful.tally.note_early(earliest.saturating_duration_since(came));
-        if came + TURN_MAX < earliest {
-            return Err(Fault::Early { what, us: (earliest - came).as_micros() as u64 });
+        let earliest = sent + SECOND;
+        self.careful.tally.note_early(earliest.saturating_duration_since(arrived));
+        if arrived + TURN_MAX < earliest {
+            return Err(Violation::Early { what, us: (earliest - arrived).as_micros() as u64 });
         }
-        self.careful.note(answered + SECOND, came);
-        let reply = self.careful.ask(format!("delete {id}\r\n").as_bytes())?;
+        self.careful.note(answered + SECOND, arrived);
+        let reply = self.careful.request(format!("delete {id}\r\n").as_bytes())?;
         if reply.line != "DELETED" {
             return Err(unexpected("delete", &reply));
         }

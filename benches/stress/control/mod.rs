@@ -1,5 +1,5 @@
-//! The control client: several connections at a steady, modest rate. Every job carries its number and a hash of
-//! itself; every answer is known beforehand, so what is lost, altered, or delivered twice or out of turn shows.
+//! The control client: several connections at a steady, modest rate. Every job carries its number and a hash of itself,
+//! and every reply is known in advance. So it detects jobs that are lost, altered, delivered twice or out of order.
 
 mod body;
 mod cycler;
@@ -23,64 +23,65 @@ use crate::server::prefer;
 /// Connections that put, reserve and delete in tubes of their own.
 const CYCLERS: u64 = 3;
 
-/// Connections that it has: those, the two ends of a tube, and two that watch the time.
+/// All connections: those, the two ends of a tube, and two that check time-outs.
 pub const CONNECTIONS: u64 = CYCLERS + 4;
 
-/// The largest of its bodies.
+/// The largest body in bytes.
 pub const BODY_BYTES_MAX: u64 = 60_000;
 
-/// Jobs that it has in the queue at most.
+/// The largest number of jobs in the queue at once.
 pub const JOBS_MAX: u64 = CYCLERS * cycler::JOBS_MAX + pair::JOBS_MAX + 2;
 
 const HELD_PAUSE: Duration = Duration::from_millis(10);
 
-/// A server reads its clock once a turn: what it is asked for late in one is due by as much too early.
+/// A server reads its clock once per event-loop iteration. A command that it handles late in one has a deadline that is
+/// early by as much.
 const TURN_MAX: Duration = Duration::from_millis(20);
 
-/// What came that should not have.
+/// A reply or job that must not occur.
 #[derive(Debug)]
-pub enum Fault {
-    /// The connection broke.
+pub enum Violation {
+    /// The connection failed.
     Link(io::Error),
-    /// An answer that cannot be right.
+    /// A wrong reply.
     Answer { to: String, got: String },
-    /// A body whose hash is not its own.
+    /// The hash of a body does not match.
     Altered { id: u64 },
-    /// A job that was not the next one.
+    /// A job arrived out of order.
     OutOfTurn { expected: u64, got: u64 },
-    /// A job that had been taken already, or was never put.
+    /// A job arrived twice, or was never put.
     Unknown { number: u64 },
-    /// Something came so many microseconds before it was due.
+    /// Something was due this many microseconds later.
     Early { what: &'static str, us: u64 },
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Link(error)
+impl From<io::Error> for Violation {
+    fn from(error: io::Error) -> Violation {
+        Violation::Link(error)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Link(error) => write!(f, "its connection broke: {error}"),
-            Fault::Answer { to, got } => write!(f, "{to:?} was answered {got:?}"),
-            Fault::Altered { id } => write!(f, "the body of job {id} was altered"),
-            Fault::OutOfTurn { expected, got } => write!(f, "job {got} came where {expected} was next"),
-            Fault::Unknown { number } => write!(f, "number {number} came twice, or was never put"),
-            Fault::Early { what, us } => write!(f, "{what} came {us} us early"),
+            Violation::Link(error) => write!(f, "the connection failed: {error}"),
+            Violation::Answer { to, got } => write!(f, "{to:?} was answered {got:?}"),
+            Violation::Altered { id } => write!(f, "the body of job {id} was altered"),
+            Violation::OutOfTurn { expected, got } => write!(f, "job {got} arrived instead of {expected}"),
+            Violation::Unknown { number } => write!(f, "number {number} arrived twice, or was never put"),
+            Violation::Early { what, us } => write!(f, "{what} was {us} us early"),
         }
     }
 }
 
-/// What its threads share.
+/// State that its threads share.
 struct Shared {
     addr: SocketAddr,
     is_over: AtomicBool,
     /// The fault makes the server refuse puts.
     may_refuse: AtomicBool,
-    /// It does nothing for a while.
-    is_held: AtomicBool,
+    /// The control client is paused.
+    is_paused: AtomicBool,
     stops: Stops,
 }
 
@@ -89,15 +90,15 @@ impl Shared {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Between two things that it does.
+    /// Time between two actions.
     fn pause_if_held(&self) {
-        while self.is_held.load(Ordering::Acquire) && !self.is_over() {
+        while self.is_paused.load(Ordering::Acquire) && !self.is_over() {
             sleep(HELD_PAUSE);
         }
     }
 }
 
-/// A thread whose time is not taken by the fault's clients.
+/// Starts a thread that runs before the clients of the fault, if the kernel permits it.
 fn spawn(work: impl FnOnce() -> Tally + Send + 'static) -> JoinHandle<Tally> {
     thread::spawn(move || {
         prefer(&gettid().to_string());
@@ -105,17 +106,17 @@ fn spawn(work: impl FnOnce() -> Tally + Send + 'static) -> JoinHandle<Tally> {
     })
 }
 
-/// The control client at work.
+/// The running control client.
 pub struct Control {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Tally>>,
 }
 
 impl Control {
-    /// Connects, and begins.
+    /// Connects and starts the threads.
     pub fn start(addr: SocketAddr, seed: u64) -> io::Result<Control> {
-        let [is_over, may_refuse, is_held] = [(); 3].map(|()| AtomicBool::new(false));
-        let shared = Arc::new(Shared { addr, is_over, may_refuse, is_held, stops: Stops::default() });
+        let [is_over, may_refuse, is_paused] = [(); 3].map(|()| AtomicBool::new(false));
+        let shared = Arc::new(Shared { addr, is_over, may_refuse, is_paused, stops: Stops::default() });
         let mut threads = Vec::new();
         for number in 0..CYCLERS {
             let cycler = cycler::Cycler::connect(&shared, seed, number)?;
@@ -129,32 +130,32 @@ impl Control {
         Ok(Control { shared, threads })
     }
 
-    /// From now on puts may be refused: it goes on with what it has.
+    /// Accepts refused puts from now on. The control client continues with the jobs that it has.
     pub fn allow_refusals(&self) {
         self.shared.may_refuse.store(true, Ordering::Release);
     }
 
-    /// It does nothing, or goes on.
-    pub fn hold(&self, is_held: bool) {
-        self.shared.is_held.store(is_held, Ordering::Release);
+    /// Pauses or resumes the control client.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.shared.is_paused.store(is_paused, Ordering::Release);
     }
 
-    /// When the server stood still.
+    /// Returns the periods in which the server was stopped.
     pub fn stops(&self) -> &Stops {
         &self.shared.stops
     }
 
-    /// Whether one of its threads has come to an end already, which it does only where something is wrong.
+    /// Returns whether a thread has ended early, which means that something is wrong.
     pub fn has_given_up(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Ends it, when all that it has put has come back.
+    /// Stops the control client after all its jobs have come back.
     pub fn finish(mut self) -> Tally {
         self.shared.is_over.store(true, Ordering::Release);
         let mut all = Tally::default();
         for thread in self.threads.drain(..) {
-            all.add(thread.join().expect("a thread of the control client ends in order"));
+            all.add(thread.join().expect("no thread of the control client panics"));
         }
         all
     }

@@ -1,5 +1,5 @@
-//! A producer, and a worker that waits for it: what is written down is how long a job takes from the one to the
-//! other, and how late a wait that ends without a job ends.
+//! A producer and a waiting worker. The pair measures how long a job takes from one to the other, and how late a
+//! reserve times out.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,34 +8,34 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
-use super::{Fault, Shared, TURN_MAX};
+use super::{Shared, TURN_MAX, Violation};
 use crate::record::Tally;
 use beanring_testkit::random::Random;
 
-/// Jobs on the way at once; more are not put before some have come.
+/// Jobs in flight at once.
 pub const JOBS_MAX: u64 = 64;
 
 const TUBE: &str = "control-pair";
 const PAUSE: Duration = Duration::from_millis(6);
-/// Now and then it is silent for so long, and the worker's wait ends.
+/// From time to time the producer is silent for this long, so that the worker's reserve times out.
 const SILENCE: Duration = Duration::from_millis(1200);
 const SILENCE_EVERY: usize = 300;
 const WAIT_SECONDS: u32 = 1;
-/// What has not come so long after the last put is lost.
+/// A job that has not arrived this long after the last put is lost.
 const LAST_JOB_MAX: Duration = Duration::from_secs(30);
 const TTR: u32 = 600;
 
-/// What both know.
+/// State that both ends share.
 #[derive(Default)]
 struct Way {
-    /// Numbers on the way, and when they were put.
+    /// Numbers of the jobs in flight, and when they were put.
     jobs: Mutex<HashMap<u64, Instant>>,
     has_ended: AtomicBool,
 }
 
 impl Way {
     fn len(&self) -> usize {
-        self.jobs.lock().expect("nobody panics with it").len()
+        self.jobs.lock().expect("no thread panicked while holding the lock").len()
     }
 }
 
@@ -65,7 +65,7 @@ impl Putter {
         self.worker.end(settled)
     }
 
-    fn work(&mut self) -> Result<(), Fault> {
+    fn work(&mut self) -> Result<(), Violation> {
         let mut number = 1 << 56;
         while !self.worker.shared.is_over() {
             self.worker.shared.pause_if_held();
@@ -75,19 +75,23 @@ impl Putter {
                 continue;
             }
             number += 1;
-            self.way.jobs.lock().expect("nobody panics with it").insert(number, Instant::now());
+            self.way
+                .jobs
+                .lock()
+                .expect("no thread panicked while holding the lock")
+                .insert(number, Instant::now());
             let bytes = self.random.below(500);
             if self.worker.put(0, 0, TTR, number, bytes)?.is_none() {
-                self.way.jobs.lock().expect("nobody panics with it").remove(&number);
+                self.way.jobs.lock().expect("no thread panicked while holding the lock").remove(&number);
             }
         }
         Ok(())
     }
 
-    /// The worker takes the last jobs first.
-    fn settle(&mut self) -> Result<(), Fault> {
+    /// Waits until the worker has received the last jobs.
+    fn settle(&mut self) -> Result<(), Violation> {
         let begin = Instant::now();
-        // One that has come is deleted some time later.
+        // A received job is deleted a little later.
         let mut result = Ok(());
         while begin.elapsed() < LAST_JOB_MAX {
             result = self.worker.settle(TUBE);
@@ -107,7 +111,7 @@ impl Waiter {
         self.worker.end(result)
     }
 
-    fn work(&mut self) -> Result<(), Fault> {
+    fn work(&mut self) -> Result<(), Violation> {
         let mut ended = None;
         loop {
             if self.way.has_ended.load(Ordering::Acquire) {
@@ -116,21 +120,22 @@ impl Waiter {
                     return Ok(());
                 }
             }
-            let (delivered, asked, came) = self.worker.reserve(WAIT_SECONDS)?;
+            let (delivered, sent, arrived) = self.worker.reserve(WAIT_SECONDS)?;
             let Some(job) = delivered else {
-                let due = asked + Duration::from_secs(u64::from(WAIT_SECONDS));
-                self.worker.tally.note_early(due.saturating_duration_since(came));
-                if came + TURN_MAX < due {
-                    let us = (due - came).as_micros() as u64;
-                    return Err(Fault::Early { what: "the end of a wait", us });
+                let due = sent + Duration::from_secs(u64::from(WAIT_SECONDS));
+                self.worker.tally.note_early(due.saturating_duration_since(arrived));
+                if arrived + TURN_MAX < due {
+                    let us = (due - arrived).as_micros() as u64;
+                    return Err(Violation::Early { what: "a time-out of a reserve", us });
                 }
-                self.worker.note(due, came);
+                self.worker.note(due, arrived);
                 continue;
             };
-            let put = self.way.jobs.lock().expect("nobody panics with it").remove(&job.number);
-            // It waits in the queue where the worker was busy, so what counts begins with the later of the two.
-            let put = put.ok_or(Fault::Unknown { number: job.number })?;
-            self.worker.note(put.max(job.asked), job.came);
+            let put =
+                self.way.jobs.lock().expect("no thread panicked while holding the lock").remove(&job.number);
+            // If the worker was busy, the job waited in the queue: the latency starts at the later of the two commands.
+            let put = put.ok_or(Violation::Unknown { number: job.number })?;
+            self.worker.note(put.max(job.sent), job.arrived);
             self.worker.delete(job.id)?;
         }
     }

@@ -1,5 +1,5 @@
-//! The wall clock steps by an hour, both ways: while the server runs, and while it is down. Only the server sees it: a
-//! library that is preloaded stands before the machine's clock.
+//! The wall clock steps by an hour in either direction, while the server runs and while it is down. Only the server is
+//! affected: a preloaded library replaces its clock.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{DURABLE, Fault};
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
 use crate::client::{Client, put};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 use crate::run::END;
 use crate::server::{Server, Setup};
@@ -22,14 +22,14 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/stress/clock.
 
 const HOUR: i64 = 3600;
 
-/// Between steps.
+/// Time between steps, in seconds.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// A job's delay that outlasts the fault, and one that ends in it.
+/// A delay that outlasts the fault, and one that ends during it, in seconds.
 const LONG: u32 = 7200;
 const SHORT: u32 = 2;
 
-/// What a start, and a busy machine, may add to what is due.
+/// Allowance for a start and a busy machine, in seconds.
 const SLACK: f64 = 1.5;
 
 pub struct Clock;
@@ -40,7 +40,7 @@ impl Fault for Clock {
     }
 
     fn title(&self) -> &'static str {
-        "the wall clock steps by an hour both ways, in a running server and between two runs with a log"
+        "the wall clock steps by an hour in either direction, in a running server and between two runs with a job log"
     }
 
     fn seconds(&self, options: &Options, _: bool) -> f64 {
@@ -55,22 +55,22 @@ impl Fault for Clock {
         match built {
             Ok(output) if output.status.success() => {}
             Ok(output) => return Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => return Err(format!("there is no C compiler (cc) for the library: {error}")),
+            Err(error) => return Err(format!("the library needs a C compiler (cc): {error}")),
         }
         let environment = vec![
             ("LD_PRELOAD".to_owned(), library.display().to_string()),
-            ("STORM_CLOCK".to_owned(), step.display().to_string()),
+            ("FAULT_CLOCK".to_owned(), step.display().to_string()),
         ];
         Ok(Setup { environment, ..Setup::default() })
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        field.terms.extend([Term::connections(1), Term::jobs(2, 10)]);
-        let setup = self.setup(field.options, field.spare.directory).map_err(Failure::Answer)?;
-        let wall = Wall::open(field.spare.directory)?;
-        step_while_running(field, &wall)?;
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        context.memory_items.extend([MemoryItem::connections(1), MemoryItem::jobs(2, 10)]);
+        let setup = self.setup(context.options, context.servers.directory).map_err(Failure::Answer)?;
+        let wall = Wall::open(context.servers.directory)?;
+        step_while_running(context, &wall)?;
         wall.step(0)?;
-        step_while_down(field, &wall, &setup)
+        step_while_down(context, &wall, &setup)
     }
 }
 
@@ -88,29 +88,29 @@ impl Wall {
         Ok(Wall(file.map_err(|error| Failure::Write(path.clone(), error))?, path))
     }
 
-    /// From now on it is wrong by so many seconds.
+    /// Shifts the clock by `seconds` from now on.
     fn step(&self, seconds: i64) -> Result<(), Failure> {
         let written = self.0.write_all_at(&seconds.to_ne_bytes(), 0);
         written.map_err(|error| Failure::Write(self.1.clone(), error))
     }
 }
 
-/// The control client watches that nothing comes early or late; this watches what the server says of times.
-fn step_while_running(field: &mut Field<'_>, wall: &Wall) -> Result<(), Failure> {
-    let asked = |error| Failure::Client("ask for statistics", error);
-    let mut client = field.client()?;
+/// The control client checks that nothing is early or late. This checks the times in the server's statistics.
+fn step_while_running(context: &mut Context<'_>, wall: &Wall) -> Result<(), Failure> {
+    let asked = |error| Failure::Client("request statistics", error);
+    let mut client = context.client()?;
     let begin = Instant::now();
-    let uptime = client.ask(b"stats\r\n").map_err(asked)?.field("uptime").unwrap_or(f64::NAN);
-    client.ask(b"use clock\r\n").map_err(asked)?;
-    let id = client.ask(&put(0, LONG, 60, b"later")).map_err(asked)?.number(1).unwrap_or(0);
+    let uptime = client.request(b"stats\r\n").map_err(asked)?.field("uptime").unwrap_or(f64::NAN);
+    client.request(b"use clock\r\n").map_err(asked)?;
+    let id = client.request(&put(0, LONG, 60, b"later")).map_err(asked)?.number(1).unwrap_or(0);
     let mut steps = 0;
-    while field.rages()? {
-        wall.step([HOUR, -HOUR, 0][field.random.below(3)])?;
+    while context.is_running()? {
+        wall.step([HOUR, -HOUR, 0][context.random.below(3)])?;
         steps += 1;
-        field.pause(PAUSE)?;
+        context.pause(PAUSE)?;
         let elapsed = begin.elapsed().as_secs_f64();
-        let stats = client.ask(b"stats\r\n").map_err(asked)?;
-        let job = client.ask(format!("stats-job {id}\r\n").as_bytes()).map_err(asked)?;
+        let stats = client.request(b"stats\r\n").map_err(asked)?;
+        let job = client.request(format!("stats-job {id}\r\n").as_bytes()).map_err(asked)?;
         let facts = [
             ("uptime", stats.field("uptime").map(|now| now - uptime)),
             ("age", job.field("age")),
@@ -118,19 +118,18 @@ fn step_while_running(field: &mut Field<'_>, wall: &Wall) -> Result<(), Failure>
         ];
         for (what, passed) in facts {
             if !passed.is_some_and(|passed| (passed - elapsed).abs() < SLACK + 1.0) {
-                field.broken.push(format!("{what}: {passed:?} s have passed, not {elapsed:.1}"));
+                context.broken.push(format!("{what}: the server reports {passed:?} s, not {elapsed:.1}"));
                 return Ok(());
             }
         }
     }
-    client.ask(format!("delete {id}\r\n").as_bytes()).map_err(asked)?;
-    field.notes.push(format!("the wall clock of the running server stepped {steps} times"));
+    client.request(format!("delete {id}\r\n").as_bytes()).map_err(asked)?;
+    context.notes.push(format!("the wall clock of the running server stepped {steps} times"));
     Ok(())
 }
 
-/// A server with a log ends, and another one goes on with it when the clock has gone wrong, or the machine was started
-/// again.
-fn step_while_down(field: &mut Field<'_>, wall: &Wall, setup: &Setup) -> Result<(), Failure> {
+/// Stops a server with a job log and starts another one, with a wrong clock or as if the machine had booted in between.
+fn step_while_down(context: &mut Context<'_>, wall: &Wall, setup: &Setup) -> Result<(), Failure> {
     let anew = ["unshare", "--time", "--monotonic=1000000", "--boottime=1000000"];
     let is_possible = first_line(anew[0], &[&anew[1..], &["true"]].concat()).is_some()
         || Command::new(anew[0]).args(&anew[1..]).arg("true").status().is_ok_and(|status| status.success());
@@ -139,43 +138,44 @@ fn step_while_down(field: &mut Field<'_>, wall: &Wall, setup: &Setup) -> Result<
         let wrapper: Vec<String> = anew.map(str::to_owned).to_vec();
         cases.push(("another boot", 0, wrapper));
     } else {
-        field.skipped.push("another boot between two runs: `unshare --time` is not allowed".to_owned());
+        context.skipped.push("a boot between two runs: `unshare --time` is not allowed".to_owned());
     }
     for (number, (what, step, wrapper)) in cases.into_iter().enumerate() {
-        let log = field.spare.log(DURABLE)?;
+        let log = context.servers.log(DURABLE)?;
         wall.step(0)?;
-        let server = field.spare.start(1 + 2 * number as u32, field.server.driver, setup, Some(&log))?;
+        let server =
+            context.servers.start(1 + 2 * number as u32, context.server.driver, setup, Some(&log))?;
         let ids = fill(&server)?;
         server.end(END)?;
         wall.step(step)?;
         let setup = Setup { wrapper, ..setup.clone() };
         let nth = 2 + 2 * number as u32;
-        if let Err(why) = compare(field, nth, &setup, &log, &ids, step) {
-            field.broken.push(format!("{what} between two runs: {why}"));
+        if let Err(why) = compare(context, nth, &setup, &log, &ids, step) {
+            context.broken.push(format!("{what} between two runs: {why}"));
         }
-        field.check()?;
+        context.check()?;
     }
     wall.step(0)
 }
 
-/// A job whose delay ends soon, one whose delay does not, and one in a tube that is paused for a moment.
+/// Puts a job with a short delay, one with a long delay, and one into a tube that is paused for a moment.
 fn fill(server: &Server) -> Result<[u64; 3], Failure> {
     let fill = || -> std::io::Result<[u64; 3]> {
         let mut client = Client::connect(server.addr)?;
         let mut ids = [0; 3];
         for (id, (tube, delay)) in ids.iter_mut().zip([("soon", SHORT), ("later", LONG), ("paused", 0)]) {
-            client.ask(format!("use {tube}\r\n").as_bytes())?;
-            *id = client.ask(&put(0, delay, 60, tube.as_bytes()))?.number(1).unwrap_or(0);
+            client.request(format!("use {tube}\r\n").as_bytes())?;
+            *id = client.request(&put(0, delay, 60, tube.as_bytes()))?.number(1).unwrap_or(0);
         }
-        client.ask(format!("pause-tube paused {SHORT}\r\n").as_bytes())?;
+        client.request(format!("pause-tube paused {SHORT}\r\n").as_bytes())?;
         Ok(ids)
     };
     fill().map_err(|error| Failure::Client("put", error))
 }
 
-/// What the next server has made of them.
+/// Checks these jobs in the next server.
 fn compare(
-    field: &Field<'_>,
+    context: &Context<'_>,
     nth: u32,
     setup: &Setup,
     log: &Directory,
@@ -184,14 +184,14 @@ fn compare(
 ) -> Result<(), String> {
     let begin = Instant::now();
     let failed = |failure: Failure| failure.to_string();
-    let server = field.spare.start(nth, field.server.driver, setup, Some(log)).map_err(failed)?;
+    let server = context.servers.start(nth, context.server.driver, setup, Some(log)).map_err(failed)?;
     let broken = |error: std::io::Error| error.to_string();
     let mut client = Client::connect(server.addr).map_err(broken)?;
     let [soon, later, paused] = *ids;
-    let job = client.ask(format!("stats-job {later}\r\n").as_bytes()).map_err(broken)?;
+    let job = client.request(format!("stats-job {later}\r\n").as_bytes()).map_err(broken)?;
     let (age, left) = (job.field("age").unwrap_or(-1.0), job.field("time-left").unwrap_or(-1.0));
     let long = f64::from(LONG);
-    // A clock that goes back cannot be told from no time at all, and one that goes on from a long pause.
+    // A clock that went back looks like no time at all, and one that went forward like a long pause.
     let (age_expected, left_expected) =
         if step > 0 { (HOUR as f64, long - HOUR as f64) } else { (0.0, long) };
     let slack = begin.elapsed().as_secs_f64() + SLACK + 1.0;
@@ -202,12 +202,12 @@ fn compare(
         return Err(format!("a delay of {LONG} s has {left} s left, not {left_expected}"));
     }
     for (tube, id) in [("soon", soon), ("paused", paused)] {
-        client.ask(format!("watch {tube}\r\n").as_bytes()).map_err(broken)?;
+        client.request(format!("watch {tube}\r\n").as_bytes()).map_err(broken)?;
         let wait = Instant::now();
-        let job = client.ask(b"reserve-with-timeout 5\r\n").map_err(broken)?;
+        let job = client.request(b"reserve-with-timeout 5\r\n").map_err(broken)?;
         let waited = wait.elapsed().as_secs_f64();
         if job.number(1) != Some(id) || waited > f64::from(SHORT) + SLACK {
-            return Err(format!("{:?} after {waited:.1} s where job {id} was to come", job.line));
+            return Err(format!("{:?} after {waited:.1} s instead of job {id}", job.line));
         }
     }
     drop(client);

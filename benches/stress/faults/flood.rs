@@ -1,14 +1,14 @@
-//! More connections than the server has descriptors for: they wait, and those that are there do not notice. The control
-//! client is connected before.
+//! More connections than the server has descriptors. New ones wait in the listen backlog, and existing ones are not
+//! affected. The control client connects before the flood.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::Fault;
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
+use crate::context::Context;
 use crate::crowd::{Crowd, Link, Rogue};
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 use crate::server::Setup;
 use beanring_testkit::bench::logs::Log;
@@ -16,7 +16,7 @@ use beanring_testkit::bench::logs::Log;
 const DESCRIPTORS: u64 = 512;
 const CONNECTIONS: usize = 3 * DESCRIPTORS as usize;
 
-/// Connections that go, and that come, at each of the moments of this distance.
+/// Connections that are closed, and opened, after each of these pauses.
 const CHANGE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(40);
 
@@ -31,9 +31,9 @@ impl Fault for Flood {
 
     fn title(&self) -> &'static str {
         if self.log.is_some() {
-            "the same, while the log needs new files (-b, -s 65536)"
+            "the same, while the job log needs new files (-b, -s 65536)"
         } else {
-            "three times the connections that the limit of descriptors (512) allows, coming and going"
+            "three times as many connections as the limit of descriptors (512), opened and closed all the time"
         }
     }
 
@@ -51,43 +51,43 @@ impl Fault for Flood {
         self.log
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        let addr = field.server.addr;
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        let addr = context.server.addr;
         let mut crowd = Crowd::open(addr, CONNECTIONS, Link::Narrow)?;
         for (number, rogue) in crowd.rogues.iter_mut().enumerate() {
             greet(number, rogue);
         }
-        field.terms.extend([
-            Term::connections(DESCRIPTORS),
-            Term::inboxes(DESCRIPTORS),
-            Term::outputs(DESCRIPTORS, 2000),
-            Term::jobs(100_000, 4),
+        context.memory_items.extend([
+            MemoryItem::connections(DESCRIPTORS),
+            MemoryItem::inboxes(DESCRIPTORS),
+            MemoryItem::outputs(DESCRIPTORS, 2000),
+            MemoryItem::jobs(100_000, 4),
         ]);
-        field.watch_standing(Duration::from_millis(field.options.scale(3000, 700)))?;
-        while field.rages()? {
+        context.measure_idle_crowd(Duration::from_millis(context.options.scale(3000, 700)))?;
+        while context.is_running()? {
             for _ in 0..CHANGE {
-                let which = field.random.below(CONNECTIONS);
+                let which = context.random.below(CONNECTIONS);
                 let fresh = Rogue::connect(addr, Link::Narrow);
                 let mut fresh = fresh.map_err(|errno| Failure::Client("connect", errno.into()))?;
-                greet(field.random.below(4), &mut fresh);
+                greet(context.random.below(4), &mut fresh);
                 std::mem::replace(&mut crowd.rogues[which], fresh).reset();
             }
-            field.pause(PAUSE)?;
+            context.pause(PAUSE)?;
         }
         crowd.leave();
-        if !field.server.accepts() {
-            field.broken.push("nobody can connect when the flood is over".to_owned());
+        if !context.server.accepts() {
+            context.broken.push("no client can connect after the flood".to_owned());
         }
         Ok(())
     }
 }
 
-/// What one says when it comes, whether it is heard at once or later.
+/// Sends a client's first commands, which the server may receive at once or later.
 fn greet(number: usize, rogue: &mut Rogue) {
     match number % 4 {
-        0 => rogue.say(b"use flood\r\nput 0 0 60 4\r\nblub\r\n"),
-        1 => rogue.say(b"watch flood\r\nignore default\r\nreserve\r\n"),
-        2 => rogue.say(b"stats\r\n"),
+        0 => rogue.send(b"use flood\r\nput 0 0 60 4\r\nblub\r\n"),
+        1 => rogue.send(b"watch flood\r\nignore default\r\nreserve\r\n"),
+        2 => rogue.send(b"stats\r\n"),
         _ => 0,
     };
 }

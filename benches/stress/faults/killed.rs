@@ -1,25 +1,25 @@
-//! Processes full of clients that are killed in the middle of everything.
+//! Processes of clients that are killed at any moment.
 
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::Fault;
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
 use crate::client::Client;
+use crate::client_process;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
-use crate::victim;
 use beanring_testkit::bench::logs::Log;
 use beanring_testkit::bench::process::Guarded;
 
 /// Processes at once.
-const VICTIMS: usize = 6;
+const PROCESSES: usize = 6;
 
 const PAUSE: Duration = Duration::from_millis(120);
 
-/// More jobs than that are deleted.
+/// Jobs beyond this number are deleted.
 const JOBS_KEPT: u64 = 500;
 
 pub struct Killed {
@@ -33,9 +33,9 @@ impl Fault for Killed {
 
     fn title(&self) -> &'static str {
         if self.log.is_some() {
-            "the same, with a log that every answer waits for (-b, -f 0)"
+            "the same, with a job log that every reply waits for (-b, -f 0)"
         } else {
-            "processes of 16 clients that are killed in the middle of everything"
+            "processes of 16 clients that are killed at any moment"
         }
     }
 
@@ -52,61 +52,63 @@ impl Fault for Killed {
         self.log
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        let mut janitor = field.client()?;
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        let mut janitor = context.client()?;
         let asked = |error| Failure::Client("clear up", error);
-        for command in ["use victims\r\n", "watch victims\r\n", "ignore default\r\n"] {
-            janitor.ask(command.as_bytes()).map_err(asked)?;
+        for command in ["use killed\r\n", "watch killed\r\n", "ignore default\r\n"] {
+            janitor.request(command.as_bytes()).map_err(asked)?;
         }
-        let mut victims: Vec<Guarded> = Vec::new();
+        let mut processes: Vec<Guarded> = Vec::new();
         let (mut killed, mut jobs_max) = (0, 0);
-        while field.rages()? {
-            if victims.iter_mut().any(|victim| matches!(victim.0.try_wait(), Ok(Some(_)))) {
-                let ended = std::io::Error::other("its process ended by itself");
+        while context.is_running()? {
+            if processes.iter_mut().any(|process| matches!(process.0.try_wait(), Ok(Some(_)))) {
+                let ended = std::io::Error::other("its process ended before it was killed");
                 return Err(Failure::Client("live until it is killed", ended));
             }
-            if victims.len() == VICTIMS {
-                // Dropped, it is killed.
-                victims.swap_remove(field.random.below(VICTIMS));
+            if processes.len() == PROCESSES {
+                // Dropping the process kills it.
+                processes.swap_remove(context.random.below(PROCESSES));
                 killed += 1;
             }
-            victims.push(Guarded(spawn(field)?));
-            sleep(PAUSE.mul_f64(field.random.below(200) as f64 / 100.0));
+            processes.push(Guarded(spawn(context)?));
+            sleep(PAUSE.mul_f64(context.random.below(200) as f64 / 100.0));
             jobs_max = jobs_max.max(clear_up(&mut janitor).map_err(asked)?);
         }
-        victims.clear();
-        let connections = (VICTIMS * victim::CONNECTIONS) as u64;
-        field.terms.extend([
-            Term::connections(2 * connections),
-            Term::inboxes(2 * connections),
-            Term::outputs(2 * connections, victim::BODY_BYTES_MAX as u64),
-            Term::bodies(2 * connections, victim::BODY_BYTES_MAX as u64),
-            Term::jobs(2 * jobs_max, victim::BODY_BYTES_MAX as u64),
+        processes.clear();
+        let connections = (PROCESSES * client_process::CONNECTIONS) as u64;
+        context.memory_items.extend([
+            MemoryItem::connections(2 * connections),
+            MemoryItem::inboxes(2 * connections),
+            MemoryItem::outputs(2 * connections, client_process::BODY_BYTES_MAX as u64),
+            MemoryItem::bodies(2 * connections, client_process::BODY_BYTES_MAX as u64),
+            MemoryItem::jobs(2 * jobs_max, client_process::BODY_BYTES_MAX as u64),
         ]);
-        field.notes.push(format!("{killed} processes of {} clients were killed", victim::CONNECTIONS));
+        context
+            .notes
+            .push(format!("{killed} processes of {} clients were killed", client_process::CONNECTIONS));
         Ok(())
     }
 }
 
-fn spawn(field: &mut Field<'_>) -> Result<Child, Failure> {
+fn spawn(context: &mut Context<'_>) -> Result<Child, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::Start("a client".to_owned(), error))?;
-    let mut command = field.spare.machine.command(&program.to_string_lossy(), |(_, load)| load);
-    command.args(["--victim", &field.server.addr.to_string()]);
-    command.args(["--seed", &field.random.next().to_string()]);
+    let mut command = context.servers.machine.command(&program.to_string_lossy(), |(_, load)| load);
+    command.args(["--client-process", &context.server.addr.to_string()]);
+    command.args(["--seed", &context.random.next().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.spawn().map_err(|error| Failure::Start("a client".to_owned(), error))
 }
 
-/// Deletes what the clients have left, but for some. Returns how many jobs there were.
+/// Deletes most of the jobs that the clients have left. Returns how many there were.
 fn clear_up(janitor: &mut Client) -> std::io::Result<u64> {
-    janitor.ask(b"kick 1000\r\n")?;
-    let stats = janitor.ask(b"stats-tube victims\r\n")?;
+    janitor.request(b"kick 1000\r\n")?;
+    let stats = janitor.request(b"stats-tube killed\r\n")?;
     let count = |state| stats.field(&format!("current-jobs-{state}")).unwrap_or(0.0) as u64;
     let ready = count("ready");
     for _ in JOBS_KEPT..ready {
-        let job = janitor.ask(b"reserve-with-timeout 0\r\n")?;
+        let job = janitor.request(b"reserve-with-timeout 0\r\n")?;
         let Some(id) = job.number(1).filter(|_| job.line.starts_with("RESERVED ")) else { break };
-        janitor.ask(format!("delete {id}\r\n").as_bytes())?;
+        janitor.request(format!("delete {id}\r\n").as_bytes())?;
     }
     Ok(ready + count("reserved") + count("delayed") + count("buried"))
 }

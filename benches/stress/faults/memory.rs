@@ -1,5 +1,5 @@
-//! A ceiling of memory, and producers that never stop: memory stays below it, consumers work as fast as ever, and puts
-//! go on when there is room.
+//! A memory limit, and producers that never stop. Memory stays below the limit, consumers work as fast as before, and
+//! puts succeed again when there is room.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 
 use super::Fault;
 use crate::client::{Client, put};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 use crate::server::{Server, Setup};
 
 const FLAGS: [&str; 2] = ["--max-memory", "256m"];
 
-/// What may be resident under that ceiling.
+/// Resident memory allowed under that limit.
 const RESIDENT_BYTES_MAX: u64 = 300_000_000;
 
 const BODY_BYTES: usize = 1000;
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 2;
 
-/// Commands that are under way at once.
+/// Commands in flight at once.
 const PUTS: usize = 64;
 const RESERVES: usize = 32;
 
-/// Jobs that are there when consumers begin where there is no ceiling, and at which producers end there.
+/// Jobs in the queue when consumers start without a limit, and at which producers stop.
 const JOBS_BEFORE: u64 = 100_000;
 const JOBS_MAX: u64 = 1_500_000;
 
-/// Consumers under the ceiling do at least this part of what they do without it.
+/// Throughput of consumers under the limit, as a share of their throughput without one.
 const SPEED_MIN: f64 = 0.8;
 
-/// How long it may take to fill the server, and to take everything out again.
+/// How long it may take to fill the server, and to drain it again.
 const FILL_MAX: Duration = Duration::from_secs(60);
 
 pub struct Memory;
@@ -64,69 +64,71 @@ impl Fault for Memory {
         Ok(Setup { flags: FLAGS.map(str::to_owned).to_vec(), ..Setup::default() })
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        field.resident_bytes_max = Some(RESIDENT_BYTES_MAX);
-        field.control.allow_refusals();
-        let free = speed_without_ceiling(field)?;
-        field.begin = Instant::now();
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        context.resident_bytes_max = Some(RESIDENT_BYTES_MAX);
+        context.control.allow_refusals();
+        let free = speed_without_limit(context)?;
+        context.begin = Instant::now();
 
-        let load = Load::start(field.server.addr);
+        let load = Load::start(context.server.addr);
         let refused = |load: &Load| load.refused.load(Ordering::Relaxed);
-        await_until(field, || refused(&load) > 0)?;
-        let filled = field.begin.elapsed().as_secs_f64();
+        await_until(context, || refused(&load) > 0)?;
+        let filled = context.begin.elapsed().as_secs_f64();
         if refused(&load) == 0 {
-            field.broken.push("puts are never refused".to_owned());
+            context.broken.push("puts are never refused".to_owned());
         }
         load.is_consuming.store(true, Ordering::Relaxed);
         let (begin, before) = (Instant::now(), load.deleted.load(Ordering::Relaxed));
-        let most = field.length.mul_f64(0.7);
-        while field.rages()? && field.begin.elapsed() < most {
-            field.pause(Duration::from_millis(100))?;
+        let most = context.length.mul_f64(0.7);
+        while context.is_running()? && context.begin.elapsed() < most {
+            context.pause(Duration::from_millis(100))?;
         }
         let deleted = load.deleted.load(Ordering::Relaxed) - before;
         let under = deleted as f64 / begin.elapsed().as_secs_f64();
-        // Filled once more, and then there is room.
+        // Fills the server once more, and then makes room.
         load.is_consuming.store(false, Ordering::Relaxed);
-        field.pause(field.length.mul_f64(0.1))?;
+        context.pause(context.length.mul_f64(0.1))?;
         let inserted = load.inserted.load(Ordering::Relaxed);
         load.is_consuming.store(true, Ordering::Relaxed);
-        while field.rages()? {
-            field.pause(Duration::from_millis(100))?;
+        while context.is_running()? {
+            context.pause(Duration::from_millis(100))?;
         }
         let resumed = load.inserted.load(Ordering::Relaxed) - inserted;
         if resumed == 0 {
-            field.broken.push("puts do not go on when there is room".to_owned());
+            context.broken.push("puts do not succeed when there is room again".to_owned());
         }
         load.is_producing.store(false, Ordering::Relaxed);
-        await_until(field, || load.inserted.load(Ordering::Relaxed) == load.deleted.load(Ordering::Relaxed))?;
+        await_until(context, || {
+            load.inserted.load(Ordering::Relaxed) == load.deleted.load(Ordering::Relaxed)
+        })?;
         let (inserted, deleted, refused) = load.end()?;
         if inserted != deleted {
-            field.broken.push(format!("{inserted} jobs were put, {deleted} taken out"));
+            context.broken.push(format!("{inserted} jobs were put, {deleted} deleted"));
         }
         if under < SPEED_MIN * free {
-            field
+            context
                 .broken
-                .push(format!("consumers take {under:.0} jobs a second, {free:.0} without a ceiling"));
+                .push(format!("consumers take {under:.0} jobs per second, {free:.0} without a memory limit"));
         }
-        field.notes.push(format!(
+        context.notes.push(format!(
             "full after {filled:.1} s; {inserted} puts, {refused} refused; consumers take {under:.0} jobs a second \
-             ({free:.0} without a ceiling); {resumed} puts after there was room again"
+             ({free:.0} without a memory limit); {resumed} puts once there was room again"
         ));
         Ok(())
     }
 }
 
-/// What consumers take in a second beside such producers, where nothing is refused.
-fn speed_without_ceiling(field: &mut Field<'_>) -> Result<f64, Failure> {
-    let server: Server = field.spare.start(1, field.server.driver, &Setup::default(), None)?;
+/// Measures how many jobs per second consumers take beside such producers, without a limit.
+fn speed_without_limit(context: &mut Context<'_>) -> Result<f64, Failure> {
+    let server: Server = context.servers.start(1, context.server.driver, &Setup::default(), None)?;
     let load = Load::start(server.addr);
     let inserted = || load.inserted.load(Ordering::Relaxed);
-    await_until(field, || inserted() > JOBS_BEFORE)?;
+    await_until(context, || inserted() > JOBS_BEFORE)?;
     load.is_consuming.store(true, Ordering::Relaxed);
     let (begin, before) = (Instant::now(), load.deleted.load(Ordering::Relaxed));
-    let length = Duration::from_millis(field.options.scale(4000, 1000));
+    let length = Duration::from_millis(context.options.scale(4000, 1000));
     while begin.elapsed() < length && inserted() - load.deleted.load(Ordering::Relaxed) < JOBS_MAX {
-        field.pause(Duration::from_millis(20))?;
+        context.pause(Duration::from_millis(20))?;
     }
     let deleted = load.deleted.load(Ordering::Relaxed) - before;
     let speed = deleted as f64 / begin.elapsed().as_secs_f64();
@@ -134,10 +136,10 @@ fn speed_without_ceiling(field: &mut Field<'_>) -> Result<f64, Failure> {
     Ok(speed)
 }
 
-fn await_until(field: &mut Field<'_>, is_so: impl Fn() -> bool) -> Result<(), Failure> {
+fn await_until(context: &mut Context<'_>, is_so: impl Fn() -> bool) -> Result<(), Failure> {
     let begin = Instant::now();
     while !is_so() && begin.elapsed() < FILL_MAX {
-        field.pause(Duration::from_millis(10))?;
+        context.pause(Duration::from_millis(10))?;
     }
     Ok(())
 }
@@ -167,7 +169,7 @@ impl std::ops::Deref for Load {
 }
 
 impl Load {
-    /// The producers begin; the consumers wait.
+    /// Starts the producers. The consumers wait.
     fn start(addr: SocketAddr) -> Load {
         let counters = Arc::new(Counters { is_producing: AtomicBool::new(true), ..Counters::default() });
         let mut threads = Vec::new();
@@ -182,11 +184,11 @@ impl Load {
         Load { counters, threads }
     }
 
-    /// Ends all: what was put, taken out, and refused.
+    /// Stops all. Returns the numbers of jobs that were put, taken and refused.
     fn end(mut self) -> Result<(u64, u64, u64), Failure> {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            let result = thread.join().expect("a thread of the load ends in order");
+            let result = thread.join().expect("no thread of the load panics");
             result.map_err(|error| Failure::Client("put or take a job", error))?;
         }
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -202,7 +204,7 @@ impl Drop for Load {
 
 fn produce(addr: SocketAddr, counters: &Counters) -> io::Result<()> {
     let mut client = Client::connect(addr)?;
-    client.ask(b"use load\r\n")?;
+    client.request(b"use load\r\n")?;
     let puts = put(0, 0, 600, &[b'b'; BODY_BYTES]).repeat(PUTS);
     while !counters.is_over.load(Ordering::Relaxed) {
         if !counters.is_producing.load(Ordering::Relaxed) {
@@ -225,7 +227,7 @@ fn produce(addr: SocketAddr, counters: &Counters) -> io::Result<()> {
 
 fn consume(addr: SocketAddr, counters: &Counters) -> io::Result<()> {
     let mut client = Client::connect(addr)?;
-    client.ask(b"watch load\r\n")?;
+    client.request(b"watch load\r\n")?;
     let reserves = b"reserve-with-timeout 0\r\n".repeat(RESERVES);
     while !counters.is_over.load(Ordering::Relaxed) {
         if !counters.is_consuming.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The faults. Each is a module with the same verbs.
+//! The faults, a module each.
 
 mod announced;
 mod clock;
@@ -16,49 +16,49 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 use crate::run::END;
 use crate::server::Setup;
 use beanring_testkit::bench::logs::{Log, Sync};
 
-/// Something that clients, or the machine, do to a server.
+/// An event that clients, or the machine, inflict on a server.
 pub trait Fault: std::marker::Sync {
-    /// As typed.
+    /// The name for the command line.
     fn name(&self) -> &'static str;
 
-    /// For people.
+    /// A description.
     fn title(&self) -> &'static str;
 
-    /// How long it lasts, in seconds; under the first of the drivers it may be longer than under the others.
+    /// Duration in seconds. It may be longer under the first driver than under the others.
     fn seconds(&self, options: &Options, is_first: bool) -> f64;
 
-    /// How the server is started, or why this fault cannot be had here. Files may be left in the directory.
+    /// Returns how the server is started, or why this fault cannot be injected here. May leave files in the directory.
     fn setup(&self, _options: &Options, _directory: &Path) -> Result<Setup, String> {
         Ok(Setup::default())
     }
 
-    /// The log that the server keeps, if it does.
+    /// The job log of the server, if it has one.
     fn log(&self) -> Option<Log> {
         None
     }
 
-    /// Does it, until [`Field::rages`] says that it is over. The crowd has left when it returns.
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure>;
+    /// Injects the fault until [`Context::is_running`] returns false. All its clients are disconnected when this returns.
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure>;
 
-    /// Whether the server takes no jobs after it.
+    /// Returns whether the server refuses puts afterwards.
     fn drains(&self) -> bool {
         false
     }
 
-    /// The signals that end the server.
+    /// The signals that stop the server.
     fn end(&self) -> &'static [Signal] {
         END
     }
 }
 
-/// All of them, in the order of the table.
+/// Returns all faults, in the order of the table.
 pub fn all() -> Vec<Box<dyn Fault>> {
     vec![
         Box::new(unread::Unread),
@@ -77,8 +77,8 @@ pub fn all() -> Vec<Box<dyn Fault>> {
     ]
 }
 
-/// A log that needs a new file every few moments.
+/// A job log that needs a new file every few moments.
 const SMALL_FILES: Log = Log { sync: Sync::Often, file_bytes: Some(65_536) };
 
-/// A log that every answer waits for.
+/// A job log that every reply waits for.
 const DURABLE: Log = Log { sync: Sync::Always, file_bytes: None };

@@ -1,30 +1,30 @@
-//! Signals in any order: those that mean nothing to a server, SIGSTOP and SIGCONT, SIGUSR1 again and again, and at the
-//! end whatever ends it while it stands still.
+//! Signals in any order: those that a server ignores, SIGSTOP and SIGCONT, SIGUSR1 again and again, and finally any
+//! signal that ends the server, sent while it is stopped.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use super::{DURABLE, Fault};
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
 use crate::client::{Client, put};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 use crate::run::END;
 use crate::server::{Server, Setup};
 use beanring_testkit::bench::logs::Log;
 
-/// They change nothing.
+/// Signals that change nothing.
 const HARMLESS: [Signal; 5] =
     [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGURG, Signal::SIGCONT];
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What ends the server; SIGUSR1 that comes before or after changes nothing.
+/// Signals that end the server. A SIGUSR1 before or after one changes nothing.
 const ENDS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1];
 
-/// Jobs that were acknowledged before the end, and are to be there after it.
+/// Jobs that are acknowledged before the end, and must be there after a restart.
 const JOBS: usize = 200;
 
 pub struct Signals;
@@ -35,7 +35,7 @@ impl Fault for Signals {
     }
 
     fn title(&self) -> &'static str {
-        "signals in any order, drain mode, and ends of all kinds with a log (-b, -f 0)"
+        "signals in any order, drain mode, and every signal that ends a server with a job log (-b, -f 0)"
     }
 
     fn seconds(&self, options: &Options, _: bool) -> f64 {
@@ -46,26 +46,24 @@ impl Fault for Signals {
         Some(DURABLE)
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        field.terms.push(Term::connections(1));
-        end_in_any_order(field)?;
-        let (length, mut count) = (field.length, 0);
-        field.length = length / 2;
-        field.begin = std::time::Instant::now();
-        while field.rages()? {
-            count += disturb(field, &HARMLESS)?;
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        context.memory_items.push(MemoryItem::connections(1));
+        end_in_any_order(context)?;
+        let (length, mut count) = (context.length, 0);
+        context.length = length / 2;
+        context.begin = std::time::Instant::now();
+        while context.is_running()? {
+            count += disturb(context, &HARMLESS)?;
         }
-        // From now on there are no more jobs; everything else goes on.
-        field.control.allow_refusals();
-        field.length = length;
+        // The server refuses puts from now on. Everything else continues.
+        context.control.allow_refusals();
+        context.length = length;
         let drain = [&HARMLESS[..], &[Signal::SIGUSR1]].concat();
-        field.server.signal(Signal::SIGUSR1);
-        while field.rages()? {
-            count += disturb(field, &drain)?;
+        context.server.signal(Signal::SIGUSR1);
+        while context.is_running()? {
+            count += disturb(context, &drain)?;
         }
-        field
-            .notes
-            .push(format!("{count} signals; after SIGUSR1 puts are answered DRAINING, which is right"));
+        context.notes.push(format!("{count} signals; puts after SIGUSR1 are correctly answered DRAINING"));
         Ok(())
     }
 
@@ -79,42 +77,42 @@ impl Fault for Signals {
     }
 }
 
-/// A few signals, and now and then a moment of standing still.
-fn disturb(field: &mut Field<'_>, signals: &[Signal]) -> Result<usize, Failure> {
-    let count = field.random.below(10);
+/// Sends a few signals, and sometimes stops the server for a moment.
+fn disturb(context: &mut Context<'_>, signals: &[Signal]) -> Result<usize, Failure> {
+    let count = context.random.below(10);
     for _ in 0..count {
-        let which = field.random.below(signals.len());
-        field.server.signal(signals[which]);
+        let which = context.random.below(signals.len());
+        context.server.signal(signals[which]);
     }
-    if field.random.below(50) == 0 {
-        field.stop_server();
-        let result = field.pause(Duration::from_millis(20));
-        field.continue_server();
+    if context.random.below(50) == 0 {
+        context.stop_server();
+        let result = context.pause(Duration::from_millis(20));
+        context.continue_server();
         result?;
     }
-    field.pause(PAUSE)?;
+    context.pause(PAUSE)?;
     Ok(count)
 }
 
-/// Servers that are ended while they work: each ends with exit code 0, and what it has acknowledged is there when the
-/// next one starts.
-fn end_in_any_order(field: &mut Field<'_>) -> Result<(), Failure> {
-    for round in 0..field.options.scale(4, 1) {
-        let log = field.spare.log(DURABLE)?;
+/// Ends working servers with each signal. Each must exit with code 0, and the next server must have every acknowledged
+/// job.
+fn end_in_any_order(context: &mut Context<'_>) -> Result<(), Failure> {
+    for round in 0..context.options.scale(4, 1) {
+        let log = context.servers.log(DURABLE)?;
         let nth = 1 + 2 * round;
-        let server = field.spare.start(nth, field.server.driver, &Setup::default(), Some(&log))?;
+        let server = context.servers.start(nth, context.server.driver, &Setup::default(), Some(&log))?;
         let mut client = Client::connect(server.addr).map_err(|error| Failure::Client("connect", error))?;
         let mut signals = vec![Signal::SIGSTOP];
-        signals.extend((0..field.random.below(6)).map(|_| ENDS[field.random.below(ENDS.len())]));
+        signals.extend((0..context.random.below(6)).map(|_| ENDS[context.random.below(ENDS.len())]));
         signals.extend([Signal::SIGTERM, Signal::SIGCONT]);
         let acknowledged = work_until_it_ends(&mut client, server, &signals)?;
-        let server = field.spare.start(nth + 1, field.server.driver, &Setup::default(), Some(&log))?;
+        let server = context.servers.start(nth + 1, context.server.driver, &Setup::default(), Some(&log))?;
         let ready = server.number("current-jobs-ready")?;
-        // What it had not acknowledged yet may be there too.
+        // Jobs that were not acknowledged yet may be there too.
         if !(acknowledged..=acknowledged + JOBS as u64).contains(&ready) {
             let names: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
-            field.broken.push(format!(
-                "{ready} jobs are back of {acknowledged} that were acknowledged before {}",
+            context.broken.push(format!(
+                "recovered {ready} of {acknowledged} jobs that were acknowledged before {}",
                 names.join(" ")
             ));
         }
@@ -123,16 +121,16 @@ fn end_in_any_order(field: &mut Field<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Half of the jobs are answered before the signals come, the others are on their way.
+/// Half of the puts are acknowledged before the signals are sent. The others are in flight.
 fn work_until_it_ends(client: &mut Client, server: Server, signals: &[Signal]) -> Result<u64, Failure> {
     let work = |client: &mut Client| -> std::io::Result<u64> {
         let mut acknowledged = 0;
         for _ in 0..JOBS / 2 {
-            let line = client.ask(&put(0, 0, 60, b"acknowledged"))?.line;
+            let line = client.request(&put(0, 0, 60, b"acknowledged"))?.line;
             acknowledged += u64::from(line.starts_with("INSERTED"));
         }
         for _ in 0..JOBS / 2 {
-            client.send(&put(0, 0, 60, b"on its way"))?;
+            client.send(&put(0, 0, 60, b"in flight"))?;
         }
         Ok(acknowledged)
     };

@@ -1,22 +1,22 @@
-//! Clients that pipeline and never read: what they are owed must not pile up.
+//! Clients that pipeline and never read. Replies must not pile up.
 
 use std::time::Duration;
 
 use super::Fault;
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
 use crate::client::put;
+use crate::context::Context;
 use crate::crowd::{Crowd, Link, Rogue};
 use crate::failure::Failure;
-use crate::field::Field;
 use crate::options::Options;
 
-/// A body that is copied into each reply.
+/// Size of a body, which is copied into each reply.
 const BODY_BYTES: usize = 8000;
 
-/// What each asks for: 64 KiB of commands, for 64 MiB of replies.
+/// Each client's requests: 64 KiB of commands, with 64 MiB of replies.
 const PEEKS: usize = 8192;
 
-/// What one that changes its mind reads.
+/// Bytes that a client reads after all.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 pub struct Unread;
@@ -34,52 +34,52 @@ impl Fault for Unread {
         options.seconds(30.0, 3.0)
     }
 
-    fn inject(&self, field: &mut Field<'_>) -> Result<(), Failure> {
-        let count = field.options.scale(10_000, 2_000);
+    fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
+        let count = context.options.scale(10_000, 2_000);
         let body = vec![b'b'; BODY_BYTES];
-        let mut client = field.client()?;
+        let mut client = context.client()?;
         let ask = |error| Failure::Client("put", error);
-        client.ask(b"use unread\r\n").map_err(ask)?;
-        let put = client.ask(&put(0, 0, 60, &body)).map_err(ask)?;
+        client.request(b"use unread\r\n").map_err(ask)?;
+        let put = client.request(&put(0, 0, 60, &body)).map_err(ask)?;
         let id =
             put.number(1).ok_or_else(|| Failure::Answer(format!("a put was answered {:?}", put.line)))?;
         let reply = [format!("FOUND {id} {BODY_BYTES}\r\n").as_bytes(), &body, b"\r\n"].concat();
         let peeks = format!("peek {id}\r\n").into_bytes().repeat(PEEKS);
 
-        field.terms.extend([
-            Term::connections(count as u64),
-            Term::inboxes(count as u64),
-            Term::outputs(count as u64, reply.len() as u64),
-            Term::jobs(1, BODY_BYTES as u64),
+        context.memory_items.extend([
+            MemoryItem::connections(count as u64),
+            MemoryItem::inboxes(count as u64),
+            MemoryItem::outputs(count as u64, reply.len() as u64),
+            MemoryItem::jobs(1, BODY_BYTES as u64),
         ]);
-        let mut crowd = Crowd::open(field.server.addr, count, Link::Narrow)?;
-        stuff(field, &mut crowd, &peeks)?;
-        field.await_connections(crowd.len() + 1)?;
-        field.watch_standing(Duration::from_millis(field.options.scale(3000, 700)))?;
-        let mut heard = vec![0; count];
-        while field.rages()? {
-            let which = field.random.below(count);
-            if !reads_what_it_asked_for(&mut crowd.rogues[which], &mut heard[which], &reply) {
-                field
+        let mut crowd = Crowd::open(context.server.addr, count, Link::Narrow)?;
+        stuff(context, &mut crowd, &peeks)?;
+        context.await_connections(crowd.len() + 1)?;
+        context.measure_idle_crowd(Duration::from_millis(context.options.scale(3000, 700)))?;
+        let mut received = vec![0; count];
+        while context.is_running()? {
+            let which = context.random.below(count);
+            if !reads_what_it_asked_for(&mut crowd.rogues[which], &mut received[which], &reply) {
+                context
                     .broken
-                    .push("a client that reads late gets something else than it asked for".to_owned());
+                    .push("a client that reads late receives other replies than it requested".to_owned());
                 break;
             }
             stuff_once(&mut crowd.rogues[which..=which], &peeks);
-            field.pause(Duration::from_millis(2))?;
+            context.pause(Duration::from_millis(2))?;
         }
         crowd.leave();
-        client.ask(format!("delete {id}\r\n").as_bytes()).map_err(ask)?;
+        client.request(format!("delete {id}\r\n").as_bytes()).map_err(ask)?;
         Ok(())
     }
 }
 
-/// All of them send as much of this as the server takes.
-pub fn stuff(field: &mut Field<'_>, crowd: &mut Crowd, bytes: &[u8]) -> Result<(), Failure> {
+/// All clients send as much as the server takes.
+pub fn stuff(context: &mut Context<'_>, crowd: &mut Crowd, bytes: &[u8]) -> Result<(), Failure> {
     let mut quiet = 0;
-    while quiet < 3 && field.rages()? {
+    while quiet < 3 && context.is_running()? {
         quiet = if stuff_once(&mut crowd.rogues, bytes) == 0 { quiet + 1 } else { 0 };
-        field.pause(Duration::from_millis(50))?;
+        context.pause(Duration::from_millis(50))?;
     }
     Ok(())
 }
@@ -88,20 +88,20 @@ fn stuff_once(rogues: &mut [Rogue], bytes: &[u8]) -> usize {
     let mut said = 0;
     for rogue in rogues {
         let before = (rogue.sent as usize).min(bytes.len());
-        said += rogue.say(&bytes[before..]);
+        said += rogue.send(&bytes[before..]);
     }
     said
 }
 
-/// Reads some; it has to go on where it left off.
-fn reads_what_it_asked_for(rogue: &mut Rogue, heard: &mut usize, reply: &[u8]) -> bool {
-    if *heard > READ_BYTES_MAX {
+/// Reads some replies, which must continue where the last read ended.
+fn reads_what_it_asked_for(rogue: &mut Rogue, received: &mut usize, reply: &[u8]) -> bool {
+    if *received > READ_BYTES_MAX {
         return true;
     }
     let mut bytes = Vec::new();
-    rogue.hear(&mut bytes);
-    let before = *heard % reply.len();
-    *heard += bytes.len();
+    rogue.receive(&mut bytes);
+    let before = *received % reply.len();
+    *received += bytes.len();
     let expected = reply.iter().cycle().skip(before);
     !rogue.is_closed && bytes.iter().zip(expected).all(|(byte, expected)| byte == expected)
 }

@@ -1,4 +1,4 @@
-//! Logs of servers (`-b`): how they are kept, and where they are while a measurement lasts.
+//! Job logs of servers (`-b`), and where they are kept during a measurement.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,19 +10,17 @@ use std::process;
 use super::Error;
 use super::machine::first_line;
 
-/// When a server syncs its log; every server takes the same flags.
+/// When a server syncs its job log. All servers take the same flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sync {
-    /// Before every answer.
+    /// Before each reply.
     Always,
     /// Every 50 ms.
     Often,
-    /// Never.
     Never,
 }
 
 impl Sync {
-    /// The flags.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
             Sync::Always => &["-f", "0"],
@@ -32,31 +30,31 @@ impl Sync {
     }
 }
 
-/// How a server keeps its log.
+/// How a server keeps its job log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Log {
     pub sync: Sync,
-    /// The size of a file, where it is not the default.
+    /// The size of a file, if it is not the default.
     pub file_bytes: Option<u32>,
 }
 
 impl Log {
-    /// The flags, without the directory.
+    /// Returns the flags, without the directory.
     pub fn flags(self) -> Vec<String> {
         let size = self.file_bytes.into_iter().flat_map(|bytes| ["-s".to_owned(), bytes.to_string()]);
         self.sync.flags().iter().map(|&flag| flag.to_owned()).chain(size).collect()
     }
 }
 
-/// Where logs are kept.
+/// A place for job logs.
 pub struct Place {
     path: PathBuf,
-    /// The kind of its file system, as `stat -f` calls it.
+    /// The type of its file system, as `stat -f` prints it.
     pub file_system: String,
 }
 
 impl Place {
-    /// A place of this name in `directory`, or where temporary files go if only that is on a disk.
+    /// Finds a place of this name in `directory`, or among the temporary files if only those are on a disk.
     pub fn find(directory: &Path, name: &str) -> Place {
         let own = Place::at(directory, name.to_owned());
         let temporary = Place::at(&env::temp_dir(), format!("beanring-bench-{name}.{}", process::id()));
@@ -68,12 +66,12 @@ impl Place {
         Place { path: parent.join(name), file_system: kind.unwrap_or("unknown".to_owned()) }
     }
 
-    /// Whether a sync costs nothing there.
+    /// Returns whether a sync is free there.
     pub fn is_memory(&self) -> bool {
         matches!(&*self.file_system, "tmpfs" | "ramfs")
     }
 
-    /// An empty directory for a log.
+    /// Creates an empty directory for a job log.
     pub fn fresh(&self, log: Log) -> Result<Directory, Error> {
         let made = match fs::remove_dir_all(&self.path) {
             // A run that was killed has left it.
@@ -86,14 +84,14 @@ impl Place {
     }
 }
 
-/// The directory of a log; dropping it removes it with all that is in it.
+/// The directory of a job log. It is removed when the value is dropped.
 pub struct Directory {
     path: PathBuf,
     log: Log,
 }
 
 impl Directory {
-    /// The flags of a server whose log it is.
+    /// Returns the flags of a server with this job log.
     pub fn flags(&self) -> Vec<OsString> {
         let own = ["-b".into(), self.path.clone().into_os_string()];
         own.into_iter().chain(self.log.flags().into_iter().map(OsString::from)).collect()

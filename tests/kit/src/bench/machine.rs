@@ -1,4 +1,4 @@
-//! What is measured on.
+//! The machine that the benchmarks run on.
 
 use std::fs;
 use std::process::Command;
@@ -11,24 +11,24 @@ const DIE_WITH_PARENT: &[&str] = &["--pdeathsig", "KILL"];
 /// The machine, and the cores that are used.
 #[derive(Serialize)]
 pub struct Machine {
-    /// Of the begin, in UTC.
+    /// The start of the run, in UTC.
     pub date: String,
     pub kernel: String,
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Of the sources.
+    /// The revision of the sources.
     pub revision: String,
-    /// The core of the servers and that of the load; none where there is but one, or no `taskset`.
+    /// The cores of the servers and of the load; none if there is only one core, or no `taskset`.
     pub pins: Option<(usize, usize)>,
-    /// Children can be made to end with this process, even where it is killed.
+    /// Whether children can be made to end with this process, even if it is killed.
     #[serde(skip)]
     has_setpriv: bool,
 }
 
 impl Machine {
-    /// This one.
-    pub fn look() -> Machine {
+    /// Inspects this machine.
+    pub fn inspect() -> Machine {
         let allowed = cores(&field("/proc/self/status", "Cpus_allowed_list"));
         Machine {
             date: first_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default(),
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// Why nothing is pinned, if nothing is.
+    /// Returns why nothing is pinned, if nothing is.
     pub fn unpinned(&self) -> Option<&'static str> {
         match (self.pins, self.cores) {
             (Some(_), _) => None,
@@ -55,8 +55,8 @@ impl Machine {
         }
     }
 
-    /// A command that runs on `core`, if cores are told apart, and ends with this process. Both programs
-    /// become the one that they start, so the child is the server itself.
+    /// Returns a command that runs on `core`, if cores are pinned, and ends with this process. Both wrapper programs
+    /// replace themselves, so the child is the server itself.
     pub fn command(&self, program: &str, core: impl Fn((usize, usize)) -> usize) -> Command {
         let mut words: Vec<String> = Vec::new();
         if self.has_setpriv {
@@ -77,14 +77,14 @@ fn works(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
-/// The first line that a program prints.
+/// Returns the first line that a program prints.
 pub fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
 }
 
-/// Ten thousand connections need as many descriptors, in the servers too: they inherit this.
+/// Raises the limit of descriptors, for 10,000 connections. The servers inherit it.
 pub fn allow_descriptors() -> nix::Result<()> {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed)
@@ -96,7 +96,7 @@ fn field(file: &str, key: &str) -> String {
     value.map_or("unknown".to_owned(), |value| value.trim().to_owned())
 }
 
-/// Numbers out of a list as `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn cores(list: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -11,7 +11,7 @@ pub mod table;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a run ends early.
+/// The reason why a run ends early.
 #[derive(Debug)]
 pub enum Error {
     /// A signal arrived, or the program that started this one has ended.

@@ -1,11 +1,11 @@
-//! Processes that a benchmark starts: which driver, on which address, and that none outlives its guard.
+//! Processes that a benchmark starts: their driver, their address, and a guard that stops them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Child;
 
 use clap::ValueEnum;
 
-/// How beanring does its I/O; named as its `--io` names it.
+/// A driver of beanring, named as for `--io`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Driver {
     Uring,
@@ -14,7 +14,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// As typed.
+    /// Returns the name for the command line.
     pub fn name(self) -> &'static str {
         match self {
             Driver::Uring => "uring",
@@ -24,19 +24,19 @@ impl Driver {
     }
 }
 
-/// A child that does not outlive its guard.
+/// A child that is killed when the guard is dropped.
 pub struct Guarded(pub Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // This fails only if the process has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// One of its own for each start: no socket of an earlier one is in the way, nor that of another run. A ring goes after
-/// its process, and so does what it listened on.
+/// Returns the `nth` address of this process. Each start has an address of its own, since an io_uring, and the sockets
+/// that it listens on, may outlive its process for a moment.
 pub fn address(nth: u32) -> SocketAddr {
     const HOSTS: u32 = 254;
     let [_, _, high, low] = std::process::id().to_be_bytes();

@@ -1,4 +1,4 @@
-//! Ends the run in order, so that no server outlives it.
+//! Signals that end a run in order, so that no server outlives it.
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -6,15 +6,15 @@ use nix::unistd::{Pid, getppid};
 
 use super::Error;
 
-/// The signals that end the run, kept until they are asked for.
+/// The signals that end the run, blocked until they are read.
 pub struct Signals {
     descriptor: SignalFd,
-    /// cargo; where it is killed alone, nobody would stop what it has started.
+    /// The parent, which is cargo. If only cargo is killed, nothing else would stop the servers.
     parent: Pid,
 }
 
 impl Signals {
-    /// Keeps them from now on. Children inherit that: what has no use for a signal of its own is killed.
+    /// Blocks the signals. Children inherit that, so a child that does not handle signals must be killed.
     pub fn block() -> Result<Signals, Error> {
         let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         set.thread_block().map_err(Error::Signals)?;
@@ -23,7 +23,7 @@ impl Signals {
         Ok(Signals { descriptor, parent: getppid() })
     }
 
-    /// Fails if the run is to end.
+    /// Fails if the run should end.
     pub fn check(&self) -> Result<(), Error> {
         let came = self.descriptor.read_signal().map_err(Error::Signals)?.is_some();
         if came || getppid() != self.parent { Err(Error::Interrupted) } else { Ok(()) }

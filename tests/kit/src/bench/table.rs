@@ -1,21 +1,21 @@
-//! Tables that read well as Markdown and as they are.
+//! Tables that are readable as Markdown and as plain text.
 
 /// A table of text.
 pub struct Table(Vec<Vec<String>>);
 
 impl Table {
-    /// A table with a head.
+    /// Creates a table with a header.
     pub fn new(head: Vec<String>) -> Table {
         Table(vec![head])
     }
 
-    /// Adds a line; its first cell is its name.
+    /// Adds a line. Its first cell is its name.
     pub fn push(&mut self, line: Vec<String>) {
         assert_eq!(line.len(), self.0[0].len(), "every line has every column");
         self.0.push(line);
     }
 
-    /// As Markdown: names to the left, figures to the right.
+    /// Renders Markdown: names are left-aligned, numbers right-aligned.
     pub fn markdown(&self) -> String {
         let length = |cell: &String| cell.chars().count();
         let widths: Vec<usize> = (0..self.0[0].len())
@@ -41,8 +41,8 @@ impl Table {
     }
 }
 
-/// Three figures at least.
-pub fn figure(number: f64) -> String {
+/// Renders a number with at least three digits.
+pub fn rounded(number: f64) -> String {
     match number {
         _ if number.is_nan() => "–".to_owned(),
         ..9.995 => format!("{number:.2}"),
@@ -51,7 +51,7 @@ pub fn figure(number: f64) -> String {
     }
 }
 
-/// A ratio; small ones as a fraction.
+/// Renders a ratio, small ones as a fraction.
 pub fn ratio(number: f64) -> String {
-    if number < 0.5 { format!("1/{}", figure(1.0 / number)) } else { format!("{number:.2}x") }
+    if number < 0.5 { format!("1/{}", rounded(1.0 / number)) } else { format!("{number:.2}x") }
 }

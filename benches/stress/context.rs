@@ -1,10 +1,10 @@
-//! Where a fault rages: the server, the control client beside it, and what the fault tells about itself.
+//! The environment of a fault: the server, the control client, and the results that the fault adds.
 
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bounds::Term;
+use crate::bounds::MemoryItem;
 use crate::client::Client;
 use crate::control::Control;
 use crate::failure::Failure;
@@ -18,49 +18,47 @@ use beanring_testkit::random::Random;
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The control client ends what it has begun.
-const HOLD: Duration = Duration::from_millis(200);
+/// The control client completes its current cycle in this time.
+const PAUSE_SETTLES: Duration = Duration::from_millis(200);
 
-/// How long a server may take to count what was done to it.
+/// How long a server may take to count new connections.
 const COUNT_MAX: Duration = Duration::from_secs(30);
 
-/// What a fault works with.
-pub struct Field<'a> {
+pub struct Context<'a> {
     pub server: &'a mut Server,
     pub control: &'a Control,
     pub options: &'a Options,
     pub random: Random,
-    /// How long it lasts.
+    /// How long the fault lasts.
     pub length: Duration,
     pub begin: Instant,
-    /// What the server may need memory for, beside what it needs to begin with.
-    pub terms: Vec<Term>,
-    /// What it may have resident in all, where that is not what the terms add up to.
+    /// Memory that the server may use, in addition to what it uses at its start.
+    pub memory_items: Vec<MemoryItem>,
+    /// The limit of resident memory, if it is not the sum of these items.
     pub resident_bytes_max: Option<u64>,
-    /// What is worth knowing.
+    /// Remarks for the report.
     pub notes: Vec<String>,
-    /// What could not be done, and why.
+    /// Parts that could not be run, and why.
     pub skipped: Vec<String>,
-    /// What is wrong.
+    /// Violations of a limit.
     pub broken: Vec<String>,
-    /// Share of a core that the server used while the crowd was there and did nothing.
-    pub standing_cpu: Option<f64>,
-    pub spare: Spare<'a>,
+    /// Share of a core that the server used while the crowd was idle.
+    pub idle_crowd_cpu: Option<f64>,
+    pub servers: ServerFactory<'a>,
 }
 
-/// What more servers are started from.
+/// Starts further servers for a fault.
 #[derive(Clone, Copy)]
-pub struct Spare<'a> {
+pub struct ServerFactory<'a> {
     pub machine: &'a Machine,
     pub signals: &'a Signals,
     pub directory: &'a Path,
     pub logs: &'a Place,
-    /// The first address that is free, of the ten that this fault has.
+    /// The first free address, of the ten that this fault has.
     pub nth: u32,
 }
 
-impl Spare<'_> {
-    /// One more server.
+impl ServerFactory<'_> {
     pub fn start(
         &self,
         offset: u32,
@@ -71,26 +69,25 @@ impl Spare<'_> {
         Server::start(driver, setup, self.machine, self.nth + offset, self.directory, log)
     }
 
-    /// An empty log for it.
+    /// Creates an empty job log for a further server.
     pub fn log(&self, log: Log) -> Result<Directory, Failure> {
         Ok(self.logs.fresh(log)?)
     }
 }
 
-impl Field<'_> {
-    /// Whether it is still to last; fails where it cannot.
-    pub fn rages(&mut self) -> Result<bool, Failure> {
+impl Context<'_> {
+    /// Returns whether the fault should continue. Fails if the run is interrupted or the server has ended.
+    pub fn is_running(&mut self) -> Result<bool, Failure> {
         self.check()?;
         Ok(self.begin.elapsed() < self.length && !self.control.has_given_up())
     }
 
-    /// Fails where the run is to end or the server has ended.
+    /// Fails if the run is interrupted or the server has ended.
     pub fn check(&mut self) -> Result<(), Failure> {
-        self.spare.signals.check()?;
+        self.servers.signals.check()?;
         self.server.check()
     }
 
-    /// Lets some time go by.
     pub fn pause(&mut self, pause: Duration) -> Result<(), Failure> {
         let begin = Instant::now();
         while begin.elapsed() < pause {
@@ -100,12 +97,12 @@ impl Field<'_> {
         Ok(())
     }
 
-    /// A connection of the fault's own.
+    /// Connects a client of the fault's own.
     pub fn client(&self) -> Result<Client, Failure> {
         Client::connect(self.server.addr).map_err(|error| Failure::Client("connect", error))
     }
 
-    /// Waits until the server counts so many connections more than those of the control client and its own.
+    /// Waits until the server counts `count` connections besides those of the control client and its own.
     pub fn await_connections(&mut self, count: u64) -> Result<(), Failure> {
         let begin = Instant::now();
         let expected = count + crate::control::CONNECTIONS + 1;
@@ -116,27 +113,27 @@ impl Field<'_> {
                 return Ok(());
             }
             if begin.elapsed() > COUNT_MAX {
-                self.broken.push(format!("{counted} connections are counted, not {expected}"));
+                self.broken.push(format!("the server counts {counted} connections, not {expected}"));
                 return Ok(());
             }
             sleep(PAUSE);
         }
     }
 
-    /// What the server uses for so long while the crowd stands there, and the control client does nothing.
-    pub fn watch_standing(&mut self, length: Duration) -> Result<(), Failure> {
-        self.control.hold(true);
-        let result = self.pause(HOLD).and_then(|()| self.measure_standing(length));
-        self.control.hold(false);
+    /// Measures the server's CPU time while the crowd is idle and the control client paused.
+    pub fn measure_idle_crowd(&mut self, length: Duration) -> Result<(), Failure> {
+        self.control.set_paused(true);
+        let result = self.pause(PAUSE_SETTLES).and_then(|()| self.sample_idle_crowd(length));
+        self.control.set_paused(false);
         result
     }
 
-    fn measure_standing(&mut self, length: Duration) -> Result<(), Failure> {
+    fn sample_idle_crowd(&mut self, length: Duration) -> Result<(), Failure> {
         let begin = Instant::now();
         let before = self.server.facts.cpu()?;
         self.pause(length)?;
         let used = self.server.facts.cpu()?.since(before).total;
-        self.standing_cpu = Some(used.as_secs_f64() / begin.elapsed().as_secs_f64());
+        self.idle_crowd_cpu = Some(used.as_secs_f64() / begin.elapsed().as_secs_f64());
         Ok(())
     }
 }
