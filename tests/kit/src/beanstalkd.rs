@@ -1,4 +1,4 @@
-//! Which beanstalkd the tests compare with.
+//! The beanstalkd that tests compare with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 
 pub use super::conversation::Version;
 
-/// The first that puts strings in statistics in quotes.
+/// The first version that quotes strings in statistics.
 pub const QUOTES_FROM: Version = Version(1, 13);
 
-/// The version of a program.
+/// Returns the version of a program.
 ///
 /// # Panics
-/// If it does not tell.
+/// If the program does not print a version.
 pub fn version(program: &Path) -> Version {
     let output = Command::new(program).arg("-v").output().expect("it can be started");
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Connections that are read line by line, and servers with a job log that have such a connection.
+//! Clients that read line by line, and servers with a job log together with such a client.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,12 @@ use super::peer::Received;
 use super::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use super::stream::Stream;
 
-/// A server with a log in this directory, and its first connection.
+/// Starts a server with a job log in `dir`. Returns it with its first connection.
 pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
     launch(Command::new(program()), dir, io, flags)
 }
 
-/// The same by a command that becomes the server with the arguments that follow.
+/// Starts a server by a command that becomes the server with the arguments that follow.
 pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
     let mut all = driver::flags(io);
     all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
@@ -24,7 +24,7 @@ pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (Serv
     (server, Client::new(stream))
 }
 
-/// A connection that is read line by line.
+/// A client that reads line by line.
 pub struct Client {
     pub stream: Stream,
     received: Vec<u8>,
@@ -32,7 +32,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// With this connection.
     pub fn new(stream: Stream) -> Self {
         Self { stream, received: Vec::new(), used: 0 }
     }
@@ -42,7 +41,7 @@ impl Client {
         self.stream.send(text.as_bytes());
     }
 
-    /// So many bytes, unless the server has gone before.
+    /// Returns the next `bytes` bytes, or none if the server closes the connection before.
     pub fn take(&mut self, bytes: usize) -> Option<String> {
         while self.received.len() - self.used < bytes {
             self.receive()?;
@@ -52,7 +51,7 @@ impl Client {
         Some(taken)
     }
 
-    /// The next line, unless the server has gone before.
+    /// Returns the next line without its CR LF, or none if the server closes the connection before.
     pub fn line(&mut self) -> Option<String> {
         loop {
             let rest = &self.received[self.used..];
@@ -75,7 +74,7 @@ impl Client {
         Some(())
     }
 
-    /// The reply to one command, with its data if it has some.
+    /// Returns the reply to one command, and its data.
     pub fn reply(&mut self) -> Option<(String, String)> {
         let line = self.line()?;
         let has_data = ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word));
@@ -84,31 +83,31 @@ impl Client {
         Some((line, data))
     }
 
-    /// Sends a command, and waits for its reply.
+    /// Sends a command and waits for its reply.
     pub fn ask(&mut self, command: &str) -> (String, String) {
         self.send(command);
         self.reply().expect("the server runs")
     }
 
-    /// Sends a command, whose reply is known.
+    /// Sends a command and asserts its reply.
     pub fn expect(&mut self, command: &str, expected: &str) {
         assert_eq!(self.ask(command).0, expected, "{command:?}");
     }
 
-    /// A number in `stats`.
+    /// Returns a number of `stats`.
     pub fn stat(&mut self, key: &str) -> u64 {
         let (_, stats) = self.ask("stats\r\n");
         field(&stats, key).parse().expect("a number")
     }
 }
 
-/// A value of what `stats` and its like answer.
+/// Returns a value of `stats` or a similar reply.
 pub fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
     let mut lines = yaml.lines();
     lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).expect("the key is there")
 }
 
-/// The command.
+/// Returns a `put` command with a TTR of 60 s.
 pub fn put(pri: u32, delay: u32, body: &str) -> String {
     format!("put {pri} {delay} 60 {}\r\n{body}\r\n", body.len())
 }

@@ -1,4 +1,4 @@
-//! Conversation files: what is in one. The grammar is in `tests/conversations/README.md`.
+//! The content of a conversation file. `tests/conversations/README.md` has the grammar.
 
 use std::fmt;
 use std::fs;
@@ -8,45 +8,43 @@ use std::time::Duration;
 use super::pattern::Pattern;
 use super::repository;
 
-/// One file.
+/// The content of one file.
 #[derive(Debug)]
 pub struct Conversation {
-    /// Where it stands, relative to the package.
+    /// Path of the file, relative to the repository.
     pub path: PathBuf,
-    /// Its time is too long, or too exact, to be spent for real.
+    /// Its pauses are too long, or too exact, for real time.
     pub needs_virtual_time: bool,
-    /// Why beanstalkd answers otherwise, whichever version.
+    /// Why every version of beanstalkd replies differently.
     pub not_reference: Option<String>,
-    /// The first version of beanstalkd that answers so.
+    /// The first version of beanstalkd that replies so.
     pub beanstalkd_from: Option<Version>,
-    /// The last version of beanstalkd that answers so. Beanring does not.
+    /// The last version of beanstalkd that replies so. beanring does not.
     pub beanstalkd_until: Option<Version>,
-    /// Why beanstalkd answers as expected most of the times, but not always.
+    /// Why beanstalkd usually replies as expected, but not always.
     pub unsteady_reference: Option<String>,
-    /// The largest job body that the server is to accept.
+    /// The server's limit of a job body, in bytes.
     pub max_job_size: Option<u32>,
-    /// The ceiling of memory that it is to keep.
+    /// The server's memory limit, in bytes.
     pub max_memory: Option<u64>,
-    /// Whether it is to serve requests of other protocols.
+    /// Whether the server accepts requests of other protocols.
     pub allow_foreign_requests: bool,
-    /// The connections, in the order in which they are first named.
+    /// Names of the connections, in the order of their first use.
     pub connections: Vec<String>,
-    /// What happens.
     pub steps: Vec<Step>,
 }
 
-/// One line.
+/// One line of a conversation.
 #[derive(Debug)]
 pub struct Step {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// As it stands in the file.
+    /// The text of the line.
     pub text: String,
-    /// What it means.
     pub action: Action,
 }
 
-/// What a line means. `conn` is an index into [`Conversation::connections`].
+/// The meaning of a line. `conn` is an index into [`Conversation::connections`].
 #[derive(Debug)]
 pub enum Action {
     Open { conn: usize },
@@ -61,34 +59,34 @@ pub enum Action {
     Drain,
 }
 
-/// How the lines under an expected data reply compare with its body.
+/// How the lines below an expected data reply compare with its body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataKind {
-    /// `{some}`: each is there, in this order.
+    /// `{some}`: the body contains all of them, in this order.
     Some,
-    /// `{first}`: they are the first ones, without a gap.
+    /// `{first}`: they are the first lines of the body.
     First,
-    /// `{set}`: they are all of it, in any order.
+    /// `{set}`: they are all lines of the body, in any order.
     Set,
 }
 
-/// A version of beanstalkd: the first two numbers.
+/// The first two numbers of a version of beanstalkd.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Version(pub u32, pub u32);
 
 impl Conversation {
-    /// Every conversation with beanring, sorted by name.
+    /// Returns every conversation with beanring, sorted by name.
     ///
     /// # Panics
-    /// If one cannot be read.
+    /// If a file cannot be read or parsed.
     pub fn all() -> Vec<Self> {
         Self::of_any_server().into_iter().filter(|each| each.beanstalkd_until.is_none()).collect()
     }
 
-    /// These, and those that only some versions of beanstalkd can hold.
+    /// Returns every conversation, including those with only some versions of beanstalkd.
     ///
     /// # Panics
-    /// Likewise.
+    /// If a file cannot be read or parsed.
     pub fn of_any_server() -> Vec<Self> {
         let root = repository();
         let entries = fs::read_dir(root.join("tests/conversations")).expect("tests/conversations exists");
@@ -107,7 +105,7 @@ impl Conversation {
             .collect()
     }
 
-    /// Reads the text of one file. An error begins with `file:line`.
+    /// Parses the text of a file. An error begins with `file:line`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, String> {
         let mut conversation = Self {
             path: path.to_owned(),
@@ -214,7 +212,7 @@ impl Conversation {
 }
 
 impl Conversation {
-    /// Why this version of beanstalkd answers otherwise, if it does.
+    /// Returns why this version of beanstalkd replies differently, if it does.
     pub fn not_by(&self, version: Version) -> Option<String> {
         if let Some(reason) = &self.not_reference {
             return Some(reason.clone());
@@ -237,7 +235,7 @@ impl DataKind {
 }
 
 impl Version {
-    /// `1.13`, and whatever follows.
+    /// Parses `1.13`, and ignores what follows.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
         Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -260,7 +258,7 @@ fn bytes_of(text: &str, end: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// `1500ms` or `2s`.
+/// Parses `1500ms` or `2s`.
 fn span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("not a span of time: {text:?}");
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;

@@ -1,5 +1,5 @@
-//! What is known of a live server when a test fails: what its process does, what its ring and its sockets hold, and
-//! whether it still serves a new connection.
+//! What is known about a server process when a test fails: the state of the process, its io_uring and its sockets, and
+//! whether it serves a new connection.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,10 +13,10 @@ use super::stream::Stream;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// More lines than this of one answer are left out.
+/// Further lines of a section are left out.
 const LINES_MAX: usize = 40;
 
-/// A report of several lines. It never fails: what cannot be had is said to be missing.
+/// Returns a report of several lines. It never fails: where something cannot be read, the report has the error.
 pub fn of(pid: u32, address: &Address, connection: Option<Stream>) -> String {
     let mut report = format!("server process {pid} at {address:?}\n");
     let proc = Path::new("/proc").join(pid.to_string());
@@ -43,7 +43,7 @@ fn add(report: &mut String, title: &str, text: &str) {
     }
 }
 
-/// The rings of the process, with what the kernel tells of each.
+/// Returns the descriptors of io_uring instances, with their /proc/PID/fdinfo.
 fn rings(proc: &Path) -> Vec<(String, String)> {
     let is_ring =
         |path: &Path| fs::read_link(path).is_ok_and(|name| name.to_string_lossy().contains("io_uring"));
@@ -57,7 +57,7 @@ fn rings(proc: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The sockets of the process: first those with something in a queue.
+/// Lists the sockets of the process, those with queued bytes first.
 fn sockets(pid: u32) -> String {
     let output = match Command::new("ss").args(["-a", "-n", "-p", "-t", "-x", "-O"]).output() {
         Ok(output) => output,

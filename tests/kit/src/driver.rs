@@ -1,4 +1,4 @@
-//! The drivers that a test runs the server under.
+//! The drivers that a test starts the server under.
 
 use std::env;
 
@@ -6,8 +6,8 @@ use beanring::io::driver::Driver;
 
 use super::kernel;
 
-/// Whether servers must run under this driver, which the kernel decides. Prints "tested" or "skipped", which `ci/test`
-/// reads. `BEANRING_ONLY` names the one that is tried where it is known that no other can be had.
+/// Returns whether the kernel must support this driver. Prints "tested" or "skipped" for `ci/test`. `BEANRING_ONLY`
+/// names the only driver to test, for places where no other one works.
 pub fn is_allowed(driver: Driver, what: &str) -> bool {
     let name = driver.name();
     if env::var("BEANRING_ONLY").is_ok_and(|only| only != name) {
@@ -26,7 +26,7 @@ pub fn is_allowed(driver: Driver, what: &str) -> bool {
     }
 }
 
-/// The flags that ask for it.
+/// Returns the flags that select the driver.
 pub fn flags(driver: Driver) -> Vec<String> {
     vec!["--io".to_owned(), driver.name().to_owned()]
 }

@@ -1,4 +1,4 @@
-//! The bare core as a [`Peer`]: no network, no clock, and every way for input and output to be cut.
+//! The server without network and clock as a [`Peer`], with input and output cut in every way.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use super::connection::{Connection, ConnectionState, outgoing};
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
 
-/// How input reaches the server and output leaves it.
+/// How input and output are cut.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
-    /// As it was sent.
+    /// Not at all.
     Whole,
-    /// One byte at a time.
+    /// Into single bytes.
     EveryByte,
-    /// In random pieces, sometimes straight to where a body belongs, with sends that take a random part
-    /// and may have to wait.
+    /// Into random pieces, some of which are received straight into a body. Sends take a random part and may have to
+    /// wait.
     Random {
         /// Replays the same cuts.
         seed: u64,
     },
 }
 
-/// Random pieces are up to this long, so that a large body comes in several.
+/// The largest random piece in bytes, so that a large body needs several.
 const PIECE_BYTES_MAX: usize = 20_000;
 
-/// A server and its driver in one, without a network and in virtual time.
+/// A server and its driver in virtual time.
 pub struct InMemoryServer {
     server: Server,
     now: Time,
@@ -38,12 +38,11 @@ pub struct InMemoryServer {
 
 struct End {
     connection: Connection,
-    /// Sent to the client, and not yet taken by the test.
+    /// Bytes that the client has received and the test has not read.
     received: Vec<u8>,
 }
 
 impl InMemoryServer {
-    /// A server that is configured like this.
     pub fn with(config: Config, cut: Cut) -> Self {
         Self {
             server: Server::new(config),
@@ -67,7 +66,7 @@ impl InMemoryServer {
         }
     }
 
-    /// The memory that the server counts, in bytes.
+    /// Returns the memory that the server counts, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.server.memory_bytes()
     }
@@ -101,7 +100,7 @@ impl InMemoryServer {
         connection.is_open().then(|| connection.end_of_input()).flatten()
     }
 
-    /// Carries out effects and lets the server work until nothing is left to do now.
+    /// Carries out effects and runs the server until nothing is left to do now.
     fn settle(&mut self) {
         loop {
             self.carry_out();
@@ -142,7 +141,7 @@ impl InMemoryServer {
         had_effect
     }
 
-    /// Sends a part of what there is to send. Returns false if there was nothing.
+    /// Sends a part of the output. Returns false if there is none.
     fn send_some(&mut self, number: usize) -> bool {
         let Self { server, ends, now, random, .. } = self;
         let End { connection, received } = &mut ends[number];

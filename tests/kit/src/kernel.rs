@@ -1,5 +1,4 @@
-//! What the kernel allows, asked of the kernel itself. A test that asked the code under test would be skipped where
-//! that code is broken.
+//! What the kernel permits, determined without the code under test: a bug in that code must fail a test, not skip it.
 
 use std::fmt::Write as _;
 use std::{fs, thread};
@@ -8,10 +7,10 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::utsname::uname;
 
-/// The drivers that need a ring, each with the first release of Linux on which it must run.
+/// The drivers that need io_uring, each with the first Linux release that must support it.
 const RINGS: [(&str, (u32, u32)); 2] = [("uring", (6, 0)), ("tokio-uring", (5, 10))];
 
-/// Whether a driver must run for this thread and what it starts; else what forbids it.
+/// Returns whether a driver must work in this thread and its children, or else what forbids it.
 ///
 /// # Panics
 /// If there is no such driver.
@@ -24,10 +23,10 @@ pub fn allows(driver: &str) -> Result<(), String> {
     if release() < from {
         return Err(format!("Linux {} is older than {}.{}", release_name(), from.0, from.1));
     }
-    // The kernel takes a ring down later, and interrupts the thread that made it: not one that is about to wait for
-    // a reply.
+    // The kernel tears the ring down later and then interrupts the thread that made it. That thread must not be one
+    // that waits for a reply.
     match thread::spawn(set_up_ring).join().expect("it does not panic") {
-        // Only these are prohibitions. A server that meets another error must cope.
+        // Only these errors are prohibitions. The server must cope with any other.
         Err(error @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS)) => {
             Err(format!("io_uring_setup fails with {error:?} ({})", prohibitions()))
         }
@@ -35,10 +34,10 @@ pub fn allows(driver: &str) -> Result<(), String> {
     }
 }
 
-/// The version of the Landlock interface, if the kernel confines processes by it.
+/// Returns the version of the kernel's Landlock interface, if it has one.
 pub fn landlock() -> Option<u32> {
     const CREATE_RULESET_VERSION: libc::c_int = 1;
-    // SAFETY: With this flag the call reads no memory and makes nothing.
+    // SAFETY: With this flag the call reads no memory and creates nothing.
     #[allow(unsafe_code)]
     let version = unsafe {
         libc::syscall(
@@ -51,7 +50,7 @@ pub fn landlock() -> Option<u32> {
     u32::try_from(version).ok()
 }
 
-/// Returns whether the kernel confines processes by Landlock. Prints "skipped: `what`" if it does not.
+/// Returns whether the kernel has Landlock. Prints "skipped: `what`" if not.
 pub fn has_landlock(what: &str) -> bool {
     let has_landlock = landlock().is_some();
     if !has_landlock {
@@ -64,14 +63,14 @@ fn set_up_ring() -> nix::Result<()> {
     const ENTRIES: libc::c_uint = 4;
     // `struct io_uring_params`.
     let mut params = [0_u32; 30];
-    // SAFETY: The call reads and writes the 120 bytes of the array, and returns before it goes.
+    // SAFETY: The call reads and writes the 120 bytes of the array, which outlives it.
     #[allow(unsafe_code)]
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, ENTRIES, params.as_mut_ptr()) };
     let ring = Errno::result(ring)?;
     nix::unistd::close(ring as i32)
 }
 
-/// The settings that can forbid rings.
+/// Returns the settings that can forbid io_uring.
 fn prohibitions() -> String {
     let mut facts = format!("Linux {}", release_name());
     let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");

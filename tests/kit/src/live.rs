@@ -10,15 +10,13 @@ use super::stream::Stream;
 
 const QUIET_PATIENCE: Duration = Duration::from_millis(60);
 
-/// A [`Peer`] with a real server, real sockets and real time.
 pub struct Live {
     server: ServerProcess,
-    /// PersistedState for the first `open`, so that the server counts no connection that the conversation does
-    /// not make.
+    /// Kept for the first `open`, so that the server counts no connection that the conversation does not open.
     first: Option<Stream>,
     streams: Vec<Option<Stream>>,
-    /// The connection that spoke last and was not answered since: another one that speaks now could be
-    /// heard before it.
+    /// The connection that has sent last and not received since. Before another one sends, the server must have
+    /// received this input.
     unanswered: Option<usize>,
 }
 
@@ -28,7 +26,7 @@ impl Live {
         Self::with(ServerProcess::start(program, transport, flags))
     }
 
-    /// With a server that runs, and its first connection.
+    /// Wraps a running server and its first connection.
     pub fn with((server, first): (ServerProcess, Stream)) -> Self {
         Self { server, first: Some(first), streams: Vec::new(), unanswered: None }
     }

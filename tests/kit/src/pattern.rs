@@ -1,6 +1,6 @@
-//! The text of a conversation file: escapes for any byte, repetition, and places where a value is free.
+//! Patterns of conversation files: escapes for any byte, repetitions, and placeholders.
 
-/// Bytes with places in them that are free.
+/// Bytes with placeholders.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern(Vec<Token>);
 
@@ -9,23 +9,23 @@ enum Token {
     Bytes(Vec<u8>),
     /// One digit or more.
     Num,
-    /// Any bytes but CR and LF, up to the byte that the pattern goes on with.
+    /// Any bytes but CR and LF, up to the next byte of the pattern.
     Any,
 }
 
 /// How a pattern compares with the bytes received so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The first so many bytes are what was expected.
+    /// The first `bytes` bytes match.
     Match { bytes: usize },
-    /// Right so far.
+    /// All bytes so far match a part of the pattern.
     Incomplete,
-    /// Wrong, from this byte on.
+    /// The byte at this index does not match.
     Mismatch { at: usize },
 }
 
 impl Pattern {
-    /// Reads `text`, in which `\` and `{` are special; see `tests/conversations/README.md`.
+    /// Parses `text`, in which a backslash and `{` are special; see `tests/conversations/README.md`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut pattern = Self(Vec::new());
         let mut rest = text;
@@ -56,7 +56,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Appends bytes that must be there as they are.
+    /// Appends literal bytes.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         match self.0.last_mut() {
             Some(Token::Bytes(last)) => last.extend_from_slice(bytes),
@@ -64,7 +64,7 @@ impl Pattern {
         }
     }
 
-    /// The bytes, if nothing in them is free.
+    /// Returns the bytes, if there are no placeholders.
     pub fn literal(&self) -> Option<Vec<u8>> {
         match self.0.as_slice() {
             [] => Some(Vec::new()),
@@ -73,7 +73,7 @@ impl Pattern {
         }
     }
 
-    /// Compares with the start of `input`.
+    /// Compares the pattern with the start of `input`.
     pub fn compare(&self, input: &[u8]) -> Outcome {
         let mut at = 0;
         for (i, token) in self.0.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Pattern {
     }
 }
 
-/// Any bytes as one readable line, in the escapes that a conversation file uses.
+/// Renders bytes as one readable line, with the escapes of a conversation file.
 pub fn show(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 400;
     let mut text = String::new();
@@ -146,7 +146,7 @@ fn escaped(text: &str) -> Result<(u8, &str), String> {
     })
 }
 
-/// `unit*count`, where the unit is plain or escaped bytes.
+/// Parses `unit*count`. The unit is plain or escaped bytes.
 fn repeated(text: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("neither {{num}} nor {{any}} nor {{bytes*count}}: {{{text}}}");
     let (unit, count) = text.rsplit_once('*').ok_or_else(wrong)?;

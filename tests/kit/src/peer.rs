@@ -1,10 +1,10 @@
-//! What a conversation needs from a server, whichever way it is reached.
+//! The interface between a conversation and a server.
 
 use std::time::Duration;
 
-/// A fresh server. Connections are numbered from 0 in the order of [`Peer::open`].
+/// A new server. Connections are numbered from 0 in the order of [`Peer::open`].
 ///
-/// Nothing here fails: a server that has hung up shows in what is received next.
+/// No method fails. If the server has closed a connection, the next `receive` returns that.
 pub trait Peer {
     /// Opens a connection and returns its number.
     fn open(&mut self) -> usize;
@@ -12,39 +12,38 @@ pub trait Peer {
     /// Sends all of `bytes`.
     fn send(&mut self, conn: usize, bytes: &[u8]);
 
-    /// What the server has sent on `conn` since the last call.
+    /// Returns what the server has sent on `conn` since the last call.
     fn receive(&mut self, conn: usize, patience: Patience) -> Received;
 
-    /// Lets time pass.
+    /// Waits, or advances virtual time.
     fn advance(&mut self, span: Duration);
 
-    /// Ends what this side sends; the server may still answer.
+    /// Shuts down the sending side. The server may still reply.
     fn half_close(&mut self, conn: usize);
 
-    /// Ends the connection.
+    /// Closes the connection.
     fn close(&mut self, conn: usize);
 
-    /// Tells the server to accept no new jobs.
+    /// Makes the server drain, so that it refuses new jobs.
     fn drain(&mut self);
 }
 
-/// How long to wait for bytes where waiting is real. A peer without a network ignores it: what is not
-/// there yet will not come by itself.
+/// How long to wait for bytes in real time. A peer without a network ignores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Something must come; silence is a failure.
+    /// A reply must arrive. Silence is a failure.
     Reply,
-    /// Nothing should come; long enough to catch what comes all the same.
+    /// Nothing should arrive. The wait is long enough to notice unexpected bytes.
     Quiet,
 }
 
-/// What came.
+/// The result of a receive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     /// At least one byte.
     Bytes(Vec<u8>),
-    /// Nothing, and the connection is open.
+    /// No bytes. The connection is open.
     Silence,
-    /// Nothing, and nothing will come: the server has closed the connection.
+    /// No bytes. The server has closed the connection.
     Closed,
 }

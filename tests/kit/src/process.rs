@@ -17,16 +17,15 @@ use super::diagnosis;
 use super::signals::mask_has;
 use super::stream::Stream;
 
-/// How long a live test waits for what must come. It bounds a failure, not a server: nothing that
-/// passes depends on it.
+/// How long a test waits for an event that must occur. It only limits how long a failure takes.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time for what was sent to reach a server.
+/// The time that sent bytes may take to reach a server.
 const ARRIVAL: Duration = Duration::from_millis(5);
 
 const PORT: u16 = 21_300;
 
-/// What a server is to listen on.
+/// What a server listens on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     Tcp,
@@ -54,13 +53,13 @@ fn beside_this_test(name: &str) -> String {
     profile.join(name).into_os_string().into_string().expect("the target directory has a UTF-8 name")
 }
 
-/// A running server; ends with this value.
+/// A running server. It is killed when the value is dropped.
 pub struct ServerProcess {
     child: Child,
     address: Address,
 }
 
-/// Where a server listens.
+/// The address that a server listens on.
 #[derive(Debug)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -71,21 +70,21 @@ impl ServerProcess {
     /// Starts `program` with beanstalkd's flags and returns it with its first connection.
     ///
     /// # Panics
-    /// If the server does not come up.
+    /// If the server does not start.
     pub fn start(program: &Path, transport: Transport, flags: &[String]) -> (Self, Stream) {
         let mut command = Command::new(program);
         if program.ends_with("beanstalkd") {
-            // It reports each answer that is an error of sorts.
+            // beanstalkd prints every reply that is an error.
             command.stderr(Stdio::null());
         }
         Self::launch(command, Address::fresh(transport), flags)
     }
 
-    /// Starts a server with a command that runs it, or becomes it with the arguments that follow, and
-    /// returns it with its first connection.
+    /// Starts a server by a command that runs it, or becomes it with the arguments that follow. Returns it with its
+    /// first connection.
     ///
     /// # Panics
-    /// If the server does not come up.
+    /// If the server does not start.
     pub fn launch(mut command: Command, address: Address, flags: &[String]) -> (Self, Stream) {
         command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
@@ -104,7 +103,7 @@ impl ServerProcess {
         }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Panics
     /// If the server refuses it.
@@ -112,7 +111,6 @@ impl ServerProcess {
         self.try_connect().unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
     }
 
-    /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -123,22 +121,22 @@ impl ServerProcess {
         kill(pid, signal).expect("the process is ours");
     }
 
-    /// Tells the server to drain, once it awaits to be told: the reference is there to be connected to before that, and
-    /// would end.
+    /// Makes the server drain, as soon as it handles SIGUSR1: beanstalkd accepts connections before that, and the
+    /// signal would end it.
     ///
     /// # Panics
-    /// If it never awaits it.
+    /// If the server never handles the signal.
     pub fn drain(&self) {
         let started = Instant::now();
         while !["SigCgt:", "SigBlk:"].into_iter().any(|mask| mask_has(self.child.id(), mask, Signal::SIGUSR1))
         {
-            assert!(started.elapsed() < REPLY_PATIENCE, "it does not await SIGUSR1");
+            assert!(started.elapsed() < REPLY_PATIENCE, "the server does not handle SIGUSR1");
             thread::sleep(Duration::from_millis(2));
         }
         self.signal(Signal::SIGUSR1);
     }
 
-    /// Waits for the end of a process that was told to stop. Its exit code.
+    /// Waits for the end of a process that was told to stop. Returns its exit code.
     ///
     /// # Panics
     /// If it does not end.
@@ -148,12 +146,12 @@ impl ServerProcess {
             if let Some(status) = self.child.try_wait().expect("the child is ours") {
                 return status.code();
             }
-            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end");
+            assert!(started.elapsed() < REPLY_PATIENCE, "the server does not end");
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Processor time that the process has used.
+    /// Returns the CPU time of the process.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
         let fields = stat.rsplit(") ").next().expect("fields follow the name");
@@ -161,31 +159,31 @@ impl ServerProcess {
         Duration::from_millis(10 * (ticks(11).expect("a number") + ticks(12).expect("a number")))
     }
 
-    /// Resident memory of the process, in bytes.
+    /// Returns the resident memory of the process in bytes.
     pub fn resident_bytes(&self) -> usize {
         let statm = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("it runs");
         let pages: usize = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
         pages * 4096
     }
 
-    /// How many descriptors the process has open.
+    /// Returns the number of open descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
     }
 
-    /// Waits until the server has taken note of what was done to one connection, before something is done to
-    /// another: it is woken by that, and sleeps when it is done. On a busy machine this takes a while.
+    /// Waits until the server has processed everything that one connection has sent, before another one sends: the
+    /// server is woken, and sleeps again when it is done. This takes a while on a busy machine.
     ///
     /// # Panics
-    /// If the server never sleeps, or cannot because it was stopped or has ended.
+    /// If the server never sleeps, or cannot because it is stopped or has ended.
     pub fn settle(&self) {
         self.settle_within(REPLY_PATIENCE);
     }
 
-    /// [`Self::settle`] with another limit.
+    /// [`Self::settle`] with another time limit.
     ///
     /// # Panics
-    /// Likewise.
+    /// As for [`Self::settle`].
     pub fn settle_within(&self, patience: Duration) {
         let started = Instant::now();
         loop {
@@ -198,7 +196,7 @@ impl ServerProcess {
         }
     }
 
-    /// The state of the process, as in proc(5).
+    /// Returns the state of the process, as in proc(5).
     pub fn state(&self) -> char {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it is ours");
         stat.rsplit(") ").next().and_then(|fields| fields.chars().next()).expect("the state follows the name")
@@ -222,7 +220,7 @@ impl Drop for ServerProcess {
             let connection = self.try_connect().ok();
             eprintln!("{}", diagnosis::of(self.child.id(), &self.address, connection));
         }
-        // Both fail only for a process that has ended, which is what is wanted.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Address::Unix(path) = &self.address {
@@ -232,8 +230,8 @@ impl Drop for ServerProcess {
 }
 
 impl Address {
-    /// Loopback has 2^24 addresses. With one for each server no free port has to be found, which
-    /// somebody else could take before it is used.
+    /// Returns an address of this server's own. Loopback has 2^24 addresses, so there is no need to search for a free
+    /// port that another process could take first.
     pub fn fresh(transport: Transport) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);

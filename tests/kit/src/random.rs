@@ -1,9 +1,9 @@
-//! Random numbers that a seed replays.
+//! Random numbers that are replayed by their seed.
 
 use std::env;
 use std::ops::Range;
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         beanring::intrusive::mix(self.0)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub const fn below(&mut self, bound: usize) -> usize {
         self.below_u64(bound as u64) as usize
     }
@@ -43,7 +43,8 @@ impl Random {
     }
 }
 
-/// The seeds of a random test: `default` of them, or `BEANRING_SEEDS`, or just `BEANRING_SEED`.
+/// Returns the seeds of a random test: the one in `BEANRING_SEED`, or as many as in `BEANRING_SEEDS`, or `default` of
+/// them.
 pub fn seeds(default: u64) -> Range<u64> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a seed is a number"));
     match number("BEANRING_SEED") {

@@ -1,4 +1,4 @@
-//! Holds a conversation with a peer and says where it went wrong.
+//! Runs a conversation with a peer and reports where it fails.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use super::conversation::{Action, Conversation, DataKind, Step};
 use super::pattern::{Outcome, Pattern, show};
 use super::peer::{Patience, Peer, Received};
 
-/// What a server does differently on purpose, and all conversations allow for.
+/// A deliberate difference between servers that every conversation accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
-    /// Strings in statistics stand in double quotes.
+    /// Strings in statistics are in double quotes.
     Quoted,
-    /// They do not: beanstalkd before 1.13.
+    /// Strings are not quoted, as in beanstalkd before 1.13.
     Bare,
 }
 
-/// Holds `conversation` with a fresh `peer`. An error is ready to be printed; it begins with `file:line`.
+/// Runs `conversation` with a new `peer`. An error is a printable report that begins with `file:line`.
 pub fn run(conversation: &Conversation, peer: &mut impl Peer, dialect: Dialect) -> Result<(), String> {
     let ends = conversation.connections.iter().map(|_| End::default()).collect();
     let mut run = Run { peer, dialect, ends };
@@ -32,14 +32,14 @@ struct Run<'a, P> {
     ends: Vec<End>,
 }
 
-/// This side of a connection.
+/// The client's side of a connection.
 #[derive(Default)]
 struct End {
-    /// Its number at the peer, once it is open.
+    /// The number of the connection at the peer, once it is open.
     number: Option<usize>,
-    /// Received and not yet expected.
+    /// Bytes that were received and not expected yet.
     unread: Vec<u8>,
-    /// This side is done with it.
+    /// The conversation is done with this connection.
     closed: bool,
 }
 
@@ -220,7 +220,7 @@ enum More {
     Closed,
 }
 
-/// The first of `expected` that does not follow the ones before it in `received`.
+/// Returns the first line of `expected` that does not follow its predecessors in `received`.
 fn missing_in_order(expected: &[String], received: &[String]) -> Result<Option<String>, String> {
     let mut rest = received.iter();
     for line in expected {

@@ -9,7 +9,7 @@ use std::{env, fs, process, thread};
 
 use super::process::REPLY_PATIENCE;
 
-/// A directory of one test's own, removed when the value is dropped.
+/// A directory of one test's own. It is removed when the value is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -73,34 +73,34 @@ impl Drop for Scratch {
     }
 }
 
-/// The lines that a server has written to this file, once there are so many.
+/// Waits until a server has written `count` lines to a file, and returns them.
 ///
 /// # Panics
-/// If they do not come.
+/// If the lines do not appear in time.
 pub fn lines_of(file: &Path, count: usize) -> Vec<String> {
-    let asked = Instant::now();
+    let started = Instant::now();
     loop {
-        let text = fs::read_to_string(file).expect("it was made");
+        let text = fs::read_to_string(file).expect("the file exists");
         if text.matches('\n').count() >= count {
             return text.lines().map(str::to_owned).collect();
         }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "{count} lines are written: {text:?}");
+        assert!(started.elapsed() < REPLY_PATIENCE, "expected {count} lines: {text:?}");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Makes a program of these lines of a shell. Another process writes it: what a child of this one still has open to
-/// write, from before it became its own program, cannot be started.
+/// Writes a shell script and makes it executable. Another process writes the file: a program that some process has open
+/// for writing cannot be started, and children of this process inherit its descriptors for a moment.
 ///
 /// # Panics
-/// If there is no room.
+/// If there is no space.
 pub fn script(file: &Path, lines: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
-    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is room");
+    assert!(shell.arg(file).arg(lines).status().expect("there is a shell").success(), "there is space");
 }
 
-/// All files of a directory by name; none where there is no directory.
+/// Returns all files of a directory by name; none if the directory does not exist.
 pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     let file = |entry: fs::DirEntry| {

@@ -7,7 +7,7 @@ use seccompiler::{BpfProgram, TargetArch, compile_from_json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What Docker reads, as far as the profile uses it.
+/// The profile format of Docker, as far as the profile uses it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
@@ -39,14 +39,14 @@ pub struct Argument {
     op: String,
 }
 
-/// The one in `deploy/`.
+/// Reads the profile in `deploy/`.
 pub fn profile() -> Profile {
     let path = super::repository().join("deploy/seccomp-io-uring.json");
     serde_json::from_str(&fs::read_to_string(path).expect("it is there")).expect("Docker can read it")
 }
 
 impl Profile {
-    /// Takes calls out of those that it lets through.
+    /// Removes calls from the permitted ones.
     pub fn forbid(&mut self, calls: &[&str]) {
         for rule in &mut self.syscalls {
             rule.names.retain(|name| !calls.contains(&&**name));
@@ -58,15 +58,15 @@ impl Argument {
     fn condition(&self) -> Value {
         let (op, value) = match self.op.as_str() {
             "SCMP_CMP_EQ" => (json!("eq"), self.value),
-            // The mask comes first.
+            // The mask is the first value.
             "SCMP_CMP_MASKED_EQ" => (json!({ "masked_eq": self.value }), self.value_two),
-            other => panic!("{other} is not known here"),
+            other => panic!("unsupported operator {other}"),
         };
         json!({ "index": self.index, "type": "qword", "op": op, "val": value })
     }
 }
 
-/// The profile as filters of the kernel, in the order in which they are to be applied.
+/// Compiles the profile to filters, in the order in which they must be applied.
 pub fn filters(profile: &Profile) -> Vec<BpfProgram> {
     assert_eq!((profile.default_action.as_str(), profile.default_errno_ret), ("SCMP_ACT_ERRNO", 1));
     let (mut allowed, mut refused) = (Vec::new(), Vec::new());
@@ -80,15 +80,15 @@ pub fn filters(profile: &Profile) -> Vec<BpfProgram> {
             match (rule.action.as_str(), rule.errno_ret) {
                 ("SCMP_ACT_ALLOW", None) => allowed.push(entry),
                 ("SCMP_ACT_ERRNO", Some(errno)) if errno == Errno::ENOSYS as u32 => refused.push(entry),
-                (action, errno) => panic!("{name}: {action} {errno:?} is not known here"),
+                (action, errno) => panic!("{name}: unsupported action {action} {errno:?}"),
             }
         }
     }
-    // Where several filters refuse a call, the last one says how.
+    // If several filters refuse a call, the last one determines the error.
     vec![allowing(allowed), filter("allow", json!({ "errno": Errno::ENOSYS as u32 }), refused)]
 }
 
-/// Lets these calls through and no others.
+/// Returns a filter that permits only these calls.
 pub fn allowing(calls: Vec<Value>) -> BpfProgram {
     filter(json!({ "errno": Errno::EPERM as u32 }), "allow", calls)
 }
@@ -98,5 +98,5 @@ fn filter(otherwise: impl Into<Value>, matched: impl Into<Value>, calls: Vec<Val
         "mismatch_action": otherwise.into(), "match_action": matched.into(), "filter": calls,
     } });
     let compiled = compile_from_json(filter.to_string().as_bytes(), TargetArch::x86_64);
-    compiled.expect("the kernel knows these calls").remove("all").expect("it was asked for")
+    compiled.expect("the kernel knows these calls").remove("all").expect("the filter was compiled")
 }

@@ -1,10 +1,10 @@
-//! What a process does with signals.
+//! Signal masks of a process.
 
 use std::fs;
 
 use nix::sys::signal::Signal;
 
-/// Whether a mask of signals of a process, in /proc/PID/status, has this one.
+/// Returns whether a mask in /proc/PID/status has this signal.
 pub fn mask_has(pid: u32, mask: &str, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let hex = status.lines().find_map(|line| line.strip_prefix(mask)).expect("all masks are there");

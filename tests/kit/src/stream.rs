@@ -10,7 +10,6 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::peer::Received;
 
-/// A client's connection.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
@@ -18,7 +17,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Sends all of it. A server that has hung up shows in what is received.
+    /// Sends all bytes. If the server has closed the connection, the next receive returns that.
     pub fn send(&mut self, bytes: &[u8]) {
         let sent = match self {
             Self::Tcp(stream) => stream.write_all(bytes),
@@ -29,7 +28,7 @@ impl Stream {
         }
     }
 
-    /// What there is, or comes within `patience`.
+    /// Returns what has arrived, or arrives within `patience`.
     pub fn receive(&mut self, patience: Duration) -> Received {
         let mut buffer = vec![0; 64 * 1024];
         let timeout = Some(patience.max(Duration::from_micros(1)));
@@ -39,7 +38,7 @@ impl Stream {
         };
         let result = loop {
             match read() {
-                // A signal ends a wait that has a limit, whoever it is for.
+                // A signal interrupts a wait with a time limit, even if another thread handles it.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => break result,
             }
@@ -47,7 +46,7 @@ impl Stream {
         Self::received(result, buffer)
     }
 
-    /// What there is by now.
+    /// Returns what has arrived by now.
     pub fn receive_now(&mut self) -> Received {
         let mut buffer = vec![0; 64 * 1024];
         let fd = match self {
@@ -58,18 +57,18 @@ impl Stream {
         Self::received(result, buffer)
     }
 
-    /// Ends what this side sends.
+    /// Shuts down the sending side.
     pub fn half_close(&mut self) {
         self.shut_down(Shutdown::Write);
     }
 
-    /// Closes it, also while another test starts a process that has a copy of it for a moment.
+    /// Closes the connection, even if a child that another test starts has inherited the descriptor for a moment.
     pub fn close(mut self) {
         self.shut_down(Shutdown::Both);
     }
 
     fn shut_down(&mut self, how: Shutdown) {
-        // Fails only if the server was first.
+        // This fails only if the server has closed the connection first.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),

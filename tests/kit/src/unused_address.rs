@@ -1,5 +1,5 @@
-//! Addresses that are taken, and where nobody listens. What listens and is dropped would not do: a child that another
-//! thread starts has it open until it becomes its own program, and meanwhile it listens.
+//! Addresses that are bound while nothing listens. Listening and dropping the listener would not do: a child that
+//! another thread starts inherits the listening socket until its exec.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -8,20 +8,20 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrLike, UnixAddr, bind, getsockname, socket,
 };
 
-/// A port of 127.0.0.1, for as long as the value lives.
+/// Returns a port of 127.0.0.1 that stays bound while the descriptor lives.
 pub fn port() -> (OwnedFd, u16) {
     let held = bound(AddressFamily::Inet, &SockaddrIn::new(127, 0, 0, 1, 0));
     let port = getsockname::<SockaddrIn>(held.as_raw_fd()).expect("it is bound").port();
     (held, port)
 }
 
-/// Makes the file of a socket.
+/// Creates the file of a UNIX socket.
 pub fn file(path: &Path) {
     bound(AddressFamily::Unix, &UnixAddr::new(path).expect("it is short enough"));
 }
 
 fn bound(family: AddressFamily, address: &impl SockaddrLike) -> OwnedFd {
     let held = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("there are descriptors");
-    bind(held.as_raw_fd(), address).expect("the place is free");
+    bind(held.as_raw_fd(), address).expect("the address is free");
     held
 }
