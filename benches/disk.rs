@@ -1,13 +1,13 @@
-//! Ways to write a log, side by side: how long a batch takes, and how much of the processor. The choice
-//! between them is in docs/LOG.md.
+//! Ways to write a job log, side by side: how long a batch takes, and how much CPU time. docs/LOG.md has the choice
+//! between them.
 //!
-//! Batches go one at a time into segments as the server makes them, in a directory of their own below `target`. Two
-//! things to know of the figures:
+//! Batches are written one at a time to segments that are made as the server makes them, in a directory of their own
+//! below `target`. Two notes on the results:
 //!
-//! - A request on a ring is made by tokio-uring here, and these rows carry the cost of its runtime: a completion
+//! - tokio-uring makes the requests on a ring here, so these rows include the cost of its runtime: a completion
 //!   wakes it through epoll. The driver `uring` makes the same requests itself.
-//! - The processor's time is that of this process, with threads that the kernel has added to it for its rings. What
-//!   other threads of the kernel do for it is not in it.
+//! - CPU time is that of this process, with the threads that the kernel has added to it for its rings. Work of other
+//!   kernel threads is not included.
 //!
 //! `cargo bench --bench disk`
 
@@ -39,7 +39,7 @@ const SEGMENT_BYTES: usize = WAL_FILE_BYTES_DEFAULT as usize;
 struct Way {
     title: &'static str,
     by: By,
-    /// Of open(2).
+    /// Flags of open(2).
     flags: i32,
     /// An fdatasync follows each write.
     syncs: bool,
@@ -54,12 +54,12 @@ enum By {
     Ring,
 }
 
-/// What is done to a segment before it is used.
+/// How a segment is prepared before it is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Segments {
-    /// It is written once.
+    /// Zeros are written once.
     Zeros,
-    /// It has its space, and no block of it was written.
+    /// Its space is allocated, and no block of it was written.
     Reserved,
 }
 
@@ -75,7 +75,7 @@ const DURABLE: [Way; 7] = [
     Way::new("ring: write, O_DIRECT + O_DSYNC", By::Ring, PAST_CACHE, Segments::Reserved),
 ];
 
-/// The server writes zeros beforehand only where each write has to be durable.
+/// The server writes zeros in advance only if each write has to be durable.
 const NOT_DURABLE: [Way; 2] = [
     Way::new("not durable: pwrite", By::Call, 0, Segments::Reserved),
     Way::new("not durable: ring: write", By::Ring, 0, Segments::Reserved),
@@ -136,7 +136,7 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// A directory for the segments of one measurement; dropping it removes it.
+/// A directory for the segments of one measurement. It is removed when the value is dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -152,7 +152,7 @@ impl Place {
         Ok(place)
     }
 
-    /// How long a batch takes, its p50 and p99, and how much of the processor, all in microseconds.
+    /// Measures p50 and p99 of a batch, and its CPU time, all in microseconds.
     fn measure(&self, way: &Way, bytes: usize, runtime: Option<&Runtime>) -> io::Result<[f64; 3]> {
         let files = self.segments(way, bytes)?;
         match way.by {
@@ -164,7 +164,7 @@ impl Place {
         }
     }
 
-    /// As many as all batches need.
+    /// Prepares as many segments as all batches need.
     fn segments(&self, way: &Way, bytes: usize) -> io::Result<Vec<File>> {
         let directory =
             Directory::open(&self.0, way.segments == Segments::Zeros).map_err(io::Error::other)?;
@@ -218,7 +218,7 @@ async fn request(way: &Way, files: Vec<File>, bytes: usize) -> io::Result<[f64; 
     Ok(recorder.end())
 }
 
-/// Bytes in memory that direct I/O accepts. They are not zeros, which a disk may have shorter ways for.
+/// Memory for direct I/O, aligned. It is not zero, since a disk may have short cuts for zeros.
 fn batch(bytes: usize) -> Slice<Vec<u8>> {
     let memory = vec![b'x'; bytes + BLOCK_BYTES];
     let begin = memory.as_ptr().align_offset(BLOCK_BYTES);
@@ -243,7 +243,7 @@ impl Recorder {
         Recorder { begin, cpu_begin_us: cpu_us(), batch_begin: begin, latencies }
     }
 
-    /// Where the next batch goes, the segment and the offset in it. Its time begins.
+    /// Returns the segment and the offset of the next batch, and starts its time.
     fn next(&mut self, bytes: usize) -> Option<(usize, u64)> {
         let number = self.latencies.len();
         self.batch_begin = Instant::now();
@@ -265,7 +265,7 @@ impl Recorder {
     }
 }
 
-/// Of this process so far.
+/// Returns the CPU time of this process.
 fn cpu_us() -> u64 {
     let usage = cpu_usage();
     usage.user_us + usage.system_us

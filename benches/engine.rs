@@ -1,4 +1,4 @@
-//! put + reserve + delete of one job of 64 bytes, with more and more of everything around.
+//! put + reserve + delete of one job of 64 bytes, with more and more jobs, tubes and clients around it.
 
 use std::hint::black_box;
 
@@ -28,7 +28,7 @@ fn jobs(c: &mut Criterion) {
     }
 }
 
-/// Each client on a tube of its own, one after the other.
+/// Each client uses a tube of its own, in turn.
 fn tubes(c: &mut Criterion) {
     let mut group = c.benchmark_group("tubes");
     for tubes in [1, 10_000] {
@@ -54,7 +54,7 @@ fn held(c: &mut Criterion) {
     }
 }
 
-/// Hand-over instead of a reserve; the worker then waits again.
+/// A job is delivered to a waiting worker, which then waits again.
 fn waiting_workers(c: &mut Criterion) {
     let mut group = c.benchmark_group("waiting workers");
     for workers in [1, 10_000] {
@@ -78,7 +78,7 @@ fn idle_watchers(c: &mut Criterion) {
     }
 }
 
-/// A client that watches many tubes, four of which have a job each before the one that comes and goes.
+/// A client that watches many tubes, four of which have a ready job besides the one that is put and reserved.
 fn wide_client(c: &mut Criterion) {
     let mut group = c.benchmark_group("watched tubes");
     for tubes in [1, 16, 17, 10_000] {

@@ -1,5 +1,4 @@
-//! The pairing heap against the standard library's binary heap: one element in and the smallest out, at
-//! a steady size.
+//! The pairing heap and the standard library's binary heap: one element in and the smallest out, at a constant size.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +7,7 @@ use beanring::intrusive::{Heap, Linked, Links, Pages, Ranked};
 use beanring_testkit::random::Random;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
-/// As large as a job.
+/// An element as large as a job.
 #[repr(align(64))]
 struct Node {
     key: (u32, u64),

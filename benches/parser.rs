@@ -1,4 +1,4 @@
-//! What a command costs on its way in and a reply on its way out, without the queue.
+//! The cost of parsing a command and of rendering a reply, without the queue.
 
 use std::hint::black_box;
 

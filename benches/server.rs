@@ -1,4 +1,4 @@
-//! Commands through the whole server, without a kernel: from the bytes of a receive to the bytes of a send.
+//! Commands through the whole server, without a kernel: from received bytes to sent bytes.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use beanring::time::Time;
 use beanring_testkit::config::config;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Commands in one receive.
+/// Commands per receive.
 const DEPTH: u64 = 32;
 
 struct Rig {
@@ -26,7 +26,7 @@ impl Rig {
         Self { server, conn, answers: Vec::new() }
     }
 
-    /// One turn of a driver.
+    /// One event-loop iteration of a driver.
     fn turn(&mut self, input: &[u8]) {
         self.answers.clear();
         let conn = self.conn;
@@ -42,14 +42,14 @@ impl Rig {
         self.server.turn(Time::ZERO);
     }
 
-    /// The ids in the answers to puts.
+    /// Returns the ids in the replies to puts.
     fn deletes(&self) -> String {
         let answers = std::str::from_utf8(&self.answers).expect("text");
         answers.lines().map(|line| line.replace("INSERTED", "delete") + "\r\n").collect()
     }
 }
 
-/// Times each of three steps that together leave nothing behind.
+/// Measures each of three steps that together leave no job behind.
 fn commands(c: &mut Criterion) {
     let puts = format!("put 1024 0 60 64\r\n{}\r\n", "x".repeat(64)).repeat(DEPTH as usize);
     let reserves = "reserve\r\n".repeat(DEPTH as usize);

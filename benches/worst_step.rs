@@ -1,6 +1,6 @@
-//! How long single calls of the engine, and iterations of a server without a kernel, take at worst. Each scenario runs several times and makes the same
-//! calls each time. What a noisy machine adds strikes another call in each run, so beside the last run's
-//! figures stand the least of the maxima, and the longest that one and the same call took in every run.
+//! The longest time of single calls of the engine, and of event-loop iterations without a kernel. Each scenario makes
+//! the same calls in several runs. Noise of the machine affects other calls in each run. So the results are those of
+//! the last run, the smallest of the maxima, and the longest time that one and the same call took in every run.
 //!
 //! `cargo bench --bench worst_step -- [runs] [part of a scenario's name]...`
 
@@ -67,7 +67,7 @@ fn main() {
     }
 }
 
-/// Puts a million jobs, then reserves and deletes all.
+/// Puts a million jobs, then reserves and deletes all of them.
 fn drain(recorder: &mut Recorder, pri: fn(u32) -> u32) {
     let mut rig = Rig::new();
     for n in 0..MILLION {
@@ -111,12 +111,12 @@ fn delays_end(recorder: &mut Recorder) {
     work_off(&mut rig, recorder);
 }
 
-/// Idle clients of many tubes, and as many that wait.
+/// Number of idle clients with many tubes, and of as many that wait.
 const WIDE: usize = 1500;
-/// Watched by each.
+/// Tubes that each of them watches.
 const WATCHED: usize = NARROW_WATCH_MAX + 2;
 
-/// A client that watches `tube` and many more.
+/// Connects a client that watches `tube` and many more.
 fn connect_wide(rig: &mut Rig, tube: &str) -> ClientKey {
     let client = rig.connect_to(tube);
     for number in 1..WATCHED {
@@ -126,7 +126,7 @@ fn connect_wide(rig: &mut Rig, tube: &str) -> ClientKey {
     client
 }
 
-/// Idle clients that watch `busy` beside many other tubes, and clients that wait for jobs of other tubes.
+/// Connects idle clients that watch `busy` and many other tubes, and clients that wait for jobs of other tubes.
 fn surround(rig: &mut Rig) {
     for _ in 0..WIDE {
         connect_wide(rig, "busy");
@@ -160,7 +160,7 @@ fn hang_ups_beside_wide(recorder: &mut Recorder) {
     hang_up_together(rig, recorder);
 }
 
-/// A thousand clients with 80 jobs each hang up in one iteration.
+/// A thousand clients with 80 jobs each disconnect in one iteration.
 fn hang_up_together(mut rig: Rig, recorder: &mut Recorder) {
     let client = rig.client;
     rig.move_to(client, "busy");
@@ -173,10 +173,10 @@ fn hang_up_together(mut rig: Rig, recorder: &mut Recorder) {
     work_off(&mut rig, recorder);
 }
 
-/// What clients sent before the last iteration of the loop.
+/// Bytes that clients have sent before the last iteration.
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
-/// One client asks for a tube that wide clients wait for, as fast as it is received from.
+/// One client sends requests for a tube that wide clients wait for, as fast as they are received.
 fn statistics(recorder: &mut Recorder) {
     let mut server = Server::new(config(JOB_BYTES_DEFAULT));
     let watches: String = (0..WATCHED).map(|number| format!("watch busy-{number}\r\n")).collect();
@@ -206,7 +206,7 @@ fn pipelines(recorder: &mut Recorder) {
     }
 }
 
-/// What a driver does between two waits, but for the kernel's part.
+/// Does what a driver does between two waits, apart from system calls.
 fn iterate(server: &mut Server, batch: Batch) {
     for (conn, bytes) in &batch {
         server.handle(Time::ZERO, Event::Received { conn: *conn, bytes });
@@ -231,7 +231,7 @@ fn carry_out(server: &mut Server) {
     }
 }
 
-/// Steps until nothing is due; between the steps another client goes on.
+/// Steps until nothing is due. Another client works between the steps.
 fn work_off(rig: &mut Rig, recorder: &mut Recorder) {
     loop {
         let more = recorder.time("step", || rig.engine.step(rig.now));
@@ -262,7 +262,7 @@ struct Recorder {
 
 impl Recorder {
     fn time<R>(&mut self, call: &'static str, work: impl FnOnce() -> R) -> R {
-        // Before the clock starts, so that growing it is nobody's time.
+        // Outside the measurement, since it may allocate.
         let durations = self.durations(call);
         let start = Instant::now();
         let result = work();

@@ -1,12 +1,12 @@
-//! The inputs that the fuzz targets of `tests/fuzz` have been led to, once more and without a fuzzer.
-//! `BEANRING_FUZZ_INPUT=FILE` runs one other input instead, as a crash that `ci/fuzz` has left.
+//! Replays the corpus of the fuzz targets without a fuzzer. `BEANRING_FUZZ_INPUT=FILE` replays one other input instead,
+//! such as a crash that `ci/fuzz` has left.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use beanring_testkit::fuzz;
 
-/// The inputs of a target, in the order of their names.
+/// Returns the inputs of a target, sorted by name.
 fn inputs(target: &str) -> Vec<PathBuf> {
     if let Some(one) = env::var_os("BEANRING_FUZZ_INPUT") {
         return vec![one.into()];

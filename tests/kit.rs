@@ -1,4 +1,4 @@
-//! The tests' own tools must not pass without having tested anything.
+//! The test kit must not let a test pass that has tested nothing.
 
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,14 +11,14 @@ use beanring_testkit::process::{Address, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
 
-/// What `settle` says when it fails.
+/// Returns the panic message of `settle`, if it fails.
 fn refusal(server: &ServerProcess, patience: Duration) -> Option<String> {
     let settled = catch_unwind(AssertUnwindSafe(|| server.settle_within(patience)));
     settled.err().map(|payload| payload.downcast_ref::<String>().expect("a message").clone())
 }
 
 #[test]
-fn a_server_that_has_nothing_to_do_settles() {
+fn an_idle_server_settles() {
     let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
     server.settle();
 }
@@ -27,25 +27,25 @@ fn a_server_that_has_nothing_to_do_settles() {
 fn a_server_that_is_stopped_or_has_ended_does_not_settle() {
     let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
     server.signal(Signal::SIGSTOP);
-    let said = refusal(&server, Duration::from_secs(60)).expect("it is stopped");
-    assert!(said.contains("in state T"), "{said}");
+    let message = refusal(&server, Duration::from_secs(60)).expect("settle fails");
+    assert!(message.contains("in state T"), "{message}");
     server.signal(Signal::SIGKILL);
-    // It ends some time after the signal.
+    // The process ends some time after the signal.
     let said =
         (0..1000).find_map(|_| refusal(&server, Duration::ZERO).filter(|said| said.contains("state Z")));
     assert!(said.is_some(), "it has ended");
 }
 
 #[test]
-fn a_server_that_never_sleeps_does_not_settle() {
+fn a_busy_server_does_not_settle() {
     let scratch = Scratch::new("busy");
     let path = scratch.0.join("socket");
     let _listener = UnixListener::bind(&path).expect("the path is free");
     let mut busy = Command::new("sh");
-    // Its arguments are those of a server.
+    // It gets the arguments of a server.
     busy.args(["-c", "while :; do :; done"]);
     let (server, _client) = ServerProcess::launch(busy, Address::Unix(path), &[]);
-    // Before it is the shell it may sleep.
+    // It may sleep before it becomes the shell.
     let said = (0..1000).find_map(|_| refusal(&server, Duration::from_millis(100)));
     assert!(said.is_some_and(|said| said.contains("does not sleep: state R")));
 }
@@ -55,7 +55,7 @@ fn check(pattern: &str, input: &str, outcome: Outcome) {
 }
 
 #[test]
-fn patterns_meet_input_that_arrives_in_pieces() {
+fn patterns_match_input_in_pieces() {
     check("AB", "A", Outcome::Incomplete);
     check("AB", "ABC", Outcome::Match { bytes: 2 });
     check("AB", "AX", Outcome::Mismatch { at: 1 });
@@ -67,7 +67,7 @@ fn patterns_meet_input_that_arrives_in_pieces() {
 }
 
 #[test]
-fn what_is_not_a_pattern_is_refused() {
+fn invalid_patterns_are_refused() {
     for text in ["{", "{number}", "{*3}", "{a*}", "\\q", "\\x1", "{{num}*2}"] {
         assert!(Pattern::parse(text).is_err(), "{text}");
     }

@@ -1,4 +1,4 @@
-//! The project's targets, and how they were met. A target that is missed is a line of a table, no failure:
+//! The project's targets, and whether they were met. A missed target is a line of a table and no failure, since
 //! machines differ.
 
 use clap::ValueEnum;
@@ -9,7 +9,7 @@ use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::process::Driver;
 use beanring_testkit::bench::table::{ratio, rounded};
 
-/// One side of a ratio.
+/// The other side of a ratio.
 #[derive(Clone, Copy)]
 enum Side {
     Ours,
@@ -18,20 +18,20 @@ enum Side {
     Redis,
 }
 
-/// What two figures are to be to each other.
+/// How two results must relate.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Their ratio, at most.
+    /// Maximum of their ratio.
     AtMost(f64),
-    /// Their ratio, at least.
+    /// Minimum of their ratio.
     AtLeast(f64),
-    /// Their difference, at most.
+    /// Maximum of their difference.
     MoreUs(f64),
 }
 
 impl Limit {
-    /// Puts a figure in relation to another.
+    /// Relates one result to another.
     fn measure(self, figure: f64, base: f64) -> f64 {
         match self {
             Limit::AtMost(_) | Limit::AtLeast(_) => figure / base,
@@ -39,7 +39,7 @@ impl Limit {
         }
     }
 
-    /// Whether what came of it will do.
+    /// Returns whether the relation is within the limit.
     pub fn is_met(self, measured: f64) -> bool {
         match self {
             Limit::AtMost(most) | Limit::MoreUs(most) => measured <= most,
@@ -47,7 +47,7 @@ impl Limit {
         }
     }
 
-    /// What came of it, for people.
+    /// Renders the relation.
     pub fn show(self, measured: f64) -> String {
         match self {
             Limit::AtMost(_) | Limit::AtLeast(_) => ratio(measured),
@@ -55,7 +55,7 @@ impl Limit {
         }
     }
 
-    /// The limit, for people.
+    /// Renders the limit.
     pub fn title(self) -> String {
         match self {
             Limit::AtMost(most) => format!("≤ {}", ratio(most)),
@@ -65,7 +65,7 @@ impl Limit {
     }
 }
 
-/// A target: two figures, and what they are to be to each other.
+/// A target: two results and how they must relate.
 struct Bound {
     driver: Driver,
     row: &'static str,
@@ -75,7 +75,7 @@ struct Bound {
     limit: Limit,
 }
 
-/// A target with what was measured.
+/// A target and its measurement.
 #[derive(Serialize)]
 pub struct Verdict {
     pub driver: &'static str,
@@ -83,28 +83,35 @@ pub struct Verdict {
     pub of: &'static str,
     #[serde(flatten)]
     pub limit: Limit,
-    /// None where a side was not measured.
+    /// None if a side was not measured.
     pub measured: Option<f64>,
 }
 
-/// Ours to the same row of another.
+/// Compares our server with another one in the same row.
 const fn other(driver: Driver, row: &'static str, side: Side, at_most: f64) -> Bound {
     let of = match side {
-        Side::Ours => "CPU to its own",
-        Side::Bare => "CPU to the bare loop",
-        Side::Beanstalkd => "CPU to beanstalkd",
-        Side::Redis => "CPU to redis",
+        Side::Ours => "CPU, relative to its own",
+        Side::Bare => "CPU, relative to the no-op baseline",
+        Side::Beanstalkd => "CPU, relative to beanstalkd",
+        Side::Redis => "CPU, relative to redis",
     };
     Bound { driver, row, metric: cpu, to: (side, row, cpu), of, limit: Limit::AtMost(at_most) }
 }
 
-/// Our operations in a second to beanstalkd's.
+/// Compares our operations per second with beanstalkd's.
 const fn faster(driver: Driver, row: &'static str, at_least: f64) -> Bound {
     let to = (Side::Beanstalkd, row, rate as Metric);
-    Bound { driver, row, metric: rate, to, of: "puts/s to beanstalkd", limit: Limit::AtLeast(at_least) }
+    Bound {
+        driver,
+        row,
+        metric: rate,
+        to,
+        of: "puts per second, relative to beanstalkd",
+        limit: Limit::AtLeast(at_least),
+    }
 }
 
-/// Many connections on as many tubes, to a few on one: for every driver that is meant for them.
+/// Compares many connections on as many tubes with few connections on one, for every driver that is made for them.
 const fn many(driver: Driver) -> [Bound; 2] {
     const ROW: &str = "own-tubes-9000";
     let few = (Side::Ours, "one-tube-64", cpu as Metric);
@@ -115,7 +122,7 @@ const fn many(driver: Driver) -> [Bound; 2] {
             row: ROW,
             metric: cpu,
             to: few,
-            of: "CPU to 64 connections on one tube",
+            of: "CPU, relative to 64 connections on one tube",
             limit: Limit::AtMost(1.5),
         },
         Bound {
@@ -123,16 +130,16 @@ const fn many(driver: Driver) -> [Bound; 2] {
             row: ROW,
             metric: |figures| figures.latency_us.max,
             to: median,
-            of: "slowest reply to the median",
+            of: "slowest reply, relative to the median",
             limit: Limit::AtMost(50.0),
         },
     ]
 }
 
-/// What a log may cost.
+/// Targets for the job log.
 const fn logged(driver: Driver) -> [Bound; 9] {
     const RESTART: &str = "log-restart";
-    // Rows that did not come out as meant have nothing to be compared.
+    // Rows that have not run as intended cannot be compared.
     let moving: Metric = |figures| match figures.moved_records {
         Some(1.0..) => figures.latency_us.p999,
         _ => f64::NAN,
@@ -154,7 +161,7 @@ const fn logged(driver: Driver) -> [Bound; 9] {
             row: RESTART,
             metric: restart_ms,
             to: (Side::Beanstalkd, RESTART, restart_ms),
-            of: "time to the first answer, to beanstalkd",
+            of: "time to first reply, relative to beanstalkd",
             limit: Limit::AtMost(0.25),
         },
         Bound {
@@ -162,7 +169,7 @@ const fn logged(driver: Driver) -> [Bound; 9] {
             row: "log-moving",
             metric: moving,
             to: (Side::Ours, "log-still", still),
-            of: "p99.9 beside that without moving",
+            of: "p99.9, compared with no compaction",
             limit: Limit::MoreUs(1000.0),
         },
     ]
@@ -196,7 +203,7 @@ fn all() -> Vec<Bound> {
     bounds
 }
 
-/// The targets of the drivers that were run, in rows that were.
+/// Returns the targets of the drivers and rows that were run.
 pub fn verdicts(peers: &Peers, outcomes: &[Outcome]) -> Vec<Verdict> {
     let find = |id: &str| outcomes.iter().find(|outcome| outcome.row.id == id);
     let judge = |bound: Bound| {

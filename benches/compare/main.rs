@@ -1,5 +1,5 @@
-//! Compares beanring under each of its drivers with beanstalkd, redis and a loop that queues nothing:
-//! each server in turn on a core of its own, the load on another. Writes `target/bench/report.{md,json,svg}`.
+//! Compares beanring under each of its drivers with beanstalkd, redis and a no-op baseline. The servers run one after
+//! the other on a core of their own, the load on another. Writes `target/bench/report.{md,json,svg}`.
 //!
 //! `ci/bench` runs it; docs/BENCHMARKS.md says how it measures and how to read what it writes.
 
@@ -44,7 +44,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(why) = machine.unpinned() {
-        eprintln!("{why}: nothing is pinned, and the figures are the rougher for it");
+        eprintln!("{why}: nothing is pinned, so the results are less exact");
     }
     let directory = directory();
     let written = |path: &Path, result: std::io::Result<()>| {
@@ -69,8 +69,8 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.publish { report::publish(&markdown, &directory) } else { Ok(()) }
 }
 
-/// `bench` in cargo's target directory.
+/// Returns the directory `bench` in cargo's target directory.
 fn directory() -> PathBuf {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    scratch.parent().expect("it lies in the target directory").join("bench")
+    scratch.parent().expect("the target directory has a parent").join("bench")
 }

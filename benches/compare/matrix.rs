@@ -1,4 +1,4 @@
-//! What is measured: the rows of the comparison.
+//! The rows of the comparison.
 
 use serde::Serialize;
 
@@ -15,25 +15,25 @@ pub enum Group {
     Cycles,
     Tubes,
     LargeBodies,
-    HandOver,
+    Delivery,
     Idle,
-    /// With a log that is synced before every answer.
+    /// With a job log that is synced before each reply.
     Durable,
-    /// With a log that is not.
+    /// With a job log that is synced later, or never.
     Logged,
     Restart,
-    /// While old jobs are moved in the log.
+    /// During compaction of the job log.
     Moving,
 }
 
 impl Group {
-    /// In the order of the report.
+    /// All groups, in the order of the report.
     pub const ALL: [Group; 10] = [
         Group::Puts,
         Group::Cycles,
         Group::Tubes,
         Group::LargeBodies,
-        Group::HandOver,
+        Group::Delivery,
         Group::Idle,
         Group::Durable,
         Group::Logged,
@@ -41,39 +41,39 @@ impl Group {
         Group::Moving,
     ];
 
-    /// Its heading.
+    /// Returns the heading.
     pub fn title(self) -> &'static str {
         match self {
             Group::Puts => "Put",
             Group::Cycles => "Cycle: put, reserve, delete",
             Group::Tubes => "Cycles on many tubes",
             Group::LargeBodies => "Bodies of 60,000 bytes",
-            Group::HandOver => "Hand-over at a fixed rate",
+            Group::Delivery => "Delivery latency at a fixed rate",
             Group::Idle => "Idle connections",
-            Group::Durable => "Put with a log, on disk before the answer",
-            Group::Logged => "Put with a log, on disk later",
-            Group::Restart => "Start from a log",
-            Group::Moving => "Old jobs that are moved in the log",
+            Group::Durable => "Put with a job log, fsync before reply",
+            Group::Logged => "Put with a job log, fsync later",
+            Group::Restart => "Restart with a job log",
+            Group::Moving => "Compaction of the job log",
         }
     }
 }
 
-/// What is done in a row.
+/// The workload of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     Put,
     Cycle,
-    HandOver,
-    /// Puts into a server that is then stopped and started again.
+    Delivery,
+    /// Puts jobs into a server that is then stopped and started again.
     Restart,
 }
 
 /// When a measurement ends.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
-    /// So many operations.
+    /// After this number of operations.
     Count(u64),
-    /// So many operations for each second of `--seconds`: every server has the same to store.
+    /// After this number of operations for each second of `--seconds`, so that every server stores the same amount.
     CountPerSecond(f64),
     /// After `--seconds`.
     Time,
@@ -82,7 +82,7 @@ enum Amount {
 /// A row of the comparison.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its short name.
+    /// The name for `--only`.
     pub id: String,
     pub group: Group,
     pub work: Work,
@@ -90,15 +90,15 @@ pub struct Row {
     pub depth: u32,
     pub body_bytes: u32,
     pub tubes: u32,
-    /// Every job goes to a tube chosen at random, and every connection watches all.
+    /// Every job goes to a random tube, and every connection watches all tubes.
     pub tube_by_job: bool,
-    /// Operations a second, begun by schedule.
+    /// Operations per second, started by schedule.
     pub rate: Option<u32>,
     pub idle: u32,
     pub log: Option<Log>,
-    /// Jobs that are there before.
+    /// Jobs that are put before the measurement.
     pub old_jobs: u32,
-    /// beanstalkd takes so long over it that it meets it only once.
+    /// Run only once for beanstalkd, which takes very long.
     pub long: bool,
     amount: Amount,
     short: bool,
@@ -106,21 +106,21 @@ pub struct Row {
 
 /// Small puts: enough that no server is done in a moment, few enough for its memory.
 const PUTS_PER_S: f64 = 150_000.0;
-/// Where puts come many at a time, they are several times as fast.
+/// Pipelined puts are several times as fast.
 const DEEP_PUTS_PER_S: f64 = 450_000.0;
-/// Large bodies; 0.3 GB for each second.
+/// Large bodies: 0.3 GB for each second.
 const LARGE_PUTS_PER_S: f64 = 5_000.0;
-/// Operations of each connection where the slowest server needs seconds for one of each.
+/// Operations of each connection where the slowest server needs seconds for one operation of each.
 const LONG_OPERATIONS: u64 = 2;
-/// Slow enough for every server to keep up by far.
+/// A rate far below what every server can do.
 const HAND_OVERS_PER_S: u32 = 10_000;
-/// Puts with a log that is synced later: beanstalkd does some 30,000 a second.
+/// Puts with a job log that is synced later: beanstalkd does some 30,000 per second.
 const LOGGED_PUTS_PER_S: f64 = 75_000.0;
-/// Jobs in the log that a server is started from.
+/// Jobs in the job log of a restart.
 const RESTART_JOBS: u64 = 1_000_000;
-/// A modest load: about 1.3 MB of records a second.
+/// A modest rate: about 1.3 MB of records per second.
 const MOVING_CYCLES_PER_S: u32 = 5000;
-/// One and a half files of the size below: they are moved whenever the load has written about as much.
+/// One and a half files of the size below, so that compaction runs whenever the load has written about as much.
 const MOVING_JOBS: u32 = 2000;
 const MOVING_FILE_BYTES: u32 = 256 * 1024;
 
@@ -154,14 +154,14 @@ impl Row {
         Row { short, ..self }
     }
 
-    /// For people.
+    /// Returns the title.
     pub fn title(&self) -> String {
         let Row { connections, depth, .. } = self;
         let what = match self.work {
             Work::Restart => return format!("{RESTART_JOBS} jobs{}", self.log_title()),
             Work::Put => "put",
             Work::Cycle => "cycle",
-            Work::HandOver => "hand-over",
+            Work::Delivery => "delivery",
         };
         let mut title = format!("{what} {connections}×{depth}");
         if self.tube_by_job {
@@ -183,32 +183,32 @@ impl Row {
         self.log.map_or(String::new(), |log| format!(", {}", log.flags().join(" ")))
     }
 
-    /// Whether `kind` can do the work. Redis has no tubes to speak of; the bare loop takes any name for one, as
-    /// long as no connection watches all of them, and hands nothing over. Neither keeps a log here. What moving jobs
-    /// costs is asked of ours alone.
+    /// Returns whether `kind` can run the workload. Redis has no tubes. The no-op baseline takes any tube name, as long
+    /// as no connection watches all tubes, and delivers no jobs. Neither keeps a job log here. The cost of compaction
+    /// is measured for our server only.
     pub fn suits(&self, kind: Kind) -> bool {
         match kind {
             Kind::Beanstalkd if self.group == Group::Moving => false,
             Kind::Bare(_) | Kind::Redis if self.log.is_some() => false,
             Kind::Ours(_) | Kind::Beanstalkd => true,
-            Kind::Bare(_) => self.work != Work::HandOver && !self.tube_by_job,
-            Kind::Redis => self.work != Work::HandOver && self.group != Group::Tubes,
+            Kind::Bare(_) => self.work != Work::Delivery && !self.tube_by_job,
+            Kind::Redis => self.work != Work::Delivery && self.group != Group::Tubes,
         }
     }
 
-    /// Whether this row and the next are compared with each other, and so are measured in turn.
+    /// Returns whether this row and the next are compared, and so are measured in turn.
     pub fn is_beside(&self, next: &Row) -> bool {
         self.group == Group::Moving && next.group == Group::Moving
     }
 
-    /// For `beanring-bench`.
+    /// Returns the arguments for `beanring-bench`.
     pub fn arguments(&self, kind: Kind, seconds: f64) -> Vec<String> {
         let workload = match (self.work, kind) {
             (Work::Put, Kind::Redis) => "redis-push",
             (Work::Cycle, Kind::Redis) => "redis-cycle",
             (Work::Put | Work::Restart, _) => "put",
             (Work::Cycle, _) => "cycle",
-            (Work::HandOver, _) => "handover",
+            (Work::Delivery, _) => "handover",
         };
         let mut arguments = vec![workload.to_owned()];
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
@@ -235,12 +235,12 @@ impl Row {
                 push("--warm-up", if self.connections > 1000 { "1s" } else { "300ms" }.to_owned());
             }
         }
-        // The server is stopped afterwards, with all that is in it.
+        // The server is stopped afterwards, with all its jobs.
         arguments.push("--no-cleanup".to_owned());
         arguments
     }
 
-    /// For `beanring-bench`: puts what is to be there before, if anything is.
+    /// Returns the arguments for `beanring-bench` that put jobs before the measurement, if there are any.
     pub fn preparing(&self) -> Option<Vec<String>> {
         let (jobs, body_bytes) = (self.old_jobs.to_string(), self.body_bytes.to_string());
         let arguments = ["put", "-c", "16", "-d", "32", "-n", &jobs, "-b", &body_bytes, "--no-cleanup"];
@@ -248,7 +248,7 @@ impl Row {
     }
 }
 
-/// A row as the JSON tells it.
+/// A row in the JSON report.
 #[derive(Serialize)]
 pub struct RowFacts<'a> {
     id: &'a str,
@@ -262,7 +262,7 @@ impl<'a> From<&'a Row> for RowFacts<'a> {
     }
 }
 
-/// The rows that are asked for and fit the machine.
+/// Returns the selected rows that fit the machine.
 pub fn rows(options: &Options, machine: &Machine) -> Result<Vec<Row>, Failure> {
     let few = options.short || machine.pins.is_none();
     let wanted = |row: &Row| options.wants(&row.id) && (row.short || !few || !options.only.is_empty());
@@ -304,7 +304,7 @@ fn all() -> Vec<Row> {
     rows.push(Row { body_bytes: 60_000, ..Row::new("cycle-60000", Group::LargeBodies, Work::Cycle, 16, 8) });
     rows.push(Row {
         rate: Some(HAND_OVERS_PER_S),
-        ..Row::new("handover", Group::HandOver, Work::HandOver, 16, 1).short(true)
+        ..Row::new("handover", Group::Delivery, Work::Delivery, 16, 1).short(true)
     });
     rows.push(Row {
         rate: Some(1000),
@@ -320,7 +320,7 @@ fn with_a_log() -> Vec<Row> {
     let mut rows = Vec::new();
     rows.extend([(64, 1), (16, 32), (1, 1)].map(|(connections, depth)| Row {
         log: log(Sync::Always),
-        // beanstalkd waits for the disk so often that no count suits both.
+        // beanstalkd waits for the disk so often that no count suits both servers.
         amount: Amount::Time,
         short: depth > 1,
         ..Row::new(format!("log-f0-{connections}x{depth}"), Group::Durable, Work::Put, connections, depth)
@@ -344,7 +344,7 @@ fn with_a_log() -> Vec<Row> {
         amount: Amount::Count(RESTART_JOBS),
         ..Row::new("log-restart", Group::Restart, Work::Restart, 16, 32)
     });
-    // The first never comes to move anything.
+    // The first row never starts a compaction.
     rows.extend([("still", None), ("moving", Some(MOVING_FILE_BYTES))].map(|(name, file_bytes)| Row {
         log: Some(Log { sync: Sync::Often, file_bytes }),
         old_jobs: MOVING_JOBS,

@@ -1,4 +1,4 @@
-//! Runs the rows and keeps what came of them.
+//! Runs the rows and keeps the results.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -17,12 +17,12 @@ use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::process::Guarded;
 use beanring_testkit::bench::signals::Signals;
 
-/// beanstalkd needs more than a minute to let 64 connections watch 10,000 tubes each.
+/// beanstalkd needs more than a minute until 64 connections watch 10,000 tubes each.
 const LOAD_MAX: Duration = Duration::from_secs(240);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The part of the load's JSON that the tables are made of.
+/// The part of the load's JSON that the tables show.
 #[derive(Deserialize)]
 struct Output {
     rows: Vec<Figures>,
@@ -38,10 +38,10 @@ pub struct Figures {
     pub latency_us: Latency,
     pub server: ServerFigures,
     pub idle: Option<IdleFigures>,
-    /// How late the load itself was to begin operations that have a schedule, 99 of 100.
+    /// 99th percentile of how late the load started scheduled operations.
     pub begun_late_us_p99: Option<f64>,
     restart_ms: Option<f64>,
-    /// Records of old jobs that were written again while the load went on.
+    /// Records that compaction rewrote during the load.
     pub moved_records: Option<f64>,
 }
 
@@ -66,13 +66,13 @@ pub struct ServerFigures {
 }
 
 impl ServerFigures {
-    /// How much of the time was spent in the kernel: the one thing that is known in ticks only.
+    /// Returns the share of CPU time in the kernel, which is known in ticks only.
     pub fn system_share(&self) -> f64 {
         let total = self.cpu_user_s + self.cpu_system_s;
         if total > 0.0 { self.cpu_system_s / total } else { f64::NAN }
     }
 
-    /// Bytes that came to be resident.
+    /// Returns the growth of resident memory in bytes.
     pub fn grown_bytes(&self) -> f64 {
         (self.rss_kib_after - self.rss_kib_before) * 1024.0
     }
@@ -83,35 +83,35 @@ pub struct IdleFigures {
     pub rss_bytes_per_connection: f64,
 }
 
-/// A figure of a measurement.
+/// A number of a measurement.
 pub type Metric = fn(&Figures) -> f64;
 
-/// Processor time of an operation, in microseconds.
+/// CPU time per operation, in microseconds.
 pub fn cpu(figures: &Figures) -> f64 {
     figures.server.cpu_us_per_operation
 }
 
-/// Operations a second.
+/// Operations per second.
 pub fn rate(figures: &Figures) -> f64 {
     figures.operations_per_s
 }
 
-/// From the start of a server on a full log to its first answer.
+/// Time from the start of a server with a full job log to its first reply, in milliseconds.
 pub fn restart_ms(figures: &Figures) -> f64 {
     figures.restart_ms.unwrap_or(f64::NAN)
 }
 
-/// What the rounds of one server in one row came to.
+/// The rounds of one server in one row.
 pub struct Cell {
     pub kind: Kind,
     pub samples: Vec<Figures>,
-    /// What the load wrote, all of it.
+    /// The complete JSON of the load.
     pub raw: Vec<serde_json::Value>,
-    /// Why there are no more.
+    /// Why there are no further rounds.
     pub failure: Option<String>,
 }
 
-/// The middle of some figures, the least and the most.
+/// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     pub median: f64,
@@ -135,13 +135,13 @@ impl Spread {
 }
 
 impl Cell {
-    /// A figure over the rounds.
+    /// Returns a number over the rounds.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         Spread::of(self.samples.iter().map(metric).collect())
     }
 }
 
-/// A row with what was measured.
+/// A row and its measurements.
 pub struct Outcome {
     pub row: Row,
     pub cells: Vec<Cell>,
@@ -154,12 +154,12 @@ impl Outcome {
         Outcome { row: row.clone(), cells: suited.map(cell).collect() }
     }
 
-    /// What `kind` did in it.
+    /// Returns the measurements of `kind`.
     pub fn cell(&self, kind: Kind) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.kind == kind)
     }
 
-    /// The median of a figure of `kind`.
+    /// Returns the median of a number of `kind`.
     pub fn median(&self, kind: Kind, metric: Metric) -> Option<f64> {
         Some(self.cell(kind)?.spread(metric)?.median)
     }
@@ -169,14 +169,13 @@ impl Outcome {
 pub struct Bench<'a> {
     machine: &'a Machine,
     signals: &'a Signals,
-    /// For files that come and go.
+    /// Directory for temporary files.
     directory: &'a Path,
     logs: &'a Place,
     started: u32,
 }
 
 impl<'a> Bench<'a> {
-    /// Nothing is started yet.
     pub fn new(
         machine: &'a Machine,
         signals: &'a Signals,
@@ -186,7 +185,7 @@ impl<'a> Bench<'a> {
         Bench { machine, signals, directory, logs, started: 0 }
     }
 
-    /// A server that accepts connections.
+    /// Starts a server and waits until it accepts connections.
     pub fn start(&mut self, kind: Kind, log: Option<&Directory>) -> Result<Server, Failure> {
         self.spawn(kind, log)?.accept()
     }
@@ -197,7 +196,7 @@ impl<'a> Bench<'a> {
         Server::spawn(kind, self.machine, self.started, self.directory, log)
     }
 
-    /// Measures every row: its servers in turn, then all again, so that a noisy minute meets each of them.
+    /// Measures every row: its servers in turn, then all again, so that a noisy minute affects each of them.
     pub fn run(&mut self, rows: &[Row], peers: &Peers, options: &Options) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::new();
         for rows in rows.chunk_by(Row::is_beside) {
@@ -240,7 +239,7 @@ impl<'a> Bench<'a> {
         kind: Kind,
         seconds: f64,
     ) -> Result<(Figures, serde_json::Value), Failure> {
-        // Named first, so that it goes after the server.
+        // Declared first, so that it is dropped after the server.
         let directory = row.log.map(|log| self.logs.fresh(log)).transpose()?;
         let log = directory.as_ref();
         let server = self.start(kind, log)?;
@@ -266,7 +265,7 @@ impl<'a> Bench<'a> {
         Ok((figures, raw))
     }
 
-    /// How long a server takes to be back with all jobs, in milliseconds.
+    /// Measures how long a server takes to recover all jobs, in milliseconds.
     fn restart(&mut self, kind: Kind, log: Option<&Directory>, jobs: u64) -> Result<f64, Failure> {
         let mut server = self.spawn(kind, log)?;
         let (stats, time) = server.first_stats()?;
@@ -314,15 +313,15 @@ fn read(path: &Path) -> Result<(Figures, serde_json::Value), Failure> {
     let text = fs::read(path).map_err(|error| unread(error.to_string()))?;
     let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|error| unread(error.to_string()))?;
     let mut output = Output::deserialize(&raw).map_err(|error| unread(error.to_string()))?;
-    let figures = output.rows.pop().ok_or_else(|| unread("it has no row".to_owned()))?;
+    let figures = output.rows.pop().ok_or_else(|| unread("the report has no row".to_owned()))?;
     if figures.errors > 0 {
-        Err(Failure::Load(format!("{} wrong answers", figures.errors)))
+        Err(Failure::Load(format!("{} wrong replies", figures.errors)))
     } else {
         Ok((figures, raw))
     }
 }
 
-/// A line that tells how far the run is.
+/// Returns a progress line.
 fn progress(outcome: &Outcome) -> String {
     let (metric, unit): (Metric, _) = match outcome.row.work {
         Work::Restart => (restart_ms, "ms"),

@@ -1,4 +1,4 @@
-//! The picture: processor time and throughput by depth and by tubes, and the latency of a hand-over.
+//! The plots: CPU time and throughput by depth and by tubes, and the delivery latency.
 
 use std::path::Path;
 
@@ -41,11 +41,11 @@ struct Panel {
     title: &'static str,
     x_title: &'static str,
     lines: Vec<Line>,
-    /// The places that are named on the axis across.
+    /// Labels of the horizontal axis.
     ticks: Vec<(f64, String)>,
 }
 
-/// Draws everything that there are two points of.
+/// Draws everything that has at least two points.
 pub fn draw(path: &Path, report: &Report<'_>) -> Result<(), Failure> {
     try_draw(path, report).map_err(|error| Failure::Draw(path.to_owned(), error.to_string()))
 }
@@ -58,7 +58,7 @@ fn try_draw(path: &Path, report: &Report<'_>) -> Drawn {
     let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let (header, body) = root.split_vertically(HEADER_HEIGHT);
-    header.draw_text("beanring and its peers", &text(28), (20, 12))?;
+    header.draw_text("beanring and other servers", &text(28), (20, 12))?;
     header.draw_text(&report.subtitle(), &text(TEXT), (20, 48))?;
     let areas = body.split_evenly((lines, COLUMNS));
     for (panel, area) in panels.iter().zip(&areas) {
@@ -75,20 +75,20 @@ fn panels(results: &[Outcome]) -> Vec<Panel> {
     let tubes = |row: &Row| row.tube_by_job.then_some(row.tubes);
     let us: Metric = |figures| figures.server.cpu_us_per_operation;
     let rate: Metric = |figures| figures.operations_per_s;
-    let depth = "operations under way on each of 16 connections";
+    let depth = "operations in flight on each of 16 connections";
     let across = "tubes; 64 connections watch all";
     vec![
-        Panel::of(results, "put: CPU of the server, µs an operation", depth, us, puts),
-        Panel::of(results, "put: operations a second", depth, rate, puts),
+        Panel::of(results, "put: server CPU, µs per operation", depth, us, puts),
+        Panel::of(results, "put: operations per second", depth, rate, puts),
         Panel::percentiles(results),
-        Panel::of(results, "cycle: CPU of the server, µs an operation", depth, us, cycles),
-        Panel::of(results, "cycle: CPU of the server, µs an operation", across, us, tubes),
-        Panel::of(results, "cycle: operations a second", across, rate, tubes),
+        Panel::of(results, "cycle: server CPU, µs per operation", depth, us, cycles),
+        Panel::of(results, "cycle: server CPU, µs per operation", across, us, tubes),
+        Panel::of(results, "cycle: operations per second", across, rate, tubes),
     ]
 }
 
 impl Panel {
-    /// `metric` of every server by what `x` finds in a row.
+    /// Plots `metric` of every server over what `x` returns for a row.
     fn of(
         results: &[Outcome],
         title: &'static str,
@@ -111,7 +111,7 @@ impl Panel {
         Panel { title, x_title, lines: lines(points), ticks }
     }
 
-    /// The percentiles of the hand-over, the last ones wide apart: each is ten times as rare.
+    /// Plots the percentiles of the delivery latency. The last ones are wide apart: each is ten times as rare.
     fn percentiles(results: &[Outcome]) -> Panel {
         const PLACES: [(&str, f64, Metric); 6] = [
             ("50", 2.0, |figures: &Figures| figures.latency_us.p50),
@@ -122,7 +122,7 @@ impl Panel {
             ("max", 100_000.0, |figures| figures.latency_us.max),
         ];
         let mut points = Vec::new();
-        for outcome in results.iter().filter(|outcome| outcome.row.work == Work::HandOver) {
+        for outcome in results.iter().filter(|outcome| outcome.row.work == Work::Delivery) {
             for cell in &outcome.cells {
                 let at =
                     |&(_, x, metric): &(&str, f64, Metric)| Some((cell.kind, x, cell.spread(metric)?.median));
@@ -130,7 +130,7 @@ impl Panel {
             }
         }
         let ticks = PLACES.iter().map(|&(name, x, _)| (x, name.to_owned())).collect();
-        let title = "hand-over at a fixed rate: latency, µs";
+        let title = "delivery latency at a fixed rate, µs";
         Panel { title, x_title: "percentile", lines: lines(points), ticks }
     }
 
@@ -145,7 +145,7 @@ impl Panel {
             .y_label_area_size(76)
             .build_cartesian_2d((x_low..x_high).log_scale(), (y_low..y_high).log_scale())?;
         let mut axes = chart.configure_mesh();
-        // The marks follow: the library would name places where nothing was measured.
+        // The library would label places where nothing was measured, so labels are drawn here.
         let nothing = |_: &f64| String::new();
         axes.disable_mesh().x_label_formatter(&nothing).y_label_formatter(&nothing);
         axes.set_all_tick_mark_size(0).axis_style(INK);
@@ -186,14 +186,14 @@ fn text(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// 1, 2, 5, 10 and so on from `low` to `high`; powers of ten alone, where there are many.
+/// Returns 1, 2, 5, 10 and so on from `low` to `high`, or only powers of ten if there are many.
 fn round_numbers(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = if high / low > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = (-6..10).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
     powers.filter(|number| (low..=high).contains(number)).collect()
 }
 
-/// Points by server, those of one that has but one left out.
+/// Returns the points by server, without servers that have only one.
 fn lines(points: Vec<(Kind, f64, f64)>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for (kind, x, y) in points {
@@ -206,14 +206,14 @@ fn lines(points: Vec<(Kind, f64, f64)>) -> Vec<Line> {
     lines
 }
 
-/// The least and the most with some room at both ends.
+/// Returns the minimum and the maximum, with some space at both ends.
 fn bounds(values: impl Iterator<Item = f64>, room: f64) -> (f64, f64) {
     let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
     (least / room, most * room)
 }
 
-/// Apart for all kinds of colour blindness: of the palette by Okabe and Ito. A driver and its bare loop have the
-/// same one.
+/// Colors of the palette by Okabe and Ito, which are distinct for all kinds of color blindness. A driver and its no-op
+/// baseline have the same color.
 fn color(kind: Kind) -> RGBColor {
     match kind {
         Kind::Ours(Driver::Epoll) | Kind::Bare(Driver::Epoll) => RGBColor(0, 114, 178),
@@ -224,12 +224,12 @@ fn color(kind: Kind) -> RGBColor {
     }
 }
 
-/// The gaps in a line, if it has any.
+/// Returns the gaps in a line, if it has any.
 fn gap(kind: Kind) -> Option<i32> {
     matches!(kind, Kind::Bare(_)).then_some(4)
 }
 
-/// A mark around a pixel; servers can be told apart without colours too.
+/// Draws a mark around a pixel, so that servers are distinct without colors too.
 fn mark(area: &Area<'_>, kind: Kind, (x, y): (i32, i32)) -> Drawn {
     let style = color(kind).filled();
     match kind {
@@ -252,7 +252,7 @@ fn legend(area: &Area<'_>, kinds: &[Kind]) -> Drawn {
         }
         mark(area, kind, (x + 30, y))?;
         let name = match kind {
-            Kind::Bare(driver) => format!("{} loop without a queue", driver.name()),
+            Kind::Bare(driver) => format!("{} no-op baseline", driver.name()),
             _ => kind.name(),
         };
         area.draw_text(&name, &text(TEXT).pos(Pos::new(HPos::Left, VPos::Center)), (x + 72, y))?;
@@ -260,7 +260,7 @@ fn legend(area: &Area<'_>, kinds: &[Kind]) -> Drawn {
     Ok(())
 }
 
-/// A number as an axis names it.
+/// Formats a number for an axis.
 fn short(number: f64) -> String {
     match number {
         1e6.. => format!("{}M", number / 1e6),

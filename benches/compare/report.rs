@@ -15,18 +15,17 @@ use beanring_testkit::bench::logs::Place;
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::table::{Table, ratio, rounded};
 
-/// The lines of docs/BENCHMARKS.md between which the tables stand.
+/// The markers in docs/BENCHMARKS.md between which the tables belong.
 pub const BEGIN: &str = "<!-- ci/bench: begin -->";
-/// The second.
 pub const END: &str = "<!-- ci/bench: end -->";
 
 const PAGE: &str = "docs/BENCHMARKS.md";
 const PICTURE: &str = "benchmarks.svg";
 
-/// How a cell of a table is filled.
+/// Renders a cell of a table.
 type Shown = fn(&Cell) -> String;
 
-/// Everything that is to be told.
+/// The contents of a report.
 pub struct Report<'a> {
     pub machine: &'a Machine,
     pub logs: &'a Place,
@@ -36,7 +35,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// All measurements, with what the load wrote about each.
+    /// Renders all measurements as JSON, each with the complete JSON of the load.
     pub fn json(&self) -> String {
         let cell =
             |cell: &Cell| json!({ "server": cell.kind.name(), "rounds": cell.raw, "failure": cell.failure });
@@ -59,12 +58,12 @@ impl Report<'_> {
         format!("{report:#}\n")
     }
 
-    /// The tables with a title and the picture.
+    /// Renders the tables with a title and the plots.
     pub fn page(&self) -> String {
-        format!("# beanring and its peers\n\n{}\n![plots](report.svg)\n", self.markdown())
+        format!("# beanring and other servers\n\n{}\n![plots](report.svg)\n", self.markdown())
     }
 
-    /// The tables.
+    /// Renders the tables.
     pub fn markdown(&self) -> String {
         let mut out = self.header();
         for group in Group::ALL {
@@ -78,7 +77,7 @@ impl Report<'_> {
         out + &self.bounds() + &self.failures()
     }
 
-    /// Where and how it was measured, in a line or two.
+    /// Renders where and how the results were measured.
     pub fn subtitle(&self) -> String {
         let Machine { date, kernel, cpu, cores, revision, .. } = self.machine;
         format!("{date}, {kernel}, {cpu}, cores: {cores}, revision {revision}")
@@ -89,7 +88,7 @@ impl Report<'_> {
         let pins = match (self.machine.pins, self.machine.unpinned()) {
             (Some((server, load)), _) => format!("servers on core {server}, load on core {load}"),
             (None, why) => format!(
-                "{}: nothing is pinned, the load takes its time from the same cores, and the table is smaller",
+                "{}: nothing is pinned, the load shares the cores of the servers, and the table is smaller",
                 why.unwrap_or_default()
             ),
         };
@@ -97,9 +96,8 @@ impl Report<'_> {
         out += &format!("`{}`: {rounds} × {seconds} s, {pins}.\n", command_line());
         out += &format!("Peers: {}.\n", or_none(&self.peers.versions));
         if self.results.iter().any(|outcome| outcome.row.log.is_some()) {
-            let what =
-                if self.logs.is_memory() { ", which is no disk: a sync costs nothing there" } else { "" };
-            out += &format!("Logs on {}{what}.\n", self.logs.file_system);
+            let what = if self.logs.is_memory() { ", which is no disk: a sync is free there" } else { "" };
+            out += &format!("Job logs on {}{what}.\n", self.logs.file_system);
         }
         for (kind, why) in &self.peers.left_out {
             out += &format!("Left out: {}, because {why}.\n", kind.name());
@@ -117,19 +115,18 @@ impl Report<'_> {
             .collect();
         let table = |title: &str, cell: &dyn Fn(&Cell) -> String| table(title, rows, &kinds, cell);
         if group == Group::Restart {
-            let times =
-                table("from the start to the first answer, ms", &|cell| with_spread(cell, restart_ms));
+            let times = table("time to first reply, ms", &|cell| with_spread(cell, restart_ms));
             return times + &self.ratios("time, ratio", rows, restart_ms);
         }
-        let mut out = table("CPU, µs an operation", &|cell| with_spread(cell, cpu));
-        out += &table("of it in the kernel", &|cell| {
+        let mut out = table("CPU, µs per operation", &|cell| with_spread(cell, cpu));
+        out += &table("share in the kernel", &|cell| {
             let share = cell.spread(|figures| figures.server.system_share());
             share.map_or(missing(cell), |share| format!("{:.0} %", share.median * 100.0))
         });
         out += &table("operations/s", &|cell| of(cell, rate));
         out += &table("latency, µs: p50 / p99 / p99.9 / max", &latency_cell);
-        if matches!(group, Group::HandOver | Group::Idle | Group::Moving) {
-            out += &table("load itself late, µs: p99", &|cell| {
+        if matches!(group, Group::Delivery | Group::Idle | Group::Moving) {
+            out += &table("lateness of the load, µs: p99", &|cell| {
                 of(cell, |figures| figures.begun_late_us_p99.unwrap_or(f64::NAN))
             });
         }
@@ -142,7 +139,7 @@ impl Report<'_> {
         }
     }
 
-    /// Ours to each peer.
+    /// Compares our server with each other server.
     fn ratios(&self, title: &str, rows: &[&Outcome], metric: Metric) -> String {
         let ours = self.peers.kinds.iter().copied().filter(|kind| matches!(kind, Kind::Ours(_)));
         let to = |kind| {
@@ -207,7 +204,7 @@ impl Report<'_> {
     }
 }
 
-/// Puts the tables into the documentation, with the picture beside them.
+/// Updates the tables in the documentation, and the plots beside them.
 pub fn publish(markdown: &str, directory: &Path) -> Result<(), Failure> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let picture = page.with_file_name(PICTURE);
@@ -220,7 +217,7 @@ pub fn publish(markdown: &str, directory: &Path) -> Result<(), Failure> {
     fs::write(&page, text).map_err(unwritten)
 }
 
-/// What somebody types to get the same.
+/// Returns the command that repeats the run.
 fn command_line() -> String {
     let typed = std::env::args().skip(1).filter(|argument| argument != "--bench");
     ["ci/bench".to_owned()].into_iter().chain(typed).collect::<Vec<_>>().join(" ")
@@ -236,24 +233,24 @@ fn table(title: &str, rows: &[&Outcome], kinds: &[Kind], cell: &dyn Fn(&Cell) ->
     format!("\n{}", table.markdown())
 }
 
-/// The table that only this group has, if it has one.
+/// Returns the table that only this group has, if it has one.
 fn particular(group: Group) -> Option<(&'static str, Shown)> {
     Some(match group {
-        Group::Puts | Group::LargeBodies => ("bytes resident a job put", |cell| {
-            // A cycle leaves nothing behind, nor does the bare loop.
+        Group::Puts | Group::LargeBodies => ("resident bytes per job", |cell| {
+            // A cycle leaves no jobs behind, nor does the no-op baseline.
             let grown = |figures: &Figures| {
                 let bytes = figures.server.grown_bytes() / figures.operations as f64;
                 if figures.workload.ends_with("cycle") { f64::NAN } else { bytes }
             };
             if matches!(cell.kind, Kind::Bare(_)) { String::new() } else { of(cell, grown) }
         }),
-        Group::Idle => ("bytes resident an idle connection", |cell| {
+        Group::Idle => ("resident bytes per idle connection", |cell| {
             of(cell, |figures| figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection))
         }),
-        Group::Cycles | Group::Tubes | Group::HandOver => {
-            ("resident at most, MiB", |cell| of(cell, |figures| figures.server.peak_rss_kib / 1024.0))
+        Group::Cycles | Group::Tubes | Group::Delivery => {
+            ("peak RSS, MiB", |cell| of(cell, |figures| figures.server.peak_rss_kib / 1024.0))
         }
-        Group::Moving => ("old records moved", |cell| {
+        Group::Moving => ("records rewritten by compaction", |cell| {
             let moved = cell.spread(|figures| figures.moved_records.unwrap_or(f64::NAN));
             moved.map_or(missing(cell), |moved| format!("{:.0}", moved.median))
         }),
@@ -261,7 +258,7 @@ fn particular(group: Group) -> Option<(&'static str, Shown)> {
     })
 }
 
-/// The median, and the spread where there is one.
+/// Renders the median, and the spread if there are several rounds.
 fn with_spread(cell: &Cell, metric: Metric) -> String {
     let Some(Spread { median, least, most }) = cell.spread(metric) else { return missing(cell) };
     if cell.samples.len() == 1 {

@@ -1,4 +1,4 @@
-//! The servers that are compared, and one of them running.
+//! The servers of the comparison, and one that runs.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -22,11 +22,11 @@ use beanring_testkit::bench::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
-/// What cannot take its address ends within this time of its start.
+/// A server that cannot use its address ends within this time of its start.
 const SETTLE: Duration = Duration::from_millis(30);
 /// beanstalkd needs seconds for a large log.
 const RESTART_MAX: Duration = Duration::from_secs(60);
-/// Between attempts at a first answer, whose time is no more exact.
+/// Time between attempts at a first reply, which is the resolution of its time.
 const RESTART_PAUSE: Duration = Duration::from_millis(1);
 
 /// A server.
@@ -35,12 +35,12 @@ pub enum Kind {
     Ours(Driver),
     Beanstalkd,
     Redis,
-    /// The driver without a queue behind it.
+    /// The no-op baseline: the driver without a queue behind it.
     Bare(Driver),
 }
 
 impl Kind {
-    /// For people.
+    /// Returns the name.
     pub fn name(self) -> String {
         match self {
             Kind::Ours(driver) => format!("beanring {}", driver.name()),
@@ -95,14 +95,14 @@ impl Kind {
 pub struct Peers {
     /// In the order of the tables.
     pub kinds: Vec<Kind>,
-    /// What the foreign ones say that they are.
+    /// Version lines of the other servers.
     pub versions: Vec<String>,
-    /// The others, and why.
+    /// The servers that cannot be run, and why.
     pub left_out: Vec<(Kind, String)>,
 }
 
 impl Peers {
-    /// Starts each once to see.
+    /// Starts each server once to find out.
     pub fn find(options: &Options, bench: &mut Bench) -> Result<Peers, Failure> {
         let wanted = |driver: &Driver| options.drivers.is_empty() || options.drivers.contains(driver);
         let drivers: Vec<Driver> = Driver::value_variants().iter().copied().filter(wanted).collect();
@@ -114,7 +114,7 @@ impl Peers {
                 Ok(_) => peers.kinds.push(kind),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
                 Err(failure) => {
-                    eprintln!("left out: {}, because {failure}", kind.name());
+                    eprintln!("skipped: {}, because {failure}", kind.name());
                     peers.left_out.push((kind, failure.to_string()));
                 }
             }
@@ -132,18 +132,18 @@ impl Peers {
     }
 }
 
-/// A server that runs; dropping it ends it.
+/// A running server. It is stopped when the value is dropped.
 pub struct Server {
     kind: Kind,
     pub process: Guarded,
     pub addr: SocketAddr,
     begin: Instant,
-    /// What it says.
+    /// The file with its output.
     said: PathBuf,
 }
 
 impl Server {
-    /// Starts one on the `nth` address, with a log where it is to have one.
+    /// Starts a server on the `nth` address, with a job log if `log` is given.
     pub fn spawn(
         kind: Kind,
         machine: &Machine,
@@ -163,7 +163,7 @@ impl Server {
         Ok(Server { kind, process: Guarded(child), addr, begin, said })
     }
 
-    /// Waits until it accepts connections.
+    /// Waits until the server accepts connections.
     pub fn accept(mut self) -> Result<Server, Failure> {
         while self.begin.elapsed() < START_MAX {
             let accepts = TcpStream::connect_timeout(&self.addr, PAUSE).is_ok();
@@ -176,8 +176,8 @@ impl Server {
         Err(Failure::Unreachable(self.kind.name()))
     }
 
-    /// Waits for its first answer: that, and how long after its start it came. beanstalkd takes connections
-    /// before it has read its log.
+    /// Waits for the first reply. Returns it, and the time since the start. beanstalkd accepts connections before it
+    /// has read its log.
     pub fn first_stats(&mut self) -> Result<(Stats, Duration), Failure> {
         while self.begin.elapsed() < RESTART_MAX {
             match Stats::request(self.addr) {
@@ -190,21 +190,21 @@ impl Server {
         Err(Failure::Unreachable(self.kind.name()))
     }
 
-    /// A number out of what it says of itself.
+    /// Returns a number of `stats`.
     pub fn number(&self, key: &str) -> Result<u64, Failure> {
         let number = Stats::request(self.addr).and_then(|stats| stats.number(key));
         number.map_err(|error| Failure::Stats(self.kind.name(), error))
     }
 
-    /// Ends it as an operator would.
+    /// Stops the server as an operator would.
     pub fn stop(mut self) -> Result<(), Failure> {
         let pid = Pid::from_raw(self.process.0.id().cast_signed());
         let signal = match self.kind {
-            // It has no handler and ends on the spot by either; it inherits the other blocked.
+            // beanstalkd handles neither signal and ends at once by either. It inherits the other one blocked.
             Kind::Beanstalkd => Signal::SIGKILL,
             _ => Signal::SIGTERM,
         };
-        // Fails only where it has ended already.
+        // This fails only if the process has already ended.
         let _ = kill(pid, signal);
         let begin = Instant::now();
         while begin.elapsed() < START_MAX {
@@ -216,7 +216,7 @@ impl Server {
         Err(Failure::Unstopped(self.kind.name()))
     }
 
-    /// Whether it still runs.
+    /// Fails if the server has ended.
     fn check(&mut self) -> Result<(), Failure> {
         match self.process.0.try_wait() {
             Ok(Some(_)) => Err(Failure::Ended(first_words(&self.said))),
@@ -225,9 +225,9 @@ impl Server {
     }
 }
 
-/// The first line of a file that says something.
+/// Returns the first line of a file that is not empty.
 pub fn first_words(path: &Path) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output").to_owned()
 }

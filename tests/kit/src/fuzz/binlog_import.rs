@@ -1,5 +1,5 @@
-//! Binlogs of beanstalkd's: one that is sound comes over as it is, anything else is refused or cut at its end, and
-//! stays as it was.
+//! Binlogs of beanstalkd. A sound one is imported completely. Any other is refused or cut at its end, and stays
+//! unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,8 @@ const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_byt
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const A_US: u64 = 1_000;
 
-/// The first byte says whether the rest is files as they are, or what beanstalkd is to have written, maybe with
-/// damage.
+/// Runs an input. The first byte selects whether the rest is files, or steps of a beanstalkd whose files may then be
+/// damaged.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let what = input.byte();
@@ -52,7 +52,7 @@ fn arbitrary(input: &mut Input<'_>) {
     import_any(&files);
 }
 
-/// Imports the files twice. None if they are refused.
+/// Imports the files twice. Returns none if they are refused.
 fn import_any(files: &[Vec<u8>]) -> Option<Jobs> {
     let scratch = Scratch::in_memory("fuzz");
     for (number, bytes) in (1..).zip(files) {
@@ -88,7 +88,7 @@ fn import_once(dir: &Path) -> Option<Jobs> {
     Some(jobs)
 }
 
-// Written as beanstalkd writes.
+// A writer that writes as beanstalkd does.
 
 #[derive(Default)]
 struct Written {
@@ -102,7 +102,7 @@ struct Known {
     job: Job,
     tube: TubeName<'static>,
     body: Vec<u8>,
-    /// How many burials there had been before its own.
+    /// Number of burials before its own.
     buried: u64,
 }
 
@@ -122,7 +122,7 @@ impl Written {
                 (0 | 1, _) | (_, true) => self.put(version, input, &mut file),
                 (2, false) => self.change(version, input, &mut file),
                 (_, false) => {
-                    // It moves what is in its oldest file.
+                    // Compaction moves the jobs of the oldest file.
                     let at = input.below(self.jobs.len());
                     self.jobs[at].append(version, &mut file);
                 }
@@ -176,7 +176,7 @@ impl Written {
         append_change(version, job, file);
     }
 
-    /// What a queue has to have of it.
+    /// Returns the jobs that an import must recover.
     fn jobs(&self) -> Jobs {
         let mut buried: Vec<(u64, JobId)> = Vec::new();
         buried.extend(
@@ -226,7 +226,7 @@ fn append_change(version: Version, job: &Job, file: &mut Vec<u8>) {
     }
 }
 
-/// A job as version 5 has it: it counts microseconds, and has no zeros at its end.
+/// A job in version 5 of the format, which counts microseconds and has no zeros at its end.
 fn old_job(job: &Job) -> Vec<u8> {
     let mut with_zeros = Vec::new();
     binlog::encode_change(job, &mut with_zeros);
@@ -238,7 +238,7 @@ fn old_job(job: &Job) -> Vec<u8> {
     bytes
 }
 
-/// A binlog has no checksums: anything may come of it but a fault.
+/// A binlog has no checksums, so an import may recover anything, but must not crash.
 fn damage(input: &mut Input<'_>, files: &mut Vec<Vec<u8>>) {
     while !input.is_empty() && !files.is_empty() {
         let what = input.byte();

@@ -1,5 +1,5 @@
-//! Many clients and one server, with everything between them done in any order: replies answer commands one by one,
-//! the queue stays sound, and nothing is left when all have gone.
+//! Many clients and one server. Everything between them happens in any order. Replies answer commands one by one, the
+//! queue stays consistent, and nothing is left after all clients have disconnected.
 
 use beanring::server::Service;
 use beanring::time::Span;
@@ -10,18 +10,19 @@ use super::input::{Input, filler};
 
 const TUBES: [&str; 8] = ["default", "a", "b", "c", "d/e", "(f)", "g$h;i", "-j"];
 const CONNECTIONS_MAX: usize = 24;
-/// What all clients together send at most, so that an input takes milliseconds.
+/// Bytes that all clients together send at most, so that an input takes milliseconds.
 const SENT_BYTES_MAX: usize = 1 << 20;
 
 struct Conversation<'a> {
     input: Input<'a>,
     driver: Driver,
     sent_bytes: usize,
-    /// How many there have been: those of more than a few bytes are all different.
+    /// Number of bodies so far: bodies of more than a few bytes are all different.
     bodies: u64,
 }
 
-/// The first byte says how large jobs may be, the second whether there is a log. Then each byte is a thing to be done.
+/// Runs an input. The first byte selects the job size limit, the second whether there is a job log. Each further byte
+/// is an action.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let max_job_bytes = input.pick(&[65_535, 0, 100, 300_000]);
@@ -63,7 +64,7 @@ impl Conversation<'_> {
                 let count = usize::from(input.half());
                 driver.end_send(at, count);
             }
-            5 => driver.turn(),
+            5 => driver.iterate(),
             6 | 7 => self.pass(),
             8 => driver.half_close(at),
             9 => driver.hang_up(at),
@@ -80,7 +81,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Time passes: to what is due next, to just before or behind it, or any other.
+    /// Advances the clock: to the next deadline, close to it, or by any time.
     fn pass(&mut self) {
         let due = self.driver.server.next_deadline().map_or(Span::ZERO, |due| due.since(self.driver.now));
         let nanos = due.as_nanos();
@@ -92,13 +93,13 @@ impl Conversation<'_> {
             6 => Span::from_secs(u32::from(self.input.half())),
             _ => Span::from_secs(u32::MAX),
         };
-        // Some hundred years are enough: time itself has an end.
+        // Some hundred years are enough: `Time` has an end.
         if self.driver.now.as_nanos() < i64::MAX as u64 {
             self.driver.pass(span);
         }
     }
 
-    /// The same command many times, with numbers that count up.
+    /// Sends the same command many times, with increasing numbers.
     fn flood(&mut self, at: usize) {
         let what = self.input.below(5);
         let first = self.input.below(64);
@@ -190,7 +191,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// All leave, and somebody cleans up.
+    /// Disconnects all clients, and deletes the remaining jobs.
     fn end(mut self) {
         self.driver.finish();
         self.driver.server.engine().check();

@@ -1,4 +1,5 @@
-//! One connection from the client's side: what it has asked by protocol.txt, and whether the replies answer that.
+//! The client's side of one connection: the commands that it has sent by protocol.txt, and whether the replies answer
+//! them.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -9,46 +10,46 @@ use beanring::protocol::parse::{ParseError, parse};
 
 use super::made_log::Jobs;
 
-/// What all clients know together.
+/// What all clients together know.
 #[derive(Default)]
 pub struct Book {
     max_job_bytes: u32,
-    /// What a log has room for, if there is one.
+    /// The largest job that the job log can store, if there is one.
     job_bytes_logged: Option<usize>,
-    /// The server was told to take no new jobs.
+    /// The server drains: it refuses new jobs.
     pub is_draining: bool,
-    /// The bodies of all puts that came in whole, without their CR LF.
+    /// Bodies of all complete puts, without their CR LF.
     put: HashSet<Vec<u8>>,
-    /// Bodies by id, as replies have told them.
+    /// Bodies by id, as replies have reported them.
     bodies: HashMap<u64, Vec<u8>>,
     inserted: HashSet<u64>,
-    /// Jobs that somebody wants deleted.
+    /// Jobs that some client has sent a delete for.
     condemned: HashSet<u64>,
 }
 
-/// A command that came in whole and has no reply yet.
+/// A complete command without a reply.
 #[derive(Debug)]
 enum Asked {
-    /// It is understood by its line.
+    /// Its line determines the reply.
     Line(Vec<u8>),
-    /// A job of this body, with what stood where its CR LF should be.
+    /// A put with this body, and the two bytes at the place of its CR LF.
     Put(Vec<u8>),
-    /// There is one reply to it.
+    /// One specific reply.
     Fixed(&'static str),
 }
 
-/// What the next byte of a client is part of.
+/// What the next byte of a client belongs to.
 enum Expects {
     Line,
     Body(usize),
-    /// So many bytes that are not looked at.
+    /// This many bytes are ignored.
     Skip(u64),
 }
 
 pub struct Dialogue {
     input: Vec<u8>,
     expects: Expects,
-    /// Its first line has ended.
+    /// The first line is complete.
     has_begun: bool,
     has_quit: bool,
     asked: VecDeque<Asked>,
@@ -57,13 +58,13 @@ pub struct Dialogue {
     watched: BTreeSet<Vec<u8>>,
 }
 
-/// A reply, taken apart.
+/// A parsed reply.
 struct Reply<'a> {
     words: Vec<&'a str>,
     data: Option<&'a [u8]>,
 }
 
-/// Whether a connection that sends this first is closed for it.
+/// Returns whether the server closes a connection that begins with these bytes.
 fn begins_as_another_protocol(input: &[u8]) -> bool {
     const METHODS: [&[u8]; 10] = [
         b"GET ",
@@ -106,7 +107,7 @@ impl Dialogue {
         }
     }
 
-    /// The server has received these bytes.
+    /// Records bytes that the server has received.
     pub fn server_received(&mut self, bytes: &[u8], book: &mut Book) {
         self.input.extend_from_slice(bytes);
         if !self.has_begun && begins_as_another_protocol(&self.input) {
@@ -115,7 +116,8 @@ impl Dialogue {
         while !self.has_quit && self.take_command(book) {}
     }
 
-    /// The client has received these bytes. `may_time_out` says whether the server may think that it has left.
+    /// Checks bytes that the client has received. `may_time_out` means that the server may know that the client sends
+    /// no more.
     pub fn client_received(&mut self, bytes: &[u8], may_time_out: bool, book: &mut Book) {
         self.replies.extend_from_slice(bytes);
         let replies = std::mem::take(&mut self.replies);
@@ -128,7 +130,7 @@ impl Dialogue {
         self.replies = rest.to_vec();
     }
 
-    /// Asserts that there is a reply to everything, or that what has none may wait for a job.
+    /// Asserts that each command has a reply, or may wait for a job.
     pub fn check_answered(&self, may_wait: bool) {
         let waits =
             |line: &[u8]| matches!(parse(line), Ok(Command::Reserve | Command::ReserveWithTimeout { .. }));
@@ -225,7 +227,7 @@ impl Dialogue {
         assert!(is_right, "{:?} {data:?} is no reply to {asked:?}", reply.words);
     }
 
-    /// For what depends on the connection alone.
+    /// Returns the reply to commands that depend only on the connection.
     fn is_right(&mut self, command: &Command<'_>, reply: &Reply<'_>) -> bool {
         match *command {
             Command::Use(tube) => {
@@ -259,7 +261,7 @@ impl Book {
         Self { max_job_bytes, job_bytes_logged, ..Self::default() }
     }
 
-    /// Asserts that all jobs are there that replies have told of, and nothing else.
+    /// Asserts that the recovered jobs are those that replies have reported, and no others.
     pub fn check_kept(&self, jobs: &Jobs, next_id: JobId) {
         for (id, job) in jobs {
             let body = job.body.strip_suffix(b"\r\n").expect("a body has its end");
@@ -272,14 +274,14 @@ impl Book {
         assert!(self.inserted.iter().all(|&id| id < next_id.0), "no id is used twice");
     }
 
-    /// A reply has told that a job has this body.
+    /// Records the body of a job in a reply.
     fn know(&mut self, id: u64, body: &[u8]) {
         assert!(self.put.contains(body), "nobody has put the body of job {id}");
         let known = self.bodies.entry(id).or_insert_with(|| body.to_vec());
         assert!(known == body, "the body of job {id} has changed");
     }
 
-    /// For what depends on the queue. Which of the possible replies is right takes a model.
+    /// Checks replies that depend on the queue. Only a model could tell which of the valid ones is right.
     fn is_right(&mut self, command: &Command<'_>, reply: &Reply<'_>) -> bool {
         let words = &reply.words[..];
         if let ([_, id, _], Some(body)) = (words, reply.data) {
@@ -316,7 +318,7 @@ impl Book {
 }
 
 impl<'a> Reply<'a> {
-    /// The reply at the beginning of `bytes` and its length, if it is whole.
+    /// Returns the reply at the start of `bytes` and its length, if it is complete.
     fn take(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let end = bytes.windows(2).position(|pair| pair == b"\r\n");
         assert!(end.unwrap_or(bytes.len()) <= LINE_BYTES_MAX, "the line of a reply is short");
@@ -333,7 +335,7 @@ impl<'a> Reply<'a> {
         Some((Self { words, data: Some(data) }, end? + 2 + length + 2))
     }
 
-    /// The lines of a report.
+    /// Returns the lines of a report.
     fn lines(&self) -> Option<std::str::Lines<'a>> {
         let text = str::from_utf8(self.data?).expect("a report is UTF-8");
         Some(text.strip_prefix("---\n")?.lines())
@@ -347,7 +349,7 @@ impl<'a> Reply<'a> {
         self.lines().is_some_and(|mut lines| lines.all(|line| line.contains(": ")))
     }
 
-    /// Whether it is a report with this line.
+    /// Returns whether a reply is a report with this line.
     fn has(&self, key: &str, value: &str) -> bool {
         let is_it = |line: &str| line.split_once(": ") == Some((key, value));
         self.is_report() && self.lines().is_some_and(|mut lines| lines.any(is_it))

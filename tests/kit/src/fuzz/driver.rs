@@ -1,5 +1,4 @@
-//! A driver without a kernel: it does one thing at a time, as an input says, and holds the server to what drivers
-//! rely on.
+//! A driver without a kernel. It does one thing at a time, as the input directs, and checks what drivers rely on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +13,7 @@ use super::dialogue::{Book, Dialogue};
 use super::log_decoder;
 use super::made_log::{BEGIN, Files, begin, carry_out, jobs_of};
 
-/// Of a log: room for a job of the usual largest size.
+/// Segments hold a job of the default size limit.
 const SEGMENT_BYTES: u64 = 128 * 1024;
 
 /// A server with its connections.
@@ -27,7 +26,7 @@ pub struct Driver {
     disk: Option<Disk>,
 }
 
-/// The disk of a server with a log.
+/// The disk of a server with a job log.
 #[derive(Default)]
 struct Disk {
     files: Files,
@@ -38,21 +37,21 @@ struct Disk {
 pub struct End {
     connection: Connection,
     pub dialogue: Dialogue,
-    /// The client takes what it is sent.
+    /// The client receives.
     pub reads: bool,
-    /// The client has broken the connection.
+    /// The client has reset the connection.
     pub is_broken: bool,
 }
 
 impl End {
-    /// Returns whether the driver may still receive from it and send to it.
+    /// Returns whether the driver may still receive and send on this connection.
     fn is_usable(&self) -> bool {
         self.connection.is_open() && !self.is_broken
     }
 }
 
 impl Driver {
-    /// With a log if a durability is given.
+    /// Creates a server, with a job log if a durability is given.
     pub fn new(max_job_bytes: u32, durability: Option<Durability>) -> Self {
         let mut engine = Engine::new(0);
         let mut disk = None;
@@ -133,7 +132,7 @@ impl Driver {
         true
     }
 
-    /// Gives the kernel what there is to send.
+    /// Begins to send what the server shows.
     pub fn begin_send(&mut self, at: usize) -> bool {
         let Self { server, ends, .. } = self;
         let end = &mut ends[at];
@@ -160,7 +159,7 @@ impl Driver {
         true
     }
 
-    /// Closes what the server wants closed, when the kernel is done with it.
+    /// Closes the connection if the server wants it closed.
     pub fn close(&mut self, at: usize) -> bool {
         let Self { server, ends, now, .. } = self;
         let connection = &mut ends[at].connection;
@@ -175,7 +174,7 @@ impl Driver {
         true
     }
 
-    /// The disk has done one of the things that it was told.
+    /// Completes one disk operation.
     pub fn end_disk(&mut self, at: usize) -> bool {
         let Some(disk) = &mut self.disk else { return false };
         let Some(operation) = disk.under_way.remove(at % disk.under_way.len().max(1)) else { return false };
@@ -184,7 +183,7 @@ impl Driver {
         true
     }
 
-    /// Asserts that a server that is killed now comes back with all jobs that clients know of.
+    /// Asserts that a server that is killed now recovers all jobs that clients know.
     pub fn check_files(&self) {
         if let Some(disk) = &self.disk {
             let (jobs, next_id) = log_decoder::read(&disk.files, self.now);
@@ -197,41 +196,41 @@ impl Driver {
         self.handle(Event::Drain);
     }
 
-    pub fn turn(&mut self) {
+    pub fn iterate(&mut self) {
         self.server.turn(self.now);
         self.carry_out();
     }
 
-    /// Time passes, and nobody looks at the clock meanwhile.
+    /// Advances the clock without an event-loop iteration.
     pub fn pass(&mut self, span: Span) {
         self.now = self.now + span;
     }
 
-    /// Everything goes its way until nothing is left to be done now.
+    /// Delivers, sends and completes everything until nothing is left to do now.
     pub fn settle(&mut self) {
-        let mut quiet_rounds = 0;
+        let mut idle_rounds = 0;
         for round in 0.. {
             assert!(round < 100_000, "there is always something to do");
-            let mut goes_on = false;
+            let mut is_busy = false;
             for at in 0..self.ends.len() {
-                goes_on |= self.receive(at, usize::MAX, true);
-                goes_on |= self.report_end_of_input(at);
-                goes_on |= self.begin_send(at);
-                goes_on |= self.end_send(at, usize::MAX);
-                goes_on |= self.close(at);
+                is_busy |= self.receive(at, usize::MAX, true);
+                is_busy |= self.report_end_of_input(at);
+                is_busy |= self.begin_send(at);
+                is_busy |= self.end_send(at, usize::MAX);
+                is_busy |= self.close(at);
             }
-            goes_on |= self.end_disk(0);
-            self.turn();
-            goes_on |= self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
-            quiet_rounds = if goes_on { 0 } else { quiet_rounds + 1 };
-            // What the last turn has asked for shows in the round behind it.
-            if quiet_rounds == 2 {
+            is_busy |= self.end_disk(0);
+            self.iterate();
+            is_busy |= self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
+            idle_rounds = if is_busy { 0 } else { idle_rounds + 1 };
+            // Effects of the last iteration show in the next round.
+            if idle_rounds == 2 {
                 break;
             }
         }
     }
 
-    /// Everybody leaves after the last reply.
+    /// Disconnects all clients after their last reply.
     pub fn finish(&mut self) {
         self.ends.iter_mut().for_each(|end| end.reads = true);
         self.settle();

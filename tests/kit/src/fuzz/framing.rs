@@ -1,4 +1,4 @@
-//! The same bytes in other pieces are the same lines; what is understood is within the protocol's limits.
+//! The same bytes in other pieces are the same lines. Parsed commands are within the protocol's limits.
 
 use beanring::ids::JobId;
 use beanring::limits::LINE_BYTES_MAX;
@@ -9,10 +9,11 @@ use beanring::tube_name::TubeName;
 
 use super::input::Input;
 
-/// A line as it was read; `None` is one that is too long.
+/// A line, or `None` if it is too long.
 type Read = Option<Vec<u8>>;
 
-/// The first byte says how many bytes follow it that are lengths of pieces. The rest is what a client sends.
+/// Runs an input. The first byte is the number of bytes that follow as lengths of pieces. The rest is what a client
+/// sends.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let count = input.below(16);
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) {
     expected.0.iter().flatten().for_each(|line| check(line));
 }
 
-/// The lines, and whether the last byte was the end of one.
+/// Returns the lines, and whether the last byte ended one.
 fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (Vec<Read>, bool) {
     let mut reader = LineReader::new();
     let mut lines = Vec::new();
@@ -47,7 +48,7 @@ fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (V
     (lines, reader.is_empty())
 }
 
-/// What `read` has to find, by the plainest way.
+/// Finds the lines in the simplest way.
 fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
     let mut lines = Vec::new();
     while let Some(end) = sent.windows(2).position(|pair| pair == b"\r\n") {
@@ -69,7 +70,7 @@ fn check(line: &[u8]) {
     }
 }
 
-/// The command as protocol.txt has it. None for what only this server and beanstalkd understand.
+/// Returns the command as protocol.txt spells it, or none for commands that only this server and beanstalkd accept.
 fn plainly(command: &Command<'_>) -> Option<String> {
     let with_id = |word: &str, id: JobId| format!("{word} {id}");
     let with_name = |word: &str, tube: TubeName<'_>| {

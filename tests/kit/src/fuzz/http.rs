@@ -1,4 +1,5 @@
-//! Monitors over HTTP, while tubes come and go: whatever is asked, in whatever pieces, is answered whole and in order.
+//! Prometheus and probes over HTTP while tubes come and go. Every request, in whatever pieces, is answered completely
+//! and in order.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ const PATHS: [&str; 6] = ["/metrics", "/metrics", "/healthz", "/readyz", "/ready
 const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 const MONITORS_MAX: usize = 8;
-/// More figures than one step tells.
+/// More lines than one step renders.
 const TUBES: usize = 60;
 
 struct Watched {
@@ -30,11 +31,11 @@ struct Watched {
 struct Monitor {
     conn: ConnId,
     asked: Vec<Asked>,
-    /// It has sent what is no request.
+    /// The client has sent something that is no request.
     is_wild: bool,
-    /// Sent, and not received.
+    /// Bytes that the client has sent and the server has not received.
     on_its_way: Vec<u8>,
-    /// How much of what it has sent may not be answered yet.
+    /// Number of sent bytes that may not be answered yet.
     unanswered_bytes: usize,
     has_ended: bool,
     wants_send: bool,
@@ -44,7 +45,7 @@ struct Monitor {
     is_closed: bool,
 }
 
-/// What has to come back.
+/// An expected response.
 struct Asked {
     statuses: &'static [&'static str],
     has_body: bool,
@@ -52,7 +53,7 @@ struct Asked {
     keeps_alive: bool,
 }
 
-/// Each byte is a thing to be done.
+/// Runs an input. Each byte is an action.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut server = Server::new(config(100));
@@ -113,7 +114,7 @@ impl Watched {
         self.carry_out();
     }
 
-    /// The client makes tubes, or has them go.
+    /// Creates tubes, or lets them disappear.
     fn tubes(&mut self, input: &mut Input<'_>) {
         let (what, first) = (input.below(2), input.below(TUBES));
         let commands: String = (0..TUBES)
@@ -147,7 +148,7 @@ impl Watched {
         }
     }
 
-    /// The kernel sends up to so many bytes.
+    /// Sends up to `count` bytes.
     fn send(&mut self, at: usize, count: usize) -> bool {
         let monitor = &mut self.monitors[at];
         if !monitor.wants_send || monitor.is_gone() {
@@ -181,18 +182,18 @@ impl Watched {
         self.carry_out();
     }
 
-    /// All are answered.
+    /// Waits until all requests are answered.
     fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "there is always something to do");
-            let mut goes_on = false;
+            let mut is_busy = false;
             for at in 0..self.monitors.len() {
                 self.receive(at, usize::MAX);
-                goes_on |= self.send(at, usize::MAX);
+                is_busy |= self.send(at, usize::MAX);
             }
             self.turn();
-            goes_on |= self.server.next_deadline().is_some_and(|due| due <= self.now);
-            if !goes_on {
+            is_busy |= self.server.next_deadline().is_some_and(|due| due <= self.now);
+            if !is_busy {
                 break;
             }
         }
@@ -227,7 +228,7 @@ impl Watched {
         self.monitors.iter_mut().find(|monitor| monitor.conn == conn).expect("it is one of those")
     }
 
-    /// All leave after the last answer.
+    /// Disconnects all clients after their last response.
     fn end(mut self) {
         self.settle();
         for monitor in self.monitors.iter().filter(|monitor| !monitor.is_broken) {
@@ -244,7 +245,7 @@ impl Monitor {
         self.is_broken || self.is_closing
     }
 
-    /// Of one that sends more than this before it is answered not all would be heard.
+    /// The server would not receive all requests of a client that sends more than this before it is answered.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let is_heard = !self.has_ended && self.unanswered_bytes + bytes.len() <= HTTP_REQUEST_BYTES_MAX;
         if is_heard {
@@ -275,7 +276,7 @@ impl Monitor {
         });
     }
 
-    /// It was answered what it has asked for.
+    /// Checks a response against its request.
     fn check(&self, is_draining: bool) {
         let mut rest = &*self.received;
         for asked in &self.asked {
@@ -295,7 +296,7 @@ impl Monitor {
 }
 
 impl Asked {
-    /// Takes the answer from the front, and returns its status. None if not all of it is there.
+    /// Removes the first response and returns its status, or none if it is incomplete.
     fn read(&self, rest: &mut &[u8]) -> Option<String> {
         let end = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
         let head = str::from_utf8(&rest[..end]).expect("it is text");
@@ -334,7 +335,7 @@ fn unchunked(rest: &mut &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// No figure is told twice, and each line is whole.
+/// Asserts that no metric appears twice and that each line is complete.
 fn check_page(page: &str) {
     assert!(page.ends_with('\n'), "the last line is whole");
     let mut names = BTreeSet::new();

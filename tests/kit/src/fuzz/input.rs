@@ -1,6 +1,6 @@
-//! What a fuzzer has made up, read as a small language: a byte says what, those behind it how.
+//! A fuzzer's input, read as a small language: a byte selects an action, and those behind it are its arguments.
 
-/// The bytes that are not read yet. Behind their end everything is zero.
+/// The bytes that are not read yet. All bytes beyond their end are zero.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -24,7 +24,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number below `bound`, which is 1 to 65,536.
+    /// Returns a number below `bound`, which is 1 to 65,536.
     pub fn below(&mut self, bound: usize) -> usize {
         let number = if bound <= 256 { usize::from(self.byte()) } else { usize::from(self.half()) };
         number % bound
@@ -34,7 +34,7 @@ impl<'a> Input<'a> {
         choices[self.below(choices.len())]
     }
 
-    /// So many bytes, or all that are left.
+    /// Returns `count` bytes, or all that are left.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
@@ -49,7 +49,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Bytes that `seed` and `length` alone decide, and that no part of another such sequence looks like.
+/// Returns bytes that depend only on `seed` and `length`. No part of them occurs in another such sequence.
 pub fn filler(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 8);
     let mut word = seed;

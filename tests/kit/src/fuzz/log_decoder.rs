@@ -1,4 +1,4 @@
-//! Segments of the log as bytes in memory: whatever they are, reading them ends, and what comes back was written.
+//! Segments of the job log in memory. Reading any bytes ends, and recovered jobs were once written.
 
 use std::convert::Infallible;
 
@@ -27,8 +27,8 @@ impl Source for Bytes<'_> {
     }
 }
 
-/// The first byte says what the rest is: a segment behind its header, records that are given sound checksums, or
-/// what a writer is to do and how its files are damaged then.
+/// Runs an input. The first byte selects what the rest is: a segment behind its header, records that get valid
+/// checksums, or steps of a writer whose files are then damaged.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.below(4) {
@@ -68,7 +68,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Reads all records that are sound, those behind others that are not too.
+    /// Reads all valid records, including those behind invalid ones.
     fn segment(&mut self, header: Header, file: &[u8]) {
         let engine = self.engine.get_or_insert_with(|| Engine::new(0));
         self.replay.open(&header);
@@ -100,7 +100,7 @@ impl Scan {
     }
 }
 
-/// Reads the segments in their order, as salvage does.
+/// Reads the segments in order, as salvage does.
 pub fn read(files: &Files, now: Time) -> (Jobs, JobId) {
     let mut scan = Scan::default();
     for (&number, file) in files {

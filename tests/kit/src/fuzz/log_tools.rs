@@ -1,5 +1,5 @@
-//! `beanring log` and a start on any directory: they end with a message or agree with one another, and what comes
-//! back was written.
+//! `beanring log` and a start on any directory. They end with a message or agree with each other, and recovered jobs
+//! were once written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,11 @@ use super::super::scratch::{Scratch, contents};
 use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
 
-/// Room for a job of any of these logs.
+/// Large enough for a job of any of these logs.
 const LARGE: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
 
-/// The first byte says what the rest is: files as they are, records that are given sound checksums, or what a
-/// writer is to do and how its files are damaged then.
+/// Runs an input. The first byte selects what the rest is: files, records that get valid checksums, or steps of a
+/// writer whose files are then damaged.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.below(4) {
@@ -57,7 +57,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Works on the files in every way. The jobs of a start, and those that are saved.
+/// Runs every tool on the files. Returns the jobs of a start, and those that salvage recovers.
 fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
     let scratch = Scratch::in_memory("fuzz");
     let log = scratch.dir("log");
@@ -93,7 +93,7 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
         }
         match start(&log, now) {
             Ok(again) => assert_eq!(again, *jobs, "and the same once more"),
-            // What the first start has taken away for being damaged may have been all that told of the beginning.
+            // The first start may have removed a damaged file that was the only record of the first ids.
             Err(error) => assert!(!is_whole && error.contains("is missing"), "and once more: {error}"),
         }
     }
@@ -115,7 +115,7 @@ fn dump(log: &Path) {
     }
 }
 
-/// The jobs that are saved, and first and last ids of those that are not.
+/// Returns the salvaged jobs, and the first and last ids of those that are lost.
 fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Option<(Jobs, Vec<(u64, u64)>)> {
     let salvaged = offline::salvage(log, to, now);
     let Ok(salvaged) = salvaged else {
@@ -136,7 +136,7 @@ fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Optio
     Some((jobs, salvaged.lost))
 }
 
-/// The jobs that come back to this server from the binlog.
+/// Returns the jobs that this server recovers from the binlog.
 fn export(log: &Path, to: &Path, now: Time) -> Option<Jobs> {
     let count = offline::export(log, to, now).ok()?;
     let directory = Directory::open(to, false).expect("a new directory");
@@ -157,7 +157,7 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
     Ok(jobs)
 }
 
-/// Of each tube, how many are ready, delayed and buried.
+/// Returns the numbers of ready, delayed and buried jobs of each tube.
 fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
     let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     for job in jobs.values() {
@@ -171,7 +171,8 @@ fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
     tubes
 }
 
-/// As a binlog can have them: without the numbers of burials, which only count, and with times that it can hold.
+/// Returns jobs as a binlog can store them: without numbers of burials, which are only counters, and with times in its
+/// range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
     for job in jobs.values_mut() {

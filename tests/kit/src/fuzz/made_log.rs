@@ -1,4 +1,4 @@
-//! Logs for the targets that read them, in memory: written by the server's own writer, or forged, and then damaged.
+//! Job logs in memory for other targets: written by the server's own writer, or forged, and then damaged.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ const LOG_ID: u64 = 0x1234_5678_9abc_def0;
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const STEPS_MAX: usize = 256;
 
-/// The files of a log by their numbers.
+/// The files of a job log by their numbers.
 pub type Files = BTreeMap<SegmentNumber, Vec<u8>>;
 
-/// A job as a log keeps it.
+/// A job as the log stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptJob {
     pub created: Time,
@@ -36,21 +36,20 @@ pub struct KeptJob {
     pub body: Vec<u8>,
 }
 
-/// Jobs by id.
 pub type Jobs = BTreeMap<u64, KeptJob>;
 
-/// A log, and what is in it.
+/// A job log and its content.
 pub struct MadeLog {
     pub files: Files,
-    /// The jobs that there are at the end.
+    /// The jobs at the end.
     pub jobs: Jobs,
-    /// Of all jobs that there ever were.
+    /// All jobs that were ever written.
     pub bodies: BTreeMap<u64, Vec<u8>>,
-    /// When it was ended.
+    /// The end of the log.
     pub now: Time,
 }
 
-/// The jobs of a queue.
+/// Returns the jobs of a queue.
 pub fn jobs_of(engine: &Engine) -> Jobs {
     let jobs = engine.jobs().iter().map(|(key, job)| {
         let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.kept(key));
@@ -60,16 +59,16 @@ pub fn jobs_of(engine: &Engine) -> Jobs {
     jobs.collect()
 }
 
-/// Asserts that jobs have the bodies that they were put with.
+/// Asserts that jobs have the bodies of their puts.
 pub fn check_bodies(jobs: &Jobs, made: &MadeLog) {
     for (id, job) in jobs {
         assert!(made.bodies.get(id) == Some(&job.body), "job {id} has a body that was never its own");
     }
 }
 
-// Written.
+// Written logs.
 
-/// A log that has nothing in it yet, and its files.
+/// Begins an empty log. Returns it with its files.
 pub fn begin(config: WalConfig, engine: &mut Engine) -> (Wal, Files) {
     let mut recovered = Replay::default().finish(engine, BEGIN);
     recovered.log_id = LOG_ID;
@@ -78,7 +77,7 @@ pub fn begin(config: WalConfig, engine: &mut Engine) -> (Wal, Files) {
     (log, Files::from([(first, vec![0; config.segment_bytes as usize])]))
 }
 
-/// Does what a log asks for.
+/// Carries out an operation of the log.
 pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
     match operation {
         Operation::Write { segment, offset, batch, .. } => {
@@ -103,7 +102,7 @@ struct Writer {
 }
 
 impl MadeLog {
-    /// What the writer makes of steps that the input tells.
+    /// Writes a log by the steps of the input.
     pub fn write(input: &mut Input<'_>) -> Self {
         let durability =
             input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
@@ -157,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// What the server does before it serves a command.
+    /// Works as the server does before it serves a command.
     fn record(&mut self) {
         self.log.record(&mut self.engine, self.now);
         self.log.compact(&self.engine, self.now);
@@ -177,7 +176,7 @@ impl Writer {
         self.put_one(bytes, pri, delay);
     }
 
-    /// Many jobs of one size, and most of those before them away.
+    /// Puts many jobs of one size, and deletes most of those before them.
     fn flood(&mut self, input: &mut Input<'_>) {
         let bytes = input.pick(&[20, 200, 2_000]);
         for number in 0..40 {
@@ -213,7 +212,7 @@ impl Writer {
         }
     }
 
-    /// Does all that the log asks for.
+    /// Carries out all operations of the log.
     fn use_disk(&mut self) {
         loop {
             self.log.close_when_idle(&self.engine, self.now);
@@ -260,9 +259,9 @@ fn tube(input: &mut Input<'_>) -> TubeName<'static> {
     TubeName::new(input.pick(&TUBES).as_bytes()).expect("it is a name")
 }
 
-// Forged.
+// Forged logs.
 
-/// Segments with sound checksums, and in them whatever the input tells.
+/// Makes segments with valid checksums around any content.
 pub fn forge(input: &mut Input<'_>) -> Files {
     let mut files = Files::new();
     let mut number = SegmentNumber(u64::from(input.byte()));
@@ -291,7 +290,7 @@ pub fn forge(input: &mut Input<'_>) -> Files {
     files
 }
 
-/// Most of the time something small, and then any number.
+/// Returns a small number most of the time, else any number.
 fn any(input: &mut Input<'_>, usual: u64) -> u64 {
     match input.byte() {
         0xff => input.word(),
@@ -340,7 +339,7 @@ fn forge_state(input: &mut Input<'_>) -> PersistedState {
     PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, standing, counts }
 }
 
-/// Changes the kind of a record or some of its payload, and its checksum with it.
+/// Changes the kind of a record or some of its payload, and recomputes its checksum.
 fn change_payload(input: &mut Input<'_>, seed: u32, record: &mut [u8]) {
     let payload = u32::from_le_bytes(record[4..8].try_into().expect("four bytes")) as usize;
     match input.below(payload + 1) {
@@ -351,10 +350,10 @@ fn change_payload(input: &mut Input<'_>, seed: u32, record: &mut [u8]) {
     record[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-// Damaged.
+// Damage.
 
-/// Does to the files what disks and people do. None of the values are the input's own, so that it cannot find
-/// out checksums.
+/// Damages the files as disks and people do. No written value is the input's own, so that the fuzzer cannot find out
+/// checksums.
 pub fn damage(input: &mut Input<'_>, files: &mut Files) {
     while !input.is_empty() && !files.is_empty() {
         let what = input.byte();

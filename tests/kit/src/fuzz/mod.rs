@@ -1,4 +1,4 @@
-//! What each fuzz target does with an input. It fails by a panic, under libFuzzer as in `tests/fuzz_corpus.rs`.
+//! What each fuzz target does with an input. A target fails by a panic, under libFuzzer and in `tests/fuzz_corpus.rs`.
 
 pub mod binlog_import;
 pub mod conversation;
