@@ -1,4 +1,4 @@
-//! The command line: what was typed, and the checked plan made of it.
+//! The command line: raw options, and the checked plan made of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use crate::body::STAMP_BYTES;
 use crate::failure::Failure;
 
-/// What the server spends on a job besides its body, at most: for the bound of `--queue-max`.
+/// Upper bound of the server's memory per job besides the body, for `--queue-max`.
 const JOB_OVERHEAD_BYTES: u64 = 320;
 
 const ABOUT: &str = "Loads a beanstalk server and measures it.
@@ -44,7 +44,7 @@ After a failure, or with --no-cleanup, they stay. redis lists are unlinked likew
 Exit code: 0 all well, 1 errors or failure, 2 bad options, 130 interrupted by Ctrl-C or SIGTERM (what was
 measured is shown; a second one ends at once).";
 
-/// The options as typed.
+/// The raw options.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "beanring-bench", version, about = ABOUT, after_help = NOTES)]
 pub struct Args {
@@ -125,7 +125,7 @@ pub struct Args {
     pub bare_loop: Option<Choice>,
 }
 
-/// What is done.
+/// A workload.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload {
     Put,
@@ -137,7 +137,7 @@ pub enum Workload {
     RedisCycle,
 }
 
-/// How jobs are spread over tubes.
+/// How jobs are distributed over tubes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TubeBy {
     /// Connection i uses tube i modulo the number of tubes.
@@ -158,22 +158,22 @@ pub enum Io {
 }
 
 impl Workload {
-    /// As typed.
+    /// Returns the name for the command line.
     pub fn name(self) -> String {
         self.to_possible_value().expect("none is hidden").get_name().to_owned()
     }
 
-    /// For redis, not beanstalk.
+    /// Returns whether the server is redis.
     pub fn is_redis(self) -> bool {
         matches!(self, Workload::RedisPush | Workload::RedisCycle)
     }
 
-    /// Where such a server is found by default.
+    /// Returns the default address of such a server.
     pub fn default_addr(self) -> &'static str {
         if self.is_redis() { "127.0.0.1:6379" } else { "127.0.0.1:11300" }
     }
 
-    /// What is put stays in the server.
+    /// Returns whether the jobs stay in the server.
     pub fn piles_up(self) -> bool {
         matches!(self, Workload::Put | Workload::RedisPush)
     }
@@ -182,14 +182,14 @@ impl Workload {
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
-    /// So many operations.
+    /// This many operations.
     Count(u64),
-    /// As many as are done in this time.
+    /// As many operations as are done in this time.
     For(Duration),
 }
 
 impl Args {
-    /// Checks what the single options cannot tell.
+    /// Checks combinations of options.
     pub fn check(&self) -> Result<(), Failure> {
         let any = |wanted: fn(Workload) -> bool| self.workloads.iter().any(|&workload| wanted(workload));
         if any(|workload| workload == Workload::Handover) && (self.body as usize) < STAMP_BYTES {
@@ -213,7 +213,7 @@ impl Args {
         Ok(())
     }
 
-    /// How much of `workload` is measured.
+    /// Returns how much of `workload` is measured.
     pub fn amount(&self, workload: Workload) -> Amount {
         match (self.count, workload) {
             (Some(count), _) => Amount::Count(count),
@@ -222,7 +222,7 @@ impl Args {
         }
     }
 
-    /// How long the load goes on before it is measured.
+    /// Returns the duration of the warm-up.
     pub fn warm_up(&self, workload: Workload) -> Duration {
         match (workload, self.warm_up, self.count) {
             (Workload::FillDrain, ..) => Duration::ZERO,
@@ -232,23 +232,23 @@ impl Args {
         }
     }
 
-    /// Connections open at a time, at most.
+    /// Returns the largest number of connections at once.
     pub fn connections_max(&self) -> u32 {
         self.connections + self.consumers.unwrap_or(self.connections) + self.idle + self.waiting
     }
 
-    /// How many jobs may be left in the server.
+    /// Returns how many jobs may be left in the server.
     pub fn queue_jobs_max(&self) -> u64 {
         (self.queue_max << 20) / (u64::from(self.body) + JOB_OVERHEAD_BYTES)
     }
 
-    /// Jobs that every connection holds in `workload`.
+    /// Returns the number of jobs that every connection holds in `workload`.
     pub fn held(&self, workload: Workload) -> u32 {
         if workload == Workload::Touch && self.held == 0 { 1000 } else { self.held }
     }
 }
 
-/// `10`, `10s`, `0.5s`, `500ms`.
+/// Parses `10`, `10s`, `0.5s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, scale) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(ms), _) => (ms, 1e-3),

@@ -1,6 +1,5 @@
-//! The bare loop: a driver of the server over a stand-in that frames commands and answers them, and queues
-//! nothing. What it costs is what the kernel and the driver cost, so it is the limit that the server is
-//! measured against.
+//! The no-op baseline: a driver of the server over a stand-in that frames commands and replies to them, and queues
+//! nothing. It costs as much as the kernel and the driver, so it is the lower bound for the server.
 
 use std::io::IoSlice;
 use std::mem;
@@ -46,7 +45,7 @@ fn address(text: &str) -> Option<Address> {
     Some(Address::Tcp { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
 }
 
-/// The stand-in. Every job that it hands out is the last one that was put on the same connection.
+/// The stand-in. It delivers the last job that was put on the same connection.
 #[derive(Default)]
 struct Bare {
     sessions: Vec<Session>,
@@ -59,13 +58,13 @@ struct Bare {
 #[derive(Default)]
 struct Session {
     generation: u32,
-    /// The front of a command whose line has not ended yet.
+    /// The start of a command whose line is incomplete.
     line: Vec<u8>,
     /// The last body, with its CR LF.
     body: Vec<u8>,
-    /// How much of it is still to come.
+    /// Bytes of the body that have not arrived.
     missing: usize,
-    /// What is shown to the driver does not move, so answers gather in a second buffer.
+    /// Bytes that the driver was shown must not move, so further replies go to a second buffer.
     flight: Vec<u8>,
     sent: usize,
     answers: Vec<u8>,
@@ -176,7 +175,7 @@ impl Bare {
 }
 
 impl Session {
-    /// Takes what there is of a body that is on its way; what follows it.
+    /// Takes the bytes of an incomplete body. Returns what follows it.
     fn fill<'a>(&mut self, bytes: &'a [u8], id: &mut u64) -> &'a [u8] {
         let (body, rest) = bytes.split_at(bytes.len().min(self.missing));
         self.body.extend_from_slice(body);
@@ -225,7 +224,7 @@ impl Session {
     }
 }
 
-/// The number at the end of a line, 0 if there is none.
+/// Returns the number at the end of a line, or 0 if there is none.
 fn last_number(line: &[u8]) -> usize {
     let digits = line.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&line[line.len() - digits..]).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -235,7 +234,7 @@ fn last_number(line: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// What the stand-in answers to the pieces, one after the other.
+    /// Returns the stand-in's replies to the pieces.
     fn answers(pieces: &[&str]) -> String {
         let mut bare = Bare::default();
         let conn = bare.accept(Protocol::Beanstalk);

@@ -1,29 +1,29 @@
-//! Job bodies that prove themselves: a stamp with a check over it, then a pattern made from the seed.
+//! Job bodies that can be verified: a stamp with a checksum, then a pattern derived from the seed.
 
 use itoa::Buffer;
 
 /// A body of at least this size carries a [`Stamp`]; a shorter one is pattern only.
 pub const STAMP_BYTES: usize = 16;
 
-/// What a body says about its put.
+/// The data of a put in its body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// When it was put (or was due), in nanoseconds of the run's clock.
+    /// The time of the put, or the time when it was due, in nanoseconds of the run's clock.
     pub start_ns: u64,
-    /// Which connection put it.
+    /// The connection that put it.
     pub producer: u32,
 }
 
-/// A body that is not one that was put.
+/// An error in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyFault {
-    /// It has another length.
+    /// The length differs.
     Length,
-    /// Its bytes are not those of the run.
+    /// The bytes differ from those of the run.
     Bytes,
 }
 
-/// Makes and checks bodies: one prepared command, copied and stamped.
+/// Creates and checks bodies. It copies and stamps a prepared command.
 pub struct Bodies {
     /// The command up to the body, the body, CR LF.
     command: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Bodies of `body_bytes` for a command that begins with `head`.
+    /// Prepares bodies of `body_bytes` for a command that begins with `head`.
     pub fn new(head: &[u8], body_bytes: usize, seed: u64) -> Bodies {
         let mut command = Vec::with_capacity(head.len() + body_bytes + 2);
         command.extend_from_slice(head);
@@ -43,7 +43,7 @@ impl Bodies {
         Bodies { command, body_at: head.len(), body_bytes, seed }
     }
 
-    /// Bodies for beanstalk's `put`.
+    /// Prepares bodies for beanstalk's `put`.
     pub fn for_put(body_bytes: usize, ttr_s: u32, seed: u64) -> Bodies {
         let head = format!("put 1024 0 {ttr_s} {body_bytes}\r\n");
         Bodies::new(head.as_bytes(), body_bytes, seed)
@@ -60,7 +60,7 @@ impl Bodies {
         }
     }
 
-    /// Tells whether `body` is one of ours, and its stamp where it has one.
+    /// Checks `body` and returns its stamp, if it has one.
     pub fn check(&self, body: &[u8]) -> Result<Stamp, BodyFault> {
         if body.len() != self.body_bytes {
             return Err(BodyFault::Length);
@@ -92,22 +92,22 @@ pub fn push_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(Buffer::new().format(number).as_bytes());
 }
 
-/// A small generator of random numbers (splitmix64): the same seed gives the same run.
+/// The SplitMix64 generator: the same seed gives the same run.
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for every seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

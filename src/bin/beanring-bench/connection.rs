@@ -1,5 +1,5 @@
-//! One connection at work: begin what may begin, write it at once, read, judge, again. The same for every
-//! workload and both transports.
+//! A connection under load. It begins what may begin, writes it, reads and checks the replies, and starts over. It is
+//! the same for every workload and both transports.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,27 +14,27 @@ use crate::net::{Returned, Stream};
 use crate::pace::{Clock, Pace};
 use crate::script::{Script, Step, Taken};
 
-/// The smallest and the largest buffer for replies; the largest yields to a reply that needs more.
+/// Minimum and maximum size of the receive buffer. A reply that needs more exceeds the maximum.
 const INBOX_BYTES: (usize, usize) = (4 * 1024, 256 * 1024);
 
-/// A reply without its body, at most.
+/// Upper bound of a reply without its body.
 const REPLY_BYTES: usize = 64;
 
-/// Reading goes on at the end of a buffer while there is this much room in it.
+/// A receive appends to the buffer while there is this much space in it.
 const ROOM_BYTES_MIN: usize = 2 * 1024;
 
-/// How others reach a connection's task: the schedule that releases an operation, a consumer that took one
-/// of its jobs, the end.
+/// How others notify a connection's task: of an operation that is due, of a job that a consumer has received, and of
+/// the end.
 #[derive(Default)]
 pub struct Lane {
     waker: RefCell<Option<Waker>>,
     woken: Cell<bool>,
-    /// Jobs that this producer put and no consumer has received.
+    /// Jobs that this producer has put and no consumer has received.
     outstanding: Cell<u64>,
 }
 
 impl Lane {
-    /// Lets the task look again at what it may begin.
+    /// Wakes the task, so that it checks what it may begin.
     pub fn wake(&self) {
         self.woken.set(true);
         if let Some(waker) = self.waker.borrow_mut().take() {
@@ -54,10 +54,10 @@ impl Lane {
     }
 }
 
-/// What a connection is in a run where jobs go from one to another.
+/// The role of a connection in a workload with producers and consumers.
 #[derive(Clone)]
 pub enum Part {
-    /// It ends the operations that it begins.
+    /// It completes the operations that it begins.
     Alone,
     /// It puts jobs for others, at most so many that are not received.
     Producer {

@@ -1,4 +1,4 @@
-//! One measured phase: warm-up, window, tail; and what ends it early.
+//! One measured phase: warm-up, window, tail, and what ends it early.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,38 +15,38 @@ use crate::pace::{Clock, Pace, Schedule, Supply, release};
 use crate::proc::{Cpu, Memory, Process};
 use crate::progress::Progress;
 
-/// How often silence is looked for and progress is shown.
+/// Interval between checks for a silent server and updates of the progress line.
 const TICK: Duration = Duration::from_millis(50);
 
-/// An open loop may work on what is due for as long as its window again, but not less than this.
+/// An open loop may work on due operations for as long as its window again, but at least this long.
 const OVERRUN_MIN: Duration = Duration::from_secs(1);
 
-/// After an interrupt, what is in flight is waited for no longer than this.
+/// After an interrupt, operations in flight have this long to complete.
 const INTERRUPTED_TAIL_MAX: Duration = Duration::from_secs(2);
 
-/// Tasks that end well or with the run's failure.
+/// Tasks that end normally or with the failure of the run.
 pub type Tasks = JoinSet<Result<(), Failure>>;
 
-/// What a phase does and for how long.
+/// What a phase does, and for how long.
 #[derive(Clone, Copy)]
 pub struct Task {
     /// How much is measured.
     pub amount: Amount,
-    /// How long the load goes on before.
+    /// Duration of the warm-up.
     pub warm_up: Duration,
-    /// Open loop: operations a second.
+    /// Open loop: operations per second.
     pub rate: Option<u64>,
-    /// Operations after which the load ends anyhow.
+    /// The load ends after this number of operations in any case.
     pub limit: u64,
-    /// A phase without an answer for so long has failed.
+    /// A phase without a reply for this long has failed.
     pub patience: Duration,
 }
 
-/// A phase, ready to begin.
+/// A phase that is ready to begin.
 pub struct Phase {
     task: Task,
     clock: Clock,
-    /// The schedule is shorter than the task, because of the limit.
+    /// The limit has cut the schedule short.
     cut: bool,
     /// What is measured.
     pub meter: Rc<Meter>,
@@ -56,7 +56,7 @@ pub struct Phase {
     pub lanes: Rc<[Lane]>,
 }
 
-/// A look at the processes.
+/// CPU time and memory of the processes at one moment.
 #[derive(Clone, Copy)]
 struct Sample {
     at_ns: u64,
@@ -64,23 +64,23 @@ struct Sample {
     own: Cpu,
 }
 
-/// What a phase was.
+/// The result of a phase.
 pub struct Measured {
     /// The counts and latencies.
     pub meter: Rc<Meter>,
-    /// The length of the window.
+    /// The duration of the window.
     pub seconds: f64,
-    /// The server's CPU time in it.
+    /// CPU time of the server in the window.
     pub server_cpu: Option<Cpu>,
-    /// The server's memory before and after it.
+    /// Memory of the server before and after the window.
     pub server_memory: Option<(Memory, Memory)>,
-    /// The generator's CPU time in it.
+    /// CPU time of the generator in the window.
     pub own_cpu: Cpu,
-    /// Ctrl-C or SIGTERM ended it.
+    /// Ctrl-C or SIGTERM ended the phase.
     pub interrupted: bool,
-    /// The limit of operations ended it.
+    /// The limit of operations ended the phase.
     pub limited: bool,
-    /// Operations that were due were dropped: the schedule was beyond the server or the generator.
+    /// Due operations were dropped, since the schedule was too fast for the server or the generator.
     pub overloaded: bool,
 }
 
@@ -88,12 +88,13 @@ pub struct Measured {
 enum Stage {
     WarmUp,
     Window,
-    /// Nothing begins any more; what is under way ends.
+    /// No operation begins any more. Those in flight complete.
     Tail,
 }
 
 impl Phase {
-    /// A phase over `begin` connections that begin operations and `sample` ones whose operations are counted.
+    /// Prepares a phase in which `begin` connections begin operations and the operations of `sample` connections are
+    /// counted.
     pub fn new(task: Task, clock: Clock, begin: usize, sample: usize) -> Phase {
         let by_start = task.rate.is_some() || matches!(task.amount, Amount::Count(_));
         let meter = Meter::new(if by_start { Belongs::ByStart } else { Belongs::ByEnd }, sample);
@@ -109,7 +110,7 @@ impl Phase {
         Phase { task, clock, cut, meter, pace, lanes }
     }
 
-    /// Conducts the connections in `tasks` to the end of the phase. Nothing in `beside` may end meanwhile.
+    /// Runs the connections in `tasks` to the end of the phase. No task in `beside` may end before.
     pub async fn conduct(
         self,
         mut tasks: Tasks,
@@ -156,7 +157,7 @@ impl Phase {
     }
 }
 
-/// The operations of a whole schedule: those due before the window opens, then those that are measured.
+/// Returns the operations of a whole schedule: those due before the window opens, then the measured ones.
 fn operations(task: Task, rate: u64) -> u64 {
     let due_in = |time: Duration| (time.as_nanos() * u128::from(rate)).div_ceil(1_000_000_000) as u64;
     let measured = match task.amount {
@@ -166,7 +167,7 @@ fn operations(task: Task, rate: u64) -> u64 {
     due_in(task.warm_up).saturating_add(measured)
 }
 
-/// The state of a phase under way.
+/// The state of a running phase.
 struct Course<'a> {
     phase: &'a Phase,
     process: Option<Process>,
@@ -176,7 +177,7 @@ struct Course<'a> {
     closed: Option<Sample>,
     interrupted: bool,
     overloaded: bool,
-    /// What is in flight is waited for no longer.
+    /// Operations in flight are awaited until this moment.
     abandoned: bool,
     replies_seen: u64,
     replies_at: Instant,
@@ -198,7 +199,7 @@ impl<'a> Course<'a> {
             replies_seen: 0,
             replies_at: now,
         };
-        // A schedule fixes its window beforehand: operations of its first moment must not be missed.
+        // A schedule fixes its window in advance, so that operations of its first moment are not missed.
         if let Pace::Open(schedule) = &phase.pace {
             phase.meter.open(schedule.due_ns(0) + phase.task.warm_up.as_nanos() as u64);
         }
@@ -231,15 +232,15 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The time to work on what was due is over.
+    /// Ends the time to work on due operations.
     fn overrun(&mut self, schedule: &Schedule) {
         if schedule.is_owing() {
             self.overloaded = true;
             self.phase.stop();
         }
         self.stage = Stage::Tail;
-        // Jobs may lie in the server's queue by the million. Longer than the patience with a silent server,
-        // which is a failure.
+        // The queue may hold millions of jobs, so this may take longer than the time-out for a silent server, which is
+        // a failure.
         self.milestone = Some(Instant::now() + self.phase.task.patience + OVERRUN_MIN);
     }
 
@@ -279,7 +280,7 @@ impl<'a> Course<'a> {
     fn interrupt(&mut self) -> Result<(), Failure> {
         self.interrupted = true;
         self.phase.stop();
-        // What is under way still counts where an operation belongs by its start.
+        // Operations in flight still count where they belong by their start.
         let by_end = matches!((&self.phase.pace, self.phase.task.amount), (Pace::Closed(_), Amount::For(_)));
         if self.stage == Stage::Window && by_end {
             self.close()?;
@@ -319,7 +320,7 @@ impl<'a> Course<'a> {
         if meter.operations() == 0 {
             return Err(Failure::NothingDone(meter.first_complaint()));
         }
-        // Operations that are waited for end the window; a task may notice a little later.
+        // Operations that are awaited end the window. A task may notice a little later.
         let end_ns = if self.closed.is_some() { closed.at_ns } else { meter.last_done_ns() };
         let limited = match (&self.phase.pace, self.phase.task.amount) {
             (Pace::Open(_), _) => self.phase.cut,
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(operations(task(Amount::Count(7), 0), 1000), 7);
         assert_eq!(operations(task(Amount::For(Duration::from_secs(2)), 500), 1000), 2500);
         assert_eq!(operations(task(Amount::For(Duration::from_millis(1)), 0), 3), 1);
-        // Warm-up of 1.5 intervals: two operations are due before the window.
+        // A warm-up of 1.5 intervals: two operations are due before the window.
         assert_eq!(operations(task(Amount::Count(7), 1500), 1), 9);
     }
 }

@@ -10,19 +10,19 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::failure::Failure;
 
-/// CPU time of a process, all its threads together.
+/// CPU time of a process with all its threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cpu {
-    /// Both together, as finely as it can be had: it need not be the exact sum of the two.
+    /// User and system time, with the best available resolution. It need not be their exact sum.
     pub total: Duration,
-    /// In user mode.
+    /// User mode.
     pub user: Duration,
-    /// In the kernel.
+    /// Kernel mode.
     pub system: Duration,
 }
 
 impl Cpu {
-    /// This process's own.
+    /// Returns the CPU time of this process.
     pub fn own() -> Cpu {
         let usage = getrusage(UsageWho::RUSAGE_SELF).expect("RUSAGE_SELF is always there");
         let duration = |time: nix::sys::time::TimeVal| {
@@ -32,7 +32,7 @@ impl Cpu {
         Cpu { total: user + system, user, system }
     }
 
-    /// What was spent since `before`.
+    /// Returns the CPU time since `before`.
     pub fn since(self, before: Cpu) -> Cpu {
         Cpu {
             total: self.total - before.total,
@@ -45,9 +45,9 @@ impl Cpu {
 /// Memory of a process, in KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Resident now.
+    /// RSS now.
     pub rss_kib: u64,
-    /// Resident at most, ever.
+    /// Peak RSS.
     pub peak_rss_kib: u64,
 }
 
@@ -71,15 +71,15 @@ impl Process {
         Ok(process)
     }
 
-    /// Its CPU time so far: the total in nanoseconds, of which the kernel tells user and system time apart
-    /// only in ticks of 10 ms.
+    /// Returns the CPU time so far. The total is in nanoseconds, of which the kernel splits user and system time only
+    /// in ticks of 10 ms.
     pub fn cpu(self) -> Result<Cpu, Failure> {
         let total = clock_gettime(self.clock).map_err(|error| Failure::Process(self.pid, error.into()))?;
         let (user, system) = self.read("stat", |text| parse_stat(text, self.ticks_per_s))?;
         Ok(Cpu { total: total.into(), user, system })
     }
 
-    /// Its memory.
+    /// Returns the memory.
     pub fn memory(self) -> Result<Memory, Failure> {
         self.read("status", parse_status)
     }
@@ -96,7 +96,8 @@ impl Process {
     }
 }
 
-/// User and system time, fields 14 and 15 of /proc/PID/stat. The second field, the name, may hold spaces and brackets.
+/// Returns user and system time, fields 14 and 15 of /proc/PID/stat. The second field, the name, may contain spaces and
+/// brackets.
 fn parse_stat(text: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(14 - 3);
@@ -149,7 +150,7 @@ mod tests {
         let begin = process.cpu().unwrap();
         while process.cpu().unwrap().since(begin).total < Duration::from_millis(100) {}
         let (before, after) = (process.cpu().unwrap(), process.cpu().unwrap());
-        // The parts of `before` were read between the two totals, and each is short of a tick at most.
+        // The parts of `before` were read between the two totals, and each lacks a tick at most.
         let parts = before.user + before.system;
         let ticks = Duration::from_millis(20);
         assert!(before.total <= parts + ticks && parts <= after.total + ticks, "{before:?} {after:?}");

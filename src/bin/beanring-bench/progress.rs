@@ -1,13 +1,13 @@
-//! One line that lives while a phase runs, on a terminal only.
+//! A progress line on a terminal while a phase runs.
 
 use std::io::{IsTerminal, Write, stderr};
 
 use crate::meter::Meter;
 
-/// Nanoseconds between two looks of the line.
+/// Nanoseconds between two updates.
 const PERIOD_NS: u64 = 500_000_000;
 
-/// The line of a phase.
+/// The progress line of a phase.
 pub struct Progress {
     name: String,
     shown: bool,
@@ -16,12 +16,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The line of the phase called `name`.
+    /// Creates the line of the phase `name`.
     pub fn new(name: &str) -> Progress {
         Progress { name: name.to_owned(), shown: false, terminal: stderr().is_terminal(), last: (0, 0) }
     }
 
-    /// Brings it up to date, at most twice a second.
+    /// Updates the line, at most twice per second.
     pub fn show(&mut self, meter: &Meter, now_ns: u64) {
         let (then_ns, before) = self.last;
         if !self.terminal || now_ns < then_ns + PERIOD_NS {
@@ -32,12 +32,12 @@ impl Progress {
         self.last = (now_ns, replies);
         let (operations, errors) = (meter.operations(), meter.errors());
         eprint!("\r\x1b[K{}: {operations} operations, {rate:.0} replies/s, {errors} errors", self.name);
-        // A progress line that cannot be shown is no reason to stop.
+        // An error here must not stop the run.
         let _ = stderr().flush();
         self.shown = true;
     }
 
-    /// Takes it away.
+    /// Erases the line.
     pub fn clear(&mut self) {
         if self.shown {
             eprint!("\r\x1b[K");

@@ -1,4 +1,4 @@
-//! The script for redis, the peer: LPUSH alone, and LPUSH with BRPOP as the nearest to a job's life.
+//! The script for redis: LPUSH alone, and LPUSH with BRPOP as the closest equivalent to a job's life.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -9,18 +9,18 @@ use crate::meter::{Command, Sent};
 use crate::resp::{Resp, scan};
 use crate::script::{Script, Step, Taken};
 
-/// A script in redis' protocol.
+/// A script in redis's protocol.
 pub struct List {
     index: u32,
     bodies: Bodies,
-    /// The whole command, for a cycle.
+    /// The BRPOP command of a cycle.
     pop: Option<Vec<u8>>,
     sent: Rc<Sent>,
     pending: VecDeque<(Command, u64)>,
 }
 
 impl List {
-    /// Pushes to the list `key`, and with `pops` takes from it what was pushed.
+    /// Pushes to the list `key`. With `pops`, takes what was pushed.
     pub fn new(index: usize, key: &str, body_bytes: usize, seed: u64, pops: bool, sent: Rc<Sent>) -> List {
         let head = format!("*3\r\n$5\r\nLPUSH\r\n${}\r\n{key}\r\n${body_bytes}\r\n", key.len());
         let pop = format!("*3\r\n$5\r\nBRPOP\r\n${}\r\n{key}\r\n$1\r\n0\r\n", key.len());

@@ -1,4 +1,4 @@
-//! The figures, as a table for people and as JSON for programs.
+//! The results, as a table and as JSON.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::phase::Measured;
 use crate::proc::{Cpu, Memory};
 
-/// Everything that a run found.
+/// All results of a run.
 #[derive(Serialize)]
 pub struct Report {
     version: &'static str,
@@ -22,7 +22,7 @@ pub struct Report {
     interrupted: bool,
     settings: Settings,
     rows: Vec<Row>,
-    /// Commands sent in all, warm-up and cleaning up included: what the server must have counted.
+    /// Commands sent in total, including warm-up and clean-up: the number that the server must have counted.
     sent: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -42,7 +42,7 @@ struct Settings {
     waiting: u32,
 }
 
-/// The figures of one phase.
+/// The results of one phase.
 #[derive(Serialize)]
 pub struct Row {
     workload: String,
@@ -53,17 +53,17 @@ pub struct Row {
     commands_per_operation: u64,
     commands_per_s: f64,
     latency_us: Latency,
-    /// The fewest and the most operations of one connection, as shares of the mean.
+    /// The fewest and the most operations of one connection, relative to the mean.
     fairness: Fairness,
-    /// Open loop: how late the generator itself began operations, 99 of 100.
+    /// Open loop: 99th percentile of how late the generator began operations.
     begun_late_us_p99: Option<f64>,
     server: Option<Server>,
     idle: Option<IdleCost>,
     generator_cpu_us_per_operation: f64,
     interrupted: bool,
-    /// The limit of --queue-max ended it, or operations were dropped that could not begin.
+    /// `--queue-max` ended the phase, or due operations were dropped.
     stopped_early: bool,
-    /// The latter.
+    /// Due operations were dropped.
     overloaded: bool,
 }
 
@@ -94,7 +94,7 @@ struct Server {
     peak_rss_kib: u64,
 }
 
-/// What idle connections cost the server in memory.
+/// Memory that idle connections cost the server.
 #[derive(Serialize, Clone, Copy)]
 pub struct IdleCost {
     connections: u32,
@@ -102,7 +102,7 @@ pub struct IdleCost {
 }
 
 impl IdleCost {
-    /// From the memory before and after they came.
+    /// Computes it from the memory before and after they connected.
     pub fn new(before: Memory, after: Memory, connections: u32) -> IdleCost {
         let grown_kib = after.rss_kib as f64 - before.rss_kib as f64;
         IdleCost { connections, rss_bytes_per_connection: grown_kib * 1024.0 / f64::from(connections) }
@@ -110,7 +110,7 @@ impl IdleCost {
 }
 
 impl Row {
-    /// The figures of the phase `workload`.
+    /// Collects the results of the phase `workload`.
     pub fn new(args: &Args, workload: String, measured: &Measured, idle: Option<IdleCost>) -> Row {
         let meter = &measured.meter;
         let operations = meter.operations();
@@ -156,7 +156,7 @@ impl Row {
     }
 }
 
-/// How many commands an operation is made of.
+/// Returns the number of commands per operation.
 fn commands(args: &Args, phase: &str) -> u64 {
     let uses = u64::from(args.tube_by == TubeBy::Job);
     match phase {
@@ -168,7 +168,7 @@ fn commands(args: &Args, phase: &str) -> u64 {
 }
 
 impl Report {
-    /// The report of a run.
+    /// Creates the report of a run.
     pub fn new(
         args: &Args,
         target: String,
@@ -203,17 +203,17 @@ impl Report {
         }
     }
 
-    /// Any answer was wrong.
+    /// Returns whether any reply was wrong.
     pub fn has_errors(&self) -> bool {
         self.rows.iter().any(|row| row.errors > 0)
     }
 
-    /// Ctrl-C or SIGTERM ended it.
+    /// Returns whether Ctrl-C or SIGTERM ended the run.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
 
-    /// Shows the table, and writes the JSON where it was asked for.
+    /// Prints the table, and writes the JSON if requested.
     pub fn publish(&self, json: Option<&Path>) -> Result<(), Failure> {
         let table = self.table();
         let written = match json {
@@ -259,10 +259,9 @@ impl Report {
     }
 }
 
-/// Finds out whether the JSON can be written before a load has run for nothing. What is in the file stays
-/// until there is something better.
+/// Checks that the JSON can be written before the load runs. The content of the file is kept until there is a new one.
 pub fn check_file(path: &Path) -> Result<(), Failure> {
-    // A pipe would lose its reader by being opened twice.
+    // Opening a pipe twice would lose its reader.
     let is_new = match fs::metadata(path) {
         _ if path == Path::new("-") => return Ok(()),
         Ok(found) if !found.is_file() && !found.is_dir() => return Ok(()),
@@ -270,7 +269,7 @@ pub fn check_file(path: &Path) -> Result<(), Failure> {
     };
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| Failure::Output(path.into(), error))?;
-    // No run, no file. Where it cannot be removed, it is empty.
+    // Without a run there is no file. If it cannot be removed, it is empty.
     let _ = is_new.then(|| fs::remove_file(path));
     Ok(())
 }

@@ -1,35 +1,28 @@
-//! Finds the replies of redis in what was received: integers, and what BRPOP answers.
+//! Parses replies of redis: integers, and replies to BRPOP.
 
 use crate::scan::number;
 
-/// The longest header line looked for.
+/// The longest accepted header line.
 const LINE_BYTES_MAX: usize = 64;
 
-/// A reply, or part of one.
+/// A reply, or a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resp<'a> {
-    /// `:n`, in so many bytes.
-    Integer {
-        /// Its length.
-        used: usize,
-    },
-    /// An array of a key and a value, in so many bytes.
+    /// `:n`, of this length.
+    Integer { used: usize },
+    /// An array of a key and a value.
     Popped {
-        /// The value.
         value: &'a [u8],
-        /// Its length with all headers.
+        /// The length with all headers.
         used: usize,
     },
-    /// Nothing more can be said before there are `need` bytes.
-    Partial {
-        /// More than there are now.
-        need: usize,
-    },
-    /// An error, or not a reply that was asked for.
+    /// Incomplete: at least `need` bytes are required.
+    Partial { need: usize },
+    /// An error, or an unexpected reply.
     Nonsense,
 }
 
-/// Scans the first reply.
+/// Parses the first reply.
 pub fn scan(input: &[u8]) -> Resp<'_> {
     match input.first() {
         None => Resp::Partial { need: 1 },
@@ -49,7 +42,7 @@ fn popped(input: &[u8]) -> Result<Resp<'_>, Resp<'_>> {
     Ok(Resp::Popped { value, used })
 }
 
-/// `$bytes`, the bytes, CR LF; and where the next thing begins.
+/// Parses `$bytes`, the bytes, CR LF. Returns the position behind them.
 fn bulk(input: &[u8], at: usize) -> Result<(&[u8], usize), Resp<'_>> {
     let (bytes, at) = header(input, at, b'$')?;
     if bytes > u64::from(beanring::limits::JOB_BYTES_MAX) {
@@ -65,7 +58,7 @@ fn bulk(input: &[u8], at: usize) -> Result<(&[u8], usize), Resp<'_>> {
     Ok((&input[at..end], end + 2))
 }
 
-/// A line of a mark and a number; and where the next thing begins.
+/// Parses a line of a mark and a number. Returns the position behind it.
 fn header(input: &[u8], at: usize, mark: u8) -> Result<(u64, usize), Resp<'_>> {
     let window = &input[at..input.len().min(at + LINE_BYTES_MAX)];
     let Some(end) = memchr::memchr(b'\n', window) else {

@@ -1,4 +1,4 @@
-//! A whole run of one workload: connect, prepare, measure its phases, take away.
+//! A run of one workload: connect, prepare, measure, clean up.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::setup::{Names, Setup, Watches};
 /// Descriptors that are not connections.
 const DESCRIPTORS_SPARE: u64 = 64;
 
-/// Lets the server take note of idle connections before its memory is looked at.
+/// Time for the server to register idle connections before its memory is read.
 const IDLE_SETTLE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Runs every workload in turn.
@@ -48,7 +48,7 @@ pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
     Ok(Report::new(&args, target, T::NAME, rows, &sent, interrupt.came()))
 }
 
-/// The first address that somebody answers at.
+/// Returns the first address at which a server replies.
 async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, Failure> {
     let addr = args.addr.as_deref().unwrap_or(workload.default_addr());
     let targets = Target::resolve(addr).map_err(|error| Failure::Address(addr.to_owned(), error))?;
@@ -65,7 +65,7 @@ async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, F
     Err(failure)
 }
 
-/// One workload under way.
+/// A workload that is running.
 struct Run<'a, T: Transport> {
     args: &'a Args,
     workload: Workload,
@@ -75,7 +75,7 @@ struct Run<'a, T: Transport> {
     setup: Setup<'a>,
     clock: Clock,
     closing: Rc<Cell<bool>>,
-    /// Connections that are no part of the load, and consumers; none may end before the load has.
+    /// Connections that are not part of the load, and consumers. None may end before the load.
     beside: Tasks,
     streams: Vec<Rc<T::Stream>>,
     idle: Option<IdleCost>,
@@ -122,7 +122,7 @@ impl<'a, T: Transport> Run<'a, T> {
         Ok(measured.into_iter().map(row).collect())
     }
 
-    /// The idle and the waiting connections.
+    /// Opens the idle and the waiting connections.
     async fn keep_company(&mut self) -> Result<(), Failure> {
         let before = self.memory()?;
         for _ in 0..self.args.idle {
@@ -142,7 +142,7 @@ impl<'a, T: Transport> Run<'a, T> {
         Ok(())
     }
 
-    /// Connections that each end what they begin.
+    /// Opens connections that each complete what they begin.
     async fn alone(
         &mut self,
         watches: Watches,
@@ -239,7 +239,7 @@ impl<'a, T: Transport> Run<'a, T> {
         Ok(measured)
     }
 
-    /// The jobs that connection `index` fills in: it drains as many, from the same tube.
+    /// Returns the jobs that connection `index` puts in advance. It drains as many, from the same tube.
     fn share(&self, index: usize) -> u64 {
         let Amount::Count(count) = self.args.amount(Workload::FillDrain) else { unreachable!("checked") };
         let connections = u64::from(self.args.connections);
@@ -327,7 +327,7 @@ impl<'a, T: Transport> Run<'a, T> {
     }
 }
 
-/// Stays on a connection where nothing is to come until the run is over.
+/// Keeps a connection open on which nothing should arrive until the end of the run.
 async fn attend<S: Stream>(stream: Rc<S>, closing: Rc<Cell<bool>>) -> Result<(), Failure> {
     let (result, bytes) = stream.read(Vec::with_capacity(16)).await;
     match result {

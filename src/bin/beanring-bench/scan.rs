@@ -1,9 +1,9 @@
-//! Finds the replies of a beanstalk server in what was received. No allocation, no state: a reply that is
-//! not whole yet is scanned again when more has come, and says how much that must be.
+//! Parses replies of a beanstalk server without allocation and without state. An incomplete reply is parsed again when
+//! more bytes have arrived; the result says how many that must be.
 
 use beanring::limits::JOB_BYTES_MAX;
 
-/// The longest reply line looked for: the longest of the protocol (`USING` and a name) with room to spare.
+/// The longest accepted reply line: the longest of the protocol (`USING` and a name), with a margin.
 const LINE_BYTES_MAX: usize = 256;
 
 /// A reply.
@@ -13,9 +13,8 @@ pub enum Reply<'a> {
     Inserted(u64),
     /// `RESERVED id bytes` and the body.
     Reserved {
-        /// The job.
         id: u64,
-        /// Its body, without CR LF.
+        /// The body without CR LF.
         body: &'a [u8],
     },
     /// `OK bytes` and the data.
@@ -24,7 +23,7 @@ pub enum Reply<'a> {
     Using,
     /// `WATCHING count`
     Watching,
-    /// A reply that is one word, or a word and a number that does not matter here.
+    /// A reply of one word, or of a word and a number that is not used.
     Word(Word),
 }
 
@@ -65,12 +64,12 @@ impl Word {
         (Word::ExpectedCrlf, "EXPECTED_CRLF"),
     ];
 
-    /// As it stands in the protocol.
+    /// Returns the spelling of the protocol.
     pub fn text(self) -> &'static str {
         Word::ALL.iter().find(|(word, _)| *word == self).expect("every word is listed").1
     }
 
-    /// Not the answer that a load hopes for.
+    /// Returns whether the reply means that the operation has failed.
     pub fn is_refusal(self) -> bool {
         !matches!(self, Word::Deleted | Word::Touched)
     }
@@ -80,26 +79,18 @@ impl Word {
     }
 }
 
-/// What the received bytes begin with.
+/// The parsed start of the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scan<'a> {
-    /// A reply that takes the first `used` bytes.
-    Whole {
-        /// The reply.
-        reply: Reply<'a>,
-        /// Its length with line ends and data.
-        used: usize,
-    },
-    /// Part of a reply; nothing more can be said before there are `need` bytes.
-    Partial {
-        /// More than there are now.
-        need: usize,
-    },
+    /// A complete reply of `used` bytes.
+    Whole { reply: Reply<'a>, used: usize },
+    /// Incomplete: at least `need` bytes are required.
+    Partial { need: usize },
     /// Not a reply of this protocol.
     Nonsense,
 }
 
-/// Scans the first reply.
+/// Parses the first reply.
 pub fn scan(input: &[u8]) -> Scan<'_> {
     let line = match line(input) {
         Ok(line) => line,
@@ -128,7 +119,7 @@ pub fn scan(input: &[u8]) -> Scan<'_> {
     parsed.unwrap_or(Scan::Nonsense)
 }
 
-/// The first line without its CR LF.
+/// Returns the first line without its CR LF.
 fn line(input: &[u8]) -> Result<&[u8], Scan<'_>> {
     let window = &input[..input.len().min(LINE_BYTES_MAX)];
     match memchr::memchr(b'\n', window) {
@@ -165,7 +156,7 @@ fn with_data<'a>(
     Some(Scan::Whole { reply: reply(&input[line_bytes..end]), used: end + 2 })
 }
 
-/// A decimal number that fits 64 bits.
+/// Parses a decimal number of at most 64 bits.
 pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

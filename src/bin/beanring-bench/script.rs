@@ -1,4 +1,4 @@
-//! What one connection says and how it judges the answers. No I/O here: commands are appended to a buffer,
+//! The commands of one connection and the checks of its replies. It does no I/O: commands are appended to a buffer, and
 //! replies are taken from one.
 
 use std::collections::VecDeque;
@@ -9,55 +9,53 @@ use crate::failure::{Complaint, Failure};
 use crate::meter::{Command, Sent};
 use crate::scan::{Reply, Scan, Word, scan};
 
-/// A script, for one connection.
+/// The script of one connection.
 pub trait Script: 'static {
-    /// Appends the first command of another operation.
+    /// Appends the first command of a new operation.
     fn begin(&mut self, start_ns: u64, out: &mut Vec<u8>);
 
-    /// Takes the first reply of `input`; commands that follow from it go to `out`.
+    /// Takes the first reply of `input`. Commands that follow from it are appended to `out`.
     fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Taken, Failure>;
 
-    /// Whether this side begins the operations that are measured; a consumer only waits for them.
+    /// Returns whether this side begins the measured operations. A consumer only waits for them.
     fn begins_operations(&self) -> bool {
         true
     }
 }
 
-/// What [`Script::take`] found.
+/// The result of [`Script::take`].
 #[derive(Debug)]
 pub enum Taken {
-    /// Nothing before there are `need` bytes.
+    /// Incomplete: at least `need` bytes are required.
     Partial {
-        /// More than there were.
         need: usize,
     },
-    /// A reply.
     Step(Step),
 }
 
-/// What a reply brought about.
+/// The effect of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// The bytes it took.
+    /// The length of the reply.
     pub used: usize,
-    /// There is room for another operation on this connection.
+    /// Another operation may begin on this connection.
     pub freed: bool,
-    /// An operation has come to its end.
+    /// An operation has ended.
     pub settled: bool,
-    /// An operation was done: whose it was and when it began.
+    /// The operation succeeded: whose it was and when it began.
     pub sample: Option<Stamp>,
-    /// What was wrong.
+    /// The operation failed, and why.
     pub complaint: Option<Complaint>,
 }
 
 impl Step {
-    /// An operation of this connection was done and its place is free.
+    /// An operation of this connection succeeded and may be followed by another.
     pub fn done(start_ns: u64, producer: u32) -> Step {
         let sample = Some(Stamp { start_ns, producer });
         Step { freed: true, settled: true, sample, ..Step::default() }
     }
 
-    /// An operation of this connection failed and its place is free.
+    /// An operation of this connection failed and may be followed by another.
     pub fn failed(complaint: Complaint) -> Step {
         Step { freed: true, settled: true, complaint: Some(complaint), ..Step::default() }
     }
@@ -65,26 +63,24 @@ impl Step {
 
 /// What is done with jobs.
 pub enum Flow {
-    /// put.
     Put,
-    /// put, reserve, delete.
     Cycle,
-    /// put, for somebody else to reserve.
+    /// put, for another connection to reserve.
     Produce,
-    /// reserve, then delete and reserve at once. One job at a time, as a worker does.
+    /// reserve, then delete and reserve at once: one job at a time, as a worker does.
     Consume,
-    /// reserve what is there, delete.
+    /// reserve what is ready, delete.
     Drain,
     /// touch one of the jobs that the connection holds.
     Touch(Vec<u64>),
 }
 
-/// The tubes of a run that gives each job a tube of its own.
+/// The tubes of a run in which each job has a random tube.
 #[derive(Clone)]
 pub struct Spread {
-    /// The name of a tube is this and a number.
+    /// Prefix of the names, which end with a number.
     pub prefix: Rc<str>,
-    /// How many there are.
+    /// The number of tubes.
     pub tubes: usize,
 }
 
@@ -96,12 +92,12 @@ pub struct Jobs {
     sent: Rc<Sent>,
     spread: Option<Spread>,
     random: Random,
-    /// The commands without an answer, and when their operations began.
+    /// Commands without a reply, and when their operations began.
     pending: VecDeque<(Command, u64)>,
 }
 
 impl Jobs {
-    /// The script of connection `index`; with `spread`, every put goes to a tube chosen by `random`.
+    /// Creates the script of connection `index`. With `spread`, every put goes to a tube chosen by `random`.
     pub fn new(
         flow: Flow,
         index: usize,
@@ -175,13 +171,13 @@ impl Jobs {
         }
     }
 
-    /// An answer that the protocol allows to `command` but that no load hopes for; else the run is over.
+    /// Handles a valid reply to `command` that means failure. Any other reply ends the run.
     fn refused(&self, command: Command, word: Word) -> Result<Step, Failure> {
         let step = Step::failed(Complaint::Refused(command, word.text()));
         match (command, word) {
             (Command::Put, Word::Buried | Word::Draining | Word::OutOfMemory) => Ok(step),
             (Command::Touch, Word::NotFound) => Ok(step),
-            // A consumer's reserve is not an operation of its own, and its delete keeps no place.
+            // A consumer's reserve is not an operation of its own, and its delete does not delay the next one.
             (Command::Reserve | Command::ReserveWithTimeout, Word::TimedOut | Word::DeadlineSoon) => {
                 Ok(Step { settled: self.begins_operations(), ..step })
             }
@@ -252,7 +248,7 @@ mod tests {
         }
     }
 
-    /// The reply that hands out job 9 with the body of the last `put` in `sent`.
+    /// Returns the reply that delivers job 9 with the body of the last `put` in `sent`.
     fn reserved(sent: &[u8]) -> Vec<u8> {
         [b"RESERVED 9 16\r\n", &sent[sent.len() - 18..]].concat()
     }

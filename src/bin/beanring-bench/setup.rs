@@ -1,4 +1,4 @@
-//! Brings connections to where a load can begin: tubes used and watched, jobs held. And takes it all away.
+//! Prepares connections for a load: tubes used and watched, jobs held. Cleans up afterwards.
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,36 +12,36 @@ use crate::scan::{Reply, Word};
 use crate::script::Spread;
 use crate::talk::ProtocolState;
 
-/// Every tube and list of this program begins with it.
+/// Prefix of every tube and list of this program.
 const PREFIX: &str = "beanring-bench";
 
-/// The server drops a tube a moment after its last user has left, so the look at what is left is repeated.
+/// The server drops a tube a moment after its last user has left, so the check is repeated.
 const CLEANUP_ROUNDS_IDLE_MAX: u32 = 100;
 const CLEANUP_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Tubes watched by one connection that cleans up: a reserve may cost the server time for each of them.
+/// Tubes that one connection watches for the clean-up: a reserve may cost the server time for each of them.
 const CLEANUP_TUBES: usize = 128;
 
-/// Jobs reserved, then deleted, at a time by the connection that cleans up.
+/// Jobs that the clean-up reserves and deletes at a time.
 const CLEANUP_BATCH: usize = 64;
 
-/// The tubes of one run; nobody else has them.
+/// The tubes of one run, which no other client uses.
 #[derive(Clone)]
 pub struct Names(Rc<str>);
 
 impl Names {
-    /// Names that no other run has.
+    /// Chooses names that no other run has.
     pub fn unique() -> Names {
         let ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         Names(format!("{PREFIX}.{}.{ns:x}.", std::process::id()).into())
     }
 
-    /// Where jobs go: tube `number`.
+    /// Returns tube `number`.
     pub fn job_tube(&self, number: usize) -> String {
         format!("{}t{number}", self.0)
     }
 
-    /// The tubes chosen job by job, where they are.
+    /// Returns the tubes to choose from for each job, if they are random.
     pub fn spread(&self, args: &Args) -> Option<Spread> {
         (args.tube_by == TubeBy::Job)
             .then(|| Spread { prefix: format!("{}t", self.0).into(), tubes: args.tubes as usize })
@@ -68,25 +68,22 @@ impl Names {
 /// Which tubes a connection watches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watches {
-    /// None of ours: it does not reserve.
+    /// None of the run's tubes: it does not reserve.
     Nothing,
-    /// The one it uses; all, if jobs are spread one by one.
+    /// The tube that it uses, or all tubes if each job has a random one.
     ItsOwn,
-    /// All.
+    /// All tubes.
     All,
 }
 
-/// Prepares connections of one run.
+/// Prepares the connections of one run.
 pub struct Setup<'a> {
-    /// The options.
     pub args: &'a Args,
-    /// What is prepared for.
+    /// The workload.
     pub workload: Workload,
-    /// The run's tubes.
     pub names: Names,
-    /// The run's bodies.
     pub bodies: Rc<Bodies>,
-    /// The run's count of commands.
+    /// The run's counter of commands.
     pub sent: Rc<Sent>,
 }
 
@@ -123,7 +120,7 @@ impl Setup<'_> {
         Ok(held)
     }
 
-    /// Lets a connection wait for a job that never comes.
+    /// Makes a connection wait for a job that never arrives.
     pub async fn wait<S: Stream>(&self, stream: &Rc<S>) -> Result<(), Failure> {
         let mut talk = self.talk(stream);
         let line = format!("watch {}\r\n", self.names.waiting_tube());
@@ -133,7 +130,7 @@ impl Setup<'_> {
         talk.send(b"reserve\r\n".to_vec()).await
     }
 
-    /// Puts and reserves the jobs that connection `index` holds; it watches only their tube afterwards.
+    /// Puts and reserves the jobs that connection `index` holds. Afterwards it watches only their tube.
     async fn hold<S: Stream>(&self, talk: &mut ProtocolState<S>, index: usize) -> Result<Vec<u64>, Failure> {
         let count = self.args.held(self.workload) as usize;
         if count == 0 {
@@ -160,8 +157,7 @@ impl Setup<'_> {
         Ok(held)
     }
 
-    /// Deletes what is left in the tubes of the run, and sees to it that they are gone. Returns how many
-    /// are not.
+    /// Deletes the remaining jobs of the run's tubes, and waits until the tubes are gone. Returns how many are not.
     pub async fn clean_up<T: Transport>(&self, target: &Target) -> Result<usize, Failure> {
         let mut idle_rounds = 0;
         loop {

@@ -1,4 +1,4 @@
-//! One question at a time: what comes before a load and after it. Not measured, not hot.
+//! Requests one at a time, before and after a load. They are neither measured nor fast.
 
 use std::mem;
 use std::rc::Rc;
@@ -9,12 +9,12 @@ use crate::meter::{Command, Sent};
 use crate::net::Stream;
 use crate::scan::{Reply, Scan, scan};
 
-/// Commands that are sent before their answers are read: few enough for any socket's buffers.
+/// Commands that are sent before their replies are read: few enough for any socket's buffers.
 const BATCH: usize = 64;
 
 const READ_BYTES: usize = 16 * 1024;
 
-/// A connection that asks and waits.
+/// A connection that sends a request and waits for the reply.
 pub struct ProtocolState<S> {
     stream: Rc<S>,
     sent: Rc<Sent>,
@@ -23,13 +23,12 @@ pub struct ProtocolState<S> {
 }
 
 impl<S: Stream> ProtocolState<S> {
-    /// Talks over `stream`, waiting for each answer as long as `patience`.
+    /// Wraps `stream`. Waits for each reply up to `patience`.
     pub fn new(stream: Rc<S>, sent: Rc<Sent>, patience: Duration) -> ProtocolState<S> {
         ProtocolState { stream, sent, patience, inbox: Vec::with_capacity(READ_BYTES) }
     }
 
-    /// Sends the same kind of command for every line, and gives each reply to `judge`, which tells whether
-    /// it is one to the command.
+    /// Sends a command for each line, and passes each reply to `judge`, which returns whether it is valid.
     pub async fn ask_all(
         &mut self,
         command: Command,
@@ -58,7 +57,7 @@ impl<S: Stream> ProtocolState<S> {
         self.ask_all(command, [line.as_ref().to_vec()], judge).await
     }
 
-    /// Sends bytes of another protocol and takes one line as the answer.
+    /// Sends bytes of another protocol and returns one line of the reply.
     pub async fn ask_line(&mut self, command: Command, bytes: Vec<u8>, begins: &[u8]) -> Result<(), Failure> {
         self.sent.count(command);
         self.send(bytes).await?;
@@ -72,7 +71,7 @@ impl<S: Stream> ProtocolState<S> {
         Ok(())
     }
 
-    /// Writes.
+    /// Writes bytes.
     pub async fn send(&self, bytes: Vec<u8>) -> Result<(), Failure> {
         let (result, _) = self.patiently(self.stream.write_all(bytes)).await?;
         result.map_err(Failure::Broken)

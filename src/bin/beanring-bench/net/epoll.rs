@@ -1,4 +1,4 @@
-//! Connections on tokio's one-thread runtime, for machines where io_uring is refused.
+//! Connections on tokio's single-threaded runtime, for machines that refuse io_uring.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::{Returned, Stream, Target, Transport};
 
-/// Makes non-blocking connections.
+/// Creates non-blocking connections.
 pub struct Epoll;
 
 impl Transport for Epoll {
@@ -101,7 +101,7 @@ impl Stream for EpollStream {
             EpollStream::Tcp(stream) => stream.as_fd(),
             EpollStream::Unix(stream) => stream.as_fd(),
         };
-        // It fails where the server has closed already: then there is nothing to end.
+        // This fails only if the server has closed the connection first.
         let _ = socket::shutdown(fd.as_raw_fd(), socket::Shutdown::Both);
     }
 }

@@ -1,7 +1,7 @@
-//! The network, as little of it as a load needs: connect, read into a buffer, write a buffer.
+//! The network, as far as a load needs it: connect, read into a buffer, write a buffer.
 //!
-//! [`uring`] and [`epoll`] are the two implementations. Everything above is generic over [`Transport`], so
-//! the same load runs on both. Buffers go in by value and come back, because io_uring owns them meanwhile.
+//! [`uring`] and [`epoll`] implement it. All other code is generic over [`Transport`], so the same load runs on both.
+//! Buffers are passed by value and returned, because io_uring owns them during a request.
 
 use std::fmt;
 use std::io;
@@ -13,40 +13,40 @@ pub mod epoll;
 #[cfg(feature = "tokio-uring")]
 pub mod uring;
 
-/// How long a connection may take to be made.
+/// Time limit of a connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long to wait before trying a UNIX socket again whose queue of connections is full.
+/// Pause before a connect to a UNIX socket with a full backlog is tried again.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
-/// What an operation on a stream gives: its result, and the buffer back.
+/// The result of an operation on a stream, and the buffer.
 pub type Returned<T> = (io::Result<T>, Vec<u8>);
 
-/// A connection. Reading and writing may go on at the same time.
+/// A connection. A read and a write may be in flight at the same time.
 pub trait Stream: 'static {
-    /// Reads into the spare capacity of `buf`, which must not be zero, and extends it. 0 is the end.
+    /// Reads into the spare capacity of `buf`, which must not be zero, and extends it. Returns 0 at the end.
     async fn read(&self, buf: Vec<u8>) -> Returned<usize>;
 
     /// Writes all of `buf`.
     async fn write_all(&self, buf: Vec<u8>) -> Returned<()>;
 
-    /// Ends both directions; a read under way ends with 0.
+    /// Shuts down both directions. A read in flight returns 0.
     fn shutdown(&self);
 }
 
 /// A way to make connections.
 pub trait Transport: 'static {
-    /// What it connects.
+    /// The type of its connections.
     type Stream: Stream;
 
     /// The name shown in reports.
     const NAME: &'static str;
 
-    /// Connects, with TCP_NODELAY where that applies.
+    /// Connects, with TCP_NODELAY if it is TCP.
     async fn connect(target: &Target) -> io::Result<Self::Stream>;
 }
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A TCP address.
@@ -56,8 +56,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What `--addr` may mean: `unix:PATH` is one target; a host name may have several addresses, to be
-    /// tried in turn.
+    /// Parses `--addr`: `unix:PATH` is one target. A host name may have several addresses, which are tried in turn.
     pub fn resolve(addr: &str) -> io::Result<Vec<Target>> {
         if let Some(path) = addr.strip_prefix("unix:") {
             return Ok(vec![Target::Unix(path.into())]);
@@ -75,7 +74,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Connects to `target` within a bounded time.
+/// Connects to `target` within a time limit.
 pub async fn connect<T: Transport>(target: &Target) -> io::Result<T::Stream> {
     let patient = async {
         loop {

@@ -7,19 +7,19 @@ use tokio_uring::net::{TcpStream, UnixStream};
 
 use super::{Returned, Stream, Target, Transport};
 
-/// Every connection has at most a read and a write under way; the completion queue has room for both.
+/// Every connection has at most a read and a write in flight. The completion queue has room for both.
 const REQUESTS_PER_CONNECTION: u32 = 2;
 
-/// The largest completion queue the kernel makes.
+/// The largest completion queue that the kernel creates.
 const COMPLETIONS_MAX: u32 = 65_536;
 
-/// Requests gathered before they go to the kernel.
+/// Requests that are gathered before they are submitted.
 const SUBMISSIONS: u32 = 1024;
 
-/// A runtime for `connections` connections, or the kernel's refusal.
+/// Creates a runtime for `connections` connections, or returns the kernel's error.
 ///
-/// COOP_TASKRUN and SINGLE_ISSUER save interruptions of the one thread that uses the ring; kernels before
-/// 6.0 do not know them and get a plain ring.
+/// COOP_TASKRUN and SINGLE_ISSUER avoid interruptions of the one thread that uses the ring. Kernels before 6.0 do not
+/// support them and get a plain ring.
 pub fn runtime(connections: u32) -> io::Result<tokio_uring::Runtime> {
     let completions = connections
         .saturating_mul(REQUESTS_PER_CONNECTION)
@@ -38,7 +38,7 @@ pub fn runtime(connections: u32) -> io::Result<tokio_uring::Runtime> {
     })
 }
 
-/// Makes connections on the ring.
+/// Creates connections on the ring.
 pub struct Uring;
 
 impl Transport for Uring {
@@ -97,7 +97,7 @@ impl Stream for UringStream {
     }
 
     fn shutdown(&self) {
-        // It fails where the server has closed already: then there is nothing to end.
+        // This fails only if the server has closed the connection first.
         let _ = match self {
             UringStream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
             UringStream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
