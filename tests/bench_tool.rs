@@ -1,5 +1,5 @@
-//! Runs `beanring-bench` against servers that answer well, badly and not at all, and compares what it counts
-//! with what the server counted.
+//! Runs `beanring-bench` against servers that reply correctly, wrongly and not at all, and compares its counters with
+//! the server's.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the fake server does with its `put`s.
+/// How the fake server handles `put`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Right,
@@ -31,12 +31,12 @@ enum Manner {
     SilentAfter(u64),
 }
 
-/// Serves on a port of its own until the test process ends; a queue for each connection.
+/// Serves on a port of its own until the test process ends, with a queue for each connection.
 fn fake(manner: Manner) -> String {
     counting_fake(manner).0
 }
 
-/// The same, with how many `put`s have come.
+/// As `fake`, with the number of received `put`s.
 fn counting_fake(manner: Manner) -> (String, Arc<AtomicU64>) {
     let all_puts = Arc::new(AtomicU64::new(0));
     let count = all_puts.clone();
@@ -45,7 +45,7 @@ fn counting_fake(manner: Manner) -> (String, Arc<AtomicU64>) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (stream, count) = (stream.unwrap(), count.clone());
-            // A client that goes away in the middle is no fault of the fake's.
+            // A client may disconnect at any time.
             thread::spawn(move || drop(converse(stream, manner, &count)));
         }
     });
@@ -68,7 +68,7 @@ fn converse(stream: TcpStream, manner: Manner, all_puts: &AtomicU64) -> std::io:
                 all_puts.fetch_add(1, Ordering::Relaxed);
                 match manner {
                     Manner::ClosesAfter(limit) if puts > limit => {
-                        // With input left unread the kernel would break the connection instead.
+                        // If input were left unread, the kernel would reset the connection instead.
                         output.shutdown(Shutdown::Write)?;
                         std::io::copy(&mut input, &mut std::io::sink())?;
                         return Ok(());
@@ -114,7 +114,7 @@ fn run(addr: &str, options: &str) -> Output {
 }
 
 fn stderr(output: &Output) -> String {
-    // Where the machine refuses io_uring, a first line says so.
+    // If the machine refuses io_uring, a first line says so.
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines()
         .filter(|line| !line.contains("io_uring is refused"))
@@ -126,7 +126,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// One line, not 0, and nothing that could be taken for a figure.
+/// Asserts one line of output that is not empty and has no results.
 fn fails(addr: &str, options: &str, says: &str) {
     let output = run(addr, &format!("{options} --json -"));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -218,7 +218,7 @@ fn bad_options_are_named() {
     }
 }
 
-/// Sends the signal after so many `put`s.
+/// Sends the signal after this number of `put`s.
 fn interrupted(manner: Manner, options: &str, puts: u64, signal: Signal) -> Output {
     let (addr, count) = counting_fake(manner);
     let child = bench(&addr, &format!("{options} --json -"))
@@ -280,12 +280,12 @@ fn an_interrupt_drops_what_is_due_and_has_not_begun() {
 #[test]
 fn an_interrupt_waits_for_a_silent_server_but_not_long() {
     let options = "cycle -c 2 -n 1000 --timeout 60s --no-cleanup";
-    // The last put of each connection is not answered.
+    // The last put of each connection has no reply.
     let output = interrupted(Manner::SilentAfter(20), options, 2 * 21, Signal::SIGINT);
     assert_eq!(json(&output)["rows"][0]["operations"], 40);
 }
 
-/// Debian's beanstalkd.
+/// Returns Debian's beanstalkd, if it is installed.
 struct Beanstalkd {
     process: ServerProcess,
     addr: String,
@@ -315,7 +315,7 @@ impl Beanstalkd {
     }
 }
 
-/// Runs `options` and holds every counter of the report against the server's, and the server for clean.
+/// Runs `options`, compares every counter of the report with the server's, and asserts that the server is empty.
 fn agrees(options: &str, check: impl Fn(&Value)) {
     let Some(server) = Beanstalkd::start() else { return };
     let pid = server.process.pid();

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-/// All deadlines are one or two whole seconds after what sets them.
+/// All deadlines are one or two whole seconds after the command that sets them.
 const SECONDS: [u64; 2] = [1, 2];
 
-/// How long before a deadline the servers are stopped, and how long after it they go on.
+/// How long before a deadline the servers are stopped, and how long after it they are continued.
 pub const BEFORE: Duration = Duration::from_millis(10);
 const AFTER: Duration = Duration::from_millis(3);
 
@@ -29,20 +29,20 @@ pub enum Lateness {
     ClockSet,
 }
 
-/// A time in which a server may find a deadline over.
+/// A period in which a server may notice the end of a deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stop {
     pub from: Instant,
     pub to: Instant,
-    /// The deadlines that may pass in it.
+    /// The deadlines that may end in it.
     origins: BTreeSet<usize>,
 }
 
-/// The deadlines that are to come.
+/// The future deadlines.
 pub struct Deadlines {
     moments: Vec<Moment>,
     set: usize,
-    /// No deadline that may have come before this is unknown of.
+    /// All deadlines that may end before this are known.
     checked: Instant,
     started: (Instant, SystemTime),
 }
@@ -59,19 +59,19 @@ impl Deadlines {
         Self { moments: Vec::new(), set: 0, checked: now, started: (now, SystemTime::now()) }
     }
 
-    /// Takes note of a deadline that was set between `first` and `last`.
+    /// Records a deadline that was set between `first` and `last`.
     pub fn set(&mut self, first: Instant, last: Instant) {
         self.moments.push(Moment { first, last, origin: self.set });
         self.set += 1;
     }
 
-    /// Takes note that what passed in this stop may have set another one between `first` and `last`.
+    /// Records that deadlines that ended in this stop may have set another one between `first` and `last`.
     pub fn set_again(&mut self, stop: &Stop, first: Instant, last: Instant) {
         let next = stop.origins.iter().map(|&origin| Moment { first, last, origin });
         self.moments.extend(next);
     }
 
-    /// Whether what was compared since the last check was free of deadlines.
+    /// Returns whether no deadline has ended since the last check.
     pub fn check(&mut self) -> Result<(), Lateness> {
         self.check_at(Instant::now(), SystemTime::now())
     }
@@ -86,7 +86,7 @@ impl Deadlines {
         if step > STEP_MAX { Err(Lateness::ClockSet) } else { Ok(()) }
     }
 
-    /// The start of the first time of this length, at `from` or later, in which no deadline can fall.
+    /// Returns the start of the first period of this length, at `from` or later, in which no deadline can end.
     pub fn quiet(&self, from: Instant, length: Duration) -> Instant {
         let mut start = from;
         while let Some(stop) = self.ranges().find(|stop| stop.from <= start + length && stop.to >= start) {
@@ -95,7 +95,8 @@ impl Deadlines {
         start
     }
 
-    /// Where the servers must be stopped from the last check until then, in order. Deadlines before that are forgotten.
+    /// Returns when the servers must be stopped from the last check until then, in order. Removes deadlines before
+    /// that.
     pub fn stops(&mut self, until: Instant) -> Result<Vec<Stop>, Lateness> {
         let now = self.checked;
         let mut stops: Vec<Stop> = self.ranges().filter(|stop| stop.to >= now && stop.from < until).collect();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     impl Deadlines {
-        /// Where both clocks go alike.
+        /// A moment at which both clocks are equal.
         fn check_in_step(&mut self, now: Instant) -> Result<(), Lateness> {
             let (start, wall) = self.started;
             self.check_at(now, wall + (now - start))
@@ -182,7 +183,7 @@ mod tests {
         let stops = deadlines.stops(start + ms(1250)).expect("they are far apart");
         let spans: Vec<_> = stops.iter().map(|stop| (stop.from - start, stop.to - start)).collect();
         assert_eq!(spans, [(ms(990), ms(1008)), (ms(1030), ms(1044))]);
-        // What passed sets another.
+        // A deadline that ends sets another one.
         deadlines.set_again(&stops[0], start + ms(1008), start + ms(1010));
         assert_eq!(deadlines.check_in_step(start + ms(1300)), Ok(()));
         let stops = deadlines.stops(start + ms(2500)).expect("one is the child of the other");

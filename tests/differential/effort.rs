@@ -10,25 +10,25 @@ use super::{Trouble, is_timed};
 /// Some seeds keep a core busy, others mostly sleep.
 const AT_ONCE: usize = 6;
 
-/// A run that was late is repeated so often among others, and then so often alone. A difference never is.
+/// How often a run that was late is repeated beside others, and then alone. A difference is never repeated.
 const TRIES_AMONG_OTHERS: usize = 3;
 const TRIES_ALONE: usize = 3;
 
 /// The result of many seeds.
 #[derive(Default)]
 pub struct Report {
-    /// Of each seed that differs, how.
+    /// The report of each seed that differs.
     pub differences: Vec<(u64, Trouble)>,
-    /// Steps that were compared in conversations in which no time passes, and in others.
+    /// Steps that were compared, in conversations without and with deadlines.
     pub untimed_steps: usize,
     pub timed_steps: usize,
-    /// Runs that something late has ended.
+    /// Runs that lateness has ended.
     late: usize,
-    /// Seeds of which no run came to its end.
+    /// Seeds without a complete run.
     unfinished: Vec<u64>,
 }
 
-/// Compares the seeds. `run` has a conversation of `steps`; it ends at once where the servers differ.
+/// Compares the seeds. `run` runs a conversation of `steps` and ends at the first difference.
 pub fn compare(seeds: &[u64], steps: usize, run: impl Fn(u64) -> Result<(), Trouble> + Sync) -> Report {
     let report = Mutex::new(Report::default());
     let next = AtomicUsize::new(0);
@@ -59,7 +59,7 @@ pub fn compare(seeds: &[u64], steps: usize, run: impl Fn(u64) -> Result<(), Trou
     report
 }
 
-/// Runs a seed until nothing is late. How many steps were compared at most; one that differs is compared.
+/// Runs a seed until nothing is late. Returns the largest number of compared steps. A difference counts as compared.
 fn try_seed(
     seed: u64,
     steps: usize,

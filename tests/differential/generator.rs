@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use beanring_testkit::random::Random;
 
-/// What both servers are started with, so that "too big" is cheap to send.
+/// The job size limit of both servers, so that it is cheap to exceed.
 pub const MAX_JOB_SIZE: usize = 10_000;
 
-/// A command, to be sent to both servers.
+/// A command for both servers.
 #[derive(Clone, Debug)]
 pub struct Command {
     parts: Vec<Part>,
@@ -24,26 +24,26 @@ enum Part {
     Job(usize),
 }
 
-/// A reply that is to come, and what it tells.
+/// An expected reply, and what it means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Awaited {
     Reply,
-    /// To a `put` of a job whose reservations are short, or not.
+    /// The reply to a `put` of a job whose reservations are short, or not.
     Inserted {
         short_ttr: bool,
     },
     Watching(String),
     Ignoring(String),
     Touched,
-    /// Of a reserve that may wait for as long as no job comes.
+    /// The reply to a reserve that may wait until there is a job.
     Reservation,
-    /// The connection ends.
+    /// The end of the connection.
     End,
 }
 
-/// What ends in a run in which time passes. One kind a run: a server that was stopped finds several over at
-/// once, and the reference then ends all delays, all pauses and all reservations in turn, ours what
-/// ended first.
+/// The kind of deadlines that end in a run in which time passes. Each run has only one kind: a continued server finds
+/// several deadlines over at once. beanstalkd then ends all delays, all pauses and all reservations in turn; beanring
+/// ends the earliest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     Delays,
@@ -51,20 +51,20 @@ pub enum Ending {
     Reservations,
 }
 
-/// What a command may be made of.
+/// The context in which a command is generated.
 pub struct Situation<'a> {
-    /// Jobs are numbered below this, by age.
+    /// Jobs have numbers below this, by age.
     pub jobs: usize,
-    /// Those that the connection has been given.
+    /// The jobs that the connection has reserved.
     pub held: &'a [usize],
-    /// Time will pass, and deadlines of this kind may be short.
+    /// Time passes, and deadlines of this kind may be short.
     pub ending: Option<Ending>,
-    /// Others follow in the same write.
+    /// Other commands follow in the same write.
     pub burst: bool,
 }
 
 impl Command {
-    /// The bytes for a server that calls the jobs by these ids.
+    /// Returns the bytes for a server with these job ids.
     pub fn bytes(&self, id: impl Fn(usize) -> u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in &self.parts {
@@ -88,12 +88,12 @@ impl Command {
         Self { parts: vec![Part::Bytes(bytes)], awaited: vec![Awaited::Reply; replies], short: false }
     }
 
-    /// `quit`, which ends the connection.
+    /// Returns `quit`, which ends the connection.
     pub fn quit(random: &mut Random) -> Self {
         Self::line(random.pick(&["quit", "quit", "quitx", "quit now"]), Awaited::End)
     }
 
-    /// A reserve that waits if there is no job.
+    /// Returns a reserve that waits if there is no job.
     pub fn waiting_reserve(random: &mut Random, ending: Option<Ending>) -> Self {
         let short = ending == Some(Ending::Reservations) && random.chance(40);
         let text = match () {
@@ -104,7 +104,7 @@ impl Command {
         Self { short, ..Self::line(text, Awaited::Reservation) }
     }
 
-    /// Any command that is answered at once.
+    /// Returns any command that is answered at once.
     pub fn immediate(random: &mut Random, situation: &Situation) -> Self {
         match random.below(100) {
             0..26 => put(random, situation),
@@ -173,7 +173,7 @@ fn put(random: &mut Random, situation: &Situation) -> Command {
             rest.extend_from_slice(random.pick(&[b"XY", b"\rY", b"X\n", b"\n\r"]).as_slice());
             Command::raw(with(size, &rest), 1)
         }
-        // Two bytes and more too long: what is left over is a line.
+        // Two or more bytes too long: the rest is a line.
         13..15 => {
             Command::raw(with(size, format!("{}\r\n", "z".repeat(size + 2 + random.below(9))).as_bytes()), 2)
         }
@@ -225,7 +225,7 @@ fn about_a_job(random: &mut Random, situation: &Situation) -> Command {
             ("touch ", String::new())
         }
         13..15 => ("kick-job ", String::new()),
-        // The reference forgets to time out a reservation made so (docs/COMPATIBILITY.md).
+        // beanstalkd does not time out such a reservation (docs/COMPATIBILITY.md).
         15..17 if situation.ending != Some(Ending::Reservations) => ("reserve-job ", String::new()),
         17 => ("peek ", String::new()),
         _ => ("stats-job ", String::new()),
@@ -253,7 +253,7 @@ fn about_a_tube(random: &mut Random, situation: &Situation) -> Command {
             let short = situation.ending == Some(Ending::Pauses) && random.chance(50);
             let seconds = match () {
                 () if short => 1,
-                // A pause of zero is one of a nanosecond: what follows at once may find it or not.
+                // A pause of zero lasts a nanosecond: the next command may find the tube paused or not.
                 () if situation.burst || random.chance(25) => long_span(random),
                 () => 0,
             };
@@ -262,7 +262,7 @@ fn about_a_tube(random: &mut Random, situation: &Situation) -> Command {
     }
 }
 
-/// Lines that each have one reply, an error; and none of those in docs/COMPATIBILITY.md.
+/// Returns lines that each have one error as their reply, without those in docs/COMPATIBILITY.md.
 fn malformed(random: &mut Random) -> Command {
     const LINES: [&str; 44] = [
         "",
@@ -314,14 +314,14 @@ fn malformed(random: &mut Random) -> Command {
         0 => {
             let line: Vec<u8> = (0..random.below(40))
                 .map(|_| random.below(256) as u8)
-                // A CR within a line, and what a TLS handshake begins with, are in docs/COMPATIBILITY.md.
+                // docs/COMPATIBILITY.md covers a CR within a line, and the start of a TLS handshake.
                 .filter(|&byte| byte != b'\r' && byte != 0x16)
                 .chain(*b"\r\n")
                 .collect();
             Command::raw(line, 1)
         }
         1 => {
-            // The reference loses its place where the CR is the last byte of its buffer of 224.
+            // beanstalkd loses its place if the CR is the last byte of its buffer of 224.
             let length = random.pick(&[222, 223, 224, 226, 300, 447, 448, 450, 3000]);
             let mut line = random.pick(&["x", "stats ", "1 "]).repeat(length).into_bytes();
             line.truncate(length - 2);
@@ -354,7 +354,7 @@ fn pri(random: &mut Random) -> u32 {
     }
 }
 
-/// Longer than a run. Seldom the same twice: commands of one burst may or may not share a moment.
+/// Returns a time longer than a run. Rarely the same twice: commands of one burst may or may not share a moment.
 fn long_span(random: &mut Random) -> u32 {
     match random.below(8) {
         0 => 4_294_967_295 - random.below(1_000_000) as u32,
@@ -372,7 +372,7 @@ fn body_size(random: &mut Random) -> usize {
     }
 }
 
-/// The tubes that a new connection watches.
+/// Returns the tubes that a new connection watches.
 pub fn default_watch() -> BTreeSet<String> {
     BTreeSet::from(["default".to_owned()])
 }

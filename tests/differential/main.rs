@@ -1,7 +1,7 @@
-//! Random conversations with Debian's beanstalkd and with ours at once: the same bytes to both, and the
-//! replies compared.
+//! Random conversations with Debian's beanstalkd and with beanring at once: both receive the same bytes, and their
+//! replies are compared.
 //!
-//! `BEANRING_SEEDS` and `BEANRING_STEPS` say how much, `BEANRING_SEED` runs one seed alone.
+//! `BEANRING_SEEDS` and `BEANRING_STEPS` determine the length, `BEANRING_SEED` runs one seed.
 
 mod deadlines;
 mod effort;
@@ -22,24 +22,24 @@ use run::{Trouble, is_timed, run};
 const SEEDS_DEFAULT: u64 = 60;
 const STEPS_DEFAULT: usize = 300;
 
-/// Minimum percentage of the steps with deadlines that must be compared. On an idle machine all are; on a busy one some
-/// runs end early.
+/// Minimum percentage of the steps with deadlines that must be compared. An idle machine compares all of them. On a
+/// busy one some runs end early.
 const TIMED_PERCENT_MIN: usize = 20;
 
 #[test]
-fn beanring_answers_as_the_reference() {
+fn beanring_replies_as_beanstalkd() {
     compare_with_beanstalkd(Path::new(program()), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
 }
 
-/// What differs here is not settled by the protocol, and must not be generated.
+/// The protocol does not determine what differs here, so it must not be generated.
 #[test]
-fn the_reference_answers_as_itself() {
+fn beanstalkd_replies_as_itself() {
     if let Some(program) = installed() {
         compare_with_beanstalkd(&program, setting("BEANRING_SEEDS", SEEDS_DEFAULT).div_ceil(6));
     }
 }
 
-/// Every second server that is started takes smaller jobs.
+/// Every second server that is started has a smaller job size limit.
 #[test]
 fn a_divergence_in_half_of_all_runs_is_found() {
     let Some(reference) = installed() else { return skip() };
@@ -53,7 +53,7 @@ fn a_divergence_in_half_of_all_runs_is_found() {
         program()
     );
     script(&server, &lines);
-    // One after the other, so that it is known which differ.
+    // One after the other, so that it is known which seeds differ.
     let differing: Vec<u64> = (0..4)
         .filter(|&seed| {
             let report = compare(&[seed], 100, |seed| run(&reference, &server, seed, 100));

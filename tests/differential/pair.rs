@@ -1,4 +1,4 @@
-//! The two servers, and how to know that one has done all that it was told.
+//! The two servers, and how to determine that one has processed all its input.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -14,10 +14,10 @@ use beanring_testkit::peer::Received;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
 use beanring_testkit::stream::Stream;
 
-/// A server and the connections to it.
+/// A server and its connections.
 pub struct Side {
     server: ServerProcess,
-    /// Asks for statistics between the steps.
+    /// Requests statistics between the steps.
     control: Link,
     links: Vec<Link>,
     quotes: Quotes,
@@ -25,20 +25,19 @@ pub struct Side {
 }
 
 struct Link {
-    /// None when this side has closed it, or the server has.
+    /// None after this side or the server has closed it.
     stream: Option<Stream>,
     unread: Vec<u8>,
     awaited: VecDeque<Awaited>,
 }
 
-/// What came in answer to what; the end of the connection at last.
+/// Commands and their replies; the end of the connection is last.
 type Replies = Vec<(Option<Awaited>, Option<Reply>)>;
 
-/// What a connection was answered, with what it had asked.
+/// The replies of a connection, with their commands.
 pub type Answers = Vec<(Option<Awaited>, Comparable)>;
 
 impl Side {
-    /// Starts a server.
     pub fn start(program: &Path, quotes: Quotes) -> Self {
         let flags = ["-z".to_owned(), MAX_JOB_SIZE.to_string()];
         let (server, control) = ServerProcess::start(program, Transport::Tcp, &flags);
@@ -51,15 +50,15 @@ impl Side {
         self.links.push(Link::new(self.server.connect()));
     }
 
-    /// Sends `bytes`, which must be answered so.
+    /// Sends `bytes`, which must have these replies.
     pub fn send(&mut self, conn: usize, bytes: &[u8], awaited: &[Awaited]) {
         let link = &mut self.links[conn];
         link.awaited.extend(awaited.iter().cloned());
         link.stream.as_mut().expect("the connection is open").send(bytes);
     }
 
-    /// Ends the input of a connection. A reserve of it does not wait any more, and the server ends the
-    /// connection when it has answered.
+    /// Shuts down the sending side of a connection. Its reserve no longer waits, and the server closes the connection
+    /// after its replies.
     pub fn half_close(&mut self, conn: usize) {
         let link = &mut self.links[conn];
         for awaited in &mut link.awaited {
@@ -71,14 +70,13 @@ impl Side {
         link.stream.as_mut().expect("the connection is open").half_close();
     }
 
-    /// Closes a connection.
     pub fn close(&mut self, conn: usize) {
         let link = &mut self.links[conn];
         link.stream.take().into_iter().for_each(Stream::close);
         link.awaited.clear();
     }
 
-    /// Tells the server to drain, and waits until it does.
+    /// Makes the server drain, and waits until it does.
     pub fn drain(&mut self) -> Result<(), String> {
         self.server.drain();
         let started = Instant::now();
@@ -90,12 +88,12 @@ impl Side {
         Ok(())
     }
 
-    /// Lets time pass. Returns, of each stop, when the server went on and when it had done what there was to do.
+    /// Lets time pass. Returns, for each stop, when the server was continued and when it had processed everything.
     ///
-    /// The reference looks at its deadlines all the time in the last millisecond before one, and forgets
-    /// a reservation that it looks at in the very microsecond of its end. So it is stopped over each, and
-    /// ours too. A server that finds several deadlines over at once ends them in an order of its own: so each must have
-    /// gone to sleep before the next stop.
+    /// beanstalkd checks its deadlines all the time in the last millisecond before one, and forgets a reservation that
+    /// it checks in the very microsecond of its end. So both servers are stopped over each deadline. A server that
+    /// finds several deadlines over at once ends them in an order of its own. So each server must have gone to sleep
+    /// before the next stop.
     pub fn sleep_until(&self, until: Instant, stops: &[Stop]) -> Result<Vec<(Instant, Instant)>, Lateness> {
         let mut passed = Vec::with_capacity(stops.len());
         for (number, stop) in stops.iter().enumerate() {
@@ -115,7 +113,7 @@ impl Side {
         Ok(passed)
     }
 
-    /// When the server sleeps, if that is seen before `limit`.
+    /// Returns when the server sleeps, if that is before `limit`.
     fn asleep_before(&self, limit: Instant) -> Option<Instant> {
         loop {
             let is_asleep = self.server.state() == 'S';
@@ -128,10 +126,10 @@ impl Side {
         }
     }
 
-    /// Waits until every command has been answered, except those behind a reserve that waits. Returns
-    /// the answers, by connection.
+    /// Waits until every command has its reply, except those behind a waiting reserve. Returns the replies by
+    /// connection.
     ///
-    /// That a reserve waits is not concluded from silence: the statistics say how many do.
+    /// Silence does not prove that a reserve waits: the statistics count waiting reserves.
     pub fn settle(&mut self) -> Result<Vec<Answers>, String> {
         let mut replies = vec![Vec::new(); self.links.len()];
         let started = Instant::now();
@@ -162,17 +160,17 @@ impl Side {
         }
     }
 
-    /// Whether a reserve of the connection waits; only after [`Side::settle`].
+    /// Returns whether a reserve of the connection waits. Only valid after [`Side::settle`].
     pub fn waits(&self, conn: usize) -> bool {
         !self.links[conn].awaited.is_empty()
     }
 
-    /// Whether commands stand behind that reserve.
+    /// Returns whether commands follow that reserve.
     pub fn has_more(&self, conn: usize) -> bool {
         self.links[conn].awaited.len() > 1
     }
 
-    /// Whether the connection is there.
+    /// Returns whether the connection is open.
     pub fn is_open(&self, conn: usize) -> bool {
         self.links[conn].stream.is_some()
     }
@@ -213,7 +211,7 @@ impl Link {
         Self { stream: Some(stream), unread: Vec::new(), awaited: VecDeque::new() }
     }
 
-    /// Receives once; whether something came.
+    /// Receives once. Returns whether something arrived.
     fn read(&mut self, patience: Duration) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let received = if patience.is_zero() { stream.receive_now() } else { stream.receive(patience) };

@@ -1,39 +1,39 @@
-//! Replies, and what of them can be compared.
+//! Replies, and which of their parts are compared.
 
 use std::collections::HashMap;
 
-/// A whole reply: its line, and the data that some have.
+/// A complete reply: its line, and the data that some replies have.
 #[derive(Clone, Debug)]
 pub struct Reply {
     line: String,
     data: Option<Vec<u8>>,
 }
 
-/// The ids that one server gave its jobs. Which ids are used up by puts that fail is not settled, so
-/// jobs are compared by the order in which they were made.
+/// The job ids of one server. It is undefined whether failed puts use up ids, so jobs are compared by the order of
+/// their puts.
 #[derive(Default)]
 pub struct Ids {
     by_order: Vec<u64>,
     order: HashMap<u64, usize>,
 }
 
-/// A reply without what may differ between two servers that agree.
+/// A reply without the parts in which two correct servers may differ.
 #[derive(Clone, Debug)]
 pub struct Comparable {
-    /// The line and the data, ids by order.
+    /// The line and the data, with ids replaced by their order.
     pub lines: Vec<String>,
-    /// It is a dictionary, which another server may go on with keys of its own.
+    /// The data is a dictionary, to which another server may append keys.
     dictionary: bool,
 }
 
-/// Whether both servers put strings in statistics in quotes.
+/// Whether both servers quote strings in statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quotes {
     Compared,
     Ignored,
 }
 
-/// These are a server's own, or depend on when it is asked, or how often by the tester itself.
+/// Keys that are specific to a server, or depend on when or how often the test requests them.
 const VOLATILE: [&str; 11] = [
     "cmd-stats",
     "pid",
@@ -49,7 +49,7 @@ const VOLATILE: [&str; 11] = [
 ];
 
 impl Reply {
-    /// Takes a reply off the front of `input`, if it has come whole.
+    /// Takes a reply off the front of `input`, if it is complete.
     pub fn take(input: &mut Vec<u8>) -> Option<Self> {
         let end = input.windows(2).position(|pair| pair == b"\r\n")?;
         let line = String::from_utf8_lossy(&input[..end]).into_owned();
@@ -65,29 +65,29 @@ impl Reply {
         if input.len() < end + 2 + length + 2 {
             return None;
         }
-        // Whatever stands in place of the CR LF is compared too.
+        // The bytes at the place of the CR LF are compared too.
         let data = input[end + 2..end + 2 + length + 2].to_vec();
         input.drain(..end + 2 + length + 2);
         Some(Self { line, data: Some(data) })
     }
 
-    /// The value of a key of a dictionary.
+    /// Returns the value of a key of a dictionary.
     pub fn value(&self, key: &str) -> Option<u64> {
         let text = String::from_utf8_lossy(self.data.as_deref()?);
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok())
     }
 
-    /// The id of the job that was made.
+    /// Returns the id of the new job.
     pub fn inserted(&self) -> Option<u64> {
         self.line.strip_prefix("INSERTED ")?.parse().ok()
     }
 
-    /// Whether the statistics say that the server drains.
+    /// Returns whether the statistics show that the server drains.
     pub fn says_draining(&self) -> bool {
         self.data.as_deref().is_some_and(|data| String::from_utf8_lossy(data).contains("draining: true\n"))
     }
 
-    /// What is left to compare.
+    /// Returns the parts that are compared.
     pub fn comparable(&self, ids: &Ids, quotes: Quotes) -> Comparable {
         let mut words: Vec<String> = self.line.split(' ').map(str::to_owned).collect();
         match words[0].as_str() {
@@ -106,7 +106,7 @@ impl Reply {
             Quotes::Compared => text.into_owned(),
             Quotes::Ignored => text.replace('"', ""),
         };
-        // A dictionary may go on with other keys, but not with another end.
+        // A dictionary may have further keys, but must end in the same way.
         let (text, end) = text.split_at(text.len() - 2);
         let is_list = text.starts_with("---\n- ");
         let is_job = text.starts_with("---\nid: ");
@@ -120,7 +120,7 @@ impl Reply {
             })
             .collect();
         if is_list {
-            // No order is promised.
+            // The order is undefined.
             lines.sort();
         }
         Comparable { lines, dictionary: !is_list }
@@ -128,12 +128,12 @@ impl Reply {
 }
 
 impl Ids {
-    /// The id that this server gave to the job made as number `order`.
+    /// Returns the id that this server gave to job number `order`.
     pub fn id(&self, order: usize) -> u64 {
         self.by_order[order]
     }
 
-    /// Takes note of new jobs, in any order.
+    /// Records new jobs, in any order.
     pub fn add(&mut self, mut new: Vec<u64>) -> Result<(), String> {
         new.sort_unstable();
         for id in new {
@@ -155,25 +155,25 @@ impl Ids {
 }
 
 impl Comparable {
-    /// That the connection ended.
+    /// Returns the end of the connection.
     pub fn end() -> Self {
         Self { lines: vec!["(closed)".to_owned()], dictionary: false }
     }
 
-    /// Whether `self`, of the reference, and `other` say the same.
+    /// Returns whether `self`, of beanstalkd, and `other` agree.
     pub fn agrees(&self, other: &Self) -> bool {
         let same_length = self.lines.len() == other.lines.len();
         let longer = self.dictionary && self.lines.len() < other.lines.len();
         (same_length || longer) && self.lines.iter().zip(&other.lines).all(|(a, b)| same_line(a, b))
     }
 
-    /// The job that an `INSERTED` or a `RESERVED`, as `word` has it, is about.
+    /// Returns the job of an `INSERTED` or a `RESERVED` line, as `word` selects.
     pub fn job_after(&self, word: &str) -> Option<usize> {
         self.lines[0].strip_prefix(word)?.strip_prefix(" #")?.split(' ').next()?.parse().ok()
     }
 }
 
-/// A span that ends is rounded to seconds at slightly different times by two servers.
+/// The servers round the rest of a period to seconds at slightly different times.
 fn same_line(a: &str, b: &str) -> bool {
     let seconds = |line: &str| {
         let (key, value) = line.split_once("time-left: ")?;

@@ -1,4 +1,4 @@
-//! One random conversation: what is done next, and whether both servers agree on it.
+//! One random conversation: which action is next, and whether both servers agree on it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -16,20 +16,20 @@ use beanring_testkit::random::Random;
 
 const CONNECTIONS_MAX: usize = 6;
 
-/// In a run with short deadlines commands are sent in windows. All deadlines are one or two seconds after a
-/// command, and windows begin a second and a quarter apart: so no deadline falls into a window on a machine that keeps
-/// up. Where one might, the window begins later.
+/// With short deadlines commands are sent in windows. All deadlines are one or two seconds after a command, and windows
+/// begin a second and a quarter apart. So no deadline falls into a window on a machine that is fast enough. If one
+/// might, the window begins later.
 const WINDOW_PERIOD: Duration = Duration::from_millis(1250);
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// Between commands that set a deadline, so that deadlines are as far apart and come in order.
+/// Pause between commands that set a deadline, so that deadlines are as far apart and in order.
 const SPACING: Duration = Duration::from_millis(30);
 const SPACINGS_PER_WINDOW: usize = 5;
 const STEPS_PER_WINDOW: usize = 40;
 
 /// Why a run ended before its last step.
 pub enum Trouble {
-    /// Something was measured to be late: from this step on the servers may differ. All before it was compared.
+    /// Something was late: from this step on the servers may differ. All steps before were compared.
     Late { steps: usize, why: Lateness },
     /// The servers differ, and nothing was late.
     Difference { story: Vec<String>, what: String },
@@ -44,14 +44,14 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Whether time passes in the run of a seed.
+/// Returns whether time passes in the run of a seed.
 pub fn is_timed(seed: u64) -> bool {
     seed % 5 == 4
 }
 
 /// Runs the conversation of `seed` with both servers.
 pub fn run(reference: &Path, program: &Path, seed: u64, steps: usize) -> Result<(), Trouble> {
-    // A run with deadlines sleeps and sends single commands; one without is all bursts.
+    // A run with deadlines sleeps and sends single commands. One without sends only bursts.
     let kinds = [Ending::Delays, Ending::Reservations, Ending::Pauses, Ending::Reservations];
     let ending = is_timed(seed).then(|| kinds[(seed / 5 % 4) as usize]);
     let quotes = if version(reference) < QUOTES_FROM { Quotes::Ignored } else { Quotes::Compared };
@@ -82,7 +82,7 @@ pub fn run(reference: &Path, program: &Path, seed: u64, steps: usize) -> Result<
             done?;
             continue;
         }
-        // Measured lateness excuses a difference; nothing else does.
+        // Only measured lateness excuses a difference.
         deadlines.check().map_err(late)?;
         let short = done?;
         if short {
@@ -106,19 +106,19 @@ struct Run {
     left: Side,
     right: Side,
     clients: Vec<Client>,
-    /// Of each job, whether its reservations are short.
+    /// For each job, whether its reservations are short.
     short_ttr: Vec<bool>,
     story: VecDeque<String>,
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 struct Client {
     watched: BTreeSet<String>,
     held: Vec<usize>,
 }
 
 impl Run {
-    /// Lets both servers pass all deadlines until then, and compares what came of them.
+    /// Lets both servers pass all deadlines until then, and compares the results.
     fn let_pass(
         &mut self,
         deadlines: &mut Deadlines,
@@ -142,7 +142,7 @@ impl Run {
         Ok(())
     }
 
-    /// Does something; whether that set a short deadline.
+    /// Performs an action. Returns whether it set a short deadline.
     fn step(&mut self) -> Result<bool, Trouble> {
         let open: Vec<usize> = (0..self.clients.len()).filter(|&conn| self.left.is_open(conn)).collect();
         let (waiting, free): (Vec<usize>, Vec<usize>) = open.iter().partition(|&&conn| self.left.waits(conn));
@@ -164,8 +164,8 @@ impl Run {
             return self.settle();
         }
         let conn = self.random.pick(&free);
-        // Commands behind a reserve run when it is answered, at the same time as what follows the
-        // command that let it be.
+        // Commands behind a reserve run when it is answered, at the same time as those behind the command that caused
+        // the answer.
         let more_may_run = waiting.iter().any(|&other| self.left.has_more(other));
         let burst = self.ending.is_none() && !more_may_run && self.random.chance(20);
         let commands = if burst { self.burst(conn, &waiting) } else { vec![self.single(conn, &waiting)] };
@@ -178,7 +178,7 @@ impl Run {
         Ok(self.settle()? | short)
     }
 
-    /// Ends a connection in one way or the other.
+    /// Ends a connection in one of several ways.
     fn end(&mut self, conn: usize) {
         let waits = self.left.waits(conn);
         if self.random.chance(40) {
@@ -186,7 +186,7 @@ impl Run {
             self.left.half_close(conn);
             self.right.half_close(conn);
         } else if waits && self.left.has_more(conn) {
-            // Whether the commands behind the reserve still run is a matter of luck.
+            // It is undefined whether the commands behind the reserve still run.
         } else if !waits && self.random.chance(30) {
             let quit = Command::quit(&mut self.random);
             self.send(conn, &[quit]);
@@ -216,7 +216,7 @@ impl Run {
             .then(|| (self.random.below(length), Command::waiting_reserve(&mut self.random, None)));
         let mut commands: Vec<Command> = (0..length).map(|_| self.immediate(conn, true)).collect();
         if let Some((place, reserve)) = reserve {
-            // Who waits where is decided by what is known now.
+            // Determines now which tubes each connection waits for.
             commands
                 .retain(|command| !matches!(command.awaited[0], Awaited::Watching(_) | Awaited::Ignoring(_)));
             commands.insert(place.min(commands.len()), reserve);
@@ -234,13 +234,13 @@ impl Run {
         Command::immediate(&mut self.random, &situation)
     }
 
-    /// Which of several that wait for one tube is served is decided otherwise by the reference.
+    /// beanstalkd chooses another one of several connections that wait for one tube.
     fn may_wait(&self, conn: usize, waiting: &[usize]) -> bool {
         let watched = &self.clients[conn].watched;
         waiting.iter().all(|&other| self.clients[other].watched.is_disjoint(watched))
     }
 
-    /// Whether one of the commands sets a short deadline by itself.
+    /// Returns whether one of the commands sets a short deadline by itself.
     fn send(&mut self, conn: usize, commands: &[Command]) -> bool {
         let awaited: Vec<Awaited> =
             commands.iter().flat_map(|command| command.awaited.iter().cloned()).collect();
@@ -255,7 +255,7 @@ impl Run {
         commands.iter().any(|command| command.short)
     }
 
-    /// Lets both servers finish and compares; whether a short reservation has begun.
+    /// Waits for both servers and compares them. Returns whether a short reservation has begun.
     fn settle(&mut self) -> Result<bool, Trouble> {
         let left = self.left.settle().map_err(|what| self.difference(format!("reference: {what}")))?;
         let right = self.right.settle().map_err(|what| self.difference(format!("ours: {what}")))?;
@@ -282,7 +282,7 @@ impl Run {
         Ok(short)
     }
 
-    /// Takes note of an answer; whether it begins a short reservation.
+    /// Records a reply. Returns whether it begins a short reservation.
     fn learn(&mut self, conn: usize, awaited: Option<&Awaited>, answer: &Comparable) -> bool {
         let client = &mut self.clients[conn];
         let line = answer.lines[0].as_str();
@@ -323,7 +323,7 @@ impl Run {
     }
 }
 
-/// A short time in which commands are sent.
+/// A short period in which commands are sent.
 struct Window {
     start: Instant,
     steps: usize,
@@ -349,7 +349,7 @@ impl Window {
             || self.start.elapsed() > WINDOW
     }
 
-    /// When the next one begins at the earliest.
+    /// Returns the earliest start of the next window.
     fn next(&self) -> Instant {
         (self.start + WINDOW_PERIOD).max(Instant::now())
     }

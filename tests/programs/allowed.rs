@@ -1,4 +1,4 @@
-//! Prints what the kernel allows here, one line per driver: `ci/test` requires the suites of each that is.
+//! Prints what the kernel permits, one line per driver. `ci/test` requires the suites of each permitted driver.
 
 use beanring_testkit::kernel;
 

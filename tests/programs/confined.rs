@@ -1,8 +1,8 @@
-//! Stands in for the server in tests (`ci/confined`): becomes it where a container would have it, in an empty root, as a
-//! user without rights, under a seccomp filter.
+//! A stand-in for the server in tests (`ci/confined`). It becomes the server as a container would run it: in an empty
+//! root, as an unprivileged user, under a seccomp filter.
 //!
-//! `CONFINED_ROOT` is the directory that becomes the root, with `/beanring` in it, and with `/tmp` the one of the tests.
-//! `CONFINED_RING=1` leaves io_uring allowed; without it the filter is that of an ordinary container.
+//! `CONFINED_ROOT` is the new root directory, which contains `/beanring` and the `/tmp` of the tests.
+//! `CONFINED_RING=1` permits io_uring. Without it the filter is that of a default container.
 
 #[cfg(target_arch = "x86_64")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,8 +53,8 @@ mod own {
     use std::os::unix::fs::{FileTypeExt, lchown};
     use std::path::Path;
 
-    /// What tests have made for the server is the server's: directories that they name, sockets, and where these are to
-    /// be.
+    /// Gives the server the ownership of files that tests have made for it: directories that they name, sockets, and
+    /// the directories of sockets.
     pub fn give(argument: &str, user: u32) -> io::Result<()> {
         let path = Path::new(argument.strip_prefix("unix:").unwrap_or(argument));
         let temporary = std::env::temp_dir();

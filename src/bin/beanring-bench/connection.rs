@@ -59,43 +59,39 @@ impl Lane {
 pub enum Part {
     /// It completes the operations that it begins.
     Alone,
-    /// It puts jobs for others, at most so many that are not received.
+    /// It puts jobs for consumers, up to a limit of jobs that are not received.
     Producer {
-        /// Jobs put and not received, at most.
+        /// Maximum number of jobs that are put and not received.
         window: u64,
     },
-    /// It receives jobs of the producers, whose lanes these are.
+    /// It receives jobs of the producers with these lanes.
     Consumer(Rc<[Lane]>),
 }
 
-/// All that a connection works with.
+/// The state of a connection.
 pub struct Line<S, P> {
-    /// Its number among those that are measured.
+    /// Its index among the measured connections.
     pub index: usize,
-    /// The connection.
     pub stream: Rc<S>,
-    /// What it says.
+    /// The script that it runs.
     pub script: P,
     /// When it may begin operations.
     pub pace: Pace,
-    /// Operations under way at a time.
+    /// Operations in flight at a time.
     pub depth: usize,
-    /// The lanes of all connections that begin operations; its own is at `index`.
+    /// The lanes of all connections that begin operations. Its own is at `index`.
     pub lanes: Rc<[Lane]>,
-    /// Its part.
     pub part: Part,
-    /// Bodies that it expects, in bytes: a hint for its buffer.
+    /// Size of the expected bodies in bytes: a hint for its buffer.
     pub body_bytes: usize,
-    /// What is measured.
     pub meter: Rc<Meter>,
-    /// The run's clock.
     pub clock: Clock,
-    /// Set when an end of the stream is the end of the run.
+    /// Set if the end of the stream ends the run.
     pub closing: Rc<Cell<bool>>,
 }
 
 impl<S: Stream, P: Script> Line<S, P> {
-    /// Works until there is nothing left to begin and nothing under way.
+    /// Works until there is nothing left to begin and nothing in flight.
     pub async fn work(mut self) -> Result<(), Failure> {
         let stream = self.stream.clone();
         let mut state = State { under_way: 0, begun: 0, out: Vec::new() };
@@ -115,7 +111,7 @@ impl<S: Stream, P: Script> Line<S, P> {
             if state.under_way == 0 && self.is_over() {
                 return Ok(());
             }
-            // Nothing may be left reading when this returns: the next phase reads the same stream.
+            // No read may be in flight when this returns, since the next phase reads the same stream.
             if state.under_way > 0 && reading.is_none() {
                 reading.set(Some(stream.read(mem::take(&mut inbox.bytes))));
             }
@@ -131,7 +127,7 @@ impl<S: Stream, P: Script> Line<S, P> {
         }
     }
 
-    /// What was read, or `None` when somebody woke the lane.
+    /// The received bytes, or `None` if another task has woken the lane.
     async fn read_or_woken<F>(&self, mut reading: Pin<&mut Option<F>>) -> Option<Returned<usize>>
     where
         F: Future<Output = Returned<usize>>,
@@ -178,7 +174,7 @@ impl<S: Stream, P: Script> Line<S, P> {
         }
     }
 
-    /// Takes every whole reply and makes room for what is missing.
+    /// Takes every complete reply and makes space for the rest.
     fn judge(&mut self, inbox: &mut Inbox, state: &mut State) -> Result<(), Failure> {
         let now_ns = self.clock.now_ns();
         let mut replies = 0;
@@ -237,8 +233,8 @@ impl<S: Stream, P: Script> Line<S, P> {
         }
     }
 
-    /// The lane to listen on. In a closed loop nobody wakes a connection that works alone, so it does
-    /// without.
+    /// Returns the lane to listen on. In a closed loop no other task wakes a connection that works alone, so it has
+    /// none.
     fn lane(&self) -> Option<&Lane> {
         match (&self.part, &self.pace) {
             (Part::Consumer(_), _) | (Part::Alone, Pace::Closed(_)) => None,
@@ -253,26 +249,26 @@ impl<S: Stream, P: Script> Line<S, P> {
     }
 }
 
-/// What changes while a line works.
+/// The mutable state of a working connection.
 struct State {
     under_way: usize,
     begun: u64,
     out: Vec<u8>,
 }
 
-/// A job of this producer was received, or never put.
+/// Records that a job of this producer was received, or never put.
 fn release(lane: &Lane) {
     lane.outstanding.set(lane.outstanding.get().checked_sub(1).expect("what was received was put"));
 }
 
-/// What was received; the bytes before `at` are used up.
+/// Received bytes. Those before `at` have been consumed.
 struct Inbox {
     bytes: Vec<u8>,
     at: usize,
 }
 
 impl Inbox {
-    /// Makes room to read on, at least until the reply that has begun is `need` bytes long.
+    /// Makes space for the next read, at least for a reply of `need` bytes.
     fn make_room(&mut self, need: usize) {
         let kept = self.bytes.len() - self.at;
         if kept == 0 {

@@ -1,4 +1,4 @@
-//! What ends a run without figures, and what is only counted.
+//! Errors that end a run without results, and errors that are only counted.
 
 use std::fmt;
 use std::io;
@@ -8,67 +8,61 @@ use std::time::Duration;
 use crate::body::BodyFault;
 use crate::meter::Command;
 
-/// How much of a strange reply is shown.
+/// How much of an unexpected reply is shown, in bytes.
 const EXCERPT_BYTES: usize = 48;
 
-/// Why there are no figures.
+/// Why there are no results.
 #[derive(Debug)]
 pub enum Failure {
     /// Options that do not fit together.
     Usage(&'static str),
-    /// `--addr` is not an address, or cannot be looked up.
+    /// `--addr` is no address, or cannot be resolved.
     Address(String, io::Error),
-    /// Nobody there.
+    /// No server accepts the connection.
     Connect(String, io::Error),
-    /// A connection that broke.
+    /// A connection failed.
     Broken(io::Error),
-    /// A connection that the server closed.
+    /// The server closed a connection.
     Closed,
-    /// An answer that does not fit the command.
+    /// A reply that does not match the command.
     Nonsense {
-        /// The command.
         to: Command,
-        /// The answer's beginning.
+        /// The start of the reply.
         got: String,
     },
-    /// A command was refused in a way that makes the rest pointless.
-    Refused {
-        /// The command.
-        to: Command,
-        /// The answer.
-        word: &'static str,
-    },
-    /// An answer to nothing.
+    /// An error reply that makes the rest of the run pointless.
+    Refused { to: Command, word: &'static str },
+    /// A reply without a command.
     Unasked,
-    /// No answer for this long.
+    /// No reply for this long.
     Silent(Duration),
     /// `--pid` names a process that cannot be read.
     Process(u32, io::Error),
     /// Too few descriptors for the connections.
     Descriptors {
-        /// For this run.
+        /// Required for this run.
         needed: u64,
         /// The hard limit.
         allowed: u64,
     },
-    /// All answers were errors, the first of them this.
+    /// All replies were errors; the first of them.
     NothingDone(Option<Complaint>),
-    /// The schedule is so far beyond the server that nothing of the window could begin.
+    /// The schedule is so much faster than the server that no operation of the window began.
     Overloaded,
-    /// The clock that paces the open loop.
+    /// The timer of the open loop failed.
     Timer(io::Error),
-    /// `--io tokio-uring` and a kernel that refuses it.
+    /// `--io tokio-uring`, but the kernel refuses io_uring.
     Uring(io::Error),
-    /// `--bare-loop` could not serve.
+    /// `--bare-loop` failed.
     BareLoop(String),
-    /// No runtime at all.
+    /// The runtime cannot be created.
     Runtime(io::Error),
-    /// `--json` cannot be written.
+    /// The JSON cannot be written.
     Output(PathBuf, io::Error),
 }
 
 impl Failure {
-    /// An answer that does not fit `to`.
+    /// Returns the error for a reply that does not match `to`.
     pub fn nonsense(to: Command, input: &[u8]) -> Failure {
         let end = input.iter().position(|&byte| byte == b'\n').unwrap_or(input.len()).min(EXCERPT_BYTES);
         let got = input[..end].trim_ascii_end().escape_ascii().to_string();
@@ -112,10 +106,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An answer that fits the protocol and is not the one hoped for. It is counted, and shown the first time.
+/// A valid reply that means failure. It is counted, and the first one is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Complaint {
-    /// A command was answered by this word.
+    /// The reply to a command.
     Refused(Command, &'static str),
     /// A body is not one that was put.
     Body(BodyFault),

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C and SIGTERM: the first signal requests an orderly end, the second one ends the process.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,10 +6,10 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// The exit code of a process that one of them ended.
+/// The exit code of a process that a signal ended.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// Whether one came.
+/// Whether a signal has arrived.
 #[derive(Default)]
 pub struct Interrupt {
     came: Cell<bool>,
@@ -17,11 +17,11 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Listens from now on. To be called within a runtime.
+    /// Installs the handlers. Must be called within a runtime.
     pub fn listen() -> Rc<Interrupt> {
         let interrupt = Rc::new(Interrupt::default());
         let listener = interrupt.clone();
-        // Without handlers they end the process as ever.
+        // Without handlers the signals end the process by default.
         let (Ok(mut ctrl_c), Ok(mut term)) =
             (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {
@@ -38,12 +38,12 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whether it came.
+    /// Returns whether a signal has arrived.
     pub fn came(&self) -> bool {
         self.came.get()
     }
 
-    /// Returns when it has come.
+    /// Waits for a signal.
     pub async fn wait(&self) {
         if !self.came() {
             self.notify.notified().await;

@@ -1,10 +1,10 @@
-//! `beanring-bench`: loads any beanstalk server and measures it.
+//! `beanring-bench` loads a beanstalk server and measures it.
 //!
-//! One thread and many connections, so that it costs the machine it shares with the server as little as it
-//! can. From the bottom: [`net`] moves bytes, [`scan`] and [`resp`] find replies in them, [`script`] and
-//! [`redis`] hold the conversation of a workload without any I/O, [`connection`] runs one script over one
-//! stream, [`pace`] says when operations begin, [`meter`] what came of them, [`phase`] what is measured,
-//! [`run`] puts a workload together and [`report`] shows it.
+//! It is one thread with many connections, so that it uses as little as possible of the machine that it shares with the
+//! server. From the bottom: [`net`] transports bytes, [`scan`] and [`resp`] parse replies, [`script`] and [`redis`] are
+//! the protocol side of a workload without I/O, [`connection`] runs a script over a stream, [`pace`] decides when
+//! operations begin, [`meter`] counts and times them, [`phase`] runs a measurement, [`run`] combines the phases of a
+//! workload, and [`report`] shows the results.
 
 use std::process::ExitCode;
 
@@ -66,7 +66,7 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs on the runtime that was asked for and can be had.
+/// Runs on the requested runtime, or the best available one.
 fn start(args: Args) -> Result<Report, Failure> {
     match args.io {
         Io::Epoll => on_epoll(args),
@@ -86,8 +86,8 @@ fn start(args: Args) -> Result<Report, Failure> {
 fn on_uring(args: &Args) -> std::io::Result<Result<Report, Failure>> {
     let runtime = net::uring::runtime(args.connections_max())?;
     let done = runtime.block_on(run::run::<net::uring::Uring>(args.clone()));
-    // Dropping this runtime gives buffers back while cancelled reads may still fill them; the process ends
-    // now and takes it all along.
+    // Dropping this runtime would free buffers that cancelled reads may still fill. The process ends now and frees
+    // everything.
     std::mem::forget(runtime);
     Ok(done)
 }

@@ -1,4 +1,4 @@
-//! What is counted and timed while connections work.
+//! Counts and latencies of connections under load.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,13 +7,13 @@ use hdrhistogram::Histogram;
 
 use crate::failure::Complaint;
 
-/// Longer latencies than this are recorded as this.
+/// Longer latencies are recorded as this.
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 
-/// Three figures: every value within 0.1 %.
+/// Three digits: every value is exact within 0.1 %.
 const LATENCY_FIGURES: u8 = 3;
 
-/// The commands that a load sends.
+/// The commands of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     Put,
@@ -46,43 +46,42 @@ impl Command {
         "UNLINK",
     ];
 
-    /// As it stands in the protocol.
+    /// Returns the spelling of the protocol.
     pub fn text(self) -> &'static str {
         Command::TEXTS[self as usize]
     }
 }
 
-/// How many of each command were sent, everything included: it is what the server must have counted.
+/// Number of sent commands of each kind, warm-up and clean-up included: the server must have counted the same.
 #[derive(Default)]
 pub struct Sent([Cell<u64>; Command::TEXTS.len()]);
 
 impl Sent {
-    /// Counts one.
     pub fn count(&self, command: Command) {
         let cell = &self.0[command as usize];
         cell.set(cell.get() + 1);
     }
 
-    /// The commands that were sent at all, by name.
+    /// Returns the counters that are not 0, by name.
     pub fn totals(&self) -> Vec<(&'static str, u64)> {
         let all = Command::TEXTS.into_iter().zip(self.0.iter().map(Cell::get));
         all.filter(|&(_, count)| count > 0).collect()
     }
 }
 
-/// By which of its times an operation belongs to the measured window or not.
+/// Which of its two times decides whether an operation belongs to the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Belongs {
-    /// By its begin: every operation that begins in the window is waited for. For counts and open loops.
+    /// Its begin: every operation that begins in the window is awaited. For counts and open loops.
     ByStart,
-    /// By its end. For closed loops that run for a time.
+    /// Its end. For closed loops that run for a time.
     ByEnd,
 }
 
-/// A latency distribution.
+/// A latency histogram.
 pub type Latencies = Histogram<u32>;
 
-/// The measure of one phase.
+/// The measurement of one phase.
 pub struct Meter {
     belongs: Belongs,
     window: Cell<(u64, u64)>,
@@ -98,7 +97,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter whose window is not open yet.
+    /// Creates a meter whose window is not open.
     pub fn new(belongs: Belongs, connections: usize) -> Rc<Meter> {
         Rc::new(Meter {
             belongs,
@@ -115,17 +114,17 @@ impl Meter {
         })
     }
 
-    /// The window begins at `now_ns`.
+    /// Opens the window at `now_ns`.
     pub fn open(&self, now_ns: u64) {
         self.window.set((now_ns, u64::MAX));
     }
 
-    /// The window ends before `now_ns`.
+    /// Closes the window before `now_ns`.
     pub fn close(&self, now_ns: u64) {
         self.window.set((self.window.get().0, now_ns));
     }
 
-    /// An operation has begun, `late_ns` after it was due.
+    /// Records the begin of an operation, `late_ns` after it was due.
     pub fn begun(&self, start_ns: u64, late_ns: u64) {
         self.unsettled.set(self.unsettled.get() + 1);
         if self.is_inside(start_ns) {
@@ -133,12 +132,12 @@ impl Meter {
         }
     }
 
-    /// An operation has ended, well or not.
+    /// Records the end of an operation, successful or not.
     pub fn settled(&self) {
         self.unsettled.set(self.unsettled.get().checked_sub(1).expect("what ends has begun"));
     }
 
-    /// An operation was done: the sample of its latency.
+    /// Records the latency of a successful operation.
     pub fn done(&self, connection: usize, start_ns: u64, now_ns: u64) {
         let decides = match self.belongs {
             Belongs::ByStart => start_ns,
@@ -153,12 +152,12 @@ impl Meter {
         }
     }
 
-    /// So many replies came.
+    /// Records received replies.
     pub fn replied(&self, count: u64) {
         self.replies.set(self.replies.get() + count);
     }
 
-    /// Counts an error, and says so if it is the first of its kind.
+    /// Counts an error, and prints the first one of each kind.
     pub fn complain(&self, complaint: Complaint) {
         self.errors.set(self.errors.get() + 1);
         let mut complaints = self.complaints.borrow_mut();
@@ -168,57 +167,57 @@ impl Meter {
         }
     }
 
-    /// Operations measured.
+    /// Returns the number of measured operations.
     pub fn operations(&self) -> u64 {
         self.operations.get()
     }
 
-    /// When the window began.
+    /// Returns when the window opened.
     pub fn opened_ns(&self) -> u64 {
         self.window.get().0
     }
 
-    /// When the last of them was done.
+    /// Returns when the last measured operation ended.
     pub fn last_done_ns(&self) -> u64 {
         self.last_done_ns.get()
     }
 
-    /// Operations begun and not ended.
+    /// Returns the number of operations in flight.
     pub fn unsettled(&self) -> u64 {
         self.unsettled.get()
     }
 
-    /// Replies so far.
+    /// Returns the number of replies.
     pub fn replies(&self) -> u64 {
         self.replies.get()
     }
 
-    /// Errors so far.
+    /// Returns the number of errors.
     pub fn errors(&self) -> u64 {
         self.errors.get()
     }
 
-    /// What the first error was.
+    /// Returns the first error.
     pub fn first_complaint(&self) -> Option<Complaint> {
         self.complaints.borrow().first().copied()
     }
 
-    /// The latency at a quantile, in nanoseconds.
+    /// Returns the latency at a quantile, in nanoseconds.
     pub fn latency_ns(&self, quantile: f64) -> u64 {
         self.latencies.borrow().value_at_quantile(quantile)
     }
 
-    /// Mean latency in nanoseconds.
+    /// Returns the mean latency in nanoseconds.
     pub fn latency_mean_ns(&self) -> f64 {
         self.latencies.borrow().mean()
     }
 
-    /// How late operations began after they were due, at a quantile.
+    /// Returns how late operations began, at a quantile.
     pub fn lateness_ns(&self, quantile: f64) -> u64 {
         self.lateness.borrow().value_at_quantile(quantile)
     }
 
-    /// The fewest and the most operations that one connection got, as shares of the mean.
+    /// Returns the fewest and the most operations of one connection, relative to the mean.
     pub fn shares(&self) -> (f64, f64) {
         let counts = || self.by_connection.iter().map(Cell::get);
         let mean = counts().sum::<u64>() as f64 / self.by_connection.len() as f64;

@@ -1,5 +1,5 @@
-//! When operations begin. Closed loop: as others end. Open loop: by a schedule that waits for nobody, so
-//! that the time an operation waits for its turn is part of its latency.
+//! When operations begin. In a closed loop an operation begins when another one ends. In an open loop it begins by a
+//! schedule that does not depend on the server, so its latency includes the time that it waits to begin.
 
 use std::cell::Cell;
 use std::io;
@@ -16,20 +16,20 @@ use crate::connection::Lane;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// The pacer sleeps no shorter: above 20,000 operations a second several are released at a time.
+/// The minimum sleep of the pacer. Above 20,000 operations per second it releases several at a time.
 const SLEEP_NS_MIN: u64 = 50_000;
 
-/// Nanoseconds since the run began.
+/// Nanoseconds since the start of the run.
 #[derive(Clone, Copy)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock that starts now.
+    /// Starts the clock.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
 
-    /// The time on it.
+    /// Returns the time.
     pub fn now_ns(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).expect("a run ends within 500 years")
     }
@@ -38,52 +38,52 @@ impl Clock {
 /// The operations that may still begin.
 #[derive(Clone)]
 pub enum Pace {
-    /// As many as the supply holds, as soon as there is room.
+    /// As many as the supply holds, whenever one may begin.
     Closed(Rc<Supply>),
-    /// As the schedule has released them.
+    /// Those that the schedule has released.
     Open(Rc<Schedule>),
 }
 
-/// Operations left to begin in a closed loop.
+/// Operations of a closed loop that have not begun.
 pub struct Supply(Cell<u64>);
 
 impl Supply {
-    /// So many.
+    /// Creates a supply of `count` operations.
     pub fn new(operations: u64) -> Rc<Supply> {
         Rc::new(Supply(Cell::new(operations)))
     }
 
-    /// Takes one.
+    /// Takes one operation.
     pub fn take(&self) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// Changes what is left.
+    /// Changes the number of operations.
     pub fn set(&self, operations: u64) {
         self.0.set(operations);
     }
 
-    /// None left.
+    /// Returns whether none is left.
     pub fn is_empty(&self) -> bool {
         self.0.get() == 0
     }
 }
 
-/// Operation `k` of all is due at `start + k / rate` and belongs to connection `k % connections`.
+/// A schedule: operation `k` is due at `start + k / rate` and belongs to connection `k % connections`.
 pub struct Schedule {
     start_ns: u64,
     rate_per_s: u64,
     connections: u64,
-    /// How many will ever be released.
+    /// The total number of operations.
     total: Cell<u64>,
     released: Cell<u64>,
     begun: Cell<u64>,
 }
 
 impl Schedule {
-    /// A schedule of `total` operations over `connections`.
+    /// Creates a schedule of `total` operations over `connections`.
     pub fn new(start_ns: u64, rate_per_s: u64, connections: usize, total: u64) -> Schedule {
         assert!(rate_per_s > 0 && connections > 0);
         let connections = connections as u64;
@@ -97,57 +97,57 @@ impl Schedule {
         }
     }
 
-    /// When operation `k` is due.
+    /// Returns when operation `k` is due.
     pub fn due_ns(&self, k: u64) -> u64 {
         let after_ns = u128::from(k) * NS_PER_S / u128::from(self.rate_per_s);
         self.start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX))
     }
 
-    /// When the last of them has been released.
+    /// Returns when the last operation is due.
     pub fn end_ns(&self) -> u64 {
         self.due_ns(self.total.get())
     }
 
-    /// How many operations are due by `now_ns`.
+    /// Returns how many operations are due by `now_ns`.
     pub fn due_by(&self, now_ns: u64) -> u64 {
         let Some(passed_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
-        // The largest k with k * NS / rate < passed + 1, where the division drops the rest.
+        // The largest k with k * NS / rate < passed + 1, where the division rounds down.
         let due = ((u128::from(passed_ns) + 1) * u128::from(self.rate_per_s)).div_ceil(NS_PER_S) as u64;
         due.min(self.total.get())
     }
 
-    /// When the `nth` operation of `connection` is due, if it has been released.
+    /// Returns when the `nth` operation of `connection` is due, if it has been released.
     pub fn released_start(&self, connection: usize, nth: u64) -> Option<u64> {
         let k = nth * self.connections + connection as u64;
         (k < self.released.get()).then(|| self.due_ns(k))
     }
 
-    /// A released operation has begun.
+    /// Records that a released operation has begun.
     pub fn begun(&self) {
         self.begun.set(self.begun.get() + 1);
     }
 
-    /// Some have yet to begin.
+    /// Returns whether some operations have not begun.
     pub fn is_owing(&self) -> bool {
         self.begun.get() < self.total.get()
     }
 
-    /// Nothing more will be released.
+    /// Returns whether all operations have been released.
     pub fn is_over(&self) -> bool {
         self.released.get() >= self.total.get()
     }
 
-    /// Lets nothing more begin. What is released goes too: where the rate is beyond the server, working that
-    /// off would take longer than the run did.
+    /// Ends the schedule and drops the released operations. If the rate is too high for the server, working them off
+    /// would take longer than the run did.
     pub fn stop(&self) {
         self.total.set(0);
         self.released.set(0);
     }
 }
 
-/// Releases the operations of `schedule` as they come due and wakes the connections they belong to.
+/// Releases the operations of `schedule` when they are due, and wakes their connections.
 pub async fn release(schedule: Rc<Schedule>, lanes: Rc<[Lane]>, clock: Clock) -> io::Result<()> {
-    // tokio's own timers tick in milliseconds, which is longer than most latencies here.
+    // tokio's own timers have a resolution of milliseconds, which is longer than most latencies here.
     let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
     let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
     let ticks = watch(&timer)?;
