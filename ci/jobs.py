@@ -1,4 +1,4 @@
-"""Puts jobs into a server and looks whether they are there, for ci/docker.
+"""Puts jobs into a server and checks that they are there, for ci/docker.
 
 usage: jobs.py put HOST PORT FILE     jobs, 16 in flight, until SIGTERM, or with exit code 3 until the connection is
                                       closed; each that was acknowledged goes to FILE
@@ -28,7 +28,7 @@ class Client:
             closed(error)
 
     def receive(self):
-        """The words of a reply's first line, and the body, where there is one."""
+        """Returns the words of a reply's first line, and the body, if there is one."""
         try:
             line = self.replies.readline()
         except ConnectionError as error:
@@ -51,7 +51,7 @@ def closed(why):
 
 
 def body(number):
-    """Another for each number, and of any length that a put may have."""
+    """Returns a body that differs for each number, of any valid length."""
     return (b"%d " % number + FILLING)[: 1 + number * 7919 % 65535]
 
 

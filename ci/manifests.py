@@ -15,7 +15,7 @@ def read(name):
 
 
 def max_memory(arguments):
-    """What the server is told by --max-memory, in bytes."""
+    """Returns the value of --max-memory in bytes."""
     return size(arguments[arguments.index("--max-memory") + 1])
 
 
@@ -64,7 +64,7 @@ def kubernetes():
     assert labels == service["spec"]["selector"] == spec["selector"]["matchLabels"]
 
     pod = template["spec"]
-    # Else the Service's own address comes as a variable of a flag.
+    # Else the Service's own address is set as the variable of a flag.
     assert pod["enableServiceLinks"] is False
     context = pod["securityContext"]
     assert context["runAsNonRoot"] is True
@@ -82,7 +82,7 @@ def kubernetes():
     is_below(server["args"], server["resources"]["limits"]["memory"])
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert server[probe]["exec"]["command"] == ["/beanring", "healthcheck"]
-        # Its own time-out of 3 seconds comes first, with a line that says why.
+        # The check has its own time-out of 3 seconds, which prints the reason.
         assert server[probe]["timeoutSeconds"] > 3
     (mount,) = server["volumeMounts"]
     (claim,) = spec["volumeClaimTemplates"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ci/tally lets pass, and what not."""
+"""Tests of ci/tally."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ driver uring 1 | true
 
 class Tally(unittest.TestCase):
     def check(self, log=LOG, suites=SUITES, skips="", checks=""):
-        """The exit code and the lines."""
+        """Returns the exit code and the printed lines."""
         with tempfile.TemporaryDirectory() as directory:
             directory = Path(directory)
             (directory / "tests.log").write_text(log)
