@@ -16,7 +16,7 @@ const WAIT_SECONDS: u32 = 60;
 const BODY_BYTES: usize = 100;
 
 pub struct Keeper {
-    /// Puts a job and lets its reservation time out.
+    /// Puts a job whose reservation will time out.
     careless: Worker,
     /// Reserves the job that becomes ready again.
     careful: Worker,
@@ -48,7 +48,7 @@ impl Keeper {
         self.careless.settle(TUBE)
     }
 
-    /// Puts a job with a delay and reserves it when the delay ends.
+    /// Reserves a job when its delay ends.
     fn delayed(&mut self) -> Result<(), Violation> {
         self.number += 1;
         let sent = Instant::now();

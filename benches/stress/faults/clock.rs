@@ -130,12 +130,16 @@ fn step_while_running(context: &mut Context<'_>, wall: &Wall) -> Result<(), Fail
 
 /// Stops a server with a job log and starts another one, with a wrong clock or as if the machine had booted in between.
 fn step_while_down(context: &mut Context<'_>, wall: &Wall, setup: &Setup) -> Result<(), Failure> {
-    let anew = ["unshare", "--time", "--monotonic=1000000", "--boottime=1000000"];
-    let is_possible = first_line(anew[0], &[&anew[1..], &["true"]].concat()).is_some()
-        || Command::new(anew[0]).args(&anew[1..]).arg("true").status().is_ok_and(|status| status.success());
+    let unshare = ["unshare", "--time", "--monotonic=1000000", "--boottime=1000000"];
+    let is_possible = first_line(unshare[0], &[&unshare[1..], &["true"]].concat()).is_some()
+        || Command::new(unshare[0])
+            .args(&unshare[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success());
     let mut cases = vec![("an hour back", -HOUR, Vec::new()), ("an hour on", HOUR, Vec::new())];
     if is_possible {
-        let wrapper: Vec<String> = anew.map(str::to_owned).to_vec();
+        let wrapper: Vec<String> = unshare.map(str::to_owned).to_vec();
         cases.push(("another boot", 0, wrapper));
     } else {
         context.skipped.push("a boot between two runs: `unshare --time` is not allowed".to_owned());
@@ -158,7 +162,7 @@ fn step_while_down(context: &mut Context<'_>, wall: &Wall, setup: &Setup) -> Res
     wall.step(0)
 }
 
-/// Puts a job with a short delay, one with a long delay, and one into a tube that is paused for a moment.
+/// Puts three jobs: with a short delay, with a long delay, and into a tube that is paused for a moment.
 fn fill(server: &Server) -> Result<[u64; 3], Failure> {
     let fill = || -> std::io::Result<[u64; 3]> {
         let mut client = Client::connect(server.addr)?;

@@ -111,7 +111,7 @@ impl Fault for Memory {
                 .push(format!("consumers take {under:.0} jobs per second, {free:.0} without a memory limit"));
         }
         context.notes.push(format!(
-            "full after {filled:.1} s; {inserted} puts, {refused} refused; consumers take {under:.0} jobs a second \
+            "full after {filled:.1} s; {inserted} puts, {refused} refused; consumers take {under:.0} jobs per second \
              ({free:.0} without a memory limit); {resumed} puts once there was room again"
         ));
         Ok(())

@@ -75,7 +75,7 @@ pub struct Args {
     /// Load that comes before and is not measured [default: 500ms; with --count none]
     #[arg(long, value_parser = duration)]
     pub warm_up: Option<Duration>,
-    /// Open loop: operations a second, all connections together, begun by schedule
+    /// Open loop: operations per second of all connections together, begun by schedule
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
     /// Seed of bodies and of every choice
@@ -102,7 +102,7 @@ pub struct Args {
     /// Seconds that a worker may keep a job
     #[arg(long, default_value_t = 86_400)]
     pub ttr: u32,
-    /// The server's process: reports its CPU time an operation and its memory
+    /// The server's process: reports its CPU time per operation and its memory
     #[arg(long)]
     pub pid: Option<u32>,
     /// Writes all figures as JSON; with - to the standard output, and the table to the standard error
@@ -114,7 +114,7 @@ pub struct Args {
     /// A server that answers nothing for so long has failed
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
-    /// Stops put early when the jobs left in the server may take so many MiB
+    /// Stops put early when the jobs left in the server may take this many MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub queue_max: u64,
     /// Leaves the jobs and tubes where they are

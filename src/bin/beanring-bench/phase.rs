@@ -48,7 +48,7 @@ pub struct Phase {
     clock: Clock,
     /// The limit has cut the schedule short.
     cut: bool,
-    /// What is measured.
+    /// The counters and latencies.
     pub meter: Rc<Meter>,
     /// How connections pace themselves.
     pub pace: Pace,

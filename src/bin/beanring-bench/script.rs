@@ -61,7 +61,7 @@ impl Step {
     }
 }
 
-/// What is done with jobs.
+/// The commands of a workload.
 pub enum Flow {
     Put,
     Cycle,

@@ -1,4 +1,4 @@
-//! The driver's end of a connection, without a kernel: what has been received, paused, sent and closed.
+//! The driver's end of a connection, without a kernel: its input, output and state.
 
 use std::io::IoSlice;
 
@@ -50,8 +50,8 @@ impl Connection {
         }
     }
 
-    /// Receives up to `bytes` of what the client has sent; with `direct`, into the place that the server names for a body.
-    /// Returns what was received.
+    /// Receives up to `bytes` of the input; with `direct`, straight into the body that the server names. Returns the received
+    /// bytes.
     pub fn receive(&mut self, bytes: usize, direct: bool, server: &mut Server, now: Time) -> Vec<u8> {
         let conn = self.conn;
         let mut count = bytes.min(self.unreceived.len());
@@ -157,7 +157,7 @@ impl Connection {
         self.in_flight.is_some()
     }
 
-    /// Returns whether the server has been told that no more input comes, or that none comes after what it has not taken.
+    /// Returns whether the end of the input has been reported, possibly before the server has received all input.
     pub const fn has_reported_ending(&self) -> bool {
         self.has_reported_ending
     }

@@ -136,7 +136,7 @@ impl ServerProcess {
         self.signal(Signal::SIGUSR1);
     }
 
-    /// Waits for the end of a process that was told to stop. Returns its exit code.
+    /// Waits for the end of a process that should stop. Returns its exit code.
     ///
     /// # Panics
     /// If it does not end.

@@ -77,7 +77,7 @@ impl Rig {
         self.engine.delete(client, id, self.now);
     }
 
-    /// Puts a job that a waiting worker receives and deletes. The worker then waits again.
+    /// Puts a job for a waiting worker, which receives and deletes it and then waits again.
     pub fn deliver(&mut self, producer: ClientKey) {
         self.now = self.now + Span::from_nanos(1000);
         self.put(producer, 5000, 0);

@@ -75,7 +75,7 @@ fn import_any(files: &[Vec<u8>]) -> Option<Jobs> {
 }
 
 fn import_once(dir: &Path) -> Option<Jobs> {
-    let directory = Directory::open(dir, false).expect("nobody else uses it");
+    let directory = Directory::open(dir, false).expect("no other process uses it");
     import(&directory, CONFIG).ok()?;
     let mut engine = Engine::new(0);
     recover(&directory, CONFIG, &mut engine, BEGIN).expect("what was imported is a sound log");

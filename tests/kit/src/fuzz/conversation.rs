@@ -204,8 +204,8 @@ impl Conversation<'_> {
         self.driver.finish();
         let engine = self.driver.server.engine();
         engine.check();
-        assert!(engine.jobs().is_empty(), "jobs that nobody holds can be deleted");
-        assert_eq!(engine.tubes().len(), 1, "tubes go when nobody wants them");
+        assert!(engine.jobs().is_empty(), "jobs without a holder can be deleted");
+        assert_eq!(engine.tubes().len(), 1, "unused tubes disappear");
         assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
     }
 }

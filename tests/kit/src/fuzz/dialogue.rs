@@ -265,7 +265,7 @@ impl Book {
     pub fn check_kept(&self, jobs: &Jobs, next_id: JobId) {
         for (id, job) in jobs {
             let body = job.body.strip_suffix(b"\r\n").expect("a body has its end");
-            assert!(self.put.contains(body), "nobody has put the body of job {id}");
+            assert!(self.put.contains(body), "no client has put the body of job {id}");
             assert!(self.bodies.get(id).is_none_or(|known| known == body), "job {id} has its body");
         }
         for id in self.inserted.difference(&self.condemned) {
@@ -276,7 +276,7 @@ impl Book {
 
     /// Records the body of a job in a reply.
     fn know(&mut self, id: u64, body: &[u8]) {
-        assert!(self.put.contains(body), "nobody has put the body of job {id}");
+        assert!(self.put.contains(body), "no client has put the body of job {id}");
         let known = self.bodies.entry(id).or_insert_with(|| body.to_vec());
         assert!(known == body, "the body of job {id} has changed");
     }

@@ -342,7 +342,7 @@ fn check_page(page: &str) {
     for line in page.lines().filter(|line| !line.starts_with("# ")) {
         let (name, value) = line.rsplit_once(' ').expect(line);
         assert!(value.parse::<f64>().is_ok(), "{line}");
-        assert!(names.insert(name), "{name} is told twice");
+        assert!(names.insert(name), "{name} appears twice");
     }
     assert!(names.contains("beanring_current_jobs_ready"), "it is a page of metrics");
 }

@@ -161,7 +161,7 @@ impl Writer {
         self.log.record(&mut self.engine, self.now);
         self.log.compact(&self.engine, self.now);
         for round in 0.. {
-            assert!(round < 10_000, "the log is behind for good");
+            assert!(round < 10_000, "the log never catches up");
             if !self.log.is_behind() {
                 break;
             }
@@ -357,7 +357,7 @@ fn change_payload(input: &mut Input<'_>, seed: u32, record: &mut [u8]) {
 pub fn damage(input: &mut Input<'_>, files: &mut Files) {
     while !input.is_empty() && !files.is_empty() {
         let what = input.byte();
-        let number = *files.keys().nth(input.below(files.len())).expect("there are so many");
+        let number = *files.keys().nth(input.below(files.len())).expect("the index is in range");
         let file = files.get_mut(&number).expect("it is there");
         let at = usize::from(input.half()).min(file.len().saturating_sub(1));
         let end = (at + [1, 8, 100, 4096][usize::from(what >> 6)]).min(file.len());
@@ -374,7 +374,7 @@ pub fn damage(input: &mut Input<'_>, files: &mut Files) {
             9 => file[at..].fill(0),
             10 => _ = files.remove(&number),
             11 => {
-                let other = *files.keys().nth(input.below(files.len())).expect("there are so many");
+                let other = *files.keys().nth(input.below(files.len())).expect("the index is in range");
                 let copy = files[&number].clone();
                 let of_other = files.insert(other, copy).expect("it was there");
                 files.insert(number, of_other);
@@ -385,7 +385,7 @@ pub fn damage(input: &mut Input<'_>, files: &mut Files) {
                 files.insert(SegmentNumber(last.0.saturating_add(1)), file);
             }
             13 => {
-                let other = *files.keys().nth(input.below(files.len())).expect("there are so many");
+                let other = *files.keys().nth(input.below(files.len())).expect("the index is in range");
                 let piece = files[&number][at..end].to_vec();
                 let other = files.get_mut(&other).expect("it is there");
                 let end = (at + piece.len()).min(other.len());
