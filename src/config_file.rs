@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
-use crate::io::reexec::Present;
+use crate::io::reexec::RunningServer;
 
 /// Why the file cannot be used.
 #[derive(Debug)]
@@ -143,8 +143,8 @@ impl fmt::Display for FileError {
         match self {
             Self::Unreadable { file, error } => {
                 write!(f, "--config {}: {error}", file.display())?;
-                let is_replaced =
-                    error.kind() == ErrorKind::PermissionDenied && Present::from_environment().is_some();
+                let is_replaced = error.kind() == ErrorKind::PermissionDenied
+                    && RunningServer::from_environment().is_some();
                 if is_replaced {
                     f.write_str("; a server that runs reaches a new file only in a directory of its own")?;
                 }

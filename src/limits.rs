@@ -76,89 +76,37 @@ pub const BACKGROUND_STEPS: u32 = 256;
 /// watches more is found from the other side, through the list of such clients.
 pub const NARROW_WATCH_MAX: usize = 16;
 
-/// What one receive takes into the buffer that all connections share: large enough for a few hundred
-/// small commands, small enough to stay in the first-level caches and to leave the others their turn.
+/// The size of a receive buffer: large enough for a few hundred small commands, small enough to stay in the first-level cache
+/// and to leave the other connections their turn.
 pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
 
-/// Receive buffers that io_uring chooses from. It needs one for each receive that is done and not taken in
-/// yet, not one a connection; a receive that finds none is made again.
+/// Receive buffers that io_uring chooses from. It needs one per completed receive that the driver has not processed, not one
+/// per connection. A receive that finds none is repeated.
 pub const RECEIVE_BUFFERS: u16 = 128;
 
-/// How many of them one connection may have at a time. What it sends beyond what is kept of it cannot be left to the
-/// kernel when it is in them already: they may be added to [`INBOX_BYTES_PAUSE`].
+/// Receive buffers that one connection has at most. Input in them cannot be left to the kernel, so a paused connection may
+/// exceed [`INBOX_BYTES_PAUSE`] by their size.
 pub const RECEIVE_BUFFERS_EACH: u16 = 4;
 
-/// Large bodies that are received at the same time with room for what follows them, of
-/// [`RECEIVE_BYTES_MAX`] each; those above it take a receive more.
+/// Large bodies that are received at the same time with a tail buffer of [`RECEIVE_BYTES_MAX`] each for what follows them.
+/// Further ones take one more receive.
 pub const TAIL_BUFFERS_MAX: u16 = 64;
 
-/// Requests that io_uring is handed at once, and completions that it keeps ready: more are handed over in
-/// the next call, or wait in the kernel.
+/// Entries of the submission queue of io_uring. Further requests wait for the next `io_uring_enter` call.
 pub const REQUESTS_QUEUED_MAX: u32 = 1024;
-#[allow(missing_docs)]
-pub const COMPLETIONS_QUEUED_MAX: u32 = 4096;
 
-/// Memory of job bodies that may be registered with the kernel, unless said otherwise. Registered memory is
-/// locked, and not given back.
+/// The default of `--registered-memory`: body memory that is registered with the kernel, which locks it for the life of the
+/// process.
 pub const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 
-/// Under `--max-memory`, one part in so many may be registered at most: it is not given back.
+/// Under `--max-memory` at most this share is registered: a quarter. Registered memory is not freed.
 pub const REGISTERED_SHARE: u64 = 4;
 
-/// Chunks of bodies that may be registered: of 2 MiB each, so at most 2 GiB.
-pub const REGISTERED_CHUNKS_MAX: u16 = 1024;
-
-/// A piece of output of at least this size is sent without a copy, if the network allows it. What that
-/// costs more than it saves below: waiting for the network to be done with it.
-pub const ZERO_COPY_BYTES_MIN: usize = 32 * 1024;
-
-/// How long a send rests that found no room on a connection whose peer has ended its side: io_uring cannot
-/// wait for room on such a socket.
-pub const SEND_REST: Span = Span::from_millis(20);
-
-/// The rest doubles up to this while there is still no room: ten thousand of such connections take 2 % of a core.
-pub const SEND_REST_MAX: Span = Span::from_millis(1280);
-
-/// How long a connection is quiet before the driver looks whether io_uring has left input of it unreported, and how
-/// long until it looks again before it repairs that. A client whose wake-up the kernel has lost waits three times this
-/// at most; ten thousand clients that send once in this time take 0.3 % of a core more.
-pub const SELF_CHECK_INTERVAL: Span = Span::from_secs(1);
-
-/// Connections that a self-check looks at in one iteration of the loop: some 100 us.
-pub const SELF_CHECK_STEPS: usize = 256;
-
-/// Completions taken before the server has its own turn.
-pub const COMPLETIONS_MAX: usize = 1024;
-
-/// What one receive takes straight into a body's slot: some 30 us of copying in the kernel.
+/// The most that one receive takes straight to the place of a body: the kernel copies it in some 30 us.
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
-/// What one connection may send before the others have their turn. Reached only by replies far above
-/// [`OUTPUT_BYTES_PAUSE`] to a peer that reads as fast as the server writes.
-pub const SEND_BYTES_MAX: usize = 256 * 1024;
-
-/// Readiness events taken from the kernel at once: 12 KiB of them, and one clock reading for all.
+/// Readiness events taken from the kernel at once: 12 KiB of them, and one reading of the clock.
 pub const EVENTS_MAX: usize = 1024;
-
-/// Connections accepted from one listener before the established ones have their turn.
-pub const ACCEPTS_MAX: usize = 64;
-
-/// Pauses between attempts at something that the kernel may not have back yet from a program that has ended: an address,
-/// or locked memory.
-pub const TAKEN_PAUSES: [Span; 3] = [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200)];
-
-/// Rounds of the ring at the end, in which last answers are sent.
-pub const LAST_ROUNDS_MAX: usize = 1000;
-
-/// How long accepting rests when the process or the system has no descriptor left. A connection that
-/// closes ends the rest at once; this is for descriptors that others give back.
-pub const ACCEPT_REST: Span = Span::from_millis(100);
-
-/// How often, at most, a shortage of descriptors is logged.
-pub const ACCEPT_COMPLAINT_EVERY: Span = Span::from_secs(1);
-
-/// How often, at most, a connection that broke without its peer's doing is logged as a warning.
-pub const BREAK_COMPLAINT_EVERY: Span = Span::from_secs(10);
 
 /// What an allocator adds to each piece of memory, and what it rounds it to.
 pub const ALLOCATION_BYTES: usize = 16;
@@ -176,34 +124,15 @@ pub const TUBES_DEFAULT: u32 = 100_000;
 /// Tubes that a connection may watch unless `--max-watches` says otherwise: 2.5 MB.
 pub const WATCHES_DEFAULT: u32 = 65_536;
 
-/// Descriptors that a server has open besides those of connections and the reserve: the standard ones, listeners,
-/// the loop's own, those of the log.
-pub const DESCRIPTORS_OWN: u64 = 24;
-
-/// Descriptors kept in reserve for the log, so that a process full of connections can go on with it: for two segments,
-/// each open in two ways, and one of each of its threads; and some for those that a connection gets before they do.
-pub const DESCRIPTORS_RESERVED: usize = 8;
-
-/// How often a file of the log that found no descriptor all the same is tried again while the loop waits for it, and
-/// with what pauses: for a second.
-pub const DESCRIPTOR_TRIES: u32 = 200;
-#[allow(missing_docs)]
-pub const DESCRIPTOR_PAUSE: Span = Span::from_millis(5);
-
-/// The buffer that a connection on tokio-uring's ring holds while it is idle: a request or two of the usual
-/// size. One that fills it is given a larger one for its next receive.
-pub const RING_RECEIVE_BYTES: usize = 1024;
-
-/// Buffers that are registered with tokio-uring's ring.
+/// Buffers that are registered with the ring of tokio-uring.
 pub const FIXED_BUFFERS: usize = 48;
 
-/// One of them: a body of the usual largest size, and what follows it. All together are 3.8 MiB of the
-/// 8 MiB that a process without rights may lock.
+/// The size of such a buffer: a body of the default maximum, and a receive buffer behind it. All 48 take 3.8 MiB of the 8 MiB
+/// that an unprivileged process may lock.
 pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
 
 /// The default of `-f`, the interval between syncs of the job log: that of beanstalkd.
 pub const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
 
-const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
 const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The server as a program.
+//! The command line program: runs the server or one of its tools, and sets the exit code.
 
 use std::env;
 use std::error::Error;
@@ -10,7 +10,7 @@ use beanring::{config_file, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
 fn main() -> ExitCode {
-    // Answers -h and -v itself with code 0, and what it does not understand with code 2.
+    // clap exits itself: with code 0 after -h and -v, with code 2 after an error.
     let arguments = Arguments::from_words(env::args_os()).unwrap_or_else(|error| error.exit());
     match start(arguments) {
         Ok(code) => code,
@@ -38,13 +38,13 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");
         }
-        let driver = preflight::rehearse(&config)?;
+        let driver = preflight::check(&config)?;
         println!("the configuration is good\ndriver: {driver}");
         return Ok(ExitCode::SUCCESS);
     }
     let format = config.log_format;
     match launch::run(config) {
-        // Who reads the log expects nothing else.
+        // A reader of the JSON log expects no other line.
         Err(error) if format == LogFormat::Json => {
             error!("{error}");
             Ok(ExitCode::FAILURE)

@@ -1,5 +1,5 @@
-//! `--check-config`: what a start would do, as far as it can be tried without taking anything from anybody. A server that
-//! is to be replaced asks its successor so, and what it says good to has to be good.
+//! `--check-config`: checks what a start would do, without taking an address or a lock. A running server checks a program like
+//! this before it restarts in place, so a check that passes must mean that the start succeeds.
 
 use std::error::Error;
 use std::fmt;
@@ -8,47 +8,48 @@ use nix::unistd::getppid;
 
 use crate::config::Config;
 use crate::io::binlog_import;
-use crate::io::driver::Ready;
-use crate::io::privileges::User;
-use crate::io::reexec::Present;
-use crate::io::rights;
+use crate::io::driver::PreparedDriver;
+use crate::io::privileges::{User, drop_privileges};
+use crate::io::reexec::RunningServer;
 use crate::io::socket::Listener;
 use crate::io::wal_files::Directory;
 use crate::server::Protocol;
 
-/// Why a program does not take over from the one that runs. Stopping that one, and starting this one, is not the same:
-/// its rights are gone, and so is what it does not know of.
+/// Why a program cannot replace the running one in place. A stop and a new start may work: the running process has dropped its
+/// privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Without a log, or with another one, all jobs would be lost.
+    /// All jobs would be lost, since it has no log or another one.
     LogDir,
-    /// A job in the log may be larger than that.
+    /// A job in the log may be larger than a log file.
     LogFileSize {
-        /// What it is now, in bytes.
+        /// The present size, in bytes.
         present: u64,
     },
-    /// There is no room on the disk for files of that size.
+    /// The disk has no space for files of that size.
     Space,
-    /// A process that has given up its rights opens no ports.
+    /// HTTP needs a new port, and the process has dropped the privilege to bind one.
     Http,
-    /// The program that was started is another, which has started this one and would wait for it.
+    /// The program that was started is another one, which has started this one as its child.
     Parent,
 }
 
-/// A log of other files begins with a new one, and makes the next one ready.
+/// A log whose file size changes begins with a new file, and prepares the next one.
 const FILES_AT_START: u64 = 2;
 
-/// Whether a server of this configuration could start, and the driver that it would have. Becomes the user that it is to
-/// run as.
-pub fn rehearse(config: &Config) -> Result<String, Box<dyn Error>> {
-    let present = Present::from_environment();
+/// Checks that a server of this configuration could start. Drops privileges as a start would. Returns the name of the driver.
+///
+/// # Errors
+/// Why it could not start, or could not replace the running server.
+pub fn check(config: &Config) -> Result<String, Box<dyn Error>> {
+    let present = RunningServer::from_environment();
     match present {
         Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),
-        // Its sockets stay where they are.
+        // The listeners of a server do not change in a restart.
         Some(present) if config.http.is_some() && !present.speaks_http => return Err(Refusal::Http.into()),
         Some(_) => {}
         None => {
-            // What a service manager hands over takes the place of addresses.
+            // Sockets from socket activation replace addresses.
             let inherited = Listener::inherit()?;
             let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
             let default = Default::default();
@@ -61,10 +62,10 @@ pub fn rehearse(config: &Config) -> Result<String, Box<dyn Error>> {
         }
     }
     let user = config.user.as_deref().map(User::find).transpose()?;
-    rights::give_up(user.as_ref())?;
-    // A running server does not reach another directory, so this comes before that fails.
+    drop_privileges(user.as_ref())?;
+    // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
-        |present: Present, path| Directory::identity_at(path).is_ok_and(|own| own != present.log_dir);
+        |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.log_dir);
     if present.zip(config.log_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
         return Err(Refusal::LogDir.into());
     }
@@ -84,7 +85,7 @@ pub fn rehearse(config: &Config) -> Result<String, Box<dyn Error>> {
             return Err(Refusal::Space.into());
         }
     }
-    Ok(Ready::foresee(config.io)?)
+    Ok(PreparedDriver::name_of_choice(config.io)?)
 }
 
 impl fmt::Display for Refusal {
@@ -92,17 +93,17 @@ impl fmt::Display for Refusal {
         match self {
             Self::LogDir => write!(
                 f,
-                "-b is not the directory whose jobs the server has, which would be lost: stop it and start it anew"
+                "-b is not the log directory of the running server, whose jobs would be lost: stop the server and start it again"
             ),
             Self::LogFileSize { present } => {
-                write!(f, "-s is less than the {present} bytes of now: stop the server and start it anew")
+                write!(f, "-s is less than the current {present} bytes: stop the server and start it again")
             }
             Self::Space => write!(f, "-s: there is no space for a file of that size"),
             Self::Parent => write!(
                 f,
-                "a script has to become the program (exec), and not only to start it: the process is to stay the same"
+                "a script has to exec the program, not start it as a child: a restart keeps the process"
             ),
-            Self::Http => write!(f, "--http was not there at the start: stop the server and start it anew"),
+            Self::Http => write!(f, "--http was not set at the start: stop the server and start it again"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that come, do something, and vanish at any point of it: the server keeps nothing of them.
+//! Connections that send something and vanish at any point: the server keeps nothing of them.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -14,17 +14,17 @@ use beanring_testkit::stream::Stream;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// How many come in all.
+/// Connections in all.
 const CONNECTIONS: usize = 2_000;
 
-/// How many there are at once.
+/// Connections at the same time.
 const AT_ONCE: usize = 40;
 
-/// What one client sends at most. A server that does not receive from a client can know that it is gone
-/// only if the socket holds all that comes before the end.
+/// The most that one client sends. A server that has paused a connection learns of its end only if the socket holds everything
+/// before it.
 const CLIENT_BYTES_MAX: usize = 50_000;
 
-/// A client, and how much it has sent.
+/// A client, and the number of bytes that it has sent.
 struct Client {
     stream: Stream,
     sent: usize,
@@ -99,7 +99,7 @@ fn churn_once(io: Driver, transport: Transport, seed: u64) {
 }
 
 impl Client {
-    /// Does something, or begins to.
+    /// Sends a command, or a part of one.
     fn act(&mut self, random: &mut Random) {
         let bytes = [10, 300, 9_000, 40_000][random.below(4)];
         let put = format!("put 0 0 60 {bytes}\r\n{}\r\n", "b".repeat(bytes));
@@ -108,7 +108,7 @@ impl Client {
             2 => self.send(&put.as_bytes()[..random.below(put.len())]),
             3 => self.send(b"reserve\r\n"),
             4 => self.send(b"watch empty\r\nignore default\r\nreserve-with-timeout 1000\r\n"),
-            // More than the server keeps for a client that waits or does not read.
+            // More than the inbox of a client that waits or does not read.
             5 => self.send(&b"peek 1\r\n".repeat(3_000)),
             6 => self.stream.half_close(),
             7 => self.send(b"quit\r\n"),
@@ -129,12 +129,12 @@ impl Client {
     fn vanish(self, random: &mut Random) {
         if let (Stream::Tcp(stream), 0) = (&self.stream, random.below(3)) {
             let at_once = linger { l_onoff: 1, l_linger: 0 };
-            setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("a socket option");
+            setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("the socket option is set");
         }
     }
 }
 
-/// Sends a command with its body and waits for the reply, whose body ends with an empty line in these.
+/// Sends a command with its body and waits for the reply, whose data ends with an empty line.
 fn ask(stream: &mut Stream, command: &str, body: &str) -> String {
     stream.send(command.as_bytes());
     if !body.is_empty() {

@@ -1,4 +1,4 @@
-//! More connections that have something to say at the same moment than any queue or pool of a driver holds.
+//! More connections with input at the same moment than any queue or pool of a driver holds.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, progra
 use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 
-/// More than there are receive buffers, and than requests that are handed over at once.
+/// More than the receive buffers, and more than the requests that one call submits.
 const CROWD: usize = 1500;
 
 const _: () = assert!(CROWD > RECEIVE_BUFFERS as usize && CROWD > REQUESTS_QUEUED_MAX as usize);
@@ -33,7 +33,7 @@ fn tokio_uring_serves_a_crowd() {
     serve_a_crowd(Driver::TokioUring);
 }
 
-/// All ask at once, and all are answered at once: by one client's puts in one piece.
+/// All clients send a reserve at once. All replies come at once, from puts that one client pipelines.
 fn serve_a_crowd(io: Driver) {
     if !driver::is_allowed(io, "crowd") {
         return;
@@ -43,8 +43,8 @@ fn serve_a_crowd(io: Driver) {
         let program = Path::new(program());
         let (server, mut giver) = ServerProcess::start(program, transport, &driver::flags(io));
         let mut crowd: Vec<Stream> = (0..CROWD).map(|_| server.connect()).collect();
-        // One that has been answered is known to the server; then all of the crowd's input is there at once.
-        ask(crowd.last_mut().expect("it is a crowd"), "list-tube-used\r\n", "USING default\r\n");
+        // The server has accepted all connections before the input of the crowd comes at once.
+        ask(crowd.last_mut().expect("the crowd is not empty"), "list-tube-used\r\n", "USING default\r\n");
         server.signal(Signal::SIGSTOP);
         crowd.iter_mut().for_each(|client| client.send(b"watch nothing\r\nreserve\r\n"));
         server.signal(Signal::SIGCONT);
@@ -54,7 +54,7 @@ fn serve_a_crowd(io: Driver) {
         giver.send("put 0 0 60 5\r\nhello\r\n".repeat(CROWD).as_bytes());
         let mut ids: Vec<u64> = crowd.iter_mut().map(receive_job).collect();
         ids.sort_unstable();
-        assert!(ids.iter().copied().eq(1..=CROWD as u64), "each job went to one of them");
+        assert!(ids.iter().copied().eq(1..=CROWD as u64), "each client gets one job");
     }
 }
 
@@ -67,7 +67,7 @@ fn expect(client: &mut Stream, reply: &str) {
     assert_eq!(receive(client, reply.len()), reply);
 }
 
-/// The id of the job that comes.
+/// Receives a job and returns its id.
 fn receive_job(client: &mut Stream) -> u64 {
     let mut text = String::new();
     while !text.ends_with("\r\nhello\r\n") {
@@ -77,7 +77,7 @@ fn receive_job(client: &mut Stream) -> u64 {
     id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("not a job: {text:?}"))
 }
 
-/// At least `len` bytes.
+/// Receives at least `len` bytes.
 fn receive(client: &mut Stream, len: usize) -> String {
     let mut all = Vec::new();
     while all.len() < len {
@@ -86,5 +86,5 @@ fn receive(client: &mut Stream, len: usize) -> String {
             other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&all)),
         }
     }
-    String::from_utf8(all).expect("text")
+    String::from_utf8(all).expect("UTF-8")
 }

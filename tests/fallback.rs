@@ -1,5 +1,5 @@
-//! Where the kernel refuses io_uring, as it does in most containers: the server runs all the same. Where the kernel
-//! allows it, the server uses it.
+//! A kernel that refuses io_uring, as in most containers: the server runs on epoll. On a kernel that allows it, the server uses
+//! io_uring.
 
 #![cfg(feature = "uring")]
 
@@ -23,17 +23,17 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
 
 #[test]
-fn conversations_where_it_is_not_permitted() {
+fn conversations_where_io_uring_is_forbidden() {
     where_setup_fails(Errno::EPERM, || hold_conversations(Transport::Tcp));
 }
 
 #[test]
-fn conversations_where_it_is_not_there() {
+fn conversations_where_io_uring_is_missing() {
     where_setup_fails(Errno::ENOSYS, || hold_conversations(Transport::Unix));
 }
 
 #[test]
-fn the_choice_is_told_once_and_by_stats() {
+fn the_choice_is_logged_once_and_shown_by_stats() {
     where_setup_fails(Errno::EPERM, || {
         let (_server, mut client) = ServerProcess::start(
             Path::new(BEANRING),
@@ -41,25 +41,25 @@ fn the_choice_is_told_once_and_by_stats() {
             &["--io".to_owned(), "auto".to_owned()],
         );
         client.send(b"stats\r\n");
-        let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no answer") };
+        let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
         assert!(String::from_utf8_lossy(&stats).contains("\nio-driver: epoll\n"));
 
         let mut command = Command::new(BEANRING);
         command.args(["-l", "127.0.0.1", "-p", "0", "--io", "auto"]).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the server can be started");
-        let mut said = BufReader::new(child.stderr.take().expect("it is a pipe"));
+        let mut child = command.spawn().expect("the program starts");
+        let mut said = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
         let mut line = String::new();
         said.read_line(&mut line).expect("a line");
-        child.kill().and_then(|()| child.wait()).expect("it was running");
+        child.kill().and_then(|()| child.wait()).expect("the child is killed");
         for part in ["using epoll", Errno::EPERM.desc(), "seccomp", "kernel.io_uring_disabled"] {
             assert!(line.contains(part), "{line}");
         }
-        assert_eq!(said.lines().count(), 0, "one line is enough");
+        assert_eq!(said.lines().count(), 0, "one line is logged");
     });
 }
 
 #[test]
-fn auto_is_the_ring_where_the_kernel_allows_one() {
+fn auto_is_io_uring_where_the_kernel_allows_it() {
     let expected = match kernel::allows("uring") {
         Ok(()) => "uring",
         Err(reason) => {
@@ -71,17 +71,17 @@ fn auto_is_the_ring_where_the_kernel_allows_one() {
     let auto = ["--io".to_owned(), "auto".to_owned()];
     let (_server, mut client) = ServerProcess::start(Path::new(BEANRING), Transport::Tcp, &auto);
     client.send(b"stats\r\n");
-    let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no answer") };
+    let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
     let stats = String::from_utf8_lossy(&stats);
     assert!(stats.contains(&format!("\nio-driver: {expected}\n")), "{stats}");
 }
 
 #[test]
-fn the_tests_know_what_the_kernel_refuses() {
+fn the_test_kit_detects_what_the_kernel_refuses() {
     for errno in [Errno::EPERM, Errno::ENOSYS] {
         where_setup_fails(errno, move || {
             for driver in ["uring", "tokio-uring"] {
-                let reason = kernel::allows(driver).expect_err("it is refused");
+                let reason = kernel::allows(driver).expect_err("the driver is refused");
                 assert!(
                     reason.contains(&format!("{errno:?}")) && reason.contains("seccomp mode 2"),
                     "{reason}"
@@ -93,7 +93,7 @@ fn the_tests_know_what_the_kernel_refuses() {
 }
 
 #[test]
-fn asked_for_by_name_it_is_an_error() {
+fn a_refused_driver_that_is_named_is_an_error() {
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP] {
         where_setup_fails(errno, move || {
             for name in ["uring", "tokio-uring"] {
@@ -101,7 +101,7 @@ fn asked_for_by_name_it_is_an_error() {
                     continue;
                 }
                 let output = output(&["-l", "127.0.0.1", "-p", "0", "--io", name]);
-                let said = String::from_utf8(output.stderr).expect("text");
+                let said = String::from_utf8(output.stderr).expect("UTF-8");
                 assert_eq!(output.status.code(), Some(1), "{said}");
                 assert_eq!(said.lines().count(), 1, "{said}");
                 check_explanation(&said, errno, name);
@@ -114,31 +114,31 @@ fn asked_for_by_name_it_is_an_error() {
 fn check_config_names_the_driver_of_a_start() {
     for errno in [Errno::EPERM, Errno::EINVAL, Errno::EOPNOTSUPP] {
         where_setup_fails(errno, move || {
-            let said = foreseen(&[]);
+            let said = checked_driver(&[]);
             assert!(said.starts_with("epoll (") && said.ends_with(')'), "{said}");
             check_explanation(&said, errno, "uring");
-            assert_eq!(foreseen(&["--io", "epoll"]), "epoll");
+            assert_eq!(checked_driver(&["--io", "epoll"]), "epoll");
         });
     }
     if beanring_testkit::driver::is_allowed(Driver::Uring, "the driver that --check-config names") {
-        assert_eq!(foreseen(&[]), "uring");
+        assert_eq!(checked_driver(&[]), "uring");
     }
 }
 
-/// What `--check-config` says of the driver.
-fn foreseen(arguments: &[&str]) -> String {
+/// The driver as `--check-config` prints it.
+fn checked_driver(arguments: &[&str]) -> String {
     let output = output(&[&["--check-config", "-l", "127.0.0.1", "-p", "0"], arguments].concat());
-    let said = String::from_utf8(output.stdout).expect("text");
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{said}");
     let driver = said.lines().find_map(|line| line.strip_prefix("driver: "));
     driver.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
-/// A kernel that is too old has to be told from a filter, which is lifted elsewhere.
+/// The message for a kernel that is too old differs from that for a filter, which has another remedy.
 fn check_explanation(said: &str, errno: Errno, driver: &str) {
     let forbidden = ["seccomp", "kernel.io_uring_disabled"];
     let oldest = if driver == "uring" { "Linux 6.0" } else { "Linux 5.10" };
-    let running = uname().expect("it always answers").release().to_string_lossy().into_owned();
+    let running = uname().expect("uname does not fail").release().to_string_lossy().into_owned();
     let too_old = [oldest, &*running];
     let (parts, others) = match errno {
         Errno::EINVAL | Errno::EOPNOTSUPP => (too_old, forbidden),
@@ -160,20 +160,20 @@ fn hold_conversations(transport: Transport) {
 
 fn output(arguments: &[&str]) -> Output {
     let mut command = Command::new(BEANRING);
-    command.args(arguments).stdin(Stdio::null()).output().expect("the server can be started")
+    command.args(arguments).stdin(Stdio::null()).output().expect("the program starts")
 }
 
-/// Does `what` where making an io_uring fails, as under the seccomp filter of a container. The filter is that
-/// of one thread and of all that it starts.
+/// Calls `what` where io_uring_setup fails, as under the seccomp filter of a container. The filter holds for one thread and the
+/// processes that it starts.
 fn where_setup_fails(errno: Errno, what: impl FnOnce() + Send + 'static) {
     let in_thread = move || {
         let architecture = std::env::consts::ARCH.try_into().expect("a known architecture");
         let rules = [(SYS_io_uring_setup, Vec::new())].into_iter().collect();
         let refuse = SeccompAction::Errno(errno as u32);
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).expect("a filter");
-        let program: BpfProgram = filter.try_into().expect("a filter that can be compiled");
-        seccompiler::apply_filter(&program).expect("a thread may restrict itself");
+        let program: BpfProgram = filter.try_into().expect("the filter compiles");
+        seccompiler::apply_filter(&program).expect("the filter is applied");
         what();
     };
-    thread::spawn(in_thread).join().expect("it went well");
+    thread::spawn(in_thread).join().expect("the thread does not panic");
 }

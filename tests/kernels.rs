@@ -1,8 +1,8 @@
 //! The life of a client and of a server on the running kernel, in steps, under each driver. `ci/kernels` boots other
 //! kernels with this program and the static server.
 //!
-//! `BEANRING_PEERS` names two addresses of this machine, which then take each other for another machine; without it
-//! both sides are at one address. The log is where temporary files are (`TMPDIR`).
+//! `BEANRING_PEERS` names two addresses of this machine, which the server and the client use as if on two machines. Without it both
+//! use one address. The log is in the directory of temporary files (`TMPDIR`).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -21,12 +21,12 @@ use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 
-/// The ports of the first server, for clients and over HTTP. Each later one has its own: the kernel takes down the
-/// ring of a killed process after its end, and the listeners with it.
+/// The ports of the first server, for clients and for HTTP. Each later server has its own: the kernel closes the ring of a killed
+/// process, and the listeners with it, some time after its end.
 const PORT: u16 = 21_377;
 const HTTP_PORT: u16 = PORT + 100;
 
-/// More than a zero-copy send has at least, and than a socket takes at once.
+/// More than the minimum of a zero-copy send, and more than a socket takes at once.
 const BODY_BYTES: usize = 100_000;
 
 #[test]
@@ -44,7 +44,7 @@ fn a_life_under_tokio_uring() {
     live("tokio-uring");
 }
 
-/// What a step is called, and what it does; it leaves the queue empty.
+/// The name of a step, and the step, which leaves the queue empty.
 type Step = (&'static str, fn(&mut Life));
 
 const STEPS: [Step; 16] = [
@@ -66,7 +66,7 @@ const STEPS: [Step; 16] = [
     ("clean stop and recovery", stopped),
 ];
 
-/// A server with a job log, and what its steps share.
+/// A server with a job log, and the state that its steps share.
 struct Life {
     driver: &'static str,
     ours: Ipv4Addr,
@@ -101,18 +101,18 @@ fn live(name: &str) {
         step(&mut life);
         println!("{name}: step {} of {}: {what}: ok", number + 1, STEPS.len());
     }
-    let said = fs::read_to_string(life.dir.join("said")).expect("it was written");
+    let said = fs::read_to_string(life.dir.join("said")).expect("the file is read");
     for line in said.lines().filter(|line| line.contains("Landlock")).take(1) {
         println!("{name}: {line}");
     }
     assert!(!said.contains("the kernel refuses to send or receive"), "{said}");
 }
 
-/// The address of the server and that of its client.
+/// The addresses of the server and of its client.
 fn peers(driver: Driver) -> (Ipv4Addr, Ipv4Addr) {
     let Ok(both) = env::var("BEANRING_PEERS") else {
-        // Each driver has a server of its own, at the same time.
-        let number = Driver::ALL.iter().position(|&other| other == driver).expect("it is one of them");
+        // The tests of all drivers run at the same time.
+        let number = Driver::ALL.iter().position(|&other| other == driver).expect("the driver is built in");
         let own = Ipv4Addr::new(127, 77, (std::process::id() % 250) as u8, 1 + number as u8);
         return (own, own);
     };
@@ -122,11 +122,11 @@ fn peers(driver: Driver) -> (Ipv4Addr, Ipv4Addr) {
 
 fn start(driver: &str, ours: Ipv4Addr, before: u16, dir: &Path) -> (ServerProcess, Client) {
     let mut command = Command::new(program());
-    let said = File::options().create(true).append(true).open(dir.join("said")).expect("there is room");
+    let said = File::options().create(true).append(true).open(dir.join("said")).expect("the file is created");
     command.stderr(said);
     let log = dir.join("log");
-    fs::create_dir_all(&log).expect("there is room");
-    let (log, http) = (log.to_str().expect("text"), format!("{ours}:{}", HTTP_PORT + before));
+    fs::create_dir_all(&log).expect("the directory is created");
+    let (log, http) = (log.to_str().expect("UTF-8"), format!("{ours}:{}", HTTP_PORT + before));
     let flags =
         ["--io", driver, "-VV", "-f", "0", "-z", "300000", "-s", "1048576", "-b", log, "--http", &http];
     let address = Address::Tcp((ours, PORT + before).into());
@@ -135,21 +135,22 @@ fn start(driver: &str, ours: Ipv4Addr, before: u16, dir: &Path) -> (ServerProces
 }
 
 impl Life {
-    /// A client at the other address.
+    /// Connects a client from the other address.
     fn connect(&self) -> Client {
         let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-        let socket = socket.expect("there are descriptors");
+        let socket = socket.expect("a descriptor is free");
         let at = |ip: Ipv4Addr, port| SockaddrIn::from(std::net::SocketAddrV4::new(ip, port));
-        bind(socket.as_raw_fd(), &at(self.theirs, 0)).expect("it is an address of this machine");
-        connect(socket.as_raw_fd(), &at(self.ours, PORT + self.before)).expect("the server listens");
+        bind(socket.as_raw_fd(), &at(self.theirs, 0)).expect("the address is one of this machine");
+        connect(socket.as_raw_fd(), &at(self.ours, PORT + self.before))
+            .expect("the server accepts connections");
         Client::new(Stream::Tcp(TcpStream::from(socket)))
     }
 
     fn server(&mut self) -> &mut ServerProcess {
-        self.server.as_mut().expect("it was started")
+        self.server.as_mut().expect("the server was started")
     }
 
-    /// Starts it again on the same log.
+    /// Starts the server again on the same log.
     fn start_again(&mut self) {
         self.server = None;
         self.before += 1;
@@ -207,7 +208,7 @@ fn bury_kick(life: &mut Life) {
 }
 
 fn delay(life: &mut Life) {
-    // For long, since the machine may stand still for longer than a short delay.
+    // A long delay, since the machine may pause for longer than a short one.
     let id = life.put(1000, "later");
     life.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
     life.client.expect("peek-delayed\r\n", &format!("FOUND {id} 5"));
@@ -261,7 +262,7 @@ fn pipelined(life: &mut Life) {
     put.iter().for_each(|_| assert_eq!(worker.line().as_deref(), Some("DELETED")));
 }
 
-/// To the other address and back, over connections that are new and such that are not.
+/// Sends bodies to the other address and back, over new and over used connections.
 fn large_bodies(life: &mut Life) {
     let body = |number: usize| {
         (0..BODY_BYTES).map(|at| char::from(b'a' + ((at / 7 + number) % 26) as u8)).collect::<String>()
@@ -274,11 +275,11 @@ fn large_bodies(life: &mut Life) {
             for _ in 0..2 {
                 let (line, data) = client.ask(&format!("peek {id}\r\n"));
                 assert_eq!(line, format!("FOUND {id} {BODY_BYTES}"));
-                assert!(data.trim_end() == body, "the body has changed on its way");
+                assert!(data.trim_end() == body, "the body is unaltered");
             }
             let (line, data) = client.ask("reserve\r\n");
             assert_eq!(line, format!("RESERVED {id} {BODY_BYTES}"));
-            assert!(data.trim_end() == body, "the body has changed on its way");
+            assert!(data.trim_end() == body, "the body is unaltered");
             client.expect(&format!("delete {id}\r\n"), "DELETED");
         }
     }
@@ -299,19 +300,20 @@ fn hangs_up(life: &mut Life) {
 }
 
 fn metrics(life: &mut Life) {
-    let mut stream = TcpStream::connect((IpAddr::V4(life.ours), HTTP_PORT)).expect("it listens");
-    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is open");
+    let mut stream =
+        TcpStream::connect((IpAddr::V4(life.ours), HTTP_PORT)).expect("the server accepts connections");
+    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the connection is open");
     stream
         .write_all(
             format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", life.ours).as_bytes(),
         )
-        .expect("it is open");
+        .expect("the connection is open");
     let mut page = String::new();
-    stream.read_to_string(&mut page).expect("text");
+    stream.read_to_string(&mut page).expect("UTF-8");
     assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("\nbeanring_"), "{page}");
 }
 
-/// Jobs in every state, of which a server that is started later has to have the same.
+/// Leaves jobs in several states, which the next server must recover.
 fn leave_jobs(life: &mut Life) -> [u64; 3] {
     let large = "x".repeat(BODY_BYTES);
     let ids = [life.put(0, "small"), life.put(1000, "delayed"), life.put(0, &large)];
@@ -350,7 +352,7 @@ fn replaced(life: &mut Life) {
 fn stopped(life: &mut Life) {
     let ids = leave_jobs(life);
     life.server().signal(Signal::SIGTERM);
-    assert_eq!(life.server().wait(), Some(0), "it was told to stop");
+    assert_eq!(life.server().wait(), Some(0), "a clean stop");
     life.start_again();
     find_jobs(life, ids);
 }

@@ -1,4 +1,4 @@
-//! SIGUSR2: another program takes the process over, and nobody is refused and nothing is lost.
+//! SIGUSR2: the process restarts in place. No connection is refused, and no job is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,12 +21,12 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::{Scratch, lines_of, script};
 use nix::sys::signal::Signal;
 
-/// A connection of either kind.
+/// A connection over either transport.
 trait Stream: Read + Write + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// Where the server listens, to be connected to at any moment.
+/// The address of the server.
 #[derive(Clone)]
 enum Place {
     Tcp(String),
@@ -42,17 +42,17 @@ impl Place {
     }
 
     /// # Panics
-    /// If the connection is refused: the very thing that must not be.
+    /// If the connection is refused.
     fn connect(&self) -> BufReader<Box<dyn Stream>> {
         let stream: Box<dyn Stream> = match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect(address).expect("somebody listens at every moment");
-                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+                let stream = TcpStream::connect(address).expect("the server always accepts connections");
+                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the time-out is set");
                 Box::new(stream)
             }
             Self::Unix(path) => {
-                let stream = UnixStream::connect(path).expect("somebody listens at every moment");
-                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("it is a time");
+                let stream = UnixStream::connect(path).expect("the server always accepts connections");
+                stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the time-out is set");
                 Box::new(stream)
             }
         };
@@ -60,18 +60,18 @@ impl Place {
     }
 }
 
-/// What one client was told.
+/// The replies that one client has received.
 #[derive(Default)]
-struct Told {
+struct Replies {
     /// Bodies by id.
     stored: BTreeMap<u64, String>,
     deleted: BTreeSet<u64>,
-    /// Asked to be deleted, without an answer.
-    perhaps: BTreeSet<u64>,
+    /// Jobs whose delete has no reply.
+    unknown: BTreeSet<u64>,
     reconnects: usize,
 }
 
-/// What all clients have been told so far, and whether they are to stop.
+/// The jobs that the server has acknowledged to all clients, and whether the clients are to stop.
 #[derive(Default)]
 struct Load {
     stored: AtomicUsize,
@@ -79,8 +79,8 @@ struct Load {
 }
 
 impl Load {
-    /// Waits until this many more jobs are acknowledged, however slow the disk is.
-    fn goes_on(&self, jobs: usize) {
+    /// Waits until this number of further jobs is acknowledged, however slow the disk is.
+    fn wait_for(&self, jobs: usize) {
         let (before, asked) = (self.stored.load(Ordering::Relaxed), Instant::now());
         while self.stored.load(Ordering::Relaxed) < before + jobs {
             assert!(asked.elapsed() < REPLY_PATIENCE, "{jobs} more jobs are acknowledged");
@@ -89,46 +89,46 @@ impl Load {
     }
 }
 
-/// Puts, and deletes every other job again, over and over until told to stop.
-fn work(name: usize, place: &Place, load: &Load) -> Told {
-    let mut told = Told::default();
+/// Puts jobs, and deletes every second one, until it is to stop.
+fn work(name: usize, place: &Place, load: &Load) -> Replies {
+    let mut replies = Replies::default();
     let mut stream = place.connect();
     let mut round = 0;
     while !load.stop.load(Ordering::Relaxed) {
         round += 1;
         let body = format!("{name} {round}");
         let Some(line) = ask(&mut stream, &put(0, 0, &body)) else {
-            told.reconnects += 1;
+            replies.reconnects += 1;
             stream = place.connect();
             continue;
         };
         let id: u64 = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| {
-            panic!("{line:?} is no answer to a put");
+            panic!("{line:?} is no reply to a put");
         });
-        assert!(told.stored.insert(id, body).is_none(), "{id} is a new id");
+        assert!(replies.stored.insert(id, body).is_none(), "{id} is a new id");
         load.stored.fetch_add(1, Ordering::Relaxed);
         if round % 2 == 0 {
             match ask(&mut stream, &format!("delete {id}\r\n")).as_deref() {
-                Some("DELETED") => drop(told.deleted.insert(id)),
-                Some(line) => panic!("{line:?} is no answer to a delete"),
+                Some("DELETED") => drop(replies.deleted.insert(id)),
+                Some(line) => panic!("{line:?} is no reply to a delete"),
                 None => {
-                    told.perhaps.insert(id);
-                    told.reconnects += 1;
+                    replies.unknown.insert(id);
+                    replies.reconnects += 1;
                     stream = place.connect();
                 }
             }
         }
     }
-    told
+    replies
 }
 
-/// The answer, or nothing if the connection has been closed.
+/// Sends a command and returns the reply. `None` if the connection is closed.
 fn ask(stream: &mut BufReader<Box<dyn Stream>>, text: &str) -> Option<String> {
     stream.get_mut().write_all(text.as_bytes()).ok()?;
     let mut line = String::new();
     match stream.read_line(&mut line) {
         Ok(0) => None,
-        // A piece of an answer is none.
+        // Part of a line is no reply.
         Ok(_) => line.strip_suffix("\r\n").map(str::to_owned),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
         Err(error) => panic!("{error}"),
@@ -141,16 +141,16 @@ fn started(program: &Path, address: Address, flags: &[&str]) -> (ServerProcess, 
     (server, Client::new(stream))
 }
 
-/// The `id` of the running program, from a connection of its own.
+/// The `id` in the statistics of the running program, from a new connection.
 fn id_of(place: &Place) -> String {
     loop {
         let mut stream = place.connect();
-        // One that came before a restart is closed.
+        // A restart closes a connection that was made before it.
         let Some(line) = ask(&mut stream, "stats\r\n") else { continue };
-        let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a number");
+        let bytes: usize = line.strip_prefix("OK ").expect("a reply with data").parse().expect("a number");
         let mut yaml = vec![0; bytes];
         if stream.read_exact(&mut yaml).is_ok() {
-            return field(&String::from_utf8(yaml).expect("it is text"), "id").to_owned();
+            return field(&String::from_utf8(yaml).expect("UTF-8"), "id").to_owned();
         }
     }
 }
@@ -160,13 +160,13 @@ fn restart(server: &ServerProcess, place: &Place) {
     server.signal(Signal::SIGUSR2);
     let asked = Instant::now();
     while id_of(place) == before {
-        assert!(asked.elapsed() < REPLY_PATIENCE, "another program is there");
+        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program runs");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[test]
-fn nobody_is_refused_and_nothing_is_lost() {
+fn no_connection_is_refused_and_no_job_is_lost() {
     let restarts = env::var("BEANRING_RESTARTS").map_or(3, |text| text.parse().expect("a number"));
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart")) {
         for transport in [Transport::Tcp, Transport::Unix] {
@@ -197,7 +197,7 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
     drop(first);
 
     let load = Arc::new(Load::default());
-    let clients: Vec<JoinHandle<Told>> = (0..CLIENTS)
+    let clients: Vec<JoinHandle<Replies>> = (0..CLIENTS)
         .map(|name| {
             let (place, load) = (place.clone(), load.clone());
             thread::spawn(move || work(name, &place, &load))
@@ -205,31 +205,31 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
         .collect();
     for _ in 0..restarts {
         thread::sleep(Duration::from_millis(50));
-        load.goes_on(JOBS_BETWEEN);
+        load.wait_for(JOBS_BETWEEN);
         restart(&server, &place);
     }
-    load.goes_on(JOBS_BETWEEN);
+    load.wait_for(JOBS_BETWEEN);
     load.stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> =
-        clients.into_iter().map(|client| client.join().expect("nothing was wrong")).collect();
+    let replies: Vec<Replies> =
+        clients.into_iter().map(|client| client.join().expect("the client does not panic")).collect();
 
     let mut stream = place.connect();
     let mut jobs = 0;
-    for told in &told {
-        jobs += told.stored.len();
-        for (id, body) in &told.stored {
-            let line = ask(&mut stream, &format!("peek {id}\r\n")).expect("it runs");
-            if told.deleted.contains(id) {
+    for replies in &replies {
+        jobs += replies.stored.len();
+        for (id, body) in &replies.stored {
+            let line = ask(&mut stream, &format!("peek {id}\r\n")).expect("the server runs");
+            if replies.deleted.contains(id) {
                 assert_eq!(line, "NOT_FOUND", "{id} was deleted");
-            } else if !(told.perhaps.contains(id) && line == "NOT_FOUND") {
+            } else if !(replies.unknown.contains(id) && line == "NOT_FOUND") {
                 assert_eq!(line, format!("FOUND {id} {}", body.len()), "{id} was acknowledged");
                 let mut found = String::new();
-                stream.read_line(&mut found).expect("it runs");
+                stream.read_line(&mut found).expect("the server runs");
                 assert_eq!(found.trim_end(), body, "the body of {id}");
             }
         }
     }
-    let reconnects: usize = told.iter().map(|told| told.reconnects).sum();
+    let reconnects: usize = replies.iter().map(|replies| replies.reconnects).sum();
     assert!(
         jobs > JOBS_BETWEEN * restarts && reconnects >= restarts,
         "{jobs} jobs, {reconnects} reconnections"
@@ -237,35 +237,35 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     if let Place::Unix(path) = &place {
-        assert!(fs::metadata(path).is_err(), "the socket file went with the last program");
+        assert!(fs::metadata(path).is_err(), "the last program removes the socket file");
     }
     (jobs, reconnects)
 }
 
 #[test]
-fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
+fn the_installed_program_is_executed_if_it_passes_the_check() {
     let scratch = Scratch::new("replaced");
     let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
-    fs::create_dir(&log).expect("there is room");
-    symlink(program(), &link).expect("there is room");
+    fs::create_dir(&log).expect("the directory is created");
+    symlink(program(), &link).expect("the link is created");
     let http = format!("unix:{}", scratch.0.join("http").display());
     let config = scratch.0.join("config.toml");
-    fs::write(&config, "max-job-size = 100\n").expect("there is room");
+    fs::write(&config, "max-job-size = 100\n").expect("the file is written");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
     let flags =
         ["-b", &log.display().to_string(), "--http", &http, "--config", &config.display().to_string()];
     let stderr = scratch.0.join("said");
     let mut command = Command::new(&link);
-    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    command.stderr(fs::File::create(&stderr).expect("the file is created"));
     let (mut server, stream) = ServerProcess::launch(command, address, &flags.map(str::to_owned));
     let mut client = Client::new(stream);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     let first = id_of(&place);
 
-    // What cannot start, does not: nothing changes.
+    // A program that cannot start changes nothing.
     let other = scratch.0.join("other");
-    // Another process would not have the sockets.
+    // A child process would not have the sockets.
     let parent = scratch.0.join("script").display().to_string();
     script(Path::new(&parent), &format!("{} \"$@\"\nexit $?\n", program()));
     let wrong = [
@@ -275,8 +275,8 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
         (program(), "max-job-size = \"x\"\n"),
     ];
     for (number, (program, configuration)) in wrong.into_iter().enumerate() {
-        symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("there is room");
-        fs::write(&config, configuration).expect("there is room");
+        symlink(program, &other).and_then(|()| fs::rename(&other, &link)).expect("the file is renamed");
+        fs::write(&config, configuration).expect("the file is written");
         server.signal(Signal::SIGUSR2);
         let said = lines_of(&stderr, number + 1);
         assert!(said.last().is_some_and(|last| last.contains(" WARN no restart: ")), "{program}: {said:?}");
@@ -284,19 +284,19 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
         assert_eq!(id_of(&place), first, "{program}");
     }
 
-    // A good one does, with what the file says by then, and keeps all sockets.
-    fs::write(&config, "max-job-size = 4\n").expect("there is room");
+    // A program that can start does, with the new contents of the file, and keeps all sockets.
+    fs::write(&config, "max-job-size = 4\n").expect("the file is written");
     restart(&server, &place);
     let mut stream = place.connect();
     assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
     assert_eq!(ask(&mut stream, "peek 1\r\n").as_deref(), Some("FOUND 1 4"));
-    let mut monitor = UnixStream::connect(scratch.0.join("http")).expect("it listens");
-    monitor.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("it is open");
+    let mut monitor = UnixStream::connect(scratch.0.join("http")).expect("the server accepts connections");
+    monitor.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("the connection is open");
     let mut health = String::new();
-    monitor.read_to_string(&mut health).expect("it ends");
+    monitor.read_to_string(&mut health).expect("the reply ends");
     assert!(health.ends_with("ok\n"), "{health}");
 
-    // Twice at once is once or twice, and told to stop it stops.
+    // Two signals at once cause one or two restarts. SIGTERM stops the server.
     server.signal(Signal::SIGUSR2);
     restart(&server, &place);
     server.signal(Signal::SIGTERM);
@@ -304,19 +304,19 @@ fn the_program_is_the_one_that_is_there_now_if_it_could_start() {
 }
 
 #[test]
-fn a_configuration_without_what_there_is_does_not_take_over() {
+fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     let scratch = Scratch::new("changed");
     let path = |name: &str| scratch.0.join(name).display().to_string();
     let (config, stderr) = (path("config.toml"), path("said"));
     for name in ["log", "other", "socket"] {
-        fs::create_dir(path(name)).expect("there is room");
+        fs::create_dir(path(name)).expect("the directory is created");
     }
     let log = format!("log-dir = {:?}\n", path("log"));
-    fs::write(&config, &log).expect("there is room");
+    fs::write(&config, &log).expect("the file is written");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
     let mut command = Command::new(program());
-    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    command.stderr(fs::File::create(&stderr).expect("the file is created"));
     let (mut server, stream) =
         ServerProcess::launch(command, address, &["--config".to_owned(), config.clone()]);
     let mut client = Client::new(stream);
@@ -324,21 +324,21 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
     let first = id_of(&place);
 
     let changes = [
-        (String::new(), "-b is not the directory whose jobs the server has"),
+        (String::new(), "-b is not the log directory of the running server"),
         (format!("log-dir = {:?}\n", path("other")), "-b is not the directory"),
         (format!("log-dir = {:?}\n", path("missing")), "there is no such directory"),
-        (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not there at the start"),
-        (format!("{log}log-file-size = 65536\n"), "-s is less than the 10485760 bytes of now"),
+        (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not set at the start"),
+        (format!("{log}log-file-size = 65536\n"), "-s is less than the current 10485760 bytes"),
         (format!("{log}log-file-size = {}\n", 1_u64 << 40), "-s: there is no space for a file of that size"),
         (format!("{log}user = \"no such user\"\n"), "-u no such user: there is no such user"),
         (format!("{log}max-job-size = \"x\"\n"), "must be a number"),
     ];
     let changes_count = changes.len();
     for (number, (text, why)) in changes.into_iter().enumerate() {
-        fs::write(&config, &text).expect("there is room");
+        fs::write(&config, &text).expect("the file is written");
         server.signal(Signal::SIGUSR2);
         let said = lines_of(Path::new(&stderr), number + 1);
-        let last = said.last().expect("there is one");
+        let last = said.last().expect("a line");
         assert!(
             said.len() == number + 1 && last.contains(" WARN no restart: ") && last.contains(why),
             "{said:?}"
@@ -346,14 +346,14 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
         assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{text}");
         assert_eq!(id_of(&place), first, "{text}");
     }
-    fs::write(&config, format!("{log}max-job-size = 4\n")).expect("there is room");
+    fs::write(&config, format!("{log}max-job-size = 4\n")).expect("the file is written");
     let binlog = path("log/binlog.1");
-    fs::write(&binlog, "").expect("there is room");
+    fs::write(&binlog, "").expect("the file is written");
     server.signal(Signal::SIGUSR2);
     let said = lines_of(Path::new(&stderr), changes_count + 1);
     assert!(said.last().is_some_and(|last| last.contains("are in one directory")), "{said:?}");
     assert_eq!(id_of(&place), first);
-    fs::remove_file(&binlog).expect("it is there");
+    fs::remove_file(&binlog).expect("the file is removed");
     restart(&server, &place);
     let mut stream = place.connect();
     assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
@@ -363,13 +363,13 @@ fn a_configuration_without_what_there_is_does_not_take_over() {
 }
 
 #[test]
-fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
+fn a_restart_needs_no_descriptor_that_connections_have() {
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart without descriptors")) {
         let scratch = Scratch::new("descriptors");
         let (link, slow) = (scratch.0.join("server"), scratch.0.join("script"));
         let (asked, log) = (scratch.0.join("log/asked"), scratch.0.join("log"));
-        fs::create_dir(&log).expect("there is room");
-        // Asked whether it could take over, it thinks until connections have come.
+        fs::create_dir(&log).expect("the directory is created");
+        // The preflight check waits until the connections are made.
         let lines = format!(
             "case \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
              esac\nexec {1} \"$@\"\n",
@@ -377,7 +377,7 @@ fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
             program()
         );
         script(&slow, &lines);
-        symlink(program(), &link).expect("there is room");
+        symlink(program(), &link).expect("the link is created");
         let address = Address::fresh(Transport::Tcp);
         let place = Place::of(&address);
         let mut limited = Command::new("sh");
@@ -385,47 +385,47 @@ fn connections_that_have_all_descriptors_do_not_keep_it_from_a_restart() {
         let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
         let (mut server, stream) = ServerProcess::launch(limited, address, &flags);
         let first = id_of(&place);
-        fs::rename(&slow, &link).expect("there is room");
+        fs::rename(&slow, &link).expect("the file is renamed");
         server.signal(Signal::SIGUSR2);
         let begun = Instant::now();
         while !asked.exists() {
-            assert!(begun.elapsed() < REPLY_PATIENCE, "it is asked");
+            assert!(begun.elapsed() < REPLY_PATIENCE, "the check starts");
             thread::sleep(Duration::from_millis(2));
         }
         let mut crowd: Vec<_> = (0..100).map(|_| place.connect()).collect();
         assert_eq!(ask(&mut crowd[0], "list-tube-used\r\n").as_deref(), Some("USING default"), "{io:?}");
-        fs::remove_file(&asked).expect("it is there");
+        fs::remove_file(&asked).expect("the file is removed");
         drop((stream, crowd));
         while id_of(&place) == first {
-            assert!(begun.elapsed() < REPLY_PATIENCE, "{io:?}: another program is there");
+            assert!(begun.elapsed() < REPLY_PATIENCE, "{io:?}: the new program runs");
         }
         server.signal(Signal::SIGTERM);
         assert_eq!(server.wait(), Some(0), "{io:?}");
     }
 }
 
-/// More often than the kernel lets a process give up rights, and where whoever started it hears of no child.
+/// Restarts more often than the kernel stacks Landlock rulesets, in a process whose parent has ignored SIGCHLD.
 #[test]
-fn it_can_be_done_again_and_again() {
+fn a_process_restarts_many_times() {
     let scratch = Scratch::new("again");
     let (stderr, log) = (scratch.0.join("said"), scratch.0.join("log"));
-    fs::create_dir(&log).expect("there is room");
+    fs::create_dir(&log).expect("the directory is created");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
-    let mut deaf = Command::new("sh");
-    deaf.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", program()]);
-    deaf.stderr(fs::File::create(&stderr).expect("there is room"));
+    let mut ignoring = Command::new("sh");
+    ignoring.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\"", program()]);
+    ignoring.stderr(fs::File::create(&stderr).expect("the file is created"));
     let (mut server, stream) =
-        ServerProcess::launch(deaf, address, &["-b".to_owned(), log.display().to_string()]);
+        ServerProcess::launch(ignoring, address, &["-b".to_owned(), log.display().to_string()]);
     drop(stream);
     (0..18).for_each(|_| restart(&server, &place));
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
-    assert_eq!(fs::read_to_string(&stderr).expect("it was made"), "");
+    assert_eq!(fs::read_to_string(&stderr).expect("the file is read"), "");
 }
 
 #[test]
-fn nobody_else_gets_the_log_meanwhile() {
+fn the_log_stays_locked_during_a_restart() {
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart beside a reader of the log"))
     {
         let scratch = Scratch::new("locked");
@@ -443,7 +443,7 @@ fn nobody_else_gets_the_log_meanwhile() {
                 let mut tries = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let output = Command::new(program()).args(["log", "check", &dir]).output();
-                    let output = output.expect("it can be started");
+                    let output = output.expect("the program starts");
                     let said = String::from_utf8_lossy(&output.stderr).into_owned();
                     assert!(said.contains("a server uses this log"), "{output:?}");
                     tries += 1;
@@ -453,17 +453,17 @@ fn nobody_else_gets_the_log_meanwhile() {
         });
         (0..5).for_each(|_| restart(&server, &place));
         stop.store(true, Ordering::Relaxed);
-        assert!(reader.join().expect("it never reads the log") > 0);
+        assert!(reader.join().expect("the log is always locked") > 0);
         server.signal(Signal::SIGTERM);
         assert_eq!(server.wait(), Some(0), "{io:?}");
     }
 }
 
 #[test]
-fn who_is_connected_hears_of_all_that_is_stored() {
+fn every_stored_job_is_acknowledged_before_a_restart_closes_the_connection() {
     const ROUNDS: usize = 8;
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "last answers")) {
-        // Also where there is no room for another connection.
+        // Also at the maximum number of connections.
         for connections in ["100", "1"] {
             let scratch = Scratch::new("answered");
             let dir = scratch.0.display().to_string();
@@ -477,12 +477,13 @@ fn who_is_connected_hears_of_all_that_is_stored() {
             let mut inserted = 0;
             for round in 0..=ROUNDS {
                 let mut stream = place.connect();
-                let line = ask(&mut stream, "stats-tube default\r\n").expect("it runs");
-                let bytes: usize = line.strip_prefix("OK ").expect("it is data").parse().expect("a number");
+                let line = ask(&mut stream, "stats-tube default\r\n").expect("the server runs");
+                let bytes: usize =
+                    line.strip_prefix("OK ").expect("a reply with data").parse().expect("a number");
                 let mut yaml = vec![0; bytes + 2];
-                stream.read_exact(&mut yaml).expect("it is sent");
+                stream.read_exact(&mut yaml).expect("the data is received");
                 let ready =
-                    field(std::str::from_utf8(&yaml).expect("it is text"), "current-jobs-ready").to_owned();
+                    field(std::str::from_utf8(&yaml).expect("UTF-8"), "current-jobs-ready").to_owned();
                 assert_eq!(ready, inserted.to_string(), "{io:?}, {connections} connections, round {round}");
                 if round == ROUNDS {
                     break;
@@ -500,40 +501,40 @@ fn who_is_connected_hears_of_all_that_is_stored() {
 }
 
 #[test]
-fn the_file_of_another_socket_stays() {
+fn a_foreign_file_at_the_path_of_the_socket_is_kept() {
     let scratch = Scratch::new("file");
     let (path, log) = (scratch.0.join("socket"), scratch.0.join("log"));
-    fs::create_dir(&log).expect("there is room");
+    fs::create_dir(&log).expect("the directory is created");
     let address = Address::Unix(path.clone());
     let place = Place::of(&address);
     let (server, client) = started(Path::new(program()), address, &["-b", &log.display().to_string()]);
     drop(client);
     restart(&server, &place);
     let mut stream = place.connect();
-    fs::remove_file(&path).expect("it is there");
-    fs::write(&path, "of somebody else").expect("there is room");
+    fs::remove_file(&path).expect("the file is removed");
+    fs::write(&path, "foreign").expect("the file is written");
     server.signal(Signal::SIGUSR2);
-    assert_eq!(stream.read_line(&mut String::new()).expect("it is closed"), 0);
+    assert_eq!(stream.read_line(&mut String::new()).expect("the connection is closed"), 0);
     let mut server = server;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
-    assert_eq!(fs::read_to_string(&path).expect("it is there"), "of somebody else");
+    assert_eq!(fs::read_to_string(&path).expect("the file is read"), "foreign");
 }
 
 #[test]
-fn without_a_log_it_stays() {
+fn without_a_log_there_is_no_restart() {
     let scratch = Scratch::new("stays");
     let stderr = scratch.0.join("said");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
     let mut command = Command::new(program());
-    command.stderr(fs::File::create(&stderr).expect("there is room"));
+    command.stderr(fs::File::create(&stderr).expect("the file is created"));
     let (mut server, stream) = ServerProcess::launch(command, address, &[]);
     let mut client = Client::new(stream);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     let first = id_of(&place);
     server.signal(Signal::SIGUSR2);
-    // The line shows that the signal has been handled.
+    // The line shows that the server has handled the signal.
     let said = lines_of(&stderr, 1);
     assert!(said[0].contains(" WARN no restart: without a log (-b)"), "{said:?}");
     assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
@@ -543,23 +544,23 @@ fn without_a_log_it_stays() {
 }
 
 #[test]
-fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
+fn a_server_and_its_children_reach_only_their_own_files() {
     if !has_landlock("files out of reach") {
         return;
     }
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "confined")) {
         let (scratch, other) = (Scratch::new("confined"), Scratch::new("confined-other"));
         let (link, log) = (scratch.0.join("server"), scratch.0.join("log"));
-        fs::create_dir(&log).expect("there is room");
-        symlink(program(), &link).expect("there is room");
-        fs::write(other.0.join("secret"), "secret").expect("there is room");
+        fs::create_dir(&log).expect("the directory is created");
+        symlink(program(), &link).expect("the link is created");
+        fs::write(other.0.join("secret"), "secret").expect("the file is written");
         let flags = driver::flags(io);
         let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
         let dir = log.display().to_string();
         all.extend(["-b", &dir]);
         let (server, mut client) = started(&link, Address::fresh(Transport::Tcp), &all);
 
-        // In the place of the program that is to take over, one that looks around.
+        // A script that tries to read and write elsewhere replaces the program.
         let curious = scratch.0.join("script");
         let lines = format!(
             "cd {dir}\necho x > inside\ncat {0}/secret > read\necho x > {0}/outside\n\
@@ -568,14 +569,21 @@ fn a_server_and_what_it_starts_reach_no_files_but_their_own() {
             std::process::id()
         );
         script(&curious, &lines);
-        fs::rename(&curious, &link).expect("there is room");
+        fs::rename(&curious, &link).expect("the file is renamed");
         server.signal(Signal::SIGUSR2);
         let asked = Instant::now();
         while !log.join("done").exists() {
-            assert!(asked.elapsed() < REPLY_PATIENCE, "it was started, and can write where the log is");
+            assert!(
+                asked.elapsed() < REPLY_PATIENCE,
+                "the script starts, and can write to the log directory"
+            );
             thread::sleep(Duration::from_millis(2));
         }
-        assert_eq!(fs::read(log.join("read")).expect("it was made"), b"", "what is elsewhere cannot be read");
+        assert_eq!(
+            fs::read(log.join("read")).expect("the file is read"),
+            b"",
+            "files elsewhere cannot be read"
+        );
         assert!(!other.0.join("outside").exists() && !log.join("signalled").exists());
         client.expect(&put(0, 0, "goes on"), "INSERTED 1");
     }

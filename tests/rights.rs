@@ -1,4 +1,4 @@
-//! What a server gives up before it serves: the rights of root, and files that are not its own.
+//! What a server drops before it accepts connections: the privileges of root, and access to the files of others.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use beanring_testkit::scratch::{Scratch, lines_of};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 
-/// No capability at all.
+/// No capability.
 const NONE: &str = "0000000000000000";
 /// CAP_DAC_OVERRIDE and CAP_IPC_LOCK.
 const OF_ROOT: &str = "0000000000004002";
@@ -27,24 +27,23 @@ fn nobody(what: &str) -> Option<User> {
         println!("skipped: {what}, because only root can become another user, by setpriv of util-linux");
         return None;
     }
-    Some(User::from_name("nobody").expect("there is a list of users").expect("there is nobody"))
+    Some(User::from_name("nobody").expect("the list of users is read").expect("the user exists"))
 }
 
-/// A scratch directory with a copy of the program, which anybody may start, and with a directory for a log that is only
-/// this user's.
+/// A scratch directory with a copy of the program, which all users may execute, and with a log directory of this user.
 fn prepare(name: &str, user: &User) -> (Scratch, PathBuf, String) {
     let scratch = Scratch::new(name);
     let (copied, log) = (scratch.0.join("beanring"), scratch.0.join("log"));
     copy(Path::new(program()), &copied);
-    fs::create_dir(&log).expect("there is room");
-    fs::set_permissions(&log, fs::Permissions::from_mode(0o700)).expect("it is ours");
-    chown(&log, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root may");
+    fs::create_dir(&log).expect("the directory is created");
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o700)).expect("the mode is set");
+    chown(&log, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root changes the owner");
     (scratch, copied, log.display().to_string())
 }
 
-/// By another process: what a child of this one still has open to write cannot be started.
+/// Copies in another process: a file that a child of this one has open for writing cannot be executed.
 fn copy(from: &Path, to: &Path) {
-    assert!(Command::new("cp").args([from, to]).status().expect("there is cp").success());
+    assert!(Command::new("cp").args([from, to]).status().expect("cp starts").success());
 }
 
 fn launch(command: Command, flags: &[&str]) -> (ServerProcess, Client) {
@@ -53,9 +52,9 @@ fn launch(command: Command, flags: &[&str]) -> (ServerProcess, Client) {
     (server, Client::new(stream))
 }
 
-/// A field of what the kernel says about a process.
+/// A field of /proc/PID/status.
 fn status(server: &ServerProcess, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
 }
@@ -73,9 +72,9 @@ fn assert_rights(server: &ServerProcess, capabilities: &str, when: &str) {
     }
 }
 
-/// The groups that a user is in by itself.
+/// The own groups of a user.
 fn groups_of(user: &User) -> String {
-    let output = Command::new("id").args(["-G", &user.name]).output().expect("there is id");
+    let output = Command::new("id").args(["-G", &user.name]).output().expect("id starts");
     let mut groups: Vec<u32> = String::from_utf8(output.stdout)
         .expect("numbers")
         .split_whitespace()
@@ -85,7 +84,7 @@ fn groups_of(user: &User) -> String {
     groups.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Has the program take over, and returns a connection to the new one.
+/// Restarts the server in place, and returns a connection to the new program.
 fn restart(server: &ServerProcess, client: &mut Client) -> Client {
     let (_, before) = client.ask("stats\r\n");
     server.signal(Signal::SIGUSR2);
@@ -98,7 +97,7 @@ fn restart(server: &ServerProcess, client: &mut Client) -> Client {
         {
             return new;
         }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "another program is there");
+        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program runs");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -139,15 +138,15 @@ fn the_same_user_keeps_nothing_that_it_was_started_with() {
     assert_eq!(status(&server, "Groups"), groups_of(&nobody));
     drop((server, client));
 
-    // Without the right to leave its groups it warns.
+    // Without the capability to leave its groups it logs a warning.
     let said = scratch.0.join("said");
     let mut command = as_nobody("-all");
-    command.stderr(File::create(&said).expect("there is room"));
+    command.stderr(File::create(&said).expect("the file is created"));
     let (server, _client) = launch(command, &["-u", "nobody", "-b", &log]);
     for set in ["CapInh", "CapAmb", "CapPrm", "CapEff"] {
         assert_eq!(status(&server, set), NONE, "{set}");
     }
-    let said = fs::read_to_string(said).expect("it was made");
+    let said = fs::read_to_string(said).expect("the file is read");
     assert!(said.contains("WARN -u nobody: no right to leave the groups 4, 27,"), "{said}");
 }
 
@@ -164,8 +163,8 @@ fn root_keeps_what_a_log_needs() {
     assert_eq!(client.ask("peek 2\r\n").0, "FOUND 2 5");
 }
 
-/// Puts a root around the program as an image has it, in a namespace of mounts. Arguments: the root, then the server's.
-/// The script `/beanring` stands for the program: unlike a program that runs it can be written to in place.
+/// Runs the program in the root directory of an image, in a mount namespace. Arguments: the root, then those of the server. The
+/// script `/beanring` stands for the program: unlike a running program it can be overwritten.
 const IN_ROOT: &str = r#"
 set -e
 cd "$0"
@@ -175,10 +174,10 @@ done
 exec chroot . bash -c 'cd /; exec -a /beanring /opt/beanring "$@"' bash "$@"
 "#;
 
-/// Writes to a file that stays the same one.
+/// Overwrites a file, which keeps its inode.
 fn overwrite(file: &Path, text: &str) {
-    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file).expect("it is there");
-    file.write_all(text.as_bytes()).expect("there is room");
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file).expect("the file opens");
+    file.write_all(text.as_bytes()).expect("the file is written");
 }
 
 #[test]
@@ -193,66 +192,66 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
     let scratch = Scratch::new("rights-image");
     let root = scratch.0.join("root");
     for dir in ["", "opt", "log", "home"] {
-        fs::create_dir(root.join(dir)).expect("there is room");
+        fs::create_dir(root.join(dir)).expect("the directory is created");
     }
     copy(Path::new(program()), &root.join("opt/beanring"));
     let (program, config) = (root.join("beanring"), root.join("beanring.toml"));
     let secrets = ["secret", "home/secret"];
     for secret in secrets {
-        fs::write(root.join(secret), "secret").expect("there is room");
+        fs::write(root.join(secret), "secret").expect("the file is written");
     }
     let curious = "#!/bin/sh\ncd /log\ncat /secret > first\ncat /home/secret > second\ncat /beanring.toml > config\n\
                    echo x > /outside\nexit 1\n";
-    fs::write(&program, curious).expect("there is room");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    fs::write(&config, "max-job-size = 100\n").expect("there is room");
+    fs::write(&program, curious).expect("the file is written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the mode is set");
+    fs::write(&config, "max-job-size = 100\n").expect("the file is written");
     let said = scratch.0.join("said");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", IN_ROOT]).arg(&root);
-    command.stderr(File::create(&said).expect("there is room"));
+    command.stderr(File::create(&said).expect("the file is created"));
     let (server, mut client) = launch(command, &["-b", "/log", "--config", "/beanring.toml"]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
 
     server.signal(Signal::SIGUSR2);
     let lines = lines_of(&said, 1);
     assert!(lines[0].contains("no restart: /beanring would not start"), "{lines:?}");
-    let read = |name: &str| fs::read_to_string(root.join("log").join(name)).expect("it was made");
-    assert_eq!((read("first"), read("second")), (String::new(), String::new()), "they cannot be read");
+    let read = |name: &str| fs::read_to_string(root.join("log").join(name)).expect("the file is read");
+    assert_eq!((read("first"), read("second")), (String::new(), String::new()), "the files cannot be read");
     assert_eq!(read("config"), "max-job-size = 100\n");
     assert!(!root.join("outside").exists());
     for name in ["first", "second", "config"] {
-        fs::remove_file(root.join("log").join(name)).expect("it is there");
+        fs::remove_file(root.join("log").join(name)).expect("the file is removed");
     }
 
-    // Another file in its place is out of reach, which is told.
+    // A replacement of the file cannot be reached, which is logged.
     overwrite(&program, "#!/bin/sh\nexec /opt/beanring \"$@\"\n");
     let aside = root.join("aside");
-    fs::rename(&config, &aside).expect("there is room");
-    fs::write(&config, "max-job-size = 4\n").expect("there is room");
+    fs::rename(&config, &aside).expect("the file is renamed");
+    fs::write(&config, "max-job-size = 4\n").expect("the file is written");
     server.signal(Signal::SIGUSR2);
-    let last = lines_of(&said, 2).pop().expect("there are two");
+    let last = lines_of(&said, 2).pop().expect("two lines");
     assert!(last.contains("only in a directory of its own"), "{last}");
-    fs::rename(&aside, &config).expect("there is room");
-    fs::rename(&program, &aside).expect("there is room");
+    fs::rename(&aside, &config).expect("the file is renamed");
+    fs::rename(&program, &aside).expect("the file is renamed");
     copy(&aside, &program);
     server.signal(Signal::SIGUSR2);
-    let last = lines_of(&said, 3).pop().expect("there are three");
+    let last = lines_of(&said, 3).pop().expect("three lines");
     assert!(last.contains("cannot be started") && last.contains("has to be the same file"), "{last}");
-    fs::rename(&aside, &program).expect("there is room");
+    fs::rename(&aside, &program).expect("the file is renamed");
 
-    // The same files with other words in them take over.
+    // The same files with new contents are used by a restart.
     overwrite(&config, "max-job-size = 4\n");
     let mut client = restart(&server, &mut client);
     assert_eq!(client.ask(&put(0, 0, "large")).0, "JOB_TOO_BIG");
     assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
 }
 
-/// What the server says until it ends. It must not get as far as to listen.
+/// The lines that the server logs until it ends. It must not get to listen.
 fn refused(log: &Path) -> String {
     let mut command = Command::new(program());
     command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it can be started");
-    let lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let mut child = command.spawn().expect("the program starts");
+    let lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
     let mut said = String::new();
     for line in lines {
         said += &(line + "\n");
@@ -261,7 +260,7 @@ fn refused(log: &Path) -> String {
         }
     }
     let _ = child.kill();
-    child.wait().expect("it was started");
+    child.wait().expect("the child ends");
     said
 }
 
@@ -272,24 +271,25 @@ fn a_log_is_read_within_its_directory_only() {
     }
     let scratch = Scratch::new("rights-log");
     let (log, other) = (scratch.0.join("log"), scratch.0.join("other"));
-    fs::create_dir(&log).and_then(|()| fs::create_dir(&other)).expect("there is room");
+    fs::create_dir(&log).and_then(|()| fs::create_dir(&other)).expect("the directory is created");
     let (mut server, mut client) = launch(Command::new(program()), &["-b", log.to_str().expect("UTF-8")]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
 
-    let names = fs::read_dir(&log).expect("it is there").map(|entry| entry.expect("an entry").file_name());
+    let names =
+        fs::read_dir(&log).expect("the directory is read").map(|entry| entry.expect("an entry").file_name());
     let mut segments: Vec<_> = names.filter(|name| name != "lock").collect();
     segments.sort();
-    let first = segments.first().expect("there is a segment");
-    fs::rename(log.join(first), other.join(first)).expect("there is room");
-    symlink(other.join(first), log.join(first)).expect("there is room");
+    let first = segments.first().expect("a segment");
+    fs::rename(log.join(first), other.join(first)).expect("the file is renamed");
+    symlink(other.join(first), log.join(first)).expect("the link is created");
     let said = refused(&log);
     assert!(said.contains("is a symbolic link") && !said.contains("jobs are back"), "{said}");
 
-    fs::remove_dir_all(&log).and_then(|()| fs::create_dir(&log)).expect("there is room");
-    fs::write(other.join("binlog.1"), "").expect("there is room");
-    symlink(other.join("binlog.1"), log.join("binlog.1")).expect("there is room");
+    fs::remove_dir_all(&log).and_then(|()| fs::create_dir(&log)).expect("the directory is created");
+    fs::write(other.join("binlog.1"), "").expect("the file is written");
+    symlink(other.join("binlog.1"), log.join("binlog.1")).expect("the link is created");
     let said = refused(&log);
     assert!(said.contains("cannot be imported") && said.contains("Permission denied"), "{said}");
 }

@@ -1,8 +1,8 @@
-//! The profile for containers, `deploy/seccomp-io-uring.json`: under it the server has all that it needs, with each
-//! driver, and what containers are kept from stays refused.
+//! The seccomp profile for containers, `deploy/seccomp-io-uring.json`: it allows everything that the server needs under each driver,
+//! and refuses what containers must not do.
 //!
-//! `BEANRING_SYSCALLS` names a file with one system call a line: then the server is held to these too. `ci/deploy` does so
-//! with those of the systemd unit.
+//! `BEANRING_SYSCALLS` names a file with one system call per line, to which the server is restricted too. `ci/deploy` sets it to
+//! those of the systemd unit.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -31,37 +31,38 @@ use serde_json::{Value, json};
 const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which capabilities a server is started with.
+/// The capabilities that a server is started with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rights {
-    /// Those of this test.
+    /// The capabilities of this test.
     Own,
-    /// None, as `CapabilityBoundingSet=` of the unit has it.
+    /// None, as with the empty `CapabilityBoundingSet=` of the unit.
     None,
 }
 
-/// Does `what` in a thread that is held to the filters, with all that it starts.
-fn held_to(rights: Rights, filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {
+/// Calls `what` in a thread under the filters, which its child processes inherit.
+fn under_filters(rights: Rights, filters: Vec<BpfProgram>, what: impl FnOnce() + Send + 'static) {
     let in_thread = move || {
-        // What is not root has none already.
+        // Other users than root have none.
         if rights == Rights::None && geteuid().is_root() {
-            // From the bounding set first, which takes the right to do so.
+            // The bounding set first, which needs a capability.
             for set in [CapSet::Bounding, CapSet::Ambient, CapSet::Permitted, CapSet::Inheritable] {
                 caps::clear(None, set).expect("root may");
             }
         }
-        filters.iter().for_each(|filter| apply_filter(filter).expect("a thread may restrict itself"));
+        filters.iter().for_each(|filter| apply_filter(filter).expect("the filter is applied"));
         what();
     };
-    thread::spawn(in_thread).join().expect("it went well");
+    thread::spawn(in_thread).join().expect("the thread does not panic");
 }
 
-/// A life of a server with a log, from its start to its orderly end.
+/// Runs a server with a log, from its start to its graceful stop.
 fn serve(driver: Driver, log: &Path) {
     let mut command = Command::new(BINARY);
     command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-f", "0", "--io", driver.name(), "-b"]).arg(log);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be started");
-    let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines =
+        BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
     let mut said = String::new();
     let address = loop {
         let line = lines.next().unwrap_or_else(|| panic!("{}: {said}", driver.name()));
@@ -72,8 +73,8 @@ fn serve(driver: Driver, log: &Path) {
     };
     let reader = thread::spawn(move || lines.filter(|line| line.contains("WARN")).collect::<Vec<_>>());
 
-    let mut client = TcpStream::connect(&address).expect("it listens");
-    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let mut client = TcpStream::connect(&address).expect("the server accepts connections");
+    client.set_read_timeout(Some(PATIENCE)).expect("the time-out is set");
     let body = "x".repeat(60_000);
     let conversation = [
         ("use a\r\n".to_owned(), "USING a\r\n".to_owned()),
@@ -85,30 +86,30 @@ fn serve(driver: Driver, log: &Path) {
         ("stats\r\n".to_owned(), "OK ".to_owned()),
     ];
     for (command, expected) in conversation {
-        client.write_all(command.as_bytes()).expect("it reads");
+        client.write_all(command.as_bytes()).expect("the command is sent");
         let mut answer = vec![0; expected.len()];
-        client.read_exact(&mut answer).expect("it answers");
+        client.read_exact(&mut answer).expect("the reply comes");
         assert!(answer == expected.as_bytes(), "{}: {command:.30}", driver.name());
     }
-    let (host, port) = address.rsplit_once(':').expect("it has a port");
+    let (host, port) = address.rsplit_once(':').expect("a port");
     let is_well = || {
         let check = Command::new(BINARY).args(["healthcheck", "-l", host, "-p", port]).status();
-        assert!(check.expect("it can be started").success());
+        assert!(check.expect("the program starts").success());
     };
     is_well();
 
-    // A program takes over, to which the filters go with the process.
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR2).expect("it runs");
+    // An in-place restart keeps the filters.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR2).expect("the process runs");
     client.read_to_end(&mut Vec::new()).expect("the connection is closed");
     is_well();
 
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
-    assert!(child.wait().expect("it was started").success());
-    assert_eq!(reader.join().expect("it only reads"), Vec::<String>::new(), "{}", driver.name());
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process runs");
+    assert!(child.wait().expect("the child ends").success());
+    assert_eq!(reader.join().expect("the reader does not panic"), Vec::<String>::new(), "{}", driver.name());
 }
 
-/// Under each driver that there is without the filters; with them there must be all of these.
-fn serve_held_to(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<BpfProgram>) {
+/// Runs a server under each driver that the kernel allows without the filters. With them all of these must work.
+fn serve_under_filters(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<BpfProgram>) {
     for &driver in Driver::ALL {
         if let Err(reason) = kernel::allows(driver.name()) {
             println!("skipped: seccomp under {}, because {reason}", driver.name());
@@ -116,24 +117,24 @@ fn serve_held_to(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<B
         }
         println!("tested: seccomp under {}", driver.name());
         let log = Scratch::new(&format!("seccomp-{name}-{}", driver.name()));
-        held_to(rights, filters(), move || serve(driver, &log.0));
+        under_filters(rights, filters(), move || serve(driver, &log.0));
     }
 }
 
 #[test]
-fn the_server_has_what_it_needs() {
-    serve_held_to("profile", Rights::Own, || filters(&profile()));
+fn the_profile_allows_what_the_server_needs() {
+    serve_under_filters("profile", Rights::Own, || filters(&profile()));
 }
 
 #[test]
-fn the_unit_lets_it_have_what_it_needs() {
+fn the_unit_allows_what_the_server_needs() {
     let Some(path) = std::env::var_os("BEANRING_SYSCALLS") else {
         println!("skipped: the system calls of the unit, because ci/deploy has not listed them");
         return;
     };
     let calls = fs::read_to_string(path).expect("the list is there");
     let calls: Vec<Value> = calls.lines().map(|name| json!({ "syscall": name })).collect();
-    // Some are those of other machines.
+    // Some exist only on other architectures.
     let is_known = |call: &Value| {
         let filter =
             json!({ "all": { "mismatch_action": "allow", "match_action": "trap", "filter": [call] } });
@@ -141,24 +142,24 @@ fn the_unit_lets_it_have_what_it_needs() {
     };
     let calls: Vec<Value> = calls.into_iter().filter(is_known).collect();
     assert!(calls.len() > 100, "there are only {}", calls.len());
-    serve_held_to("unit", Rights::None, || vec![allowing(calls.clone())]);
+    serve_under_filters("unit", Rights::None, || vec![allowing(calls.clone())]);
 }
 
 #[test]
-fn what_containers_are_kept_from_is_refused() {
-    held_to(Rights::Own, filters(&profile()), || {
+fn the_profile_refuses_what_containers_must_not_do() {
+    under_filters(Rights::Own, filters(&profile()), || {
         assert_eq!(unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
         for family in [AddressFamily::Packet, AddressFamily::Vsock, AddressFamily::Alg] {
             let refused = socket(family, SockType::Stream, SockFlag::empty(), None).map(drop);
             assert_eq!(refused, Err(Errno::EPERM), "{family:?}");
         }
-        let child = Command::new("sh").args(["-c", "exit 7"]).status().expect("it may start programs");
+        let child = Command::new("sh").args(["-c", "exit 7"]).status().expect("a program starts");
         assert_eq!(child.code(), Some(7));
     });
 }
 
 #[test]
-fn each_call_is_named_once_and_the_machines_are_known() {
+fn each_call_is_named_once_and_the_architectures_are_known() {
     let profile = profile();
     let machines: Vec<&str> =
         profile.arch_map.iter().filter_map(|entry| entry["architecture"].as_str()).collect();
@@ -172,7 +173,7 @@ fn each_call_is_named_once_and_the_machines_are_known() {
     for name in ["io_uring_enter", "io_uring_register", "io_uring_setup"] {
         assert!(seen.contains(&name.to_owned()), "{name}");
     }
-    // The kernel's and the machine's own affairs.
+    // Administration of the kernel and the machine.
     for name in ["bpf", "keyctl", "kexec_load", "mount", "perf_event_open", "ptrace", "setns", "unshare"] {
         assert!(!seen.contains(&name.to_owned()), "{name}");
     }

@@ -1,7 +1,7 @@
-//! Clients that come, or say something, in the very moment in which a server has taken all that was there before. Kernels
-//! lose the wake-up of an io_uring then, after more than 128 others (docs/IO.md).
+//! Clients that connect, or send, in the moment in which a server has processed everything before. After more than 128 other
+//! wake-ups, kernels lose that of an io_uring then (docs/IO.md).
 //!
-//! It takes luck to meet that moment: `BEANRING_ROUNDS` tries so often.
+//! A round meets that moment by chance. `BEANRING_ROUNDS` sets the number of rounds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use beanring_testkit::random::Random;
 use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 
-/// More wake-ups than a kernel counts.
+/// More wake-ups than the kernel counts.
 const BURST: usize = 200;
 
 const COMMAND: &[u8] = b"list-tube-used\r\n";
 const REPLY: &[u8] = b"USING default\r\n";
 
-/// It takes a server that long to accept a burst, or to receive it.
+/// The time in which a server accepts or receives a burst.
 const DELAY_MAX: Duration = Duration::from_micros(2_500);
 
 fn rounds() -> usize {
@@ -29,23 +29,23 @@ fn rounds() -> usize {
 }
 
 #[test]
-fn epoll_serves_who_comes_last() {
-    serve_who_comes_last(Driver::Epoll);
+fn epoll_serves_the_last_of_a_burst() {
+    serve_the_last_of_a_burst(Driver::Epoll);
 }
 
 #[cfg(feature = "uring")]
 #[test]
-fn uring_serves_who_comes_last() {
-    serve_who_comes_last(Driver::Uring);
+fn uring_serves_the_last_of_a_burst() {
+    serve_the_last_of_a_burst(Driver::Uring);
 }
 
 #[cfg(feature = "tokio-uring")]
 #[test]
-fn tokio_uring_serves_who_comes_last() {
-    serve_who_comes_last(Driver::TokioUring);
+fn tokio_uring_serves_the_last_of_a_burst() {
+    serve_the_last_of_a_burst(Driver::TokioUring);
 }
 
-fn serve_who_comes_last(io: Driver) {
+fn serve_the_last_of_a_burst(io: Driver) {
     if !driver::is_allowed(io, "the last of a burst") {
         return;
     }
@@ -65,7 +65,7 @@ fn serve_who_comes_last(io: Driver) {
 
             pause(&server);
             let input = COMMAND.repeat(BURST / COMMAND.len() + 1);
-            let (end, burst) = input.split_last().expect("it is not empty");
+            let (end, burst) = input.split_last().expect("the input is not empty");
             burst.chunks(1).for_each(|byte| first.send(byte));
             resume_and_wait(&server, &mut random);
             first.send(&[*end]);
@@ -76,13 +76,13 @@ fn serve_who_comes_last(io: Driver) {
     }
 }
 
-/// Stops the process, and waits until it is.
+/// Stops the process, and waits until it has stopped.
 fn pause(server: &ServerProcess) {
     server.signal(Signal::SIGSTOP);
     let started = Instant::now();
-    let stat = || fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("it is ours");
+    let stat = || fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("the process runs");
     while !stat().rsplit(") ").next().is_some_and(|fields| fields.starts_with('T')) {
-        assert!(started.elapsed() < REPLY_PATIENCE, "it does not stop");
+        assert!(started.elapsed() < REPLY_PATIENCE, "the process stops");
         thread::sleep(Duration::from_micros(100));
     }
 }
@@ -114,10 +114,10 @@ fn stat(client: &mut Stream, key: &str) -> String {
     let mut reply = String::new();
     while !reply.contains("io-self-check-repairs") || !reply.ends_with("\n\r\n") {
         match client.receive(REPLY_PATIENCE) {
-            Received::Bytes(more) => reply += &String::from_utf8(more).expect("text"),
+            Received::Bytes(more) => reply += &String::from_utf8(more).expect("UTF-8"),
             other => panic!("{other:?}"),
         }
     }
-    let line = reply.lines().find_map(|line| line.strip_prefix(key)).expect("it is told");
+    let line = reply.lines().find_map(|line| line.strip_prefix(key)).expect("the key is in the statistics");
     line.trim_start_matches(": ").to_owned()
 }

@@ -13,15 +13,33 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::socket::to_errno;
-use crate::limits::{
-    ACCEPT_COMPLAINT_EVERY, ACCEPT_REST, DESCRIPTOR_PAUSE, DESCRIPTOR_TRIES, DESCRIPTORS_OWN,
-    DESCRIPTORS_RESERVED,
-};
 use crate::server::Protocol;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
-/// Raises this process's limit as far as it may go without rights. The usual soft limit of 1024 is for
-/// programs that call select(2). Returns what it is then.
+/// Descriptors of a server besides those of connections and the spare ones: the standard ones, listeners, the event loop's
+/// own, those of the log.
+const OWN_DESCRIPTORS: u64 = 24;
+
+/// Spare descriptors for the log, so that a process full of connections can continue it: two segments, each open in two ways
+/// (4), and one for each of its threads (2). The others make up for those that a connection gets first (2).
+const SPARE_DESCRIPTORS: usize = 8;
+
+/// Attempts to open a file of the log that found no descriptor, and the pause between them: the loop waits for a second.
+const OPEN_ATTEMPTS: u32 = 200;
+const OPEN_PAUSE: Span = Span::from_millis(5);
+
+/// The pause of accept when the process or the system has no descriptor left. A connection that closes ends it at once. The
+/// pause is for descriptors that others free.
+pub(super) const ACCEPT_PAUSE: Span = Span::from_millis(100);
+
+/// The shortest time between warnings about pauses.
+const WARNING_INTERVAL: Span = Span::from_secs(1);
+
+/// Raises the soft limit of this process to the hard limit, and returns it. The usual soft limit of 1024 is for programs that
+/// call select(2).
+///
+/// # Errors
+/// Those of getrlimit(2) and setrlimit(2).
 pub fn raise_limit() -> nix::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
@@ -30,91 +48,91 @@ pub fn raise_limit() -> nix::Result<u64> {
     Ok(hard)
 }
 
-/// How many connections a process with this limit of descriptors can have, about.
+/// The approximate number of connections that fit into a limit of descriptors.
 pub const fn connections_within(limit: u64) -> u64 {
-    limit.saturating_sub(DESCRIPTORS_RESERVED as u64 + DESCRIPTORS_OWN)
+    limit.saturating_sub(SPARE_DESCRIPTORS as u64 + OWN_DESCRIPTORS)
 }
 
-/// Descriptors held back from connections, for files of the log that must be opened whatever happens. Shared by the
-/// threads that open such files.
+/// Descriptors kept from connections, for files of the log that must be opened. Shared by the threads that open such files.
 #[derive(Debug)]
-pub struct Reserve {
-    /// Each a descriptor, or none.
-    held: [AtomicI32; DESCRIPTORS_RESERVED],
+pub struct SpareDescriptors {
+    /// Each is a descriptor or [`NONE`].
+    spares: [AtomicI32; SPARE_DESCRIPTORS],
 }
 
 const NONE: RawFd = -1;
 
-impl Reserve {
-    /// Takes [`DESCRIPTORS_RESERVED`] descriptors, or as many as there are.
-    pub fn take() -> Self {
-        let reserve = Self { held: [const { AtomicI32::new(NONE) }; DESCRIPTORS_RESERVED] };
-        reserve.refill();
-        reserve
+impl SpareDescriptors {
+    /// Opens the spare descriptors, or as many as the limit allows.
+    pub fn open_all() -> Self {
+        let spares = Self { spares: [const { AtomicI32::new(NONE) }; SPARE_DESCRIPTORS] };
+        spares.refill();
+        spares
     }
 
-    /// Opens something, in place of what is held here if there is no other descriptor left. Where one was given up, a
-    /// connection may have been faster: then it is tried again for a second, in which other threads give back what
-    /// they took.
+    /// Calls `open`. If no descriptor is left, closes a spare one and repeats the call. A connection may take that descriptor
+    /// first, so the call is repeated for up to a second, in which other threads free theirs.
     ///
     /// # Errors
     /// Those of `open`.
     pub fn open<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.open_or_wait(DESCRIPTOR_TRIES, &mut open)
+        self.open_or_wait(OPEN_ATTEMPTS, &mut open)
     }
 
-    /// The same for a thread that nobody waits for: it waits as long as connections have all descriptors.
+    /// The same for a thread of the disk: repeats the call as long as connections have all descriptors.
+    ///
+    /// # Errors
+    /// Those of `open` but for a shortage of descriptors.
     pub fn open_in_time<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         self.open_or_wait(u32::MAX, &mut open)
     }
 
-    fn open_or_wait<T>(&self, mut tries: u32, open: &mut impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    fn open_or_wait<T>(&self, mut attempts: u32, open: &mut impl FnMut() -> io::Result<T>) -> io::Result<T> {
         self.refill();
         loop {
             match open() {
                 Err(error) if is_shortage(&error) && self.spend() => {}
-                Err(error) if is_shortage(&error) && tries > 0 => {
-                    tries -= 1;
-                    thread::sleep(Duration::from_nanos(DESCRIPTOR_PAUSE.as_nanos()));
+                Err(error) if is_shortage(&error) && attempts > 0 => {
+                    attempts -= 1;
+                    thread::sleep(Duration::from_nanos(OPEN_PAUSE.as_nanos()));
                 }
                 result => return result,
             }
         }
     }
 
-    /// Takes back what was spent, as far as it can be had. Whether that is all.
+    /// Opens the spare descriptors that are missing, as far as the limit allows. Returns whether all are open.
     pub fn refill(&self) -> bool {
-        self.held.iter().all(|place| {
+        self.spares.iter().all(|place| {
             if place.load(Ordering::Acquire) != NONE {
                 return true;
             }
             let Ok(file) = File::open("/dev/null") else { return false };
             let fd = file.into_raw_fd();
-            if let Err(held) = place.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Acquire) {
-                debug_assert_ne!(held, NONE);
+            if let Err(spare) = place.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Acquire) {
+                debug_assert_ne!(spare, NONE);
                 close(fd);
             }
             true
         })
     }
 
-    /// Gives one back, so that the next thing that is opened finds room. False if none is left.
+    /// Closes a spare descriptor, so that the next open finds one. Returns false if none is left.
     fn spend(&self) -> bool {
-        let given_up =
-            self.held.iter().map(|place| place.swap(NONE, Ordering::AcqRel)).find(|&fd| fd != NONE);
-        given_up.map(close).is_some()
+        let spare = self.spares.iter().map(|place| place.swap(NONE, Ordering::AcqRel)).find(|&fd| fd != NONE);
+        spare.map(close).is_some()
     }
 }
 
-impl Drop for Reserve {
+impl Drop for SpareDescriptors {
     fn drop(&mut self) {
         while self.spend() {}
     }
 }
 
-/// Closes a descriptor of the reserve.
+/// Closes a spare descriptor.
 fn close(fd: RawFd) {
-    // SAFETY: it was opened here, and whoever has taken it out of the reserve is the only one who knows it.
+    // SAFETY: it was opened here, and only the thread that took it from its place knows it.
     #[allow(unsafe_code)]
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
@@ -124,83 +142,83 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE)
 }
 
-/// Whether connections are accepted, or have to wait: for descriptors, or for one of as many as there may be to
-/// close. Who waits stays in the kernel's queue.
+/// Decides whether connections are accepted. Accept is paused for want of descriptors, and at the maximum number of client
+/// connections. New connections then wait in the listen backlog.
 #[derive(Debug)]
 pub struct Admission {
-    /// Connections of clients.
+    /// Client connections.
     open: u32,
     open_max: u32,
-    /// There is something to wait for, which others may give back until then.
-    rest: Option<Time>,
-    complained: Option<Time>,
+    /// When to try again to get what was missing.
+    paused_until: Option<Time>,
+    last_warning: Option<Time>,
     pauses: u64,
-    /// Goes before connections.
-    reserve: Option<Arc<Reserve>>,
+    /// Filled before connections are accepted again.
+    spares: Option<Arc<SpareDescriptors>>,
 }
 
 impl Admission {
-    /// At most `open_max` connections of clients at once (`None`: any number), of which there is none yet, and only
-    /// while the reserve is full, if there is one.
-    pub fn new(open_max: Option<u32>, reserve: Option<Arc<Reserve>>) -> Self {
+    /// Admits up to `open_max` client connections, and only while the spare descriptors are complete, if there are any.
+    pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
-        Self { open: 0, open_max, rest: None, complained: None, pauses: 0, reserve }
+        Self { open: 0, open_max, paused_until: None, last_warning: None, pauses: 0, spares }
     }
 
-    /// Accepting failed for want of something that comes back.
-    pub fn rest(&mut self, now: Time, errno: Errno) {
-        self.rest = Some(now + ACCEPT_REST);
-        self.complain(now, || errno.desc().to_owned());
+    /// Pauses accept for [`ACCEPT_PAUSE`], since it failed for want of something.
+    pub fn pause(&mut self, now: Time, errno: Errno) {
+        self.paused_until = Some(now + ACCEPT_PAUSE);
+        self.note_pause(now, || errno.desc().to_owned());
     }
 
-    /// A connection is accepted. It may be the last for now.
+    /// Counts an accepted connection, and pauses accept if no further one is allowed.
     pub fn opened(&mut self, protocol: Protocol, now: Time) {
         if protocol == Protocol::Beanstalk {
             self.open += 1;
             let open = self.open;
             if open == self.open_max {
-                self.complain(now, || format!("{open} are open, as many as --max-connections allows"));
+                self.note_pause(now, || format!("{open} are open, as many as --max-connections allows"));
             }
         }
     }
 
-    /// A connection has closed: there is room for another.
+    /// Counts a closed connection. Its descriptor may end a pause.
     pub fn closed(&mut self, protocol: Protocol, now: Time) {
-        let mut is_awaited = self.rest.is_some();
+        let mut was_paused = self.paused_until.is_some();
         if protocol == Protocol::Beanstalk {
-            is_awaited |= self.open == self.open_max;
+            was_paused |= self.open == self.open_max;
             self.open -= 1;
         }
-        let is_filled = self.fills_reserve();
-        if is_awaited {
-            self.rest = if is_filled { Some(now) } else { self.rest.or(Some(now + ACCEPT_REST)) };
+        let is_complete = self.refill_spares();
+        if was_paused {
+            self.paused_until =
+                if is_complete { Some(now) } else { self.paused_until.or(Some(now + ACCEPT_PAUSE)) };
         }
     }
 
-    /// Ends the rest if its time has come, and tells whether it did: then look again whether somebody is
-    /// [turned away](Self::turns_away).
+    /// Ends a pause whose time has come. Returns whether it did: then some listener may be [paused](Self::is_paused) no
+    /// longer.
     pub fn resume(&mut self, now: Time) -> bool {
-        if self.rest.is_none_or(|until| now < until) {
+        if self.paused_until.is_none_or(|until| now < until) {
             return false;
         }
-        let is_filled = self.fills_reserve();
-        self.rest = (!is_filled).then(|| now + ACCEPT_REST);
-        is_filled
+        let is_complete = self.refill_spares();
+        self.paused_until = (!is_complete).then(|| now + ACCEPT_PAUSE);
+        is_complete
     }
 
-    fn fills_reserve(&self) -> bool {
-        self.reserve.as_ref().is_none_or(|reserve| reserve.refill())
+    fn refill_spares(&self) -> bool {
+        self.spares.as_ref().is_none_or(|spares| spares.refill())
     }
 
-    /// Such connections are not accepted now. Those who watch the server come in beside as many clients as there may
-    /// be.
-    pub fn turns_away(&self, protocol: Protocol) -> bool {
-        self.rest.is_some() || protocol == Protocol::Beanstalk && self.open >= self.open_max
+    /// Whether connections of this protocol are not accepted now. The maximum number of connections does not count those for
+    /// metrics and probes.
+    pub fn is_paused(&self, protocol: Protocol) -> bool {
+        self.paused_until.is_some() || protocol == Protocol::Beanstalk && self.open >= self.open_max
     }
 
     /// When to call [`resume`](Self::resume).
     pub const fn deadline(&self) -> Option<Time> {
-        self.rest
+        self.paused_until
     }
 
     /// How often accept was paused.
@@ -208,11 +226,10 @@ impl Admission {
         self.pauses
     }
 
-    fn complain(&mut self, now: Time, why: impl FnOnce() -> String) {
+    fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.pauses += 1;
-        let said_lately = self.complained.is_some_and(|at| now.since(at) < ACCEPT_COMPLAINT_EVERY);
-        if !said_lately {
-            self.complained = Some(now);
+        if self.last_warning.is_none_or(|at| now.since(at) >= WARNING_INTERVAL) {
+            self.last_warning = Some(now);
             warn!("new connections have to wait: {}", why());
         }
     }
@@ -221,25 +238,24 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
 
     use Protocol::{Beanstalk, Http};
 
     #[test]
-    fn rests_until_its_time_or_until_there_is_room() {
+    fn a_pause_ends_at_its_time_or_when_a_connection_closes() {
         let start = Time::from_nanos(1);
         let mut admission = Admission::new(None, None);
         (0..2).for_each(|_| admission.opened(Beanstalk, start));
         admission.closed(Beanstalk, start);
         assert!(!admission.resume(start));
 
-        admission.rest(start, Errno::EMFILE);
-        assert!(admission.turns_away(Beanstalk) && admission.turns_away(Http));
+        admission.pause(start, Errno::EMFILE);
+        assert!(admission.is_paused(Beanstalk) && admission.is_paused(Http));
         assert!(!admission.resume(start));
-        assert!(admission.resume(start + ACCEPT_REST));
-        assert!(!admission.turns_away(Beanstalk) && !admission.turns_away(Http));
+        assert!(admission.resume(start + ACCEPT_PAUSE));
+        assert!(!admission.is_paused(Beanstalk) && !admission.is_paused(Http));
 
-        admission.rest(start, Errno::EMFILE);
+        admission.pause(start, Errno::EMFILE);
         let soon = start + Span::from_millis(1);
         admission.closed(Beanstalk, soon);
         assert_eq!(admission.deadline(), Some(soon));
@@ -247,42 +263,42 @@ mod tests {
     }
 
     #[test]
-    fn rests_while_there_are_as_many_as_there_may_be() {
+    fn accept_is_paused_at_the_maximum_number_of_connections() {
         let now = Time::from_nanos(1);
         let mut admission = Admission::new(Some(2), None);
         admission.opened(Beanstalk, now);
         (0..9).for_each(|_| admission.opened(Http, now));
-        assert!(!admission.turns_away(Beanstalk));
+        assert!(!admission.is_paused(Beanstalk));
         admission.opened(Beanstalk, now);
         assert_eq!(admission.pauses(), 1);
-        assert!(admission.turns_away(Beanstalk) && !admission.turns_away(Http));
-        assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_REST));
-        // The end of a rest for want of something else does not make room.
-        admission.rest(now, Errno::EMFILE);
-        assert!(admission.turns_away(Http) && admission.resume(now + ACCEPT_REST));
-        assert!(admission.turns_away(Beanstalk) && !admission.turns_away(Http));
+        assert!(admission.is_paused(Beanstalk) && !admission.is_paused(Http));
+        assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_PAUSE));
+        // The end of a pause for want of descriptors does not make room.
+        admission.pause(now, Errno::EMFILE);
+        assert!(admission.is_paused(Http) && admission.resume(now + ACCEPT_PAUSE));
+        assert!(admission.is_paused(Beanstalk) && !admission.is_paused(Http));
         admission.closed(Http, now);
-        assert!(admission.turns_away(Beanstalk));
+        assert!(admission.is_paused(Beanstalk));
         admission.closed(Beanstalk, now);
-        assert!(admission.resume(now) && !admission.turns_away(Beanstalk));
+        assert!(admission.resume(now) && !admission.is_paused(Beanstalk));
     }
 
     #[test]
-    fn what_has_to_be_opened_takes_the_place_of_what_is_held() {
-        let reserve = Reserve::take();
-        let held = || reserve.held.iter().filter(|place| place.load(Ordering::Acquire) != NONE).count();
-        let mut left = DESCRIPTORS_RESERVED;
-        let opened = reserve.open(|| match left.checked_sub(1) {
+    fn an_open_without_descriptors_uses_the_spare_ones() {
+        let spares = SpareDescriptors::open_all();
+        let open = || spares.spares.iter().filter(|place| place.load(Ordering::Acquire) != NONE).count();
+        let mut left = SPARE_DESCRIPTORS;
+        let opened = spares.open(|| match left.checked_sub(1) {
             None => Ok("a file"),
             Some(fewer) => {
                 left = fewer;
                 Err(Errno::EMFILE.into())
             }
         });
-        assert_eq!(opened.expect("there was room at last"), "a file");
-        assert_eq!(held(), 0);
-        assert!(reserve.refill());
-        let error = reserve.open(|| Err::<(), _>(Errno::ENOENT.into())).expect_err("it fails");
-        assert_eq!((to_errno(&error), held()), (Errno::ENOENT, DESCRIPTORS_RESERVED));
+        assert_eq!(opened.expect("a spare descriptor makes room"), "a file");
+        assert_eq!(open(), 0);
+        assert!(spares.refill());
+        let error = spares.open(|| Err::<(), _>(Errno::ENOENT.into())).expect_err("it fails");
+        assert_eq!((to_errno(&error), open()), (Errno::ENOENT, SPARE_DESCRIPTORS));
     }
 }

@@ -1,4 +1,4 @@
-//! Which driver runs.
+//! The choice of a driver.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use tracing::{info, warn};
 use super::tokio_uring;
 #[cfg(feature = "uring")]
 use super::uring;
-use super::{DriverError, Ending, Sources, epoll};
+use super::{DriverError, Exit, Resources, epoll};
 use crate::server::Service;
 
-/// What can be asked for (`--io`).
+/// The value of `--io`.
 #[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
@@ -39,42 +39,45 @@ pub enum Driver {
     TokioUring,
 }
 
-/// A driver with what it has taken from the kernel already.
-pub enum Ready {
+/// A driver with what the kernel has granted it.
+pub enum PreparedDriver {
     /// With its ring.
     #[cfg(feature = "uring")]
     Uring(Box<uring::KernelRing>),
-    /// Needs nothing.
+    /// Needs nothing in advance.
     Epoll,
     /// With its ring.
     #[cfg(feature = "tokio-uring")]
     TokioUring(tokio_uring::Runtime),
 }
 
-/// Why what was asked for cannot be had.
+/// Why a driver is not available.
 #[derive(Debug)]
 pub enum Unavailable {
-    /// This build leaves it out.
+    /// This build does not contain it.
     NotBuilt {
-        /// What `--io` calls it; the feature of the build has the same name.
+        /// The name of the driver, which is also that of its build feature.
         name: &'static str,
     },
     /// The kernel refuses it.
     Refused(DriverError),
 }
 
-impl Ready {
-    /// The driver for what was asked.
+impl PreparedDriver {
+    /// Prepares the driver of this choice. Logs which one `auto` chooses, and why.
+    ///
+    /// # Errors
+    /// If it is not built in, or the kernel refuses it.
     pub fn choose(choice: Choice) -> Result<Self, Unavailable> {
         match choice {
             Choice::Auto => {
-                let (ready, refusal) = Self::best();
+                let (driver, refusal) = Self::best();
                 match refusal {
                     Some(refusal) => warn!("using epoll: {refusal}"),
                     None if cfg!(feature = "uring") => info!("using io_uring"),
                     None => info!("using epoll: this program was built without io_uring"),
                 }
-                Ok(ready)
+                Ok(driver)
             }
             Choice::Epoll => Ok(Self::Epoll),
             #[cfg(feature = "uring")]
@@ -88,23 +91,26 @@ impl Ready {
         }
     }
 
-    /// Names the driver that a server would have, with the reason where it is not the one that was hoped for.
-    pub fn foresee(choice: Choice) -> Result<String, Unavailable> {
+    /// Returns the name of the driver that a server would run with this choice, and the reason if `auto` has to take epoll.
+    ///
+    /// # Errors
+    /// As those of [`choose`](Self::choose).
+    pub fn name_of_choice(choice: Choice) -> Result<String, Unavailable> {
         if choice != Choice::Auto {
-            return Self::choose(choice).map(|ready| ready.name().to_owned());
+            return Self::choose(choice).map(|driver| driver.name().to_owned());
         }
-        let (ready, refusal) = Self::best();
+        let (driver, refusal) = Self::best();
         Ok(match refusal {
-            Some(refusal) => format!("{} ({refusal})", ready.name()),
-            None => ready.name().to_owned(),
+            Some(refusal) => format!("{} ({refusal})", driver.name()),
+            None => driver.name().to_owned(),
         })
     }
 
-    /// The best driver that the kernel allows, and why it is no better.
+    /// The best driver that the kernel allows, and why it is not a better one.
     #[cfg(feature = "uring")]
     fn best() -> (Self, Option<DriverError>) {
         match Self::uring() {
-            Ok(ready) => (ready, None),
+            Ok(driver) => (driver, None),
             Err(refusal) => (Self::Epoll, Some(refusal)),
         }
     }
@@ -119,7 +125,7 @@ impl Ready {
         uring::ring().map(Box::new).map(Self::Uring)
     }
 
-    /// What `--io` and `stats` call it.
+    /// The name of the driver in `--io` and `stats`.
     pub const fn name(&self) -> &'static str {
         let driver = match self {
             #[cfg(feature = "uring")]
@@ -131,14 +137,17 @@ impl Ready {
         driver.name()
     }
 
-    /// Serves until the process is told to stop, or to let another program take over.
-    pub fn run<S: Service + 'static>(self, server: S, sources: Sources) -> Result<Ending, DriverError> {
+    /// Runs the server until it stops or restarts in place.
+    ///
+    /// # Errors
+    /// If the driver cannot start or continue, or the server fails.
+    pub fn run<S: Service + 'static>(self, server: S, resources: Resources) -> Result<Exit, DriverError> {
         match self {
             #[cfg(feature = "uring")]
-            Self::Uring(ring) => uring::run(server, *ring, sources),
-            Self::Epoll => epoll::run(server, sources),
+            Self::Uring(ring) => uring::run(server, *ring, resources),
+            Self::Epoll => epoll::run(server, resources),
             #[cfg(feature = "tokio-uring")]
-            Self::TokioUring(runtime) => tokio_uring::run(server, runtime, sources),
+            Self::TokioUring(runtime) => tokio_uring::run(server, runtime, resources),
         }
     }
 }
@@ -153,7 +162,7 @@ impl Driver {
         Self::TokioUring,
     ];
 
-    /// What `--io` and `stats` call it.
+    /// The name of the driver in `--io` and `stats`.
     pub const fn name(self) -> &'static str {
         match self {
             #[cfg(feature = "uring")]

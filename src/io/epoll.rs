@@ -1,128 +1,89 @@
 //! The driver for every Linux: readiness by epoll(7), edge-triggered.
 //!
-//! A turn takes a batch of events, serves each connection in it with at most one receive and one send,
-//! gives the server its own time, and waits. A connection is registered once, for everything: the kernel
-//! tells when something changes, and the driver remembers what it has not used up. Level-triggered, the
-//! kernel would look at each connection a second time, to find that nothing is left.
+//! An iteration takes a batch of events, gives each connection in it at most one receive and one send, gives the server its
+//! turn, and waits. A connection is registered once, for all events. The kernel reports changes, and the driver remembers
+//! what it has not used up. Level-triggered, the kernel would check each connection a second time only to find that nothing
+//! is left.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
 use nix::sys::uio::readv;
-use tracing::debug;
 
-use super::breaks::Breaks;
 use super::clock::Clock;
-use super::descriptors::Admission;
-use super::host::cpu_usage;
-use super::iovecs::recycle;
-use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, peer_name};
-use super::table::Table;
-use super::wal_files::Disk;
-use super::{DriverError, Ending, Sources};
+use super::shell::{self, Backend, InputState, Shell};
+use super::socket::AcceptError;
+use super::{DriverError, Exit, Resources};
 use crate::ids::ConnId;
-use crate::limits::{ACCEPTS_MAX, EVENTS_MAX, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX, SEND_BYTES_MAX};
-use crate::server::{DriverStats, Effect, Event, Protocol, Service};
-use crate::time::Time;
+use crate::limits::{EVENTS_MAX, OUTPUT_BYTES_PAUSE, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
+use crate::server::{Event, Protocol, Service};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "epoll";
 
-/// Serves until the process is told to stop, or to let another program take over.
-pub fn run<S: Service>(server: S, sources: Sources) -> Result<Ending, DriverError> {
-    let mut driver = Driver::new(server, sources).map_err(DriverError::Setup)?;
-    let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
-    let mut timeout = EpollTimeout::ZERO;
-    while !driver.is_done() {
-        let count = driver.wait(&mut events, timeout).map_err(DriverError::Wait)?;
-        timeout = driver.turn(&events[..count])?;
-    }
-    if let Some(why) = driver.server.failure() {
-        return Err(DriverError::Server(why));
-    }
-    let listeners = driver.listeners.into_iter().map(|listening| listening.listener);
-    Ok(Ending::of(driver.is_replaced, listeners, driver.disk))
+/// The most that one connection sends before the others have their turn. Reached only by replies far above
+/// [`OUTPUT_BYTES_PAUSE`] to a peer that reads as fast as the server writes.
+const SEND_BYTES_MAX: usize = 256 * 1024;
+
+const _: () = assert!(OUTPUT_BYTES_PAUSE <= SEND_BYTES_MAX);
+
+/// Runs the server until it stops or restarts in place.
+///
+/// # Errors
+/// If the kernel refuses what the driver needs, or the server fails.
+pub fn run<S: Service>(server: S, resources: Resources) -> Result<Exit, DriverError> {
+    let mut driver = EpollDriver::new(server, resources).map_err(DriverError::Setup)?;
+    let result = driver.run();
+    driver.shell.exit(result)
 }
 
-struct Driver<S> {
-    server: S,
+struct EpollDriver<S> {
+    shell: Shell<S, Connection>,
     epoll: Epoll,
     clock: Clock,
-    stats: DriverStats,
-    memory_bytes: u64,
-    /// Read once a turn.
-    now: Time,
-    listeners: Vec<Listening>,
-    admission: Admission,
-    breaks: Breaks,
-    signals: Signals,
-    disk: Option<Disk>,
-    connections: Table<Connection>,
-    /// Connections that may have more to receive or to send than they were given a turn for.
+    /// Connections that may have more to receive or to send than one turn allows.
     again: VecDeque<ConnId>,
     /// Every receive goes here first, so that a connection without input holds no buffer.
-    received: Box<[u8]>,
-    /// Empty between sends; kept for its allocation.
-    slices: Vec<IoSlice<'static>>,
-    stopping: bool,
-    /// Another program takes over then.
-    is_replaced: bool,
-    has_failed: bool,
+    receive_buffer: Box<[u8]>,
 }
 
-struct Listening {
-    listener: Listener,
-    /// It is in the loop.
-    is_watched: bool,
-}
-
-impl<S: Service> Driver<S> {
-    fn new(server: S, sources: Sources) -> nix::Result<Self> {
-        let Sources { listeners, signals, clock, disk, connections_max, .. } = sources;
+impl<S: Service> EpollDriver<S> {
+    fn new(server: S, resources: Resources) -> nix::Result<Self> {
+        let (shell, clock) = Shell::new(server, resources);
         let mut driver = Self {
-            server,
+            shell,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             clock,
-            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
-            stats: DriverStats::default(),
-            memory_bytes: 0,
-            now: clock.now(),
-            listeners: listeners
-                .into_iter()
-                .map(|listener| Listening { listener, is_watched: false })
-                .collect(),
-            breaks: Breaks::default(),
-            signals,
-            disk,
-            connections: Table::new(),
             again: VecDeque::new(),
-            received: vec![0; RECEIVE_BYTES_MAX].into(),
-            slices: Vec::new(),
-            stopping: false,
-            is_replaced: false,
-            has_failed: false,
+            receive_buffer: vec![0; RECEIVE_BYTES_MAX].into(),
         };
-        driver.grow_memory(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
-        driver.epoll.add(&driver.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
-        if let Some(disk) = &driver.disk {
+        driver.shell.now = clock.now();
+        driver.shell.allocated(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
+        driver.epoll.add(&driver.shell.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
+        if let Some(disk) = &driver.shell.disk {
             driver.epoll.add(disk.outcome_fd(), Token::Disk.event(EpollFlags::EPOLLIN))?;
         }
         driver.watch_listeners()?;
         Ok(driver)
     }
 
-    /// Told to stop, with everything on disk that is to be there; or unable to go on.
-    fn is_done(&self) -> bool {
-        self.has_failed || self.stopping && self.server.is_settled()
+    fn run(&mut self) -> Result<(), DriverError> {
+        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
+        let mut timeout = EpollTimeout::ZERO;
+        while !self.shell.is_done() {
+            let count = self.wait(&mut events, timeout).map_err(DriverError::Wait)?;
+            self.iterate(&events[..count])?;
+            timeout = self.timeout();
+        }
+        Ok(())
     }
 
     fn wait(&mut self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
-        self.stats.enters += 1;
+        self.shell.stats.enters += 1;
         match self.epoll.wait(events, timeout) {
             // No handler is installed, but a debugger or a SIGSTOP interrupts too.
             Err(Errno::EINTR) => Ok(0),
@@ -130,155 +91,72 @@ impl<S: Service> Driver<S> {
         }
     }
 
-    /// Serves a batch of events, and tells how long the next one may be waited for.
-    fn turn(&mut self, events: &[EpollEvent]) -> Result<EpollTimeout, DriverError> {
-        self.now = self.clock.now();
+    fn iterate(&mut self, events: &[EpollEvent]) -> Result<(), DriverError> {
+        self.shell.now = self.clock.now();
         for _ in 0..self.again.len() {
-            let conn = self.again.pop_front().expect("it has as many");
-            self.serve_again(conn);
+            let conn = self.again.pop_front().expect("the queue does not shrink otherwise");
+            self.process_again(conn);
         }
         for event in events {
             match Token::from_word(event.data()) {
-                Token::Connection(conn) => self.serve(conn, event.events()),
-                Token::Listener(index) => self.accept(index)?,
+                Token::Connection(conn) => self.process(conn, event.events()),
+                Token::Listener(index) => {
+                    self.accept_batch(index)?;
+                    self.unwatch_paused_listeners().map_err(DriverError::Accept)?;
+                }
                 Token::Signals => self.read_signals()?,
-                Token::Disk => self.hear_disk(),
+                Token::Disk => self.complete_disk(),
             }
         }
-        self.server.turn(self.now);
-        self.carry_out();
-        if self.admission.resume(self.now) {
-            self.watch_listeners().map_err(DriverError::Accept)?;
-        }
-        Ok(self.patience())
+        self.run_turn()
     }
 
-    /// The time until the next deadline, rounded up: a wait that ends early would be a turn for nothing.
-    fn patience(&self) -> EpollTimeout {
+    /// The time until the next deadline, rounded up: a wait that ends early would cost an iteration for nothing.
+    fn timeout(&self) -> EpollTimeout {
         if !self.again.is_empty() {
             return EpollTimeout::ZERO;
         }
-        let deadlines = [self.server.next_deadline(), self.admission.deadline()];
-        let Some(first) = deadlines.into_iter().flatten().min() else { return EpollTimeout::NONE };
-        let ms = first.since(self.now).as_nanos().div_ceil(1_000_000);
+        let Some(deadline) = self.shell.next_deadline() else { return EpollTimeout::NONE };
+        let ms = deadline.since(self.shell.now).as_nanos().div_ceil(1_000_000);
         EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::MAX)
     }
 
-    fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.signals.take().map_err(DriverError::Signals)? {
-            match signal {
-                Signal::Stop => self.stop(false),
-                Signal::Replace if self.stopping => {}
-                Signal::Replace => self.stop(true),
-                Signal::Drain => self.tell(Event::Drain),
-            }
-        }
-        self.carry_out();
-        Ok(())
-    }
-
-    fn stop(&mut self, is_replaced: bool) {
-        (self.stopping, self.is_replaced) = (true, is_replaced);
-        self.tell(Event::Stop);
-    }
-
-    fn use_disk(&mut self) {
-        self.disk.as_mut().expect("a server with a log has a disk").serve(&mut self.server, self.now);
-    }
-
-    /// The disk has done something.
-    fn hear_disk(&mut self) {
-        let disk = self.disk.as_mut().expect("it has rung");
-        disk.clear_outcome_fd();
-        while let Some(outcome) = disk.finished() {
-            self.server.handle(self.now, Event::Disk(outcome));
-        }
-        self.carry_out();
-    }
-
-    fn accept(&mut self, index: usize) -> Result<(), DriverError> {
-        for _ in 0..ACCEPTS_MAX {
-            let listener = &self.listeners[index].listener;
-            if self.admission.turns_away(listener.protocol()) {
-                break;
-            }
-            match listener.accept().and_then(|fd| self.admit(index, fd)) {
-                Ok(()) | Err(AcceptError::Peer) => {}
-                Err(AcceptError::Empty) => break,
-                Err(AcceptError::Exhausted(errno)) => self.admission.rest(self.now, errno),
-                Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
-            }
-        }
-        self.ignore_listeners_at_rest().map_err(DriverError::Accept)
-    }
-
-    fn admit(&mut self, index: usize, fd: OwnedFd) -> Result<(), AcceptError> {
-        let listener = &self.listeners[index].listener;
-        let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
-        let conn = self.server.accept(protocol);
-        debug!(conn = conn.slot, peer = peer_name(&fd), "connected");
-        let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
-        let everything = input | EpollFlags::EPOLLOUT;
-        let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything | EpollFlags::EPOLLET));
-        let before = self.connections.bytes();
-        self.connections.insert(conn, Connection::new(fd, protocol, stops_short));
-        self.grow_memory(self.connections.bytes() - before);
-        self.admission.opened(protocol, self.now);
-        if watched.is_err() {
-            self.hang_up(conn);
-        }
-        self.carry_out();
-        // There is a limit to what one user may watch (epoll(7), max_user_watches).
-        watched.map_err(AcceptError::Exhausted)
-    }
-
-    /// While new connections are left in the kernel's queue, their listener is out of the loop, which would
-    /// not wait while it is ready.
-    fn ignore_listeners_at_rest(&mut self) -> nix::Result<()> {
-        for Listening { listener, is_watched } in &mut self.listeners {
-            if *is_watched && self.admission.turns_away(listener.protocol()) {
-                *is_watched = false;
-                self.epoll.delete(&*listener)?;
+    /// Removes listeners where accept is paused from the epoll set, which would not wait while one of them is ready.
+    fn unwatch_paused_listeners(&mut self) -> nix::Result<()> {
+        for index in 0..self.shell.listeners.len() {
+            if self.shell.listeners[index].is_watched && self.shell.is_accept_paused(index) {
+                self.shell.listeners[index].is_watched = false;
+                self.epoll.delete(&self.shell.listeners[index].listener)?;
             }
         }
         Ok(())
     }
 
-    fn watch_listeners(&mut self) -> nix::Result<()> {
-        for (index, Listening { listener, is_watched }) in self.listeners.iter_mut().enumerate() {
-            if !*is_watched && !self.admission.turns_away(listener.protocol()) {
-                *is_watched = true;
-                self.epoll.add(&*listener, Token::Listener(index).event(EpollFlags::EPOLLIN))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What has changed for one connection. Nothing is done for one that has been closed since.
-    fn serve(&mut self, conn: ConnId, change: EpollFlags) {
-        let Some(connection) = self.connections.get_mut(conn) else { return };
-        let is_broken = change.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
-        connection.is_ending |= is_broken || change.contains(EpollFlags::EPOLLRDHUP);
-        connection.stops_short |= change.contains(EpollFlags::EPOLLPRI);
-        connection.is_unread |= connection.is_ending || change.contains(EpollFlags::EPOLLIN);
-        if connection.is_blocked && change.contains(EpollFlags::EPOLLOUT) {
+    /// Processes an event of a connection, unless the connection was closed in this iteration.
+    fn process(&mut self, conn: ConnId, events: EpollFlags) {
+        let Some(connection) = self.shell.connections.get_mut(conn) else { return };
+        let is_broken = events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+        connection.is_ending |= is_broken || events.contains(EpollFlags::EPOLLRDHUP);
+        connection.stops_short |= events.contains(EpollFlags::EPOLLPRI);
+        connection.is_unread |= connection.is_ending || events.contains(EpollFlags::EPOLLIN);
+        if connection.is_blocked && events.contains(EpollFlags::EPOLLOUT) {
             connection.is_blocked = false;
             self.send(conn);
             self.carry_out();
         }
-        match self.connections.get_mut(conn).map(|connection| connection.phase) {
-            // What came before a hang-up is still there; the receive tells when all has been read.
-            Some(Phase::Reading) => self.receive_if_unread(conn),
-            Some(Phase::Paused | Phase::Ended) if is_broken => self.hang_up(conn),
-            Some(Phase::Paused) => self.notice_end(conn),
+        match self.shell.connections.get_mut(conn).map(|connection| connection.input) {
+            // Input from before a hang-up is still there. The receive reports the hang-up when all of it is read.
+            Some(InputState::Receiving) => self.receive_if_unread(conn),
+            Some(InputState::Paused | InputState::Ended) if is_broken => self.hang_up(conn),
+            Some(InputState::Paused) => self.check_end(conn),
             _ => {}
         }
         self.carry_out();
     }
 
-    /// Gives a connection its next turn, unless it has been closed since it was queued for one.
-    fn serve_again(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(conn) else { return };
+    /// Gives a queued connection its next turn, unless it was closed since.
+    fn process_again(&mut self, conn: ConnId) {
+        let Some(connection) = self.shell.connections.get_mut(conn) else { return };
         connection.is_queued = false;
         if std::mem::take(&mut connection.is_unsent) {
             self.send(conn);
@@ -288,108 +166,115 @@ impl<S: Service> Driver<S> {
     }
 
     fn queue(&mut self, conn: ConnId) {
-        let is_queued = std::mem::replace(&mut self.connection(conn).is_queued, true);
+        let is_queued = std::mem::replace(&mut self.shell.connection(conn).is_queued, true);
         if !is_queued {
             self.again.push_back(conn);
         }
     }
 
-    /// Gives a connection one receive, if there may be something to receive and the server wants it.
+    /// Gives a connection one receive, if there may be input and the server wants it.
     fn receive_if_unread(&mut self, conn: ConnId) {
-        let wanted =
-            |connection: &&mut Connection| connection.is_unread && connection.phase == Phase::Reading;
-        if self.connections.get_mut(conn).as_ref().is_some_and(wanted) {
+        let is_due =
+            |connection: &mut Connection| connection.is_unread && connection.input == InputState::Receiving;
+        if self.shell.connections.get_mut(conn).is_some_and(is_due) {
             self.receive(conn);
             self.carry_out();
         }
     }
 
+    /// Receives once: to the place of a large body and behind it to the common buffer, or only to that.
     fn receive(&mut self, conn: ConnId) {
-        let fd = self.connection(conn).raw_fd();
-        let shared = &mut self.received[..];
-        let shared_bytes = shared.len();
-        let (direct, room, result) = match self.server.direct(conn) {
-            None => (0, shared_bytes, recv(fd, shared, MsgFlags::empty())),
+        let fd = self.shell.connection(conn).raw_fd();
+        let common = &mut self.receive_buffer[..];
+        let common_bytes = common.len();
+        let (direct, room, result) = match self.shell.server.direct(conn) {
+            None => (0, common_bytes, recv(fd, common, MsgFlags::empty())),
             Some(place) if place.len() > RECEIVE_DIRECT_BYTES_MAX => {
                 let place = &mut place[..RECEIVE_DIRECT_BYTES_MAX];
                 (place.len(), place.len(), recv(fd, place, MsgFlags::empty()))
             }
             Some(place) => {
-                let (direct, room) = (place.len(), place.len() + shared_bytes);
-                let fd = &self.connections.get_mut(conn).expect("it is being served").fd;
-                (direct, room, readv(fd, &mut [IoSliceMut::new(place), IoSliceMut::new(shared)]))
+                let (direct, room) = (place.len(), place.len() + common_bytes);
+                let fd = &self.shell.connections.get_mut(conn).expect("the connection is open").fd;
+                (direct, room, readv(fd, &mut [IoSliceMut::new(place), IoSliceMut::new(common)]))
             }
         };
         match result {
             Ok(0) => self.end_input(conn),
             Ok(bytes) => {
-                self.leave_unread(conn, bytes == room);
-                self.take_in(conn, bytes, direct);
+                self.note_unread(conn, bytes == room);
+                self.deliver(conn, bytes, direct);
             }
-            Err(Errno::EAGAIN) => self.connection(conn).is_unread = false,
-            Err(Errno::EINTR) => self.leave_unread(conn, true),
-            Err(errno) => self.break_off(conn, errno),
+            Err(Errno::EAGAIN) => self.shell.connection(conn).is_unread = false,
+            Err(Errno::EINTR) => self.note_unread(conn, true),
+            Err(errno) => self.fail(conn, errno),
         }
     }
 
-    /// After a receive: one that was filled may have left something, and an end that was announced is
-    /// still to be read. One that was not filled has used up the input (epoll(7)), unless it stops short
-    /// for other reasons.
-    fn leave_unread(&mut self, conn: ConnId, was_filled: bool) {
-        let connection = self.connection(conn);
+    /// Notes after a receive whether there may be more. A receive that was filled may have left input, and an announced end
+    /// is still to be read. One that was not filled has used up the input (epoll(7)), unless it stops short for other
+    /// reasons.
+    fn note_unread(&mut self, conn: ConnId, was_filled: bool) {
+        let connection = self.shell.connection(conn);
         connection.is_unread = was_filled || connection.is_ending || connection.stops_short;
         if connection.is_unread {
             self.queue(conn);
         }
     }
 
-    /// Hands over `bytes` received bytes, of which the first, up to `room`, went to their place directly.
-    fn take_in(&mut self, conn: ConnId, bytes: usize, room: usize) {
-        let direct = bytes.min(room);
+    /// Passes received bytes to the server. The first of them, up to `direct`, are in their place.
+    fn deliver(&mut self, conn: ConnId, bytes: usize, direct: usize) {
+        let direct = bytes.min(direct);
         if direct > 0 {
-            self.tell(Event::ReceivedDirect { conn, bytes: direct });
+            self.shell.handle(Event::ReceivedDirect { conn, bytes: direct });
         }
         if bytes > direct {
-            let bytes = &self.received[..bytes - direct];
-            self.server.handle(self.now, Event::Received { conn, bytes });
+            let bytes = &self.receive_buffer[..bytes - direct];
+            self.shell.handle(Event::Received { conn, bytes });
         }
     }
 
-    /// A paused connection's peer will send no more. Its input has ended only if nothing that it sent
+    /// Checks whether a paused connection's peer has ended its input. The input has ended only if nothing that the peer sent
     /// before lies unread.
-    fn notice_end(&mut self, conn: ConnId) {
-        let connection = self.connection(conn);
+    fn check_end(&mut self, conn: ConnId) {
+        let connection = self.shell.connection(conn);
         if !connection.is_ending {
             return;
         }
         match recv(connection.raw_fd(), &mut [0], MsgFlags::MSG_PEEK) {
             Ok(0) => self.end_input(conn),
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => self.tell(Event::InputEnding { conn }),
-            Err(errno) => self.break_off(conn, errno),
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => self.shell.handle(Event::InputEnding { conn }),
+            Err(errno) => self.fail(conn, errno),
         }
     }
 
-    fn end_input(&mut self, conn: ConnId) {
-        self.connection(conn).phase = Phase::Ended;
-        self.tell(Event::InputEnded { conn });
+    /// Sends once. Returns the number of bytes, 0 if there are none.
+    fn send_once(&mut self, fd: RawFd, conn: ConnId) -> nix::Result<usize> {
+        let Shell { iovecs, server, .. } = &mut self.shell;
+        let bytes = iovecs.with_outgoing(server, conn, |slices| match slices {
+            [] => Ok(0),
+            [slice] => send(fd, slice, MsgFlags::MSG_NOSIGNAL),
+            slices => sendmsg::<()>(fd, slices, &[], MsgFlags::MSG_NOSIGNAL, None),
+        })?;
+        if bytes > 0 {
+            self.shell.handle(Event::Sent { conn, bytes });
+        }
+        Ok(bytes)
+    }
+}
+
+impl<S: Service> Backend for EpollDriver<S> {
+    type Service = S;
+    type Connection = Connection;
+
+    fn shell(&mut self) -> &mut Shell<S, Connection> {
+        &mut self.shell
     }
 
-    fn hang_up(&mut self, conn: ConnId) {
-        self.connection(conn).phase = Phase::Broken;
-        self.tell(Event::HungUp { conn });
-    }
-
-    /// The kernel does nothing more for a connection.
-    fn break_off(&mut self, conn: ConnId, errno: Errno) {
-        self.breaks.note(self.now, conn, errno);
-        self.hang_up(conn);
-    }
-
-    /// Sends until there is nothing left, the kernel takes no more (it tells when it does again), or it
-    /// is the others' turn.
+    /// Sends until nothing is left, the kernel takes no more, or the others have their turn.
     fn send(&mut self, conn: ConnId) {
-        let connection = self.connection(conn);
-        if connection.phase == Phase::Broken || connection.is_blocked {
+        let connection = self.shell.connection(conn);
+        if connection.input == InputState::Broken || connection.is_blocked {
             return;
         }
         let fd = connection.raw_fd();
@@ -399,72 +284,27 @@ impl<S: Service> Driver<S> {
                 Ok(0) => return,
                 Ok(bytes) => sent += bytes,
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return self.connection(conn).is_blocked = true,
-                Err(errno) => return self.break_off(conn, errno),
+                Err(Errno::EAGAIN) => return self.shell.connection(conn).is_blocked = true,
+                Err(errno) => return self.fail(conn, errno),
             }
         }
-        self.connection(conn).is_unsent = true;
+        self.shell.connection(conn).is_unsent = true;
         self.queue(conn);
     }
 
-    /// Sends once; how many bytes, 0 if there are none.
-    fn send_once(&mut self, fd: RawFd, conn: ConnId) -> nix::Result<usize> {
-        let mut slices = recycle(std::mem::take(&mut self.slices));
-        self.server.outgoing(conn, &mut slices);
-        let result = match &slices[..] {
-            [] => Ok(0),
-            [slice] => send(fd, slice, MsgFlags::MSG_NOSIGNAL),
-            slices => sendmsg::<()>(fd, slices, &[], MsgFlags::MSG_NOSIGNAL, None),
-        };
-        self.slices = recycle(slices);
-        let bytes = result?;
-        if bytes > 0 {
-            self.tell(Event::Sent { conn, bytes });
-        }
-        Ok(bytes)
-    }
-
-    /// Does what the server asks; what that leads to may make it ask for more.
-    fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
-            match effect {
-                Effect::Send(conn) => self.send(conn),
-                Effect::Pause(conn) => self.pause(conn),
-                Effect::Resume(conn) => self.resume(conn),
-                Effect::Close(conn) => self.close(conn),
-                Effect::SampleStats => self.report_stats(),
-                Effect::Disk => self.use_disk(),
-                Effect::Fail => self.has_failed = true,
-            }
-        }
-    }
-
-    /// Reports the memory that the driver has allocated for itself.
-    fn grow_memory(&mut self, bytes: usize) {
-        if bytes > 0 {
-            self.memory_bytes += bytes as u64;
-            self.server.handle(self.now, Event::DriverMemory(self.memory_bytes));
-        }
-    }
-
-    fn report_stats(&mut self) {
-        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
-        self.server.handle(self.now, Event::StatsSampled(stats));
-    }
-
     fn pause(&mut self, conn: ConnId) {
-        let connection = self.connection(conn);
-        if connection.phase == Phase::Reading {
-            connection.phase = Phase::Paused;
-            // The kernel has said so already, and does not say it again.
-            self.notice_end(conn);
+        let connection = self.shell.connection(conn);
+        if connection.input == InputState::Receiving {
+            connection.input = InputState::Paused;
+            // The kernel may have announced the end before, and does not repeat it.
+            self.check_end(conn);
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
-        let connection = self.connection(conn);
-        if connection.phase == Phase::Paused {
-            connection.phase = Phase::Reading;
+        let connection = self.shell.connection(conn);
+        if connection.input == InputState::Paused {
+            connection.input = InputState::Receiving;
             if connection.is_unread {
                 self.queue(conn);
             }
@@ -472,34 +312,49 @@ impl<S: Service> Driver<S> {
     }
 
     fn close(&mut self, conn: ConnId) {
-        let protocol = self.connections.remove(conn).protocol;
-        debug!(conn = conn.slot, "closed");
-        self.admission.closed(protocol, self.now);
-        self.tell(Event::Closed { conn });
+        let protocol = self.shell.connections.remove(conn).protocol;
+        self.shell.descriptor_closed(conn, protocol);
+        self.shell.handle(Event::Closed { conn });
     }
 
-    fn tell(&mut self, event: Event<'_>) {
-        self.server.handle(self.now, event);
+    fn accept_from(&mut self, listener: usize) -> Result<OwnedFd, AcceptError> {
+        self.shell.listeners[listener].listener.accept()
     }
 
-    /// The record of a connection that the server names: it does not name one that it has closed.
-    fn connection(&mut self, conn: ConnId) -> &mut Connection {
-        self.connections.get_mut(conn).expect("the server names only connections that are open")
+    fn admit(&mut self, listener: usize, fd: OwnedFd) {
+        let listener = &self.shell.listeners[listener].listener;
+        let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
+        let conn = self.shell.register(protocol, &fd);
+        let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
+        let everything = input | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything));
+        self.shell.insert(conn, Connection::new(fd, protocol, stops_short));
+        if let Err(errno) = watched {
+            // The kernel limits how many descriptors a user watches (epoll(7), max_user_watches).
+            self.hang_up(conn);
+            self.shell.admission.pause(self.shell.now, errno);
+        }
+        self.carry_out();
+    }
+
+    fn watch_listener(&mut self, listener: usize) -> nix::Result<()> {
+        let watched = &self.shell.listeners[listener].listener;
+        self.epoll.add(watched, Token::Listener(listener).event(EpollFlags::EPOLLIN))
     }
 }
 
 struct Connection {
     fd: OwnedFd,
     protocol: Protocol,
-    phase: Phase,
+    input: InputState,
     /// The kernel may have more than was received.
     is_unread: bool,
-    /// A receive may end before the input does: at urgent data, and on a UNIX socket at a message that
-    /// carries descriptors. Only a receive that finds nothing tells that there is nothing.
+    /// A receive may end before the input does: at urgent data, and on a UNIX socket at a message that carries descriptors.
+    /// Only a receive that finds nothing shows that nothing is left.
     stops_short: bool,
     /// The kernel has announced the end of the input, or an error.
     is_ending: bool,
-    /// The kernel took less than there is to send, and has not told yet that it takes more.
+    /// The kernel took less than there is to send, and has not announced room since.
     is_blocked: bool,
     /// There is more to send than one turn allows.
     is_unsent: bool,
@@ -507,33 +362,12 @@ struct Connection {
     is_queued: bool,
 }
 
-/// How far a connection's input is.
-///
-/// ```text
-///            Pause
-///  Reading <-------> Paused
-///   |       Resume      | end, all read
-///   | end, all read     v
-///   +---------------> Ended        from each of them, on an error or a hang-up: Broken
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Received as it comes.
-    Reading,
-    /// Left in the kernel; only its end is looked for.
-    Paused,
-    /// All read.
-    Ended,
-    /// Nothing can be sent or received.
-    Broken,
-}
-
 impl Connection {
-    fn new(fd: OwnedFd, protocol: Protocol, stops_short: bool) -> Self {
+    const fn new(fd: OwnedFd, protocol: Protocol, stops_short: bool) -> Self {
         Self {
             fd,
             protocol,
-            phase: Phase::Reading,
+            input: InputState::Receiving,
             is_unread: false,
             stops_short,
             is_ending: false,
@@ -548,7 +382,13 @@ impl Connection {
     }
 }
 
-/// What an event is about, packed into the word that epoll hands back.
+impl shell::Connection for Connection {
+    fn input(&mut self) -> &mut InputState {
+        &mut self.input
+    }
+}
+
+/// What an event is about, packed into the word that epoll returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token {
     Connection(ConnId),
@@ -558,9 +398,9 @@ enum Token {
 }
 
 impl Token {
-    /// No connection has this slot: there are not as many descriptors.
-    const RESERVED_SLOT: u32 = u32::MAX;
-    /// The generations under the reserved slot that stand for no listener.
+    /// No connection has this slot: there are not that many descriptors.
+    const NO_CONNECTION: u32 = u32::MAX;
+    /// The generations under that slot that stand for no listener.
     const SIGNALS: u32 = u32::MAX;
     const DISK: u32 = u32::MAX - 1;
 
@@ -571,9 +411,9 @@ impl Token {
     const fn to_word(self) -> u64 {
         let (slot, generation) = match self {
             Self::Connection(conn) => return conn.to_u64(),
-            Self::Listener(index) => (Self::RESERVED_SLOT, index as u32),
-            Self::Signals => (Self::RESERVED_SLOT, Self::SIGNALS),
-            Self::Disk => (Self::RESERVED_SLOT, Self::DISK),
+            Self::Listener(index) => (Self::NO_CONNECTION, index as u32),
+            Self::Signals => (Self::NO_CONNECTION, Self::SIGNALS),
+            Self::Disk => (Self::NO_CONNECTION, Self::DISK),
         };
         ConnId { slot, generation }.to_u64()
     }
@@ -581,9 +421,9 @@ impl Token {
     const fn from_word(word: u64) -> Self {
         let conn = ConnId::from_u64(word);
         match (conn.slot, conn.generation) {
-            (Self::RESERVED_SLOT, Self::SIGNALS) => Self::Signals,
-            (Self::RESERVED_SLOT, Self::DISK) => Self::Disk,
-            (Self::RESERVED_SLOT, index) => Self::Listener(index as usize),
+            (Self::NO_CONNECTION, Self::SIGNALS) => Self::Signals,
+            (Self::NO_CONNECTION, Self::DISK) => Self::Disk,
+            (Self::NO_CONNECTION, index) => Self::Listener(index as usize),
             _ => Self::Connection(conn),
         }
     }
@@ -594,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back_as_they_went() {
+    fn tokens_survive_the_round_trip() {
         let last = ConnId { slot: u32::MAX - 1, generation: u32::MAX };
         for token in [
             Token::Connection(ConnId { slot: 0, generation: 0 }),

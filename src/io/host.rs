@@ -1,4 +1,4 @@
-//! The machine and the process: what `stats` tells about them, and what is set once at start.
+//! The machine and the process: what `stats` shows of them, and settings that are made once at start.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -7,7 +7,10 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::server::{CpuUsage, HostFacts};
 
-/// What `stats` tells about the host.
+/// Collects what `stats` shows of the host.
+///
+/// # Errors
+/// Those of uname(2) and getrandom(2).
 pub fn facts(driver: &'static str) -> nix::Result<HostFacts> {
     let names = uname()?;
     Ok(HostFacts {
@@ -30,11 +33,11 @@ pub fn kernel_release() -> String {
 
 /// Returns the CPU time that this process has used.
 pub fn cpu_usage() -> CpuUsage {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage of the own process does not fail");
     CpuUsage { user_us: microseconds(usage.user_time()), system_us: microseconds(usage.system_time()) }
 }
 
-/// The memory that this process has at the moment, in bytes; 0 where the kernel does not tell.
+/// The resident memory of this process, in bytes. 0 if /proc is not there.
 pub fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
@@ -42,15 +45,15 @@ pub fn resident_bytes() -> usize {
     pages.zip(page_bytes).map_or(0, |(pages, bytes)| pages * bytes as usize)
 }
 
-/// Makes glibc return large blocks to the kernel when they are freed. Left alone it raises its
-/// threshold to the largest block it has seen freed, and a flood's memory would stay with the process.
+/// Makes glibc return large blocks to the kernel when they are freed. By default it raises its threshold to the largest block
+/// that was ever freed, so the memory of a burst would stay with the process.
 pub fn tune_allocator() {
     #[cfg(target_env = "gnu")]
     {
         use nix::libc::{M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
 
         const THRESHOLD_BYTES: i32 = 128 * 1024;
-        // SAFETY: mallopt takes two integers and locks the allocator's state itself.
+        // SAFETY: mallopt takes two integers, and locks the state of the allocator.
         #[allow(unsafe_code)]
         unsafe {
             mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES);
@@ -63,7 +66,10 @@ fn microseconds(time: TimeVal) -> u64 {
     time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64
 }
 
-/// A word that nobody can foresee.
+/// Returns an unpredictable word.
+///
+/// # Errors
+/// Those of getrandom(2).
 pub fn random_word() -> nix::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`, before the call returns.
@@ -78,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_some_memory() {
+    fn the_resident_memory_is_plausible() {
         assert!((100_000..10_000_000_000).contains(&resident_bytes()));
     }
 

@@ -2,9 +2,35 @@
 
 use std::io::IoSlice;
 
-/// Empties the vector and frees it from the lifetime of what it held. It keeps its allocation: the
-/// standard library collects in place where the layouts agree.
-pub fn recycle<'a>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
+use crate::ids::ConnId;
+use crate::server::Service;
+
+/// Gathers the output of a connection without allocating.
+#[derive(Default)]
+pub struct IoVecs {
+    /// Empty between sends; kept for its allocation.
+    spare: Vec<IoSlice<'static>>,
+}
+
+impl IoVecs {
+    /// Calls `send` with the output of a connection. It is empty if there is none.
+    pub fn with_outgoing<T>(
+        &mut self,
+        server: &mut impl Service,
+        conn: ConnId,
+        send: impl FnOnce(&mut [IoSlice<'_>]) -> T,
+    ) -> T {
+        let mut slices = recycle(std::mem::take(&mut self.spare));
+        server.outgoing(conn, &mut slices);
+        let result = send(&mut slices);
+        self.spare = recycle(slices);
+        result
+    }
+}
+
+/// Empties the vector and frees it from the lifetime of its slices. It keeps its allocation: the standard library collects
+/// in place where the layouts agree.
+fn recycle<'a>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     slices.clear();
     slices.into_iter().map(|_| unreachable!("it is empty")).collect()
 }

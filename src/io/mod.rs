@@ -1,28 +1,27 @@
-//! Drivers and all else that talks to the kernel. Nothing outside this directory opens a descriptor or
-//! reads a clock.
+//! Everything that talks to the kernel. No module outside of this directory opens a descriptor or reads a clock.
 //!
-//! A driver is one file with a `NAME` for `stats` and a `run(server, Sources)` that returns when the
-//! process was told to stop; [`driver`] knows them all. It feeds events to the server and carries out the
-//! effects; sockets, signals and descriptors are shared by all drivers and stand in files of their own.
+//! A driver has a `NAME` for `stats` and a `run(server, Resources)` that returns when the server stops or restarts in place. It
+//! waits for events, passes them to the server and carries out the server's effects. [`shell`] contains
+//! what all drivers do alike, and [`driver`] chooses one.
 
 pub mod binlog_import;
-pub mod breaks;
 pub mod clock;
+mod conn_table;
+mod connection_errors;
 pub mod descriptors;
 pub mod driver;
 pub mod epoll;
 pub mod host;
-pub mod iovecs;
+mod iovecs;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;
-pub mod refusal;
-pub mod rights;
+pub mod ring_error;
 pub mod sandbox;
+mod shell;
 pub mod signal;
 pub mod socket;
 pub mod systemd;
-pub mod table;
 #[cfg(feature = "tokio-uring")]
 pub mod tokio_uring;
 #[cfg(feature = "uring")]
@@ -37,77 +36,72 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use clock::Clock;
-use refusal::Refusal;
+use ring_error::RingError;
 use signal::Signals;
 use socket::Listener;
 use wal_files::Disk;
 
-use crate::limits::TAKEN_PAUSES;
+use crate::time::Span;
 
-/// What a driver watches besides its connections.
+/// What a driver is given besides the server.
 #[derive(Debug)]
-pub struct Sources {
-    /// Where connections come from; at least one.
+pub struct Resources {
+    /// At least one.
     pub listeners: Vec<Listener>,
-    /// What the process is told by signals.
+    /// The signals of the process.
     pub signals: Signals,
-    /// The time.
+    /// The clock whose times the server is given.
     pub clock: Clock,
-    /// Where the log is, if there is one.
+    /// The disk, for a server with a log.
     pub disk: Option<Disk>,
-    /// How many connections there may be at once, if that is bounded.
+    /// The maximum number of client connections, if they are bounded.
     pub connections_max: Option<u32>,
-    /// How much memory of job bodies may be registered with the kernel, in bytes.
+    /// The maximum size of body memory that is registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
 }
 
-/// Tries something again for a moment if it fails for want of what the kernel may be about to get back: what a program
-/// that has ended had left to an io_uring, it lets go only after that.
-fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>, is_want: impl Fn(&E) -> bool) -> Result<T, E> {
-    for pause in TAKEN_PAUSES {
+/// Pauses between attempts at something that the kernel may not have back yet from a process that has ended: an address, or
+/// locked memory.
+const RETRY_PAUSES: [Span; 3] = [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200)];
+
+/// Repeats an attempt for up to 350 ms while it fails for want of such a thing. The kernel frees the memory of an io_uring
+/// some time after its process has ended.
+fn retry_briefly<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_shortage: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    for pause in RETRY_PAUSES {
         match attempt() {
-            Err(error) if is_want(&error) => thread::sleep(Duration::from_nanos(pause.as_nanos())),
+            Err(error) if is_shortage(&error) => thread::sleep(Duration::from_nanos(pause.as_nanos())),
             result => return result,
         }
     }
     attempt()
 }
 
-/// How serving has ended.
+/// How a run has ended.
 #[derive(Debug)]
-pub enum Ending {
-    /// The process was told to stop.
+pub enum Exit {
+    /// The server has stopped.
     Stopped,
-    /// Another program is to take over, with the sockets and the lock of the log.
-    Replaced(Vec<Listener>, File),
+    /// The server has stopped, and the process is to restart in place with these listeners and the lock of the log.
+    Restart(Vec<Listener>, File),
 }
 
-impl Ending {
-    /// With the sockets that were listened on; where they are not handed over, they are closed. Where they are, the
-    /// threads of the disk end before: the descriptors of the process are then this thread's alone.
-    pub fn of(is_replaced: bool, listeners: impl Iterator<Item = Listener>, disk: Option<Disk>) -> Self {
-        if !is_replaced {
-            return Self::Stopped;
-        }
-        let lock = disk.expect("only a server with a log is replaced").end();
-        Self::Replaced(listeners.collect(), lock)
-    }
-}
-
-/// Why a driver could not start or go on. Nothing that a peer does can cause one.
+/// Why a driver could not start or continue. No peer can cause one.
 #[derive(Debug)]
 pub enum DriverError {
     /// The kernel refused what the driver needs at start.
     Setup(Errno),
     /// The kernel refused an io_uring.
-    Ring(Refusal),
+    Ring(RingError),
     /// Waiting for events failed.
     Wait(Errno),
-    /// A listening socket broke.
+    /// A listener broke.
     Accept(Errno),
     /// Reading the signals failed.
     Signals(Errno),
-    /// The server cannot go on, and says why.
+    /// The server cannot continue, for this reason.
     Server(String),
 }
 
@@ -115,7 +109,7 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, errno) = match self {
             Self::Setup(errno) => ("cannot set up the event loop", errno),
-            Self::Ring(refusal) => return refusal.fmt(f),
+            Self::Ring(error) => return error.fmt(f),
             Self::Wait(errno) => ("cannot wait for events", errno),
             Self::Accept(errno) => ("cannot accept connections", errno),
             Self::Signals(errno) => ("cannot read signals", errno),

@@ -1,11 +1,17 @@
-//! Becoming another user once the sockets are bound.
+//! Drops privileges once the sockets are bound: becomes another user, and drops capabilities (capabilities(7)).
 
 use std::ffi::CString;
 use std::fmt;
 
+use caps::errors::CapsError;
+use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::unistd::{self, Gid, ResGid, ResUid, Uid};
 use tracing::warn;
+
+/// The capabilities that a server keeps if it stays root: it can read and write files of others in the directory of its log,
+/// and the memory of an io_uring does not count against `ulimit -l`.
+const KEPT: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_IPC_LOCK];
 
 /// A user that exists on this machine.
 #[derive(Clone, Debug)]
@@ -15,43 +21,68 @@ pub struct User {
     gid: Gid,
 }
 
-/// Why the process does not run as the user that was asked for.
+/// Why privileges could not be dropped.
 #[derive(Debug)]
-pub enum UserError {
-    /// There is no such user.
-    Unknown {
-        /// What was asked for.
+pub enum PrivilegesError {
+    /// The user does not exist.
+    UnknownUser {
+        /// Its name.
         name: String,
     },
-    /// The system did not tell, or did not allow it.
-    System {
-        /// Who was asked for.
+    /// The system did not tell about the user, or did not let the process become that user.
+    User {
+        /// The name of the user.
         name: String,
-        /// What it said.
+        /// The answer of the system.
         errno: Errno,
     },
+    /// The process has become that user and still has capabilities.
+    Capabilities(CapsError),
+}
+
+/// Becomes `user` and drops all capabilities. Without a user, drops those that a running server does not need. Affects this
+/// thread and those that it starts.
+///
+/// # Errors
+/// If the process does not run as that user without capabilities. Without a user, a failure is logged as a warning.
+pub fn drop_privileges(user: Option<&User>) -> Result<(), PrivilegesError> {
+    let Some(user) = user else {
+        if let Err(error) = restrict(&CapsHashSet::from(KEPT)) {
+            warn!("the process keeps rights that it does not need: {error}");
+        }
+        return Ok(());
+    };
+    let none = CapsHashSet::new();
+    // Before the process becomes the user, who may not do this.
+    restrict_bounding_set(&none).map_err(PrivilegesError::Capabilities)?;
+    user.become_permanently()?;
+    restrict(&none).map_err(PrivilegesError::Capabilities)
 }
 
 impl User {
     /// Finds the user called `name`.
-    pub fn find(name: &str) -> Result<Self, UserError> {
+    ///
+    /// # Errors
+    /// If the user does not exist, or the system does not tell.
+    pub fn find(name: &str) -> Result<Self, PrivilegesError> {
         match unistd::User::from_name(name) {
             Ok(Some(user)) => Ok(Self { name: user.name, uid: user.uid, gid: user.gid }),
-            // What the system says where there is no list of users, as in a container.
-            Ok(None) | Err(Errno::ENOENT) => Err(UserError::Unknown { name: name.to_owned() }),
-            Err(errno) => Err(UserError::System { name: name.to_owned(), errno }),
+            // The answer of a system without a list of users, such as a container.
+            Ok(None) | Err(Errno::ENOENT) => Err(PrivilegesError::UnknownUser { name: name.to_owned() }),
+            Err(errno) => Err(PrivilegesError::User { name: name.to_owned(), errno }),
         }
     }
 
-    /// Becomes this user with its own groups and no others. A process that runs as this user already, and has no right to
-    /// leave groups that it was started with, stays in them with a warning.
-    pub fn become_for_good(&self) -> Result<(), UserError> {
-        self.set_groups().map_err(|errno| self.refused(errno))?;
-        self.set_ids().map_err(|errno| self.refused(errno))
+    /// Becomes this user with its own groups and no others. A process that runs as this user already may have no right to
+    /// leave groups that it was started with: then it stays in them, and logs a warning.
+    fn become_permanently(&self) -> Result<(), PrivilegesError> {
+        self.set_groups()
+            .and_then(|()| self.set_ids())
+            .map_err(|errno| PrivilegesError::User { name: self.name.clone(), errno })
     }
 
-    /// Sets real, effective and saved ids: with one of them left the others could be set back. Ids that are right already
-    /// are left alone, since a seccomp filter may refuse the call.
+    /// Sets the real, effective and saved ids: any of them that is left would let the process go back. Ids that are right are
+    /// not set, since a seccomp filter may refuse the call.
     fn set_ids(&self) -> nix::Result<()> {
         let Self { uid, gid, .. } = *self;
         if unistd::getresgid()? != (ResGid { real: gid, effective: gid, saved: gid }) {
@@ -64,14 +95,14 @@ impl User {
     }
 
     fn set_groups(&self) -> nix::Result<()> {
-        let name = CString::new(self.name.as_str()).expect("the system's user names hold no NUL");
+        let name = CString::new(self.name.as_str()).expect("the system's user names contain no NUL");
         let own = unistd::getgrouplist(&name, self.gid)?;
         let foreign: Vec<String> =
             unistd::getgroups()?.iter().filter(|gid| !own.contains(gid)).map(Gid::to_string).collect();
         match unistd::setgroups(&own) {
-            // As after a restart.
-            Err(Errno::EPERM) if self.is_present() && foreign.is_empty() => Ok(()),
-            Err(Errno::EPERM) if self.is_present() => {
+            // As after an in-place restart.
+            Err(Errno::EPERM) if self.is_current() && foreign.is_empty() => Ok(()),
+            Err(Errno::EPERM) if self.is_current() => {
                 warn!(
                     "-u {}: no right to leave the groups {}, which the process was started with",
                     self.name,
@@ -84,22 +115,47 @@ impl User {
     }
 
     /// Whether the process runs as this user.
-    fn is_present(&self) -> bool {
+    fn is_current(&self) -> bool {
         unistd::getuid() == self.uid && unistd::geteuid() == self.uid
-    }
-
-    fn refused(&self, errno: Errno) -> UserError {
-        UserError::System { name: self.name.clone(), errno }
     }
 }
 
-impl fmt::Display for UserError {
+/// Drops all capabilities but `kept` from each set. A set without others is not written: a seccomp filter may refuse the call
+/// to a service that has no capabilities.
+fn restrict(kept: &CapsHashSet) -> Result<(), CapsError> {
+    restrict_bounding_set(kept)?;
+    for set in [CapSet::Ambient, CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+        let before = match caps::read(None, set) {
+            // Not every kernel, or emulation of one, has ambient capabilities.
+            Err(_) if matches!(set, CapSet::Ambient) => continue,
+            result => result?,
+        };
+        let after: CapsHashSet = before.intersection(kept).copied().collect();
+        if after.len() < before.len() {
+            caps::set(None, set, &after)?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops all but `kept` from the bounding set. Without the right to do so the set stays, and `no_new_privs` keeps programs
+/// from gaining anything by it.
+fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
+    if !caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
+        return Ok(());
+    }
+    let before = caps::read(None, CapSet::Bounding)?;
+    before.difference(kept).try_for_each(|&capability| caps::drop(None, CapSet::Bounding, capability))
+}
+
+impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name } => write!(f, "-u {name}: there is no such user"),
-            Self::System { name, errno } => write!(f, "-u {name}: cannot become this user: {}", errno.desc()),
+            Self::UnknownUser { name } => write!(f, "-u {name}: there is no such user"),
+            Self::User { name, errno } => write!(f, "-u {name}: cannot become this user: {}", errno.desc()),
+            Self::Capabilities(error) => write!(f, "-u: cannot drop the capabilities of root: {error}"),
         }
     }
 }
 
-impl std::error::Error for UserError {}
+impl std::error::Error for PrivilegesError {}

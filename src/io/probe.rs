@@ -1,4 +1,4 @@
-//! Asking a server one thing from outside, within a time that does not depend on it.
+//! Sends one command to a running server and checks the reply, within a time limit.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -14,16 +14,16 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::socket::Address;
 
-/// A question with the only right answer.
+/// A command and the only reply that a healthy server gives.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// What is sent.
+pub struct Probe {
+    /// The command, with its CR LF.
     pub command: &'static [u8],
-    /// What has to come back.
-    pub answer: &'static [u8],
+    /// The reply, with its CR LF.
+    pub reply: &'static [u8],
 }
 
-/// Why a server is not known to be well.
+/// Why the health of a server is not known.
 #[derive(Debug)]
 pub struct ProbeError {
     address: Address,
@@ -32,34 +32,38 @@ pub struct ProbeError {
 
 #[derive(Debug)]
 enum Problem {
-    /// The system chose the port, and told only the server.
+    /// Port 0: the system has chosen the port, and only the server knows it.
     NoPort,
     UnknownHost,
-    /// Nobody could be reached.
+    /// No connection could be established.
     Unreachable(Errno),
     /// The connection broke.
     Broken(Errno),
-    /// The connection ended before the answer did.
+    /// The connection was closed before the reply was complete.
     Closed,
     Silent(Duration),
-    /// What came is not the answer.
+    /// The reply is a different one.
     Wrong(Vec<u8>),
 }
 
-/// Asks whoever listens where a server with `address` would. A name is looked up first, in the system's own time.
-pub fn ask(address: &Address, question: Question, timeout: Duration) -> Result<(), ProbeError> {
+/// Connects to `address`, or to the loopback address if that stands for all addresses, and sends the command. A host name is
+/// resolved first, which `timeout` does not limit.
+///
+/// # Errors
+/// If the reply does not come in time or is a different one.
+pub fn run(address: &Address, probe: Probe, timeout: Duration) -> Result<(), ProbeError> {
     let failed = |problem| ProbeError { address: address.clone(), problem };
     let until = Instant::now() + timeout;
     let mut refusal = Problem::UnknownHost;
     for place in places(address).map_err(failed)? {
         match open(&*place, until) {
             Ok(connection) => {
-                return converse(&connection, question, until).map_err(|problem| match problem {
+                return exchange(&connection, probe, until).map_err(|problem| match problem {
                     Problem::Broken(Errno::EAGAIN) => failed(Problem::Silent(timeout)),
                     problem => failed(problem),
                 });
             }
-            // How the end of the time to send shows: on a UNIX socket, over TCP.
+            // The errors of a connect that timed out: on a UNIX socket, over TCP.
             Err(Errno::EAGAIN | Errno::EINPROGRESS) => return Err(failed(Problem::Silent(timeout))),
             Err(errno) => refusal = Problem::Unreachable(errno),
         }
@@ -83,7 +87,7 @@ fn places(address: &Address) -> Result<Vec<Box<dyn SockaddrLike>>, Problem> {
     Ok(found.into_iter().map(|place| Box::new(SockaddrStorage::from(place)) as Box<_>).collect())
 }
 
-/// A server that listens on every address is reached at the loopback's.
+/// Replaces the address that stands for all addresses by that of loopback.
 const fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -100,12 +104,12 @@ fn open(place: &dyn SockaddrLike, until: Instant) -> nix::Result<OwnedFd> {
     Ok(connection)
 }
 
-fn converse(connection: &OwnedFd, question: Question, until: Instant) -> Result<(), Problem> {
+fn exchange(connection: &OwnedFd, probe: Probe, until: Instant) -> Result<(), Problem> {
     let fd = connection.as_raw_fd();
-    // So short a command goes whole or not at all.
-    send(fd, question.command, MsgFlags::MSG_NOSIGNAL).map_err(Problem::Broken)?;
+    // The socket buffer takes such a short command whole.
+    send(fd, probe.command, MsgFlags::MSG_NOSIGNAL).map_err(Problem::Broken)?;
     let mut received = Vec::new();
-    while received.len() < question.answer.len() {
+    while received.len() < probe.reply.len() {
         let left = left(until).map_err(Problem::Broken)?;
         setsockopt(connection, sockopt::ReceiveTimeout, &left).map_err(Problem::Broken)?;
         let mut buffer = [0; 64];
@@ -113,14 +117,14 @@ fn converse(connection: &OwnedFd, question: Question, until: Instant) -> Result<
             0 => return Err(Problem::Closed),
             bytes => received.extend_from_slice(&buffer[..bytes]),
         }
-        if !question.answer.starts_with(&received) {
+        if !probe.reply.starts_with(&received) {
             return Err(Problem::Wrong(received));
         }
     }
     Ok(())
 }
 
-/// The time that is left. A time-out of nothing would mean to wait for ever, so that is the end already.
+/// Returns the time until `until`. A time-out of zero would disable it, so that is an error.
 fn left(until: Instant) -> nix::Result<TimeVal> {
     match until.saturating_duration_since(Instant::now()).as_micros() {
         0 => Err(Errno::EAGAIN),
@@ -139,7 +143,7 @@ impl fmt::Display for ProbeError {
                 )
             }
             Problem::UnknownHost => write!(f, "{address}: no such host"),
-            Problem::Unreachable(errno) => write!(f, "nobody can be reached at {address}: {}", errno.desc()),
+            Problem::Unreachable(errno) => write!(f, "cannot connect to {address}: {}", errno.desc()),
             Problem::Broken(errno) => write!(f, "{address}: the connection broke: {}", errno.desc()),
             Problem::Closed => write!(f, "{address}: the connection was closed without an answer"),
             Problem::Silent(timeout) => {

@@ -1,8 +1,7 @@
-//! A restart without a moment in which nobody listens: the program is checked in its present version, and then
-//! takes this process over, with the listening sockets and the lock of the log. Clients who come meanwhile wait in
-//! the kernel's queue.
+//! In-place restart: the process checks the program as it is installed now, and executes it with the listeners and the lock of
+//! the log. New connections wait in the listen backlog.
 //!
-//! The process stays the same, so that it can be the first of a container or the main one of a service.
+//! The process stays the same, so it can be the first of a container or the main process of a service.
 
 use std::convert::Infallible;
 use std::env;
@@ -21,53 +20,53 @@ use tracing::{info, warn};
 
 use super::socket::{FIRST_INHERITED, Listener};
 
-/// The running program itself, if its file is gone.
+/// The running program, even if its file is gone.
 const SELF: &str = "/proc/self/exe";
 
-/// The program that is to take over: the one that this process was started as, as it is then.
+/// The program that this process was started as. A restart executes the file that has its path then.
 #[derive(Clone, Debug)]
-pub struct Successor {
-    program: PathBuf,
+pub struct Program {
+    path: PathBuf,
     arguments: Vec<OsString>,
 }
 
-/// What a server has that its successor could not come by, or would lose the jobs without.
+/// What the new program must know of the running server to tell whether it can replace it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Present {
+pub struct RunningServer {
     /// Device and inode of the directory of the log.
     pub log_dir: (u64, u64),
-    /// The size of its files; a job may take a whole one.
+    /// The size of a log file, in bytes. A job may take a whole one.
     pub segment_bytes: u64,
-    /// HTTP is spoken somewhere.
+    /// It has a listener for HTTP.
     pub speaks_http: bool,
-    /// The process whose program is to change.
+    /// The process that is to execute the new program.
     pub pid: u32,
 }
 
-/// A successor that is being asked whether it could start.
+/// The preflight check: the program, run with `--check-config`.
 #[derive(Debug)]
-pub struct Checks {
-    successor: Successor,
-    present: Present,
-    /// And what it says.
-    check: Option<(Child, PipeReader)>,
-    /// It could: there is nothing more to ask.
-    has_agreed: bool,
+pub(super) struct Preflight {
+    program: Program,
+    server: RunningServer,
+    /// The check that is running, and its stderr.
+    running: Option<(Child, PipeReader)>,
+    /// A check has passed, so no other is started.
+    has_passed: bool,
 }
 
-/// In the environment of a program that is asked whether it could take over: who asks.
-const PRESENT: &str = "BEANRING_SUCCEEDS";
+/// The environment variable that describes the running server to a preflight check.
+const RUNNING_SERVER: &str = "BEANRING_SUCCEEDS";
 
-/// In the environment of a program that has taken over: its process, and the descriptor of the log's lock.
+/// The environment variable that passes the lock of the log to the new program: its process and the descriptor.
 const LOCK: &str = "BEANRING_LOG_LOCK";
 
-/// Of what such a program says, this much is told.
+/// The most that is logged of the stderr of a failed check.
 const REASON_BYTES_MAX: u64 = 4096;
 
-impl Present {
-    /// Of the server that asks this process whether it could take over, if one does.
+impl RunningServer {
+    /// The server that runs this process as its preflight check, if one does.
     pub fn from_environment() -> Option<Self> {
-        let words = env::var(PRESENT).ok()?;
+        let words = env::var(RUNNING_SERVER).ok()?;
         let mut numbers = words.split(':').map(|word| word.parse::<u64>().ok());
         let mut next = || numbers.next().flatten();
         Some(Self {
@@ -84,26 +83,29 @@ impl Present {
     }
 }
 
-impl Successor {
-    /// With the arguments of this process. To be called at its start, before paths lose their meaning.
+impl Program {
+    /// The program and the arguments of this process. Must be called at its start, before relative paths lose their meaning.
     pub fn of_this_process() -> Self {
         let mut words = env::args_os();
         let name = words.next().map(PathBuf::from).unwrap_or_default();
-        // A link to the program may have another aim next time, so it is not followed now.
-        let program = find(&name).or_else(|| env::current_exe().ok()).unwrap_or_else(|| SELF.into());
-        Self { program, arguments: words.collect() }
+        // A symbolic link is not followed: it may have another target at the restart.
+        let path = find(&name).or_else(|| env::current_exe().ok()).unwrap_or_else(|| SELF.into());
+        Self { path, arguments: words.collect() }
     }
 
-    /// The program's file, and the one that a link leads to.
+    /// The path of the program, and the file that it leads to if it is a symbolic link.
     pub fn files(&self) -> Vec<PathBuf> {
-        let aim = self.program.canonicalize().ok();
-        [Some(self.program.clone()), aim].into_iter().flatten().collect()
+        let target = self.path.canonicalize().ok();
+        [Some(self.path.clone()), target].into_iter().flatten().collect()
     }
 
-    /// Becomes this program, with these sockets as it was handed any by a service manager, and with the lock of the
-    /// log. Signals stay blocked meanwhile, so none is lost. Returns only if that cannot be.
-    pub fn take_over(self, listeners: Vec<Listener>, lock: File) -> io::Result<Infallible> {
-        let names: Vec<String> = listeners.iter().map(Listener::name_to_hand_over).collect();
+    /// Executes this program in place of the running one. It finds the listeners as if by socket activation, and the lock of
+    /// the log. Signals stay blocked, so none is lost.
+    ///
+    /// # Errors
+    /// Returns only if neither the program nor the running one can be executed.
+    pub fn restart(self, listeners: Vec<Listener>, lock: File) -> io::Result<Infallible> {
+        let names: Vec<String> = listeners.iter().map(Listener::activation_name).collect();
         let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
         place(&sockets.chain([lock.as_raw_fd()]).collect::<Vec<_>>())?;
         let pid = process::id();
@@ -114,15 +116,15 @@ impl Successor {
             ("LISTEN_FDNAMES", names.join(":")),
             (LOCK, format!("{pid}:{lock_number}")),
         ];
-        let refused = self.execute(&self.program, &variables);
-        warn!("{}: cannot be started: {refused}", self.program.display());
+        let refused = self.execute(&self.path, &variables);
+        warn!("{}: cannot be started: {refused}", self.path.display());
         self.execute(Path::new(SELF), &variables);
-        // Their files are of use to nobody now.
+        // This removes the files of UNIX sockets, which have no listener now.
         drop(listeners);
         Err(refused)
     }
 
-    /// Becomes the program in this file, if it is one: a shell would try to read anything. Returns why not.
+    /// Executes a file, without a shell: one would try to interpret any file. Returns why it cannot.
     fn execute(&self, file: &Path, variables: &[(&str, String)]) -> io::Error {
         let kept = env::vars_os().filter(|(name, _)| !variables.iter().any(|(other, _)| name == other));
         let set = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -133,7 +135,7 @@ impl Successor {
         });
         let to_c = |word: OsString| CString::new(word.into_vec());
         let environment: Result<Vec<CString>, _> = words.map(to_c).collect();
-        let name = self.program.clone().into_os_string();
+        let name = self.path.clone().into_os_string();
         let arguments: Result<Vec<CString>, _> =
             [name].into_iter().chain(self.arguments.iter().cloned()).map(to_c).collect();
         match (to_c(file.into()), arguments, environment) {
@@ -145,8 +147,8 @@ impl Successor {
     }
 }
 
-/// The lock of the log, if the program that ran in this process before has left it. To be called once, before anything
-/// else in the process opens descriptors.
+/// The lock of the log, if the program that ran in this process before has passed it. Must be called once, before anything
+/// in the process opens descriptors.
 pub fn inherit_lock() -> Option<File> {
     let words = env::var(LOCK).ok()?;
     let (pid, fd) = words.split_once(':')?;
@@ -154,16 +156,16 @@ pub fn inherit_lock() -> Option<File> {
         return None;
     }
     let fd: RawFd = fd.parse().ok()?;
-    // SAFETY: the call changes a flag of whatever has this number; it fails if nothing has.
+    // SAFETY: the call changes a flag of the descriptor with this number, and fails if there is none.
     #[allow(unsafe_code)]
     let changed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    // SAFETY: it is open, the variable says that it was passed to this process to own, and nothing else could
-    // have opened it.
+    // SAFETY: the descriptor is open. The variable says that it was passed to this process, and nothing else could have
+    // opened it.
     #[allow(unsafe_code)]
     (changed == 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
-/// The file of a program, as the shell finds it.
+/// Finds the file of a program as a shell does.
 fn find(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
         return env::current_dir().ok().map(|here| here.join(name));
@@ -172,10 +174,10 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Gives descriptors the numbers that a service manager would, and lets the next program have them.
+/// Gives descriptors the numbers of socket activation, and lets the next program inherit them.
 fn place(now: &[RawFd]) -> io::Result<()> {
     let first_free = FIRST_INHERITED + now.len() as i32;
-    // Out of the way first: one may have a number that another is to have. No number has to be free for that.
+    // They move aside first, since one may have the number that another is to get. These numbers need not be free.
     let aside = || (first_free..).filter(|number| !now.contains(number));
     for (&from, to) in now.iter().zip(aside()) {
         duplicate(from, to, libc::O_CLOEXEC)?;
@@ -187,37 +189,36 @@ fn place(now: &[RawFd]) -> io::Result<()> {
 }
 
 fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {
-    // SAFETY: whatever has the number is closed a moment earlier than it would be, as the next program
-    // begins; nothing uses it any more, since this is the only thread by now (`Ending::of`).
+    // SAFETY: this closes the descriptor that has the number, which the exec would close anyway. Nothing uses it any more,
+    // since this is the only thread (`Shell::exit`).
     #[allow(unsafe_code)]
     let done = unsafe { libc::dup3(from, to, flags) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-impl Checks {
-    /// Nothing is asked yet.
-    pub const fn new(successor: Successor, present: Present) -> Self {
-        Self { successor, present, check: None, has_agreed: false }
+impl Preflight {
+    pub const fn new(program: Program, server: RunningServer) -> Self {
+        Self { program, server, running: None, has_passed: false }
     }
 
-    /// Asks the program whether it could start with this configuration, and take over what there is.
-    pub fn begin(&mut self) {
-        if self.has_agreed {
+    /// Starts a check, in place of one that is running.
+    pub fn start(&mut self) {
+        if self.has_passed {
             return;
         }
-        if self.check.is_some() {
-            warn!("the program has not said yet whether it could take over, and is asked anew");
-            self.end();
+        if self.running.is_some() {
+            warn!("the preflight check is still running, and is started again");
+            self.kill();
         }
-        let Successor { program, arguments } = &self.successor;
-        info!("asking {} whether it could take over", program.display());
-        let mut command = Command::new(program);
-        command.args(arguments).arg("--check-config").env(PRESENT, self.present.to_words());
+        let Program { path, arguments } = &self.program;
+        info!("preflight check of {}", path.display());
+        let mut command = Command::new(path);
+        command.args(arguments).arg("--check-config").env(RUNNING_SERVER, self.server.to_words());
         for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }
-        match said_by(command.stdin(Stdio::null()).stdout(Stdio::null())) {
-            Ok(check) => self.check = Some(check),
+        match spawn(command.stdin(Stdio::null()).stdout(Stdio::null())) {
+            Ok(running) => self.running = Some(running),
             Err(error) => {
                 let hint = match error.kind() {
                     ErrorKind::PermissionDenied => {
@@ -226,56 +227,56 @@ impl Checks {
                     }
                     _ => "",
                 };
-                warn!("no restart: {} cannot be started: {error}{hint}", program.display());
+                warn!("no restart: {} cannot be started: {error}{hint}", path.display());
             }
         }
     }
 
-    /// Whether the program has answered, and could start. To be asked when a child has ended.
-    pub fn has_agreed(&mut self) -> bool {
-        let Some((child, said)) = &mut self.check else { return false };
-        let program = self.successor.program.display();
+    /// Whether a check has ended and passed. Must be called after each SIGCHLD.
+    pub fn has_passed(&mut self) -> bool {
+        let Some((child, stderr)) = &mut self.running else { return false };
+        let program = self.program.path.display();
         match child.try_wait() {
             Ok(None) => return false,
-            Ok(Some(status)) if status.success() => self.has_agreed = true,
-            Ok(Some(status)) => match reason(said) {
+            Ok(Some(status)) if status.success() => self.has_passed = true,
+            Ok(Some(status)) => match reason(stderr) {
                 reason if reason.is_empty() => warn!("no restart: {program} would not start ({status})"),
                 reason => warn!("no restart: {program} would not start: {reason}"),
             },
             Err(error) => warn!("no restart: {error}"),
         }
-        self.check = None;
-        self.has_agreed
+        self.running = None;
+        self.has_passed
     }
 
-    /// A check that is under way is not waited for any longer.
-    fn end(&mut self) {
-        if let Some((mut child, _)) = self.check.take() {
-            // What is killed ends at once.
+    /// Kills the check that is running, if one is.
+    fn kill(&mut self) {
+        if let Some((mut child, _)) = self.running.take() {
+            // A killed child ends at once.
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
 }
 
-impl Drop for Checks {
+impl Drop for Preflight {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }
 
-/// Starts a program, and what it will say. Nobody listens yet: a program that says more than a pipe holds is not kept
-/// waiting.
-fn said_by(command: &mut Command) -> io::Result<(Child, PipeReader)> {
+/// Starts a program. Returns it with its stderr, which nothing reads while it runs: a write to a full pipe fails.
+fn spawn(command: &mut Command) -> io::Result<(Child, PipeReader)> {
     let (reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((command.stderr(writer).spawn()?, reader))
 }
 
-/// What a program has said before it ended, as one line. One that it has left behind may be saying more.
-fn reason(said: &mut PipeReader) -> String {
+/// The stderr of a program that has ended, as one line. A child of the program may still write, so this does not wait for the
+/// end of the pipe.
+fn reason(stderr: &mut PipeReader) -> String {
     let mut bytes = Vec::new();
-    let _ = said.take(REASON_BYTES_MAX).read_to_end(&mut bytes);
+    let _ = stderr.take(REASON_BYTES_MAX).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.lines().map(|line| line.strip_prefix("beanring: ").unwrap_or(line).trim());
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
@@ -291,13 +292,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_program_is_not_given_to_a_shell() {
+    fn a_file_without_a_program_format_is_not_run_by_a_shell() {
         let file = env::temp_dir().join(format!("beanring-program-{}", process::id()));
-        fs::write(&file, "exit 0\n").expect("there is room");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let successor = Successor { program: file.clone(), arguments: Vec::new() };
-        let refused = successor.execute(&file, &[]);
+        fs::write(&file, "exit 0\n").expect("a file is written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("the owner sets its mode");
+        let program = Program { path: file.clone(), arguments: Vec::new() };
+        let refused = program.execute(&file, &[]);
         assert_eq!(refused.raw_os_error(), Some(Errno::ENOEXEC as i32));
-        fs::remove_file(&file).expect("it is there");
+        fs::remove_file(&file).expect("the file is removed");
     }
 }

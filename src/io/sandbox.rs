@@ -1,5 +1,5 @@
-//! Gives up what a running server does not need, so that whoever breaks into it gains little: rights that a
-//! program could bring (`no_new_privs`), and all files but its own, new ports, and other processes (Landlock).
+//! Restricts a running server to what it needs, so that an attacker who takes it over gains little. It cannot gain privileges by
+//! executing a program (`no_new_privs`). It reaches only its own files, no new ports, and no other processes (Landlock).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use nix::sys::prctl::set_no_new_privs;
 use tracing::{debug, info, warn};
 
-/// The newest interface whose rights are understood here. Older kernels are asked for what they have.
+/// The newest Landlock ABI that this module knows. An older kernel enforces what it has.
 const INTERFACE: ABI = ABI::V6;
 
-/// Where systems keep what a program needs to start: libraries, and what names mean.
+/// The directories of what a program needs to start: libraries, and name services.
 const SYSTEM: [&str; 9] =
     ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store", "/etc"];
 
@@ -45,28 +45,28 @@ const SHARED: [&str; 22] = [
     "/var/tmp",
 ];
 
-/// What is needed besides open sockets.
+/// The files that the server needs.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// The directory of the log.
     pub log_dir: Option<PathBuf>,
     /// Directories from which files of sockets are removed at the end.
     pub socket_dirs: Vec<PathBuf>,
-    /// What the program that takes over is read from: none if none does.
-    pub successor: Option<Files>,
+    /// The files that an in-place restart reads. `None` if there is none.
+    pub restart: Option<Files>,
 }
 
-/// Files that another one may have taken the place of by the time they are needed.
+/// Files that may have been replaced by the time they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The program, under all its names.
+    /// The paths of the program.
     pub program: Vec<PathBuf>,
-    /// What its flags are read from.
+    /// The configuration file.
     pub configuration: Option<PathBuf>,
 }
 
-/// Gives up everything else for good, for this thread and those that it will start, as far as the kernel knows how.
-pub fn confine(needs: &Needs) {
+/// Restricts this thread, and those that it will start, to the needed files permanently. Logs what the kernel cannot enforce.
+pub fn enter(needs: &Needs) {
     if let Err(errno) = set_no_new_privs() {
         warn!("programs may still bring rights: {}", errno.desc());
     }
@@ -82,7 +82,7 @@ pub fn confine(needs: &Needs) {
             );
         }
         Ok(_) => info!("this kernel has no Landlock: all files stay in reach"),
-        // The kernel keeps sixteen of these: those of the programs that this one has replaced hold.
+        // The kernel stacks at most sixteen rulesets. Those of the programs before an in-place restart stay in force.
         Err(RulesetError::RestrictSelf(RestrictSelfError::RestrictSelfCall { source, .. }))
             if source.raw_os_error() == Some(Errno::E2BIG as i32) => {}
         Err(error) => warn!("files stay in reach that are not needed: {error}"),
@@ -104,15 +104,15 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         .handle_access(AccessNet::from_all(INTERFACE))?
         .scope(Scope::Signal)?
         .create()?
-        // Held open in place of descriptors that the log may want.
+        // The spare descriptors are of this file.
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
         .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?;
-    if let Some(Files { program, configuration }) = &needs.successor {
+    if let Some(Files { program, configuration }) = &needs.restart {
         let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
         let named = configuration.iter().map(|file| reach(file));
-        let aims = configuration.iter().filter_map(|file| file.canonicalize().ok());
-        let configuration: Vec<PathBuf> = named.chain(aims.map(|aim| reach(&aim))).collect();
+        let targets = configuration.iter().filter_map(|file| file.canonicalize().ok());
+        let configuration: Vec<PathBuf> = named.chain(targets.map(|target| reach(&target))).collect();
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
@@ -122,7 +122,7 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
     ruleset.restrict_self()
 }
 
-/// The interface that the kernel has, as far as it is understood here.
+/// The Landlock ABI of the kernel, as far as this module knows it.
 const fn version(landlock: LandlockStatus) -> u32 {
     match landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
@@ -130,7 +130,7 @@ const fn version(landlock: LandlockStatus) -> u32 {
     }
 }
 
-/// What an interface cannot limit, of all that is asked for.
+/// What an ABI cannot restrict.
 fn unlimited(abi: u32) -> Vec<&'static str> {
     let limits = [
         (3, "truncation of files"),
@@ -141,8 +141,8 @@ fn unlimited(abi: u32) -> Vec<&'static str> {
     limits.into_iter().filter(|(since, _)| abi < *since).map(|(_, what)| what).collect()
 }
 
-/// Returns what has to stay in reach so that a file can be read again: its directory, since a rule for a file does not
-/// hold for its replacement. Where others share the directory it is the file alone.
+/// The path that must be allowed so that a file can be read again. It is the directory, since a rule for a file does not hold
+/// for its replacement. In a directory that others share it is the file alone.
 fn reach(file: &Path) -> PathBuf {
     let directory = directory_of(file);
     match directory.canonicalize() {
@@ -151,7 +151,7 @@ fn reach(file: &Path) -> PathBuf {
     }
 }
 
-/// Whether a directory, without links in its path, is not one program's own.
+/// Whether programs share a directory, whose path contains no links.
 fn is_shared(directory: &Path) -> bool {
     let is_home = env::var_os("HOME").is_some_and(|home| directory == Path::new(&home))
         || directory.parent() == Some(Path::new("/home"));
@@ -162,7 +162,7 @@ fn is_root(directory: &Path) -> bool {
     directory.canonicalize().is_ok_and(|real| real == Path::new("/"))
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 pub fn directory_of(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if parent != Path::new("") => parent.to_owned(),
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_in_a_directory_of_many_is_reached_alone() {
+    fn in_a_shared_directory_only_the_file_is_allowed() {
         for (file, expected) in [
             ("/usr/bin/env", "/usr/bin"),
             ("/no-such-program", "/no-such-program"),
@@ -188,15 +188,15 @@ mod tests {
             assert_eq!(reach(Path::new(file)), Path::new(expected), "{file}");
         }
         let own = env::temp_dir().join(format!("beanring-own-{}", process::id()));
-        fs::create_dir(&own).expect("there is room");
+        fs::create_dir(&own).expect("the directory is created");
         assert_eq!(reach(&own.join("config.toml")), own);
-        fs::remove_dir(&own).expect("it is empty");
-        assert!(is_shared(Path::new("/home/somebody")) && !is_shared(Path::new("/home/somebody/bin")));
+        fs::remove_dir(&own).expect("the directory is removed");
+        assert!(is_shared(Path::new("/home/user")) && !is_shared(Path::new("/home/user/bin")));
         assert!(is_root(Path::new("/tmp/..")) && !is_root(Path::new("/tmp")));
     }
 
     #[test]
-    fn an_old_interface_says_what_it_does_not_limit() {
+    fn an_old_abi_lists_what_it_does_not_restrict() {
         for (abi, expected) in [
             (1, "truncation of files, TCP ports, ioctl on devices, signals to other processes"),
             (2, "truncation of files, TCP ports, ioctl on devices, signals to other processes"),

@@ -1,4 +1,4 @@
-//! Signals as input: blocked, and read from a descriptor when the loop has time for them.
+//! Signals as input: blocked, and read from a descriptor when the event loop gets to them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -6,87 +6,96 @@ use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::warn;
 
-use super::reexec::{Checks, Present, Successor};
-use super::systemd::Manager;
+use super::reexec::{Preflight, Program, RunningServer};
+use super::systemd::NotifySocket;
 
-/// Comes from a timer of this process: time to tell the service manager that the loop goes round.
-pub const ALIVE: signal::Signal = SIGALRM;
+/// A timer of this process sends it when the watchdog of systemd is due. The event loop reads it like all others, so a loop
+/// that is stuck does not notify.
+pub const WATCHDOG: signal::Signal = SIGALRM;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// SIGTERM or SIGINT: stop in good order.
+    /// SIGTERM or SIGINT: stop gracefully.
     Stop,
     /// SIGUSR1: accept no new jobs.
     Drain,
-    /// SIGUSR2, and the program has said that it could start: stop in good order, and let it take over.
-    Replace,
+    /// SIGUSR2, and the program has passed the preflight check: stop gracefully, and restart in place.
+    Restart,
 }
 
-/// The signals that the server understands. Its service manager hears of them by the way, so no driver has to
-/// know that there is one.
+/// The signals that the server understands. It also notifies systemd, so that no driver has to.
 #[derive(Debug)]
 pub struct Signals {
     fd: SignalFd,
-    checks: Option<Checks>,
-    manager: Manager,
+    /// `None` if the process does not restart in place.
+    preflight: Option<Preflight>,
+    systemd: NotifySocket,
 }
 
 impl Signals {
-    /// Blocks them for this thread and the threads that it starts, so that from now on they are only
-    /// read here.
+    /// Blocks the signals for this thread and the threads that it starts, so that they are only read here.
     ///
-    /// Blocked is also what makes them work for PID 1, whose unhandled signals the kernel would drop.
-    /// SIGPIPE needs nothing: Rust's runtime ignores it.
+    /// Blocked signals also reach PID 1, for which the kernel drops unhandled ones. SIGPIPE needs nothing: Rust's runtime
+    /// ignores it.
+    ///
+    /// # Errors
+    /// Those of pthread_sigmask(3) and signalfd(2).
     pub fn block() -> nix::Result<Self> {
-        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, ALIVE]);
+        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG]);
         signals.thread_block()?;
         let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { fd, checks: None, manager: Manager::default() })
+        Ok(Self { fd, preflight: None, systemd: NotifySocket::default() })
     }
 
-    /// From now on SIGUSR2 has this program take over, if it could start.
-    pub fn let_take_over(&mut self, successor: Successor, present: Present) -> nix::Result<()> {
-        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, ALIVE, SIGCHLD]);
+    /// From now on SIGUSR2 makes the process restart in place as `program`, if that passes the preflight check.
+    ///
+    /// # Errors
+    /// Those of pthread_sigmask(3), sigaction(2) and signalfd(2).
+    pub fn enable_restart(&mut self, program: Program, running: RunningServer) -> nix::Result<()> {
+        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG, SIGCHLD]);
         signals.thread_block()?;
-        // Where a parent has left it ignored, no child would be heard of.
-        // SAFETY: nothing is installed that could run at a bad moment.
+        // A parent may have left SIGCHLD ignored; the end of a child would then raise none.
+        // SAFETY: this installs no handler.
         #[allow(unsafe_code)]
         unsafe {
             signal::signal(SIGCHLD, signal::SigHandler::SigDfl)?;
         }
         self.fd.set_mask(&signals)?;
-        self.checks = Some(Checks::new(successor, present));
+        self.preflight = Some(Preflight::new(program, running));
         Ok(())
     }
 
-    /// Nobody takes over any more. As when this is dropped.
-    pub fn end_checks(&mut self) {
-        self.checks = None;
+    /// Ends a preflight check that is running, and begins no more. Dropping this does the same.
+    pub fn end_preflight(&mut self) {
+        self.preflight = None;
     }
 
-    /// From now on `manager` is told when the process is told to stop, and until then that the loop goes round.
-    pub fn report_to(&mut self, manager: Manager) {
-        self.manager = manager;
+    /// From now on systemd is notified when SIGTERM or SIGINT comes, and until then whenever its watchdog is due.
+    pub fn notify_systemd(&mut self, socket: NotifySocket) {
+        self.systemd = socket;
     }
 
-    /// The next one that has come, if any.
-    pub fn take(&mut self) -> nix::Result<Option<Signal>> {
+    /// The next signal that has come, if any.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub fn next(&mut self) -> nix::Result<Option<Signal>> {
         while let Some(info) = self.fd.read_signal()? {
             match info.ssi_signo as i32 {
-                signo if signo == ALIVE as i32 => self.manager.alive(),
+                signo if signo == WATCHDOG as i32 => self.systemd.alive(),
                 signo if signo == SIGUSR1 as i32 => return Ok(Some(Signal::Drain)),
-                signo if signo == SIGUSR2 as i32 => match &mut self.checks {
-                    Some(checks) => checks.begin(),
+                signo if signo == SIGUSR2 as i32 => match &mut self.preflight {
+                    Some(preflight) => preflight.start(),
                     None => warn!("no restart: without a log (-b) it would lose all jobs"),
                 },
                 signo if signo == SIGCHLD as i32 => {
-                    if self.checks.as_mut().is_some_and(Checks::has_agreed) {
-                        return Ok(Some(Signal::Replace));
+                    if self.preflight.as_mut().is_some_and(Preflight::has_passed) {
+                        return Ok(Some(Signal::Restart));
                     }
                 }
                 _ => {
-                    self.manager.stopping();
+                    self.systemd.stopping();
                     return Ok(Some(Signal::Stop));
                 }
             }

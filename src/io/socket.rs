@@ -1,4 +1,4 @@
-//! Listening sockets: bound here or handed over by a service manager.
+//! Listeners: bound here, or inherited by socket activation or in-place restart.
 
 use std::fmt;
 use std::fs;
@@ -15,94 +15,73 @@ use nix::sys::socket::{
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
 
-use super::patiently;
+use super::retry_briefly;
 use super::sandbox::directory_of;
 use crate::server::Protocol;
 
-/// The number of the first socket that a service manager hands over (sd_listen_fds(3), SD_LISTEN_FDS_START).
+/// The first descriptor of socket activation (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST_INHERITED: RawFd = 3;
 
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
-/// Where to listen.
+/// An address to listen on or to connect to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A TCP port.
     Tcp {
         /// An address of this machine, or a name of one.
         host: String,
-        /// The port; 0 lets the system choose one.
+        /// The port. 0 lets the system choose one.
         port: u16,
     },
     /// A UNIX socket at a path.
     Unix(PathBuf),
 }
 
-/// A listening socket. If it made a socket file, the file goes when this is dropped.
+/// A listening socket. Dropping it removes the socket file that it has created.
 #[derive(Debug)]
 pub struct Listener {
-    // Dropped first: while the socket is open, no other file can have the inode of its own.
+    // Dropped first: while the socket is open, no other file can have the inode of its file.
     file: Option<SocketFile>,
     fd: OwnedFd,
     is_unix: bool,
     protocol: Protocol,
-    is_kept: bool,
+    is_from_restart: bool,
 }
 
 /// Why a connection was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AcceptError {
-    /// None is waiting.
+    /// No connection waits.
     Empty,
-    /// This one failed; the next may not.
+    /// The connection failed before it was accepted. The next one may not.
     Peer,
-    /// There are no descriptors, or no memory, for one more at the moment.
+    /// There is no descriptor or no memory for a connection now.
     Exhausted(Errno),
-    /// The listener itself is broken.
+    /// The listener is broken.
     Listener(Errno),
 }
 
 /// Why the server cannot listen.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub enum ListenError {
     /// The host has no address.
-    UnknownHost {
-        /// What was asked for.
-        address: Address,
-    },
-    /// Something that is not a socket stands at the path.
-    NotASocket {
-        /// What was asked for.
-        address: Address,
-    },
-    /// A server answers at the path.
-    Answered {
-        /// What was asked for.
-        address: Address,
-    },
-    /// The system refused.
-    System {
-        /// What was asked for.
-        address: Address,
-        /// What it said.
-        errno: Errno,
-    },
-    /// The system refused after all.
-    Refused {
-        /// The address.
-        name: String,
-        /// What it said.
-        errno: Errno,
-    },
-    /// What LISTEN_FDS announced is not a listening socket.
-    Inherited {
-        /// Which descriptor.
-        fd: RawFd,
-    },
+    UnknownHost { address: Address },
+    /// The file at the path is not a socket.
+    NotASocket { address: Address },
+    /// Another server listens at the path.
+    Answered { address: Address },
+    /// The system refused to bind the address.
+    System { address: Address, errno: Errno },
+    /// The system refused to listen on a bound address.
+    Refused { name: String, errno: Errno },
+    /// A descriptor of LISTEN_FDS is not a listening socket.
+    Inherited { fd: RawFd },
 }
 
 impl Address {
-    /// The host, if it is one of TCP.
+    /// The host of a TCP address.
     pub fn host(&self) -> Option<&str> {
         match self {
             Self::Tcp { host, .. } => Some(host),
@@ -112,21 +91,30 @@ impl Address {
 }
 
 impl Listener {
-    /// Listens at `address`.
-    pub fn bind(address: &Address) -> Result<Self, ListenError> {
-        let listener = Self::reserve(address)?;
+    /// Binds `address` and listens on it.
+    ///
+    /// # Errors
+    /// As those of [`bind`](Self::bind) and [`listen`](Self::listen).
+    pub fn open(address: &Address) -> Result<Self, ListenError> {
+        let listener = Self::bind(address)?;
         listener.listen()?;
         Ok(listener)
     }
 
-    /// Takes `address`. Over TCP nobody can connect before [`listen`](Self::listen); on a UNIX socket who comes
-    /// before waits. One that is taken is tried again for a moment: what a server that has just been killed left to an
-    /// io_uring, the kernel lets go only after the process is gone.
-    pub fn reserve(address: &Address) -> Result<Self, ListenError> {
-        patiently(|| Self::reserve_now(address), ListenError::is_taken)
+    /// Binds `address`. Clients cannot connect over TCP before [`listen`](Self::listen); on a UNIX socket they wait. An address
+    /// that is in use is tried again for 350 ms: the kernel frees the sockets that an io_uring refers to some time after the
+    /// process has ended.
+    ///
+    /// # Errors
+    /// If the host is unknown, or the address is in use or refused.
+    pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        retry_briefly(|| Self::bind_now(address), ListenError::is_in_use)
     }
 
-    /// Whether [`reserve`](Self::reserve) could be asked for `address`, as far as that can be told without taking it.
+    /// Checks what can be checked of `address` without binding it.
+    ///
+    /// # Errors
+    /// If the host is unknown, or the directory of the socket file is missing.
     pub fn check(address: &Address) -> Result<(), ListenError> {
         match address {
             Address::Tcp { host, port } => candidates(address, host, *port).map(drop),
@@ -141,16 +129,18 @@ impl Listener {
         }
     }
 
-    fn reserve_now(address: &Address) -> Result<Self, ListenError> {
+    fn bind_now(address: &Address) -> Result<Self, ListenError> {
         match address {
             Address::Tcp { host, port } => bind_host(address, host, *port),
             Address::Unix(path) => bind_path(address, path),
         }
     }
 
-    /// The sockets that a service manager handed over (LISTEN_PID, LISTEN_FDS): none if it did not.
-    /// One that is called `http` (LISTEN_FDNAMES) is for monitors. To be called once, before anything else in the
-    /// process opens descriptors.
+    /// The sockets from socket activation (LISTEN_PID, LISTEN_FDS). A socket with the name `http` (LISTEN_FDNAMES) is for
+    /// metrics and probes. Must be called once, before anything in the process opens descriptors.
+    ///
+    /// # Errors
+    /// If a descriptor is not a listening stream socket.
     pub fn inherit() -> Result<Vec<Self>, ListenError> {
         let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
         if number("LISTEN_PID") != Some(std::process::id()) {
@@ -162,12 +152,12 @@ impl Listener {
         (FIRST_INHERITED..).take(count as usize).zip(names).map(|(fd, name)| adopt(fd, name)).collect()
     }
 
-    /// What [`inherit`](Self::inherit) in the next program is to know of it: what is spoken, and which socket file is the
-    /// server's own.
-    pub fn name_to_hand_over(&self) -> String {
+    /// The name that passes on what [`inherit`](Self::inherit) in the next program must know: the protocol, and the socket file
+    /// that the server has created.
+    pub fn activation_name(&self) -> String {
         let word = match self.protocol {
-            Protocol::Beanstalk => KEPT,
-            Protocol::Http => MONITORS,
+            Protocol::Beanstalk => NAME_BEANSTALK,
+            Protocol::Http => NAME_HTTP,
         };
         match &self.file {
             Some(SocketFile { identity: (device, inode), .. }) => format!("{word}+{device}+{inode}"),
@@ -175,57 +165,63 @@ impl Listener {
         }
     }
 
-    /// The next connection that waits: nonblocking, closed on exec, and with the options of the
-    /// listener, which Linux passes on.
+    /// Accepts the next connection that waits. It is nonblocking, closed on exec, and has the options of the listener.
+    ///
+    /// # Errors
+    /// [`AcceptError`] says whether to try again.
     pub fn accept(&self) -> Result<OwnedFd, AcceptError> {
         self.accept_with(FLAGS)
     }
 
-    /// The same, but what is done with the connection waits: for a driver whose requests the kernel
-    /// completes when they can be.
+    /// The same, but operations on the connection block: for a driver that leaves them to the kernel.
+    ///
+    /// # Errors
+    /// [`AcceptError`] says whether to try again.
     pub fn accept_blocking(&self) -> Result<OwnedFd, AcceptError> {
         self.accept_with(SockFlag::SOCK_CLOEXEC)
     }
 
-    /// What is spoken over the connections: to clients of the queue unless [something else](Self::speak) was said.
+    /// The protocol of its connections. The default is that of clients.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Has something else spoken over them.
-    pub const fn speak(&mut self, protocol: Protocol) {
+    /// Sets the protocol of its connections.
+    pub const fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
 
-    /// Whether the program that ran in this process before has listened at it, as its name says
-    /// ([`name_to_hand_over`](Self::name_to_hand_over)).
-    pub const fn is_kept(&self) -> bool {
-        self.is_kept
+    /// Whether it comes from an in-place restart, as its [name](Self::activation_name) says.
+    pub const fn is_from_restart(&self) -> bool {
+        self.is_from_restart
     }
 
-    /// Whether connections come over a UNIX socket.
+    /// Whether it is a UNIX socket.
     pub const fn is_unix(&self) -> bool {
         self.is_unix
     }
 
-    /// The file of a UNIX socket that is this server's own.
+    /// The socket file that this server has created.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| &*file.path)
     }
 
-    /// The address it listens at, for people.
+    /// Its address, for messages.
     pub fn local_name(&self) -> String {
         name(getsockname(self.fd.as_raw_fd()))
     }
 
     fn accept_with(&self, flags: SockFlag) -> Result<OwnedFd, AcceptError> {
         let fd = accept4(self.fd.as_raw_fd(), flags).map_err(AcceptError::from)?;
-        // SAFETY: accept4 has just made this descriptor, and nothing else knows it.
+        // SAFETY: accept4 has just created this descriptor, and nothing else knows it.
         #[allow(unsafe_code)]
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// From now on clients can connect.
+    /// Lets clients connect.
+    ///
+    /// # Errors
+    /// Those of listen(2).
     pub fn listen(&self) -> Result<(), ListenError> {
         let refused = |errno| ListenError::Refused { name: self.local_name(), errno };
         listen(&self.fd, Backlog::MAXALLOWABLE).map_err(refused)
@@ -238,16 +234,16 @@ impl AsFd for Listener {
     }
 }
 
-/// The address of a connection's other end, for people.
+/// The address of the peer of a connection, for messages.
 pub fn peer_name(connection: impl AsFd) -> String {
     name(getpeername(connection.as_fd().as_raw_fd()))
 }
 
-/// Names of sockets that are handed over: one for monitors, and one for clients that the program before has had.
-const MONITORS: &str = "http";
-const KEPT: &str = "beanstalk";
+/// The names of inherited sockets: for HTTP, and for the beanstalk protocol after an in-place restart.
+const NAME_HTTP: &str = "http";
+const NAME_BEANSTALK: &str = "beanstalk";
 
-/// A socket file that this process has made.
+/// A socket file that this process has created.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -255,16 +251,16 @@ struct SocketFile {
 }
 
 impl SocketFile {
-    fn made_at(path: &Path) -> io::Result<Self> {
+    fn created_at(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another server may have put its own in the place.
+        // Another server may have replaced the file.
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // After -u the directory may not be ours to change; the next start replaces the file.
+            // After -u the process may not write the directory. The next start replaces the file.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -293,7 +289,7 @@ fn bind_host(address: &Address, host: &str, port: u16) -> Result<Listener, Liste
     Err(ListenError::System { address: address.clone(), errno: refusal })
 }
 
-/// What a host may stand for: at least one.
+/// The addresses of a host: at least one.
 fn candidates(address: &Address, host: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let found = match host.parse::<IpAddr>() {
         Ok(ip) => vec![(ip, port).into()],
@@ -308,10 +304,10 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Ok(Listener { is_unix: false, file: None, fd, protocol: Protocol::Beanstalk, is_kept: false })
+    Ok(Listener { is_unix: false, file: None, fd, protocol: Protocol::Beanstalk, is_from_restart: false })
 }
 
-/// Options of every connection, set on the listener from which they inherit them.
+/// Sets the options of connections on the listener, from which they inherit them.
 fn set_connection_options(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::KeepAlive, &true)?;
     setsockopt(fd, sockopt::TcpNoDelay, &true)
@@ -324,22 +320,28 @@ fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
         if !found.file_type().is_socket() {
             return Err(ListenError::NotASocket { address: address.clone() });
         }
-        if is_answered(&unix).map_err(system)? {
+        if has_listener(&unix).map_err(system)? {
             return Err(ListenError::Answered { address: address.clone() });
         }
         fs::remove_file(path).map_err(|error| system(to_errno(&error)))?;
     }
     let fd = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None).map_err(system)?;
     bind(fd.as_raw_fd(), &unix).map_err(system)?;
-    let file = SocketFile::made_at(path).map_err(|error| system(to_errno(&error)))?;
-    // Another server takes a file over that nobody answers at.
+    let file = SocketFile::created_at(path).map_err(|error| system(to_errno(&error)))?;
+    // Another server would replace a socket file without a listener.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
-    Ok(Listener { is_unix: true, file: Some(file), fd, protocol: Protocol::Beanstalk, is_kept: false })
+    Ok(Listener {
+        is_unix: true,
+        file: Some(file),
+        fd,
+        protocol: Protocol::Beanstalk,
+        is_from_restart: false,
+    })
 }
 
-/// Whether anybody listens at a socket file. Only a clear refusal says no; a queue that is full or a
-/// socket of another type says yes.
-fn is_answered(address: &UnixAddr) -> nix::Result<bool> {
+/// Whether a server listens at a socket file. Only a refused connection shows that none does. With a full backlog, or with a
+/// socket of another type, connect(2) fails in other ways.
+fn has_listener(address: &UnixAddr) -> nix::Result<bool> {
     let probe = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None)?;
     match connect(probe.as_raw_fd(), address) {
         Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(false),
@@ -348,19 +350,19 @@ fn is_answered(address: &UnixAddr) -> nix::Result<bool> {
     }
 }
 
-/// The number in an error of the standard library.
+/// The errno of an error of the standard library.
 pub fn to_errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
-/// Takes over a descriptor that the process was started with.
+/// Takes ownership of a descriptor that the process was started with.
 fn adopt(raw: RawFd, name: &str) -> Result<Listener, ListenError> {
     let refused = |_| ListenError::Inherited { fd: raw };
-    // SAFETY: the call reads a flag of whatever has this number; it fails if nothing has.
+    // SAFETY: the call reads a flag of the descriptor with this number, and fails if there is none.
     #[allow(unsafe_code)]
     Errno::result(unsafe { nix::libc::fcntl(raw, nix::libc::F_GETFD) }).map_err(refused)?;
-    // SAFETY: it is open, and LISTEN_PID said that it was passed to this process to own; `inherit`
-    // runs before anything else could have opened it.
+    // SAFETY: the descriptor is open. LISTEN_PID says that it was passed to this process, and `inherit` runs before anything
+    // else could have opened it.
     #[allow(unsafe_code)]
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     adopt_socket(fd, name).map_err(refused)
@@ -383,11 +385,11 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     }
     let mut words = name.split('+');
     let word = words.next();
-    let protocol = if word == Some(MONITORS) { Protocol::Http } else { Protocol::Beanstalk };
+    let protocol = if word == Some(NAME_HTTP) { Protocol::Http } else { Protocol::Beanstalk };
     let mut numbers = words.map_while(|word| word.parse().ok());
     let identity = numbers.next().zip(numbers.next());
     let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
-    Ok(Listener { file, fd, is_unix, protocol, is_kept: word == Some(KEPT) })
+    Ok(Listener { file, fd, is_unix, protocol, is_from_restart: word == Some(NAME_BEANSTALK) })
 }
 
 impl From<Errno> for AcceptError {
@@ -398,15 +400,15 @@ impl From<Errno> for AcceptError {
             Errno::EBADF | Errno::EINVAL | Errno::ENOTSOCK | Errno::EOPNOTSUPP | Errno::EFAULT => {
                 Self::Listener(errno)
             }
-            // accept(2): Linux passes on the errors of the new connection's network, and a firewall's EPERM.
+            // accept(2): Linux reports network errors of the new connection, and EPERM from a firewall.
             _ => Self::Peer,
         }
     }
 }
 
 impl ListenError {
-    /// Whether somebody else has the address.
-    const fn is_taken(&self) -> bool {
+    /// Whether another process has the address.
+    const fn is_in_use(&self) -> bool {
         matches!(self, Self::Answered { .. } | Self::System { errno: Errno::EADDRINUSE, .. })
     }
 }

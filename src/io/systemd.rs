@@ -1,7 +1,6 @@
-//! What a service manager is told (sd_notify): that the server is ready, alive, about to stop.
+//! Notifies systemd (sd_notify(3)) that the server is ready, alive, or about to stop.
 //!
-//! Messages go through a socket that is opened once: a server whose connections have taken all descriptors
-//! must still be able to say that it is alive.
+//! The socket is opened once at the start: a server whose connections have taken all descriptors must still be able to notify.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,19 +18,19 @@ use nix::time::ClockId;
 use sd_notify::NotifyState;
 use tracing::warn;
 
-use super::signal::ALIVE;
+use super::signal::WATCHDOG;
 
-/// The service manager that started this process, if it wants to be told anything.
+/// The notification socket of systemd. Without one the methods do nothing.
 #[derive(Debug, Default)]
-pub struct Manager {
+pub struct NotifySocket {
     socket: Option<UnixDatagram>,
-    /// Sends [`ALIVE`] to this process twice in the time that the manager is patient for.
+    /// Sends [`WATCHDOG`] to this process twice per watchdog period.
     watchdog: Option<Timer>,
 }
 
-impl Manager {
-    /// The one that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`). To be called with [`ALIVE`] blocked. One that
-    /// cannot be reached is as good as none: the server does not depend on it.
+impl NotifySocket {
+    /// Connects to the socket that the environment names (`NOTIFY_SOCKET`), and starts the timer of the watchdog
+    /// (`WATCHDOG_USEC`). [`WATCHDOG`] must be blocked before. A failure is logged as a warning: the server runs without.
     pub fn from_environment() -> Self {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self::default();
@@ -43,8 +42,8 @@ impl Manager {
                 return Self::default();
             }
         };
-        let patience = sd_notify::watchdog_enabled().filter(|patience| !patience.is_zero());
-        let watchdog = patience.map(|patience| beat(patience / 2)).transpose();
+        let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
+        let watchdog = period.map(|period| start_timer(period / 2)).transpose();
         let watchdog = watchdog.unwrap_or_else(|errno| {
             warn!("WATCHDOG_USEC: cannot tell the service manager regularly: {}", errno.desc());
             None
@@ -52,32 +51,35 @@ impl Manager {
         Self { socket: Some(socket), watchdog }
     }
 
-    /// Clients are served from now on; `status` is for people.
+    /// Notifies that clients are served from now on. `systemctl status` shows `status`.
+    ///
+    /// # Panics
+    /// If the socket cannot be made nonblocking.
     pub fn ready(&self, status: &str) {
-        self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
-        // It waits for this word. Later ones must not hold up the loop while it is busy: it is told again.
+        self.send(&[NotifyState::Ready, NotifyState::Status(status)]);
+        // Systemd waits for this message, so it is sent blocking. Later ones are repeated, and must not block the loop.
         if let Some(socket) = &self.socket {
-            socket.set_nonblocking(true).expect("a socket can be nonblocking");
+            socket.set_nonblocking(true).expect("a socket can be made nonblocking");
         }
     }
 
-    /// The loop goes round.
+    /// Notifies that the event loop is alive, if systemd has a watchdog for it.
     pub fn alive(&self) {
         if self.watchdog.is_some() {
-            self.tell(&[NotifyState::Watchdog]);
+            self.send(&[NotifyState::Watchdog]);
         }
     }
 
-    /// The end has begun, in good order.
+    /// Notifies that the server has begun to stop.
     pub fn stopping(&self) {
-        self.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+        self.send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    fn tell(&self, states: &[NotifyState<'_>]) {
+    fn send(&self, states: &[NotifyState<'_>]) {
         let Some(socket) = &self.socket else { return };
         let mut message = String::new();
         for state in states {
-            writeln!(message, "{state}").expect("a string takes it");
+            writeln!(message, "{state}").expect("a write to a string does not fail");
         }
         if let Err(error) = socket.send(message.as_bytes()) {
             warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
@@ -85,7 +87,7 @@ impl Manager {
     }
 }
 
-/// A name that begins with `@` stands in the abstract namespace (sd_notify(3)).
+/// Connects to a socket. A name that begins with `@` is in the abstract namespace (sd_notify(3)).
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
@@ -96,11 +98,11 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// A timer whose signal is read by the event loop like all others: a loop that is stuck says nothing.
-fn beat(every: Duration) -> nix::Result<Timer> {
-    let event = SigEvent::new(SigevNotify::SigevSignal { signal: ALIVE, si_value: 0 });
+/// Starts a timer that sends [`WATCHDOG`].
+fn start_timer(every: Duration) -> nix::Result<Timer> {
+    let event = SigEvent::new(SigevNotify::SigevSignal { signal: WATCHDOG, si_value: 0 });
     let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, event)?;
-    // A period of nothing would stop the timer.
+    // A period of zero would disarm the timer.
     let every = TimeSpec::from_duration(every.max(Duration::from_millis(1)));
     timer.set(Expiration::IntervalDelayed(every, every), TimerSetTimeFlags::empty())?;
     Ok(timer)

@@ -5,37 +5,37 @@ use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::Bounds;
 use crate::time::Time;
 
-/// What the server is told at its start.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The largest job body, without its CR LF.
+    /// The maximum size of a job body without its CR LF, in bytes.
     pub max_job_bytes: u32,
-    /// How much memory jobs and buffers may take before a `put` is refused, in bytes; none: any amount.
+    /// The memory limit of jobs and buffers above which a `put` is refused, in bytes. `None`: unlimited.
     pub max_memory_bytes: Option<u64>,
-    /// How many connections the driver accepts at once, for `stats`; none: any number.
+    /// The maximum number of client connections, for `stats`. `None`: unlimited.
     pub max_connections: Option<u32>,
-    /// How many tubes there may be before `use` and `watch` of a new one are refused; none: any number.
+    /// The number of tubes from which on `use` and `watch` of a new one are refused. `None`: unlimited.
     pub max_tubes: Option<u32>,
-    /// How many tubes one connection may watch; none: any number.
+    /// The maximum number of tubes that one connection watches. `None`: unlimited.
     pub max_watches: Option<u32>,
-    /// The size of a log file (`-s`), for `stats`.
+    /// The size of a log file (`-s`) in bytes, for `stats`.
     pub log_file_bytes: u64,
-    /// Connections that begin with a request of another protocol are served as any other.
+    /// Does not close connections that begin with a request of another protocol.
     pub allow_foreign_requests: bool,
-    /// Host names that HTTP requests may have.
+    /// The host names that HTTP requests may contain.
     pub http_hosts: Hosts,
-    /// What the names of metrics begin with: letters, digits and `_`, the first no digit.
+    /// The prefix of metric names: letters, digits and `_`, the first no digit.
     pub metrics_prefix: String,
-    /// When it was started.
+    /// The start of the server, for `stats`.
     pub started: Time,
-    /// Keeps clients from choosing names, ids and watches whose hashes collide; it changes nothing else.
+    /// The seed of hashes, so that clients cannot choose names, ids and watches that collide. It changes nothing else.
     pub seed: u64,
-    /// What `stats` tells about the host.
+    /// What `stats` shows of the host.
     pub host: HostFacts,
 }
 
 impl Config {
-    /// What tubes and watches are bound by.
+    /// The limits of tubes and watches.
     pub(super) fn bounds(&self) -> Bounds {
         let number = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
         Bounds {
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// What `stats` tells about the host.
+/// What `stats` shows of the host.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct HostFacts {

@@ -1,60 +1,48 @@
-//! All that can happen to the server, and all that it can ask of a driver.
+//! Everything that can happen to the server, and everything that it can request from a driver.
 
 use super::DriverStats;
 use crate::ids::ConnId;
 use crate::wal::Outcome;
 
-/// What a driver tells the server.
+/// What a driver reports to the server.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub enum Event<'a> {
-    /// Bytes arrived. They may be kept only until the call returns.
+    /// Bytes were received. They are valid until the call returns.
     Received {
-        /// From whom.
         conn: ConnId,
-        /// What; not empty.
+        /// Not empty.
         bytes: &'a [u8],
     },
-    /// Bytes arrived and are already where [`Server::direct`](super::Server::direct) said.
+    /// Bytes were received to the place that [`Service::direct`](super::Service::direct) returned.
     ReceivedDirect {
-        /// From whom.
         conn: ConnId,
-        /// How many; not 0 and not more than the place had room for.
+        /// Not 0, and not more than the size of the place.
         bytes: usize,
     },
-    /// The peer will send nothing more, but what it sent before is not all received yet: the connection
-    /// is paused. It may still read.
-    InputEnding {
-        /// Whose input.
-        conn: ConnId,
-    },
-    /// Everything that the peer sent is received, and it will send nothing more; it may still read.
-    InputEnded {
-        /// Whose input.
-        conn: ConnId,
-    },
-    /// The kernel took this many bytes of [`Server::outgoing`](super::Server::outgoing).
+    /// The peer has ended its input, but not everything that it sent before is received: the connection is paused. The peer may
+    /// still read.
+    InputEnding { conn: ConnId },
+    /// The peer has ended its input, and everything is received. The peer may still read.
+    InputEnded { conn: ConnId },
+    /// Bytes of [`Service::outgoing`](super::Service::outgoing) were sent.
     Sent {
-        /// To whom.
         conn: ConnId,
-        /// How many, from the front.
+        /// The number of bytes, from the front.
         bytes: usize,
     },
-    /// The connection is broken: nothing can be sent or received any more.
-    HungUp {
-        /// Which.
-        conn: ConnId,
-    },
-    /// The driver has closed the connection after [`Effect::Close`] and no operation on its memory is
-    /// under way.
+    /// The connection is broken: nothing can be sent or received.
+    HungUp { conn: ConnId },
+    /// The driver has closed the connection after [`Effect::Close`], and no operation on its memory is in flight.
     Closed {
-        /// Which; the id is not used again.
+        /// The id is not used again.
         conn: ConnId,
     },
-    /// Accept no new jobs from now on (SIGUSR1).
+    /// The server is to accept no new jobs (SIGUSR1).
     Drain,
-    /// The process is to end (SIGTERM): bring to disk what is to be there.
+    /// The process is to end (SIGTERM): the server syncs the log.
     Stop,
-    /// An operation from [`Service::disk`](super::Service::disk) is over.
+    /// An operation from [`Service::disk`](super::Service::disk) is complete.
     Disk(Outcome),
     /// The answer to [`Effect::SampleStats`].
     StatsSampled(DriverStats),
@@ -63,7 +51,7 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// The connection that it is about, if it is about one.
+    /// The connection of the event, if it is about one.
     #[inline]
     pub const fn conn(&self) -> Option<ConnId> {
         match *self {
@@ -79,24 +67,23 @@ impl Event<'_> {
     }
 }
 
-/// What the server asks of its driver.
+/// What the server requests from its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// There is output: send what [`Server::outgoing`](super::Server::outgoing) shows, and go on until
-    /// it shows nothing. Comes once until then.
+    /// Send what [`Service::outgoing`](super::Service::outgoing) shows, until it shows nothing. The effect is not repeated before
+    /// that.
     Send(ConnId),
-    /// Do not receive from this connection, but watch for its hang-up.
+    /// Do not receive from this connection, but watch for its end.
     Pause(ConnId),
-    /// Receive from it again.
+    /// Receive from this connection again.
     Resume(ConnId),
-    /// Close it and report [`Event::Closed`]. The last effect for this connection.
+    /// Close this connection and report [`Event::Closed`]. No effect for it follows.
     Close(ConnId),
     /// A reply or a page needs what the driver counts: report it at once by [`Event::StatsSampled`].
     SampleStats,
-    /// There is something to do for the disk: begin what [`Service::disk`](super::Service::disk) tells, until it
-    /// tells nothing.
+    /// Begin the operations of [`Service::disk`](super::Service::disk), until it returns none.
     Disk,
-    /// It cannot go on: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure)
-    /// tells why.
+    /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says
+    /// why.
     Fail,
 }

@@ -1,4 +1,4 @@
-//! What a driver sees of a server.
+//! The interface between a driver and a server.
 
 use std::io::IoSlice;
 use std::ptr::NonNull;
@@ -18,53 +18,52 @@ pub enum Protocol {
     Http,
 }
 
-/// A server as a driver sees it: [`Server`](super::Server), or a stand-in that shows what a driver costs
-/// by itself.
+/// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
 /// Inputs: [`accept`](Self::accept), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
-/// them the driver carries out [`next_effect`](Self::next_effect) until it is dry. Between them it
-/// asks [`direct`](Self::direct) where to receive and [`outgoing`](Self::outgoing) what to send. It calls
-/// `turn` once for every batch of events and no later than [`next_deadline`](Self::next_deadline).
+/// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
+///
+/// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
+/// [`disk`](Self::disk) the next operation of the log. The driver calls `turn` once per batch of events, and no later than
+/// [`next_deadline`](Self::next_deadline).
 pub trait Service {
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
     fn accept(&mut self, protocol: Protocol) -> ConnId;
 
-    /// Something happened.
+    /// Handles an event.
     ///
     /// # Panics
-    /// If the event names a connection that is closed: a defect of the driver.
+    /// If the event names a closed connection: a bug of the driver.
     fn handle(&mut self, now: Time, event: Event<'_>);
 
-    /// Does a bounded piece of what is due or was left over.
+    /// Does a bounded amount of the work that is due or left over.
     fn turn(&mut self, now: Time);
 
-    /// What a driver must do now.
+    /// The next effect to carry out.
     fn next_effect(&mut self) -> Option<Effect>;
 
-    /// When [`turn`](Self::turn) must be called next, if nothing else happens: at once while something is
-    /// left to do. To be asked after the effects are carried out, since a send may free a connection
-    /// for its next turn.
+    /// When [`turn`](Self::turn) must be called next if nothing else happens: at once while work is left. Valid after the effects
+    /// are carried out, since a send may make work.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Where the next bytes of this connection belong, if they are part of a large body: a driver may
-    /// receive them there. It has to end where this ends; what follows is ordinary input.
+    /// The place of the next bytes of this connection, if they are part of a large body. A driver may receive them there, reports
+    /// [`Event::ReceivedDirect`], and treats bytes beyond the place as ordinary input.
     fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]>;
 
-    /// Appends what to send to this connection next. It stays where it is until [`Event::Sent`] or
-    /// [`Event::Closed`].
+    /// Appends the output to send to this connection next. It stays in place until [`Event::Sent`] or [`Event::Closed`].
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
-    /// The next operation for the disk, to be begun now. Its outcome is told by [`Event::Disk`].
+    /// The next operation of the log, to be begun now. [`Event::Disk`] reports its outcome.
     fn disk(&mut self, _now: Time) -> Option<Operation> {
         None
     }
 
-    /// Whether everything that has to be on disk at the end is there.
+    /// Whether everything that must be on disk at the end is there.
     fn is_settled(&self) -> bool {
         true
     }
 
-    /// Why it cannot go on.
+    /// Why the server cannot continue, if it cannot.
     fn failure(&self) -> Option<String> {
         None
     }

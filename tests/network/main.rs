@@ -1,8 +1,8 @@
-//! Large bodies between two machines, as far as the kernel can tell: they are sent from where they lie, and
-//! arrive unaltered.
+//! Zero-copy sends of large bodies between two network namespaces, which the kernel takes for two machines: the bodies arrive
+//! unaltered.
 //!
-//! The kernel copies them in the end, since the other machine is itself. Until then, and until they are
-//! acknowledged, it reads them where they lie.
+//! The kernel copies them in the end, since both are the same machine. Until then, and until they are acknowledged, it reads them
+//! where they lie.
 
 #![cfg(feature = "uring")]
 
@@ -31,21 +31,21 @@ use nix::unistd::geteuid;
 
 const BODY_BYTES: usize = 60_000;
 
-/// Jobs come in waves, each with readers of its own: a connection on which the kernel has copied is not given
-/// anything without a copy again.
+/// Each wave of jobs has readers of its own: after the kernel has copied on a connection, the server sends nothing more on it
+/// without a copy.
 const WAVES: u64 = 4;
 const READERS: u64 = 40;
 const JOBS_PER_READER: u64 = 5;
 const JOBS_PER_WAVE: u64 = READERS * JOBS_PER_READER;
 
-/// What a process without rights may lock on most systems.
+/// The memory that an unprivileged process may lock on most systems.
 const LOCKED_BYTES_MAX: u64 = 8 * 1024 * 1024;
 const MEMLOCK: &str = "--memlock=8388608:8388608";
 
 const _: () = assert!(JOBS_PER_WAVE * BODY_BYTES as u64 > LOCKED_BYTES_MAX + LOCKED_BYTES_MAX / 4);
 
-/// What a reader's socket takes. A body fits into it and the server's socket together, so that it is sent as far
-/// as the server can see, and most of it lies where it lay.
+/// The receive buffer of a reader. A body fits into it and the send buffer of the server together. So the server sees it sent,
+/// and the kernel still reads most of it in place.
 const READER_SOCKET_BYTES: usize = 16 * 1024;
 
 #[test]
@@ -60,7 +60,7 @@ fn large_bodies_are_sent_without_a_copy() {
 }
 
 #[test]
-fn no_memory_is_registered_if_not_wanted() {
+fn no_memory_is_registered_if_disabled() {
     over_a_network("large bodies over a network, from memory that is not registered", &[], |network| {
         let (_server, mut control) = launch(network, &["--registered-memory", "0"]);
         exchange(network, &mut control);
@@ -71,9 +71,9 @@ fn no_memory_is_registered_if_not_wanted() {
 }
 
 #[test]
-fn more_bodies_than_memory_that_may_be_locked() {
+fn more_bodies_than_lockable_memory() {
     over_a_network("large bodies over a network, with a limit of locked memory", &limit(), |network| {
-        let (mut said, stderr) = io::pipe().expect("there are descriptors");
+        let (mut said, stderr) = io::pipe().expect("a descriptor is free");
         let mut command = network.on_server(&[&limit()[..], &[program()]].concat());
         command.stderr(stderr);
         let (server, mut control) = launch_with(command, network, &[]);
@@ -85,8 +85,8 @@ fn more_bodies_than_memory_that_may_be_locked() {
 
         drop(server);
         let mut lines = String::new();
-        said.read_to_string(&mut lines).expect("text");
-        assert_eq!(lines.lines().count(), 1, "one line is enough: {lines}");
+        said.read_to_string(&mut lines).expect("UTF-8");
+        assert_eq!(lines.lines().count(), 1, "one line is logged: {lines}");
         assert!(lines.contains("WARN") && lines.contains("ulimit -l"), "{lines}");
     });
 }
@@ -109,7 +109,7 @@ fn conversations_with_a_limit_of_locked_memory() {
     });
 }
 
-/// A body that is still a job afterwards, and one that is not.
+/// One body belongs to a job that remains, and one to a deleted job.
 #[test]
 fn a_client_that_vanishes_within_a_large_body() {
     over_a_network("clients over a network that vanish within a large body", &[], |network| {
@@ -133,9 +133,9 @@ fn a_client_that_vanishes_within_a_large_body() {
     });
 }
 
-/// They quit, or close their side, while a body is on its way.
+/// The clients quit, or end their input, while a body is in flight.
 #[test]
-fn clients_that_are_done_before_they_have_read() {
+fn clients_that_end_their_input_before_they_read() {
     over_a_network("clients over a network that are done before they have read", &[], |network| {
         let (_server, mut control) = launch(network, &[]);
         let mut readers: Vec<Reader> = Vec::new();
@@ -157,7 +157,7 @@ fn clients_that_are_done_before_they_have_read() {
     });
 }
 
-/// Does this on the client's side of a network, if there can be one, and a server on it behind this wrapper.
+/// Runs `test` on the client's side of a network, if the test can create one. The server runs behind `wrapper`.
 fn over_a_network(what: &str, wrapper: &[&str], test: impl FnOnce(&Network) + Send) {
     if !driver::is_allowed(Driver::Uring, what) {
         return;
@@ -175,22 +175,22 @@ fn over_a_network(what: &str, wrapper: &[&str], test: impl FnOnce(&Network) + Se
     }
 }
 
-/// What runs a program that may lock little memory.
+/// The command that runs a program with a limit of lockable memory.
 fn limit() -> Vec<&'static str> {
     let mut words = vec!["prlimit", MEMLOCK];
-    // Root has a right that makes the limit void. Others have not, and may not give rights up like this.
+    // Root has a capability that voids the limit. Other users do not have it, and may not drop capabilities like this.
     if geteuid().is_root() {
         words.extend(["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]);
     }
     words
 }
 
-/// Held by one test at a time, whichever process it is in: what all processes of a user lock counts for each, and
-/// a server that has to wait for the processor may hear of two connections in another order.
+/// Locks a file, so that only one test runs at a time in all processes. The locked memory of all processes of a user counts for
+/// each of them. A server that waits for the CPU may see two connections in another order.
 fn turn() -> File {
     let path = env::temp_dir().join(format!("beanring-test-network-{}", geteuid()));
-    let file = File::create(path).expect("there is room for an empty file");
-    file.lock().expect("it can be waited for");
+    let file = File::create(path).expect("the file is created");
+    file.lock().expect("the file is locked");
     file
 }
 
@@ -208,8 +208,7 @@ fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerPr
     (server, control)
 }
 
-/// Bodies go out to many readers. While they are on their way, others come in, which take any slot that is let
-/// go.
+/// Sends bodies to many readers. While they are in flight, new bodies arrive, which would take any slot that is freed.
 fn exchange(network: &Network, control: &mut Stream) {
     let mut readers = Vec::new();
     for wave in 0..WAVES {
@@ -218,13 +217,13 @@ fn exchange(network: &Network, control: &mut Stream) {
         readers.drain(..).for_each(|mut reader: Reader| reader.finish());
         let firsts = (first..).step_by(JOBS_PER_READER as usize).take(READERS as usize);
         readers.extend(firsts.map(|first| Reader::start(network, first..first + JOBS_PER_READER)));
-        // The first job of each: the others have to wait until that is read.
+        // The first job of each reader: the others wait until that is read.
         wait_until(control, "cmd-delete", |count| count >= wave * JOBS_PER_WAVE + READERS);
     }
     readers.drain(..).for_each(|mut reader: Reader| reader.finish());
 }
 
-/// Puts the jobs that get these ids.
+/// Puts jobs, which get these ids.
 fn put(control: &mut Stream, ids: Range<u64>) {
     let mut expected = String::new();
     for id in ids {
@@ -236,7 +235,7 @@ fn put(control: &mut Stream, ids: Range<u64>) {
     assert_eq!(String::from_utf8_lossy(&receive(control, expected.len())), expected);
 }
 
-/// The body of a job, unlike every other.
+/// The body of a job, different from every other.
 fn body(id: u64) -> Vec<u8> {
     let mut random = Random::new(id);
     let mut body = vec![0; BODY_BYTES];
@@ -246,14 +245,14 @@ fn body(id: u64) -> Vec<u8> {
     body
 }
 
-/// A client that has asked for jobs, and has not read any.
+/// A client that has reserved jobs and has not read the replies.
 struct Reader {
     stream: Stream,
     jobs: Range<u64>,
 }
 
 impl Reader {
-    /// Reserves the jobs and deletes each, without waiting for an answer.
+    /// Reserves the jobs and deletes each, without reading the replies.
     fn start(network: &Network, jobs: Range<u64>) -> Self {
         let mut stream = connect_narrowly(network);
         for id in jobs.clone() {
@@ -262,7 +261,7 @@ impl Reader {
         Self { stream, jobs }
     }
 
-    /// Reads what it has asked for.
+    /// Reads the replies and checks them.
     fn finish(&mut self) {
         let mut expected = Vec::new();
         for id in self.jobs.clone() {
@@ -277,17 +276,18 @@ impl Reader {
     }
 }
 
-/// A connection that takes little before it is read from.
+/// Connects with a small receive buffer.
 fn connect_narrowly(network: &Network) -> Stream {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let socket = socket.expect("there are descriptors");
-    // Before it is connected: what the server is told then is not taken back.
-    setsockopt(&socket, sockopt::RcvBuf, &READER_SOCKET_BYTES).expect("a socket option");
-    connect(socket.as_raw_fd(), &SockaddrIn::from(network.address())).expect("the server listens");
+    let socket = socket.expect("a descriptor is free");
+    // Before the connection: the window that is announced then does not shrink.
+    setsockopt(&socket, sockopt::RcvBuf, &READER_SOCKET_BYTES).expect("the socket option is set");
+    connect(socket.as_raw_fd(), &SockaddrIn::from(network.address()))
+        .expect("the server accepts connections");
     Stream::Tcp(socket.into())
 }
 
-/// Receives this much, of what is not more in all.
+/// Receives this number of bytes. The peer sends no more.
 fn receive(stream: &mut Stream, bytes: usize) -> Vec<u8> {
     let mut received = Vec::with_capacity(bytes);
     while received.len() < bytes {
@@ -308,7 +308,7 @@ fn stats(control: &mut Stream) -> String {
             other => panic!("{other:?}"),
         }
     }
-    String::from_utf8(reply).expect("text")
+    String::from_utf8(reply).expect("UTF-8")
 }
 
 fn number(stats: &str, key: &str) -> u64 {
@@ -323,7 +323,7 @@ fn wait_until(control: &mut Stream, key: &str, condition: impl Fn(u64) -> bool) 
         if condition(number(&stats, key)) {
             return;
         }
-        assert!(started.elapsed() < REPLY_PATIENCE, "{key} does not get there: {stats}");
+        assert!(started.elapsed() < REPLY_PATIENCE, "the condition of {key} holds: {stats}");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -9,7 +9,7 @@ use std::{panic, thread};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::geteuid;
 
-/// Nobody else has an address in these namespaces.
+/// No other process has an address in these namespaces.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
@@ -27,7 +27,7 @@ impl Network {
             return Err("only root can make network namespaces".to_owned());
         }
         let own = format!("beanring-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // What was made before something failed is removed too.
+        // This removes what was created before an error too.
         let network = Self { server: format!("{own}-server"), client: format!("{own}-client") };
         let (server, client) = (network.server.as_str(), network.client.as_str());
         ip(&["netns", "add", server])?;
@@ -53,7 +53,8 @@ impl Network {
     /// Does `what` on the client's side.
     pub fn on_client(&self, what: impl FnOnce() + Send) {
         let in_namespace = || {
-            let namespace = File::open(format!("/var/run/netns/{}", self.client)).expect("it was made");
+            let namespace =
+                File::open(format!("/var/run/netns/{}", self.client)).expect("the namespace exists");
             setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
             what();
         };
@@ -81,10 +82,10 @@ pub fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, or says why that cannot be.
+/// Runs a command to its end. Returns why it failed, if it did.
 pub fn try_run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{program} cannot be run: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{program} fails: {}", said.trim())) }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{program} fails: {}", stderr.trim())) }
 }

@@ -5,10 +5,10 @@ use std::io::IoSlice;
 use std::mem;
 
 use beanring::ids::ConnId;
-use beanring::io::Sources;
+use beanring::io::Resources;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
-use beanring::io::driver::{Choice, Ready};
+use beanring::io::driver::{Choice, PreparedDriver};
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
@@ -24,8 +24,8 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
     let address = address(addr).ok_or_else(|| failed(&"--addr has to be HOST:PORT or unix:PATH"))?;
     descriptors::raise_limit().map_err(|errno| failed(&errno))?;
     let signals = Signals::block().map_err(|errno| failed(&errno))?;
-    let listeners = vec![Listener::bind(&address).map_err(|error| failed(&error))?];
-    let sources = Sources {
+    let listeners = vec![Listener::open(&address).map_err(|error| failed(&error))?];
+    let resources = Resources {
         listeners,
         signals,
         clock: Clock::start(),
@@ -33,8 +33,8 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         connections_max: None,
         registered_bytes_max: 0,
     };
-    let driver = Ready::choose(choice).map_err(|error| failed(&error))?;
-    driver.run(Bare::default(), sources).map(drop).map_err(|error| failed(&error))
+    let driver = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
+    driver.run(Bare::default(), resources).map(drop).map_err(|error| failed(&error))
 }
 
 fn address(text: &str) -> Option<Address> {

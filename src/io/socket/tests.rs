@@ -4,7 +4,7 @@ use nix::sys::socket::getsockopt;
 
 use super::*;
 
-/// A directory of one test's own, gone with it.
+/// A directory of one test, which is removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -30,7 +30,7 @@ fn tcp(host: &str, port: u16) -> Address {
 }
 
 fn refusal(address: &Address) -> String {
-    Listener::bind(address).unwrap_err().to_string()
+    Listener::open(address).unwrap_err().to_string()
 }
 
 fn local_address(listener: &Listener) -> SocketAddr {
@@ -40,7 +40,7 @@ fn local_address(listener: &Listener) -> SocketAddr {
 #[test]
 fn connections_inherit_the_options() {
     for host in ["127.0.0.1", "::1"] {
-        let listener = Listener::bind(&tcp(host, 0)).unwrap();
+        let listener = Listener::open(&tcp(host, 0)).unwrap();
         assert_eq!(listener.accept().unwrap_err(), AcceptError::Empty);
         let client = std::net::TcpStream::connect(local_address(&listener)).unwrap();
         let fd = listener.accept().unwrap();
@@ -56,7 +56,7 @@ fn connections_inherit_the_options() {
 
 #[test]
 fn tcp_refusals() {
-    let taken = Listener::bind(&tcp("127.0.0.1", 0)).unwrap();
+    let taken = Listener::open(&tcp("127.0.0.1", 0)).unwrap();
     let port = local_address(&taken).port();
     assert_eq!(refusal(&tcp("127.0.0.1", port)), format!("cannot listen on 127.0.0.1:{port}: it is in use"));
     assert_eq!(
@@ -69,7 +69,7 @@ fn tcp_refusals() {
 #[test]
 fn a_socket_file_is_made_and_removed() {
     let scratch = Scratch::new("made");
-    let listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+    let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
     let _client = UnixStream::connect(scratch.path()).unwrap();
     listener.accept().unwrap();
     drop(listener);
@@ -79,17 +79,17 @@ fn a_socket_file_is_made_and_removed() {
 #[test]
 fn a_stale_socket_file_is_replaced() {
     let scratch = Scratch::new("stale");
-    // One that listened would go on in a child that another thread starts meanwhile.
+    // Without listen(2): a child that another thread starts would inherit a listening socket.
     let stale = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(stale.as_raw_fd(), &UnixAddr::new(&scratch.path()).unwrap()).unwrap();
     drop(stale);
     assert!(scratch.path().exists());
-    let _listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+    let _listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
     UnixStream::connect(scratch.path()).unwrap();
 }
 
 #[test]
-fn whatever_else_stands_there_stays() {
+fn other_files_at_the_path_are_kept() {
     let scratch = Scratch::new("stays");
     let path = scratch.path();
     let address = Address::Unix(path.clone());
@@ -110,11 +110,11 @@ fn whatever_else_stands_there_stays() {
 }
 
 #[test]
-fn the_socket_file_of_a_successor_stays() {
-    let scratch = Scratch::new("successor");
-    let listener = Listener::bind(&Address::Unix(scratch.path())).unwrap();
+fn the_socket_file_of_a_later_server_is_kept() {
+    let scratch = Scratch::new("later");
+    let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
     fs::remove_file(scratch.path()).unwrap();
-    let _successor = UnixListener::bind(scratch.path()).unwrap();
+    let _later = UnixListener::bind(scratch.path()).unwrap();
     drop(listener);
     assert!(scratch.path().exists());
 }

@@ -7,47 +7,46 @@ use tokio_uring::buf::fixed::{FixedBuf, FixedBufRegistry};
 use tokio_uring::buf::{BoundedBuf, IoBuf, IoBufMut};
 use tokio_uring::net::UnixStream;
 
-use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS, RING_RECEIVE_BYTES};
+use super::driver::IDLE_BUFFER_BYTES;
+use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
 
-/// Where a receive goes.
+/// The destination of a receive.
 pub enum Buffer {
     /// Memory of the connection, up to its capacity.
     Own(Vec<u8>),
-    /// A registered buffer, up to so many bytes.
+    /// A registered buffer, up to this number of bytes.
     Fixed(FixedBuf, usize),
     /// The place of a body in the server.
-    Place(Place),
+    Direct(DirectPlace),
 }
 
 impl Buffer {
-    /// What an idle connection holds.
-    pub fn small() -> Self {
-        Self::Own(Vec::with_capacity(RING_RECEIVE_BYTES))
+    /// The buffer of an idle connection.
+    pub fn idle() -> Self {
+        Self::Own(Vec::with_capacity(IDLE_BUFFER_BYTES))
     }
 }
 
-/// A part of a body's slot.
-pub struct Place {
+/// A part of the slot of a body.
+pub struct DirectPlace {
     start: *mut u8,
     len: usize,
 }
 
-impl Place {
-    /// The front of what [`Service::direct`](crate::server::Service::direct) shows, at most `max` bytes. The server
-    /// keeps it until the connection is told to be closed, and that is not told before the receive is over.
+impl DirectPlace {
+    /// The first `max` bytes of what [`Service::direct`](crate::server::Service::direct) returns.
     ///
     /// # Safety
-    ///
-    /// The memory stays in place, and nobody else uses it, until the receive is over.
+    /// The memory stays in place and unused until the receive has completed.
     #[allow(unsafe_code)]
     pub unsafe fn new(place: &mut [u8], max: usize) -> Self {
         Self { start: place.as_mut_ptr(), len: place.len().min(max) }
     }
 }
 
-// SAFETY: whoever made it has promised that the memory stays in place.
+// SAFETY: the caller of `new` has promised that the memory stays in place.
 #[allow(unsafe_code)]
-unsafe impl IoBuf for Place {
+unsafe impl IoBuf for DirectPlace {
     fn stable_ptr(&self) -> *const u8 {
         self.start
     }
@@ -61,9 +60,9 @@ unsafe impl IoBuf for Place {
     }
 }
 
-// SAFETY: as above; and nobody else uses it.
+// SAFETY: as above, and that nothing else uses it.
 #[allow(unsafe_code)]
-unsafe impl IoBufMut for Place {
+unsafe impl IoBufMut for DirectPlace {
     fn stable_mut_ptr(&mut self) -> *mut u8 {
         self.start
     }
@@ -71,7 +70,7 @@ unsafe impl IoBufMut for Place {
     unsafe fn set_init(&mut self, _: usize) {}
 }
 
-/// A part of what a connection has to send.
+/// A part of the output of a connection.
 struct Piece {
     start: *const u8,
     len: usize,
@@ -79,15 +78,14 @@ struct Piece {
 
 impl Piece {
     /// # Safety
-    ///
-    /// The memory stays in place, unchanged, until the send is over.
+    /// The memory stays in place and unchanged until the send has completed.
     #[allow(unsafe_code)]
     unsafe fn new(slice: &IoSlice<'_>) -> Self {
         Self { start: slice.as_ptr(), len: slice.len() }
     }
 }
 
-// SAFETY: whoever made it has promised that the memory stays in place, and it is initialised.
+// SAFETY: the caller of `new` has promised that the memory stays in place, and it is initialised.
 #[allow(unsafe_code)]
 unsafe impl IoBuf for Piece {
     fn stable_ptr(&self) -> *const u8 {
@@ -103,7 +101,7 @@ unsafe impl IoBuf for Piece {
     }
 }
 
-/// What one send is given: usually all replies in one piece.
+/// The output of one send: usually all replies in one piece.
 pub struct Outgoing(Pieces);
 
 enum Pieces {
@@ -112,14 +110,13 @@ enum Pieces {
 }
 
 impl Outgoing {
-    /// What [`Service::outgoing`](crate::server::Service::outgoing) shows, or nothing if it shows nothing.
+    /// The slices of [`Service::outgoing`](crate::server::Service::outgoing). `None` if there are none.
     ///
     /// # Safety
-    ///
-    /// The memory of the slices stays in place, unchanged, until the send is over.
+    /// The memory of the slices stays in place and unchanged until the send has completed.
     #[allow(unsafe_code)]
     pub unsafe fn new(slices: &[IoSlice<'_>]) -> Option<Self> {
-        // SAFETY: the caller's promise, for each.
+        // SAFETY: the caller promises it for each slice.
         let piece = |slice| unsafe { Piece::new(slice) };
         match slices {
             [] => None,
@@ -129,7 +126,7 @@ impl Outgoing {
     }
 }
 
-/// Receives once; how much, and the buffer back.
+/// Receives once. Returns the number of bytes, and the buffer.
 pub async fn receive(stream: &UnixStream, buffer: Buffer) -> (io::Result<usize>, Buffer) {
     match buffer {
         Buffer::Own(mut bytes) => {
@@ -141,14 +138,14 @@ pub async fn receive(stream: &UnixStream, buffer: Buffer) -> (io::Result<usize>,
             let (result, slice) = stream.read_fixed(fixed.slice(..room)).await;
             (result, Buffer::Fixed(slice.into_inner(), room))
         }
-        Buffer::Place(place) => {
+        Buffer::Direct(place) => {
             let (result, place) = stream.read(place).await;
-            (result, Buffer::Place(place))
+            (result, Buffer::Direct(place))
         }
     }
 }
 
-/// Sends once; how much.
+/// Sends once. Returns the number of bytes.
 pub async fn send(stream: &UnixStream, outgoing: Outgoing) -> io::Result<usize> {
     match outgoing.0 {
         Pieces::One(piece) => stream.write(piece).submit().await.0,
@@ -156,15 +153,17 @@ pub async fn send(stream: &UnixStream, outgoing: Outgoing) -> io::Result<usize> 
     }
 }
 
-/// Registered buffers that no connection uses now. The last one given back is still in the processor's
-/// cache.
+/// Registered buffers that no receive uses. The one that was last given back is taken first, since it is in the CPU cache.
 #[derive(Default)]
 pub struct FixedBuffers {
     spare: Vec<FixedBuf>,
 }
 
 impl FixedBuffers {
-    /// Registers them. Without rights a process may lock little memory: then there are none.
+    /// Registers the buffers. A process without rights may not lock enough memory: then there are none.
+    ///
+    /// # Errors
+    /// Those of io_uring_register(2).
     pub fn register(&mut self) -> io::Result<()> {
         let memory = iter::repeat_with(|| vec![0; FIXED_BUFFER_BYTES]).take(FIXED_BUFFERS);
         let registry = FixedBufRegistry::new(memory);
@@ -178,7 +177,7 @@ impl FixedBuffers {
         Some(Buffer::Fixed(fixed, room.min(FIXED_BUFFER_BYTES)))
     }
 
-    pub fn give(&mut self, fixed: FixedBuf) {
+    pub fn give_back(&mut self, fixed: FixedBuf) {
         self.spare.push(fixed);
     }
 }

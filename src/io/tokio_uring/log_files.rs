@@ -1,5 +1,5 @@
-//! The log's files. What has to wait for the disk is a request on the runtime's ring, made by a task for writes
-//! and one for syncs; the rest is as under every driver.
+//! The log's files. Durable writes and syncs are requests on the runtime's ring, made by one task for each kind. Everything else
+//! is as under every driver.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,27 +10,26 @@ use tokio_uring::buf::{BoundedBuf, IoBuf};
 use tokio_uring::fs::File;
 
 use super::Shared;
-use super::state::Awaited;
+use super::driver::Awaited;
 use crate::io::socket::to_errno;
 use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Batch, Operation, Outcome, SegmentNumber};
 
-/// More segments than that are left to the thread, which opens one after the other.
-const SYNCED_BY_RING: usize = 8;
+/// A sync of more segments is left to the thread, which opens one after the other.
+const RING_SYNC_SEGMENTS_MAX: usize = 8;
 
-/// The disk, and what waits for its task to begin it. Each task has one operation under way and is told of
-/// no other before that is done, as the log asks for one of each kind at a time.
+/// The operations that wait for their tasks. The log has one write and one sync in flight at a time, and so has each task.
+#[derive(Default)]
 pub struct LogFiles {
-    pub disk: Disk,
-    /// The segment that was written last.
+    /// The segment that was last written durably.
     durable: Option<(SegmentNumber, Rc<File>)>,
     write: Awaited<Write>,
     sync: Awaited<Vec<File>>,
 }
 
-/// A write that has to be durable.
+/// A durable write.
 struct Write {
     file: Rc<File>,
     offset: u64,
@@ -40,8 +39,8 @@ struct Write {
 /// A batch that the kernel reads.
 struct InFlight(Batch);
 
-// SAFETY: the bytes are on the heap and stay there when the value moves. The runtime owns it until the request
-// has completed, also if nobody waits for that any more, and so nobody else can change or free them.
+// SAFETY: the bytes are on the heap and stay there when the value moves. The runtime owns the value until the request has
+// completed, even if the task is gone, so nothing else can change or free them.
 #[allow(unsafe_code)]
 unsafe impl IoBuf for InFlight {
     fn stable_ptr(&self) -> *const u8 {
@@ -58,67 +57,63 @@ unsafe impl IoBuf for InFlight {
 }
 
 impl LogFiles {
-    pub fn new(disk: Disk) -> Self {
-        Self { disk, durable: None, write: Awaited::default(), sync: Awaited::default() }
-    }
-
-    /// Begins an operation. Returns its outcome if it is over already.
-    pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
+    /// Begins an operation. Returns its outcome if it is complete.
+    pub fn begin(&mut self, disk: &mut Disk, operation: Operation) -> Option<Outcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: true } => match self.durable(segment) {
+            Operation::Write { segment, offset, batch, sync: true } => match self.durable(disk, segment) {
                 Ok(file) => self.write.set(Write { file, offset, batch }),
                 Err(error) => return Some(Outcome::Written(batch, Err(error))),
             },
-            Operation::Sync(segments) if segments.len() <= SYNCED_BY_RING => {
-                // A copy of the descriptor that wrote: the open file is the same.
-                let files = segments.iter().map(|&segment| self.open(segment, Access::Cached));
+            Operation::Sync(segments) if segments.len() <= RING_SYNC_SEGMENTS_MAX => {
+                // A copy of the descriptor that wrote: the open file description is the same.
+                let files = segments.iter().map(|&segment| open(disk, segment, Access::Cached));
                 match files.collect() {
                     Ok(files) => {
-                        self.disk.to_sync(segments);
+                        disk.to_sync(segments);
                         self.sync.set(files);
                     }
-                    // The thread has more patience, where there are no descriptors.
-                    Err(_) => return self.disk.begin(Operation::Sync(segments)),
+                    // The thread waits for descriptors, if there are none.
+                    Err(_) => return disk.begin(Operation::Sync(segments)),
                 }
             }
-            operation => return self.disk.begin(operation),
+            operation => return disk.begin(operation),
         }
         None
     }
 
-    fn durable(&mut self, segment: SegmentNumber) -> io::Result<Rc<File>> {
+    fn durable(&mut self, disk: &mut Disk, segment: SegmentNumber) -> io::Result<Rc<File>> {
         if let Some((_, file)) = self.durable.as_ref().filter(|&&(number, _)| number == segment) {
             return Ok(file.clone());
         }
-        let file = Rc::new(self.open(segment, Access::Durable)?);
+        let file = Rc::new(open(disk, segment, Access::Durable)?);
         self.durable = Some((segment, file.clone()));
         Ok(file)
     }
-
-    /// A segment as a file of the runtime's, which is closed apart from the disk's.
-    fn open(&mut self, segment: SegmentNumber, access: Access) -> io::Result<File> {
-        let file = self.disk.file(segment, access)?;
-        Ok(File::from_std(self.disk.reserve().open(|| file.try_clone())?))
-    }
 }
 
-/// Writes what has to be durable.
-pub async fn writes<S: Service>(shared: Shared<S>) {
+/// Opens a segment as a file of the runtime, which closes its own copy of the descriptor.
+fn open(disk: &mut Disk, segment: SegmentNumber, access: Access) -> io::Result<File> {
+    let file = disk.file(segment, access)?;
+    Ok(File::from_std(disk.reserve().open(|| file.try_clone())?))
+}
+
+/// Makes the durable writes.
+pub async fn write<S: Service>(shared: Shared<S>) {
     loop {
-        let write = poll_fn(|cx| shared.borrow_mut().log().write.poll(cx)).await;
+        let write = poll_fn(|cx| shared.borrow_mut().log.write.poll(cx)).await;
         let (batch, written) = write_all(&write.file, write.offset, write.batch).await;
         drop(write.file);
-        shared.borrow_mut().disk_has_done(Outcome::Written(batch, written));
+        shared.borrow_mut().disk_completed(Outcome::Written(batch, written));
     }
 }
 
-/// Syncs what was written without.
-pub async fn syncs<S: Service>(shared: Shared<S>) {
+/// Makes the syncs.
+pub async fn sync<S: Service>(shared: Shared<S>) {
     loop {
-        let files = poll_fn(|cx| shared.borrow_mut().log().sync.poll(cx)).await;
+        let files = poll_fn(|cx| shared.borrow_mut().log.sync.poll(cx)).await;
         let synced = sync_all(&files).await;
         drop(files);
-        shared.borrow_mut().disk_has_done(Outcome::Synced(synced));
+        shared.borrow_mut().disk_completed(Outcome::Synced(synced));
     }
 }
 
@@ -130,7 +125,7 @@ async fn write_all(file: &File, offset: u64, batch: Batch) -> (Batch, io::Result
         let begin = block_of(written);
         let (result, slice) = file.write_at(batch.slice(begin..), offset + begin as u64).submit().await;
         batch = slice.into_inner();
-        match go_on(written, result) {
+        match advance(written, result) {
             Ok(end) => written = end,
             Err(error) => return (batch.0, Err(error)),
         }
@@ -138,13 +133,13 @@ async fn write_all(file: &File, offset: u64, batch: Batch) -> (Batch, io::Result
     (batch.0, Ok(()))
 }
 
-/// Where direct I/O goes on: where a block begins.
+/// Where the next request begins: direct I/O writes whole blocks.
 const fn block_of(written: usize) -> usize {
     written - written % BLOCK_BYTES
 }
 
-/// How much is written after one more request.
-fn go_on(written: usize, result: io::Result<usize>) -> io::Result<usize> {
+/// Returns how much is written after one more request.
+fn advance(written: usize, result: io::Result<usize>) -> io::Result<usize> {
     match result {
         Ok(bytes) if block_of(written) + bytes > written => Ok(block_of(written) + bytes),
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),
@@ -168,9 +163,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_write_goes_on_at_the_last_whole_block() {
+    fn a_short_write_continues_at_the_last_whole_block() {
         let check = |written, result: Result<usize, Errno>, expect| {
-            let end = go_on(written, result.map_err(Into::into)).map_err(|error| error.kind());
+            let end = advance(written, result.map_err(Into::into)).map_err(|error| error.kind());
             assert_eq!(end, expect, "{written} bytes, then {result:?}");
         };
         check(0, Ok(8192), Ok(8192));
@@ -183,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_with_its_batch() {
+    fn a_failed_write_returns_its_batch() {
         let write = async |path: &str| {
-            let file = std::fs::OpenOptions::new().write(true).open(path).expect("it is everywhere");
+            let file = std::fs::OpenOptions::new().write(true).open(path).expect("the device opens");
             let mut batch = Batch::default();
             batch.push(&[1; 3 * BLOCK_BYTES]);
             let (batch, written) = write_all(&File::from_std(file), 0, batch).await;

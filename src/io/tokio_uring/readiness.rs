@@ -1,4 +1,4 @@
-//! What is known by readiness, not by completion.
+//! What the driver learns by readiness instead of completions.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use crate::io::socket::to_errno;
 
-/// A descriptor of somebody else, watched for input. Its owner keeps it open for as long as this lives.
+/// A borrowed descriptor that is watched for input. Its owner keeps it open for as long as this lives.
 pub struct Watched(AsyncFd<Borrowed>);
 
 /// The descriptor of a [`Watched`].
@@ -25,8 +25,8 @@ impl AsRawFd for Borrowed {
 
 impl Watched {
     pub fn new(fd: RawFd) -> Result<Self, Errno> {
-        // SAFETY: its owner keeps it open: a listener or the signals until no task runs any more, a
-        // connection's task until this is dropped.
+        // SAFETY: its owner keeps it open: a listener, the signals or the disk until no task runs any more, the task of a
+        // connection until this is dropped.
         #[allow(unsafe_code)]
         let watched = unsafe { AsyncFd::register_with_interest(Borrowed(fd), Interest::READABLE) };
         watched.map(Self).map_err(|error| to_errno(&error.into()))
@@ -37,31 +37,31 @@ impl Watched {
     }
 }
 
-/// What has become of a peer that is not received from.
+/// What a paused connection's peer has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It will send nothing more, but what it sent before is not all received.
+    /// It has ended its input, but not everything that it sent before is received.
     Coming,
-    /// It will send nothing more, and all is received.
+    /// It has ended its input, and all is received.
     Reached,
     /// Nothing can be sent or received.
     Broken,
 }
 
-/// Waits for the end of a connection without receiving from it.
-pub async fn end(stream: RawFd) -> End {
-    // There is a limit to what one user may watch (epoll(7), max_user_watches).
+/// Waits until the peer has ended its input, or the connection is broken, without receiving.
+pub async fn wait_for_end(stream: RawFd) -> End {
+    // The kernel limits how many descriptors a user watches (epoll(7), max_user_watches).
     let Ok(watched) = Watched::new(stream) else { return End::Broken };
     loop {
         let Ok(mut readable) = watched.readable().await else { return End::Broken };
-        match look(stream) {
+        match probe(stream) {
             Some(end) => return end,
             None => readable.clear_ready(),
         }
     }
 }
 
-fn look(stream: RawFd) -> Option<End> {
+fn probe(stream: RawFd) -> Option<End> {
     let events = events(stream);
     if events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
         return Some(End::Broken);
@@ -76,14 +76,14 @@ fn look(stream: RawFd) -> Option<End> {
     }
 }
 
-/// What poll(2) knows of the peer. (`nix` has no name for POLLRDHUP.)
+/// The state of the peer as poll(2) reports it. (`nix` does not know POLLRDHUP.)
 fn events(fd: RawFd) -> libc::c_short {
-    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: there is one entry, and the call is over before it is gone.
+    let mut entry = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: there is one entry, which outlives the call.
     #[allow(unsafe_code)]
-    let result = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    // It fails only for want of memory: then the next look tells.
-    if result < 0 { 0 } else { asked.revents }
+    let result = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    // It fails only for want of memory. The next probe reports the state then.
+    if result < 0 { 0 } else { entry.revents }
 }
 
 #[cfg(test)]
@@ -95,17 +95,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_from_one_with_input_before_it() {
+    fn an_end_with_unread_input_before_it_is_distinguished() {
         let (mut ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
         let fd = ours.as_raw_fd();
-        assert_eq!(look(fd), None);
-        theirs.write_all(b"x").expect("there is room");
-        assert_eq!(look(fd), None);
-        theirs.shutdown(Shutdown::Write).expect("it is open");
-        assert_eq!(look(fd), Some(End::Coming));
+        assert_eq!(probe(fd), None);
+        theirs.write_all(b"x").expect("the socket takes a byte");
+        assert_eq!(probe(fd), None);
+        theirs.shutdown(Shutdown::Write).expect("the socket is open");
+        assert_eq!(probe(fd), Some(End::Coming));
         ours.read_exact(&mut [0]).expect("a byte");
-        assert_eq!(look(fd), Some(End::Reached));
+        assert_eq!(probe(fd), Some(End::Reached));
         drop(theirs);
-        assert_eq!(look(fd), Some(End::Broken));
+        assert_eq!(probe(fd), Some(End::Broken));
     }
 }

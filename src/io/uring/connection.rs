@@ -2,88 +2,73 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::limits::{SEND_REST, SEND_REST_MAX};
+use crate::io::shell::{self, InputState};
 use crate::server::Protocol;
 use crate::time::{Span, Time};
 
-/// Receives that are made one at a time after a large body, in case another follows: a receive that waits for
-/// any input would have to be ended first to receive the next one to its place.
+/// The delay before a send is repeated that found no room, on a connection whose peer has ended its input: io_uring cannot
+/// wait for room on such a socket.
+pub const SEND_RETRY_DELAY: Span = Span::from_millis(20);
+
+/// The delay doubles up to this while there is no room: ten thousand such connections take 2 % of a core.
+const SEND_RETRY_DELAY_MAX: Span = Span::from_millis(1280);
+
+/// Receives that are requested one at a time after a large body, in case another follows. A multishot receive would have to
+/// be cancelled before the next large body could be received to its place.
 const SINGLE_RECEIVES: u8 = 8;
 
-/// A connection, with which requests on it are under way.
+/// A connection and the requests on it that are in flight.
 #[derive(Debug)]
 pub struct Connection {
     pub protocol: Protocol,
-    /// Open until it is closed with nothing but notifications left to come.
+    /// `None` once it is closed and only notifications are left to come.
     fd: Option<OwnedFd>,
-    pub phase: Phase,
-    pub receive: Receive,
-    pub watch: Watch,
+    pub input: InputState,
+    pub receive: ReceiveRequest,
+    pub watch: WatchRequest,
     /// When a receive that is still armed brought something.
     pub last_input: Time,
     pub quiet_check: QuietCheck,
     pub is_sending: bool,
-    /// The peer is known to send no more. The kernel then takes the socket for ready whatever is waited for.
+    /// The peer is known to send no more. The kernel then takes the socket for ready whatever a request waits for.
     pub is_ending: bool,
-    /// A send found no room, and is tried again after a while.
+    /// The server knows of that and the connection is paused: its sends find a break, so it is not watched.
+    pub reported_ending: bool,
+    /// A send found no room, and is repeated after a delay.
     pub is_stalled: bool,
-    /// How long it rests when that happens the next time.
-    rest: Span,
-    /// Whether large bodies are sent without a copy; not known before the first.
+    /// The next such delay.
+    retry_delay: Span,
+    /// Whether large bodies are sent without a copy. Not known before the first.
     pub zero_copy: Option<bool>,
-    /// Sent, but the server has not been told, since the network may be reading it still.
+    /// Bytes that are sent but not reported to the server, since the network may still read them.
     pub unreported: usize,
-    /// How many notifications that it is done are still to come.
+    /// Notifications about that that are still to come.
     pub notifications: u32,
-    /// Receives still to be made one at a time.
-    singly: u8,
+    /// Receives that are still to be requested one at a time.
+    single_receives: u8,
 }
 
-/// How far a connection's input is.
-///
-/// ```text
-///            Pause
-///  Reading <-------> Paused
-///   |       Resume      | end, all read
-///   | end, all read     v
-///   +---------------> Ended        from each of them, on an error or a hang-up: Broken;
-///                                  from each, when the server says so: Closing
-/// ```
+/// The receive in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// Received as it comes.
-    Reading,
-    /// Left in the kernel; only its end is looked for.
-    Paused,
-    /// Paused, and the peer is known to send no more. It has output to be sent, which finds a break.
-    PausedEnding,
-    /// All read.
-    Ended,
-    /// Nothing can be sent or received.
-    Broken,
-    /// Closed as soon as no request is under way.
-    Closing,
-}
-
-/// The receive under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Receive {
-    /// None.
-    Idle,
-    /// Of whatever comes: once or repeatedly.
+pub enum ReceiveRequest {
+    None,
+    /// Of any input, into a buffer: one shot or multishot.
     Any,
-    /// Straight to its place.
+    /// Straight to the place of a large body.
     Direct,
-    /// One that was cancelled, and has not ended yet: to its place or not.
-    Ending { is_direct: bool },
+    /// Cancelled, and not complete yet.
+    Cancelled {
+        is_direct: bool,
+    },
 }
 
-/// The look-out for the end of the input.
+/// The watch for the end of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Watch {
-    Idle,
+pub enum WatchRequest {
+    None,
     Armed,
-    Ending,
+    /// Cancelled, and not complete yet.
+    Cancelled,
 }
 
 /// Whether the [self-check](super::self_check) is to look for unreported input.
@@ -91,75 +76,83 @@ pub enum Watch {
 pub enum QuietCheck {
     None,
     Scheduled,
-    /// It has found some, and looks once more.
+    /// It has found unreported input, and checks once more.
     HasUnreported,
 }
 
 impl Connection {
-    pub fn new(fd: OwnedFd, protocol: Protocol) -> Self {
+    pub const fn new(fd: OwnedFd, protocol: Protocol) -> Self {
         Self {
             protocol,
             fd: Some(fd),
-            phase: Phase::Reading,
-            receive: Receive::Idle,
-            watch: Watch::Idle,
+            input: InputState::Receiving,
+            receive: ReceiveRequest::None,
+            watch: WatchRequest::None,
             last_input: Time::ZERO,
             quiet_check: QuietCheck::None,
             is_sending: false,
             is_ending: false,
+            reported_ending: false,
             is_stalled: false,
-            rest: SEND_REST,
+            retry_delay: SEND_RETRY_DELAY,
             zero_copy: None,
             unreported: 0,
             notifications: 0,
-            singly: 0,
+            single_receives: 0,
         }
     }
 
     pub fn fd(&self) -> RawFd {
-        self.fd.as_ref().expect("it is open").as_raw_fd()
+        self.fd.as_ref().expect("the connection is open").as_raw_fd()
     }
 
-    /// Closes the descriptor. False if it was closed before.
+    /// Closes the descriptor. Returns false if it was closed before.
     pub fn close(&mut self) -> bool {
         self.fd.take().is_some()
     }
 
     /// Whether no request refers to its descriptor.
     pub fn is_quiet(&self) -> bool {
-        self.receive == Receive::Idle && self.watch == Watch::Idle && !self.is_sending
+        self.receive == ReceiveRequest::None && self.watch == WatchRequest::None && !self.is_sending
     }
 
-    /// Whether a request for its input, or for the end of it, should be under way and is not.
+    /// Whether a request for its input, or for the end of it, should be in flight and is not.
     pub fn lacks_request(&self) -> bool {
-        match self.phase {
-            Phase::Reading => self.receive == Receive::Idle,
-            Phase::Paused => self.watch == Watch::Idle,
-            Phase::PausedEnding | Phase::Ended | Phase::Broken | Phase::Closing => false,
-        }
+        self.input == InputState::Receiving && self.receive == ReceiveRequest::None || self.lacks_watch()
     }
 
-    /// How long to rest, since a send found no room. Longer each time.
-    pub fn rest(&mut self) -> Span {
-        let longer = Span::from_nanos(2 * self.rest.as_nanos()).min(SEND_REST_MAX);
-        std::mem::replace(&mut self.rest, longer)
+    /// Whether the end of its input should be watched for and is not.
+    pub fn lacks_watch(&self) -> bool {
+        self.input == InputState::Paused && !self.reported_ending && self.watch == WatchRequest::None
     }
 
-    /// A send found room.
-    pub fn end_rest(&mut self) {
-        self.rest = SEND_REST;
+    /// Returns the delay after a send that found no room. It grows each time.
+    pub fn back_off(&mut self) -> Span {
+        let longer = Span::from_nanos(2 * self.retry_delay.as_nanos()).min(SEND_RETRY_DELAY_MAX);
+        std::mem::replace(&mut self.retry_delay, longer)
     }
 
-    /// Part of a large body was received.
+    /// Resets the delay after a send that found room.
+    pub fn reset_back_off(&mut self) {
+        self.retry_delay = SEND_RETRY_DELAY;
+    }
+
+    /// Requests the next receives one at a time: a large body was received.
     pub fn expect_large_bodies(&mut self) {
-        self.singly = SINGLE_RECEIVES;
+        self.single_receives = SINGLE_RECEIVES;
     }
 
-    /// Whether the next receive is to be a repeated one.
-    pub fn receives_repeatedly(&mut self) -> bool {
-        let is_over = self.singly == 0;
-        self.singly = self.singly.saturating_sub(1);
-        is_over
+    /// Whether the next receive is a multishot one.
+    pub fn next_is_multishot(&mut self) -> bool {
+        let is_multishot = self.single_receives == 0;
+        self.single_receives = self.single_receives.saturating_sub(1);
+        is_multishot
+    }
+}
+
+impl shell::Connection for Connection {
+    fn input(&mut self) -> &mut InputState {
+        &mut self.input
     }
 }
 
@@ -170,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_read_is_asked_less_and_less_often() {
-        let file = File::open("/dev/null").expect("it is everywhere");
+    fn sends_to_a_peer_that_does_not_read_back_off() {
+        let file = File::open("/dev/null").expect("/dev/null opens");
         let mut connection = Connection::new(file.into(), Protocol::Beanstalk);
-        let rests: Vec<u64> = (0..9).map(|_| connection.rest().as_nanos() / 1_000_000).collect();
-        assert_eq!(rests, [20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
-        connection.end_rest();
-        assert_eq!(connection.rest(), SEND_REST);
+        let delays: Vec<u64> = (0..9).map(|_| connection.back_off().as_nanos() / 1_000_000).collect();
+        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
+        connection.reset_back_off();
+        assert_eq!(connection.back_off(), SEND_RETRY_DELAY);
     }
 }

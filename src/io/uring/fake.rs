@@ -1,5 +1,5 @@
-//! A kernel for tests: sockets that are only memory, and requests that complete late, in pieces, in any
-//! order, and in every other way that the real one may.
+//! A fake kernel for tests: sockets in memory, and requests that complete late, in pieces, in any order, and in every other way that
+//! a real one may.
 
 #![allow(unsafe_code)]
 
@@ -20,23 +20,23 @@ use beanring_testkit::random::Random;
 /// Few, so that they run out.
 const BUFFERS: u16 = 3;
 
-/// The kernel's side, with sockets that are only memory.
+/// The ring of the fake kernel.
 pub struct FakeRing {
     pub random: Random,
     pub sockets: HashMap<RawFd, Socket>,
     pub requests: Vec<Request>,
     pub completions: VecDeque<Completion>,
-    /// What accept(2) answers at the first listener.
+    /// The results of accept(2) at the first listener.
     pub backlog: VecDeque<Result<RawFd, Errno>>,
-    /// What is in each buffer; nothing while the kernel has it. Behind them, what came beyond a place.
+    /// The contents of each receive buffer, `None` while the kernel has it. Then those of tail buffers.
     pub buffers: Vec<Option<Vec<u8>>>,
     /// The memory of registered buffers.
     pub registered: Vec<Range<usize>>,
-    /// A request to end another is passed over all but one in so many times.
+    /// A cancellation is processed once in this number of steps.
     pub cancel_delay: usize,
-    /// Receives take all there is, and repeated ones end only for a reason.
+    /// Receives take all input, and multishot ones end only for a reason.
     pub is_steady: bool,
-    /// As Linux 6.0 does: a zero-copy send whose notification is to report a copy is no valid request.
+    /// Refuses zero-copy sends that report a copy, as Linux 6.0 does.
     pub refuses_zero_copy: bool,
 }
 
@@ -44,20 +44,20 @@ pub struct FakeRing {
 pub struct Socket {
     pub input: VecDeque<u8>,
     pub output: Vec<u8>,
-    /// No more is sent while its peer has not read this much.
+    /// The most output that the peer has not read.
     pub window: usize,
-    /// How much was received straight to its place.
+    /// The number of bytes that were received straight to their place.
     pub direct: usize,
     pub input_ended: bool,
     /// Sends fail.
     pub is_deaf: bool,
     /// Receives fail too.
     pub is_broken: bool,
-    /// How receives fail, though nothing is wrong with the connection.
+    /// The error of receives, though the connection is not broken.
     pub receives_fail: Option<Errno>,
     /// The peer is on another machine.
     pub is_remote: bool,
-    /// A repeated receive that is armed is not woken by what comes, until more comes.
+    /// An armed multishot receive does not report input until more comes.
     pub loses_wakeup: bool,
 }
 
@@ -68,12 +68,12 @@ pub struct Request {
 }
 
 pub enum Work {
-    /// Nothing comes of it by itself.
+    /// Does not complete by itself.
     Wait,
     /// Connections wait at the listener.
     WatchListener,
     Receive {
-        is_repeated: bool,
+        is_multishot: bool,
     },
     ReceiveInto {
         place: *mut [u8],
@@ -85,7 +85,7 @@ pub enum Work {
         waits: bool,
         sent: usize,
     },
-    /// The network is not done with what was sent without a copy.
+    /// The network still reads a zero-copy send.
     Notify {
         output: Output,
     },
@@ -93,7 +93,7 @@ pub enum Work {
     Cancel(Token),
 }
 
-/// What to send as it was when it was asked for, and where it has to be still.
+/// The output of a send: its bytes at the time of the request, and the places where they must stay.
 #[derive(Default)]
 pub struct Output {
     pub bytes: Vec<u8>,
@@ -121,13 +121,13 @@ impl FakeRing {
         self.random.below(count) == 0
     }
 
-    /// A new connection, as if from the first listener.
+    /// Adds a connection to the backlog of the first listener.
     pub fn connect(&mut self, fd: RawFd) {
         assert!(self.requests.iter().all(|request| request.fd != fd), "a closed descriptor is in use");
         let window = [1000, 20_000, 1_000_000][self.random.below(3)];
         let is_remote = self.one_in(2);
         let before = self.sockets.insert(fd, Socket { window, is_remote, ..Socket::default() });
-        assert!(before.is_none(), "a descriptor that is open comes again");
+        assert!(before.is_none(), "an open descriptor is not reused");
         self.backlog.push_back(Ok(fd));
     }
 
@@ -136,9 +136,9 @@ impl FakeRing {
         self.requests.iter().any(|request| request.token == Token::Listener(0))
     }
 
-    pub fn ask(&mut self, token: Token, fd: RawFd, work: Work) {
+    pub fn request(&mut self, token: Token, fd: RawFd, work: Work) {
         let is_twice = self.requests.iter().any(|request| request.token == token && token != Token::Cancel);
-        assert!(!is_twice, "{token:?} is asked for twice");
+        assert!(!is_twice, "{token:?} is in flight twice");
         self.requests.push(Request { token, fd, work });
     }
 
@@ -152,12 +152,12 @@ impl FakeRing {
         self.completions.push_back(Completion { token, result, buffer, is_last });
     }
 
-    /// Whether nothing more comes of anything that was asked.
+    /// Whether no request can make progress.
     pub fn is_at_rest(&self) -> bool {
-        self.completions.is_empty() && !self.requests.iter().any(|request| self.can_go_on(request))
+        self.completions.is_empty() && !self.requests.iter().any(|request| self.can_progress(request))
     }
 
-    pub fn can_go_on(&self, request: &Request) -> bool {
+    pub fn can_progress(&self, request: &Request) -> bool {
         let ends = |socket: &Socket| socket.input_ended || socket.is_broken;
         match request.work {
             Work::Wait => false,
@@ -166,7 +166,7 @@ impl FakeRing {
             Work::Send { waits: false, .. } => true,
             Work::Send { .. } => self.can_send(request.fd),
             Work::Watch => ends(&self.sockets[&request.fd]),
-            Work::Receive { is_repeated: true } if self.sockets[&request.fd].loses_wakeup => false,
+            Work::Receive { is_multishot: true } if self.sockets[&request.fd].loses_wakeup => false,
             Work::Receive { .. } | Work::ReceiveInto { .. } => {
                 let socket = &self.sockets[&request.fd];
                 ends(socket) || socket.receives_fail.is_some() || !socket.input.is_empty()
@@ -174,8 +174,8 @@ impl FakeRing {
         }
     }
 
-    /// The kernel does not wait for room on a socket whose peer has ended its side: it tries again and again, and
-    /// then leaves that to a thread.
+    /// Checks that no send waits on a socket whose peer has ended its input: a kernel would try again and again, and then leave the
+    /// send to a thread.
     pub fn check_waits(&self) {
         for request in &self.requests {
             let waits = matches!(request.work, Work::Send { waits: true, .. });
@@ -188,35 +188,35 @@ impl FakeRing {
 
     pub fn can_send(&self, fd: RawFd) -> bool {
         let socket = &self.sockets[&fd];
-        // Where another request tells of the break, the send is in no hurry to do so too.
-        let is_told = || self.requests.iter().any(|other| other.fd == fd && !other.is_send());
+        // If another request reports the break, the send need not.
+        let is_reported = || self.requests.iter().any(|other| other.fd == fd && !other.is_send());
         match socket.output.len() < socket.window {
             true => true,
-            false if socket.is_broken => !is_told(),
+            false if socket.is_broken => !is_reported(),
             false => socket.is_deaf,
         }
     }
 
-    /// Goes on with one of the requests.
+    /// Makes progress with one of the requests.
     pub fn step(&mut self) {
         let able: Vec<usize> =
-            (0..self.requests.len()).filter(|&at| self.can_go_on(&self.requests[at])).collect();
+            (0..self.requests.len()).filter(|&at| self.can_progress(&self.requests[at])).collect();
         if able.is_empty() {
             return;
         }
         let at = able[self.random.below(able.len())];
-        // So late that what it is to end, and more, often happens first.
+        // So late that the request to be cancelled, and others, often complete first.
         if matches!(self.requests[at].work, Work::Cancel(_)) && !self.one_in(self.cancel_delay) {
             return;
         }
         let mut request = self.requests.swap_remove(at);
         let is_done = match &mut request.work {
-            Work::Wait => unreachable!("it cannot go on"),
+            Work::Wait => unreachable!("it does not progress"),
             Work::WatchListener => {
                 self.complete(request.token, Ok(1), None, true);
                 true
             }
-            Work::Receive { is_repeated } => self.receive_some(request.token, request.fd, *is_repeated),
+            Work::Receive { is_multishot } => self.receive_some(request.token, request.fd, *is_multishot),
             Work::ReceiveInto { place, filled } => self.fill_some(request.token, request.fd, *place, filled),
             Work::Send { output, is_zero_copy, sent, .. } => {
                 output.check_unmoved();
@@ -244,18 +244,18 @@ impl FakeRing {
         }
     }
 
-    pub fn receive_some(&mut self, token: Token, fd: RawFd, is_repeated: bool) -> bool {
+    pub fn receive_some(&mut self, token: Token, fd: RawFd, is_multishot: bool) -> bool {
         let free = self.buffers[..BUFFERS as usize].iter().position(Option::is_none);
         let failure = [Errno::ENOBUFS, Errno::EINTR, Errno::EAGAIN, Errno::ECANCELED][self.random.below(4)];
         let fails = !self.is_steady && self.one_in(16);
         let is_steady = self.is_steady;
         let most = if self.one_in(2) { 1 + self.random.below(40) } else { RECEIVE_BYTES_MAX };
         let share = self.random.next() as usize;
-        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let (result, buffer) = match free {
             _ if socket.is_broken => (Err(Errno::ECONNRESET), None),
             _ if let Some(errno) = socket.receives_fail => (Err(errno), None),
-            // Kernels differ in whether a buffer goes with the end.
+            // Some kernels return a buffer with the end of the input.
             Some(id) if socket.input.is_empty() && share.is_multiple_of(2) => {
                 self.buffers[id] = Some(Vec::new());
                 (Ok(0), Some(Buffer { id: id as u16, len: 0 }))
@@ -270,7 +270,7 @@ impl FakeRing {
                 (Ok(count as u32), Some(Buffer { id: id as u16, len: count as u32 }))
             }
         };
-        let goes_on = buffer.is_some() && result != Ok(0) && is_repeated;
+        let goes_on = buffer.is_some() && result != Ok(0) && is_multishot;
         let is_last = !goes_on || !self.is_steady && self.one_in(8);
         self.complete(token, result, buffer, is_last);
         is_last
@@ -280,7 +280,7 @@ impl FakeRing {
         let ends_short = self.one_in(4);
         let goes_beyond = self.one_in(2);
         let share = self.random.next() as usize;
-        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let room = (place.len() - *filled).min(socket.input.len());
         if socket.is_broken && *filled == 0 {
             self.complete(token, Err(Errno::ECONNRESET), None, true);
@@ -288,7 +288,7 @@ impl FakeRing {
         }
         if room > 0 && !socket.is_broken {
             let count = 1 + share % room;
-            // SAFETY: the driver has promised that the place stays, and is left alone, until this completes.
+            // SAFETY: the driver has promised that the place stays, unused, until this completes.
             let place = unsafe { &mut *place };
             for (to, from) in place[*filled..].iter_mut().zip(socket.input.drain(..count)) {
                 *to = from;
@@ -331,7 +331,7 @@ impl FakeRing {
         let (is_over, fails) = (self.one_in(2), self.one_in(16));
         let failure = [Errno::EINTR, Errno::EAGAIN][self.random.below(2)];
         let share = self.random.next() as usize;
-        let socket = self.sockets.get_mut(&fd).expect("it was connected");
+        let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let room = socket.window.saturating_sub(socket.output.len()).min(rest.len());
         let failure = match fails {
             _ if socket.is_broken || socket.is_deaf => Some(Errno::EPIPE),
@@ -346,7 +346,7 @@ impl FakeRing {
         }
         let is_done = *sent == output.bytes.len() || is_over || failure.is_some();
         if is_done {
-            // One that fails may have a notification all the same.
+            // A failed send may have a notification too.
             let is_last = !is_zero_copy || self.one_in(8);
             self.complete(token, failure.filter(|_| *sent == 0).map_or(Ok(*sent as u32), Err), None, is_last);
             if !is_last {
@@ -360,9 +360,9 @@ impl FakeRing {
 
     pub fn cancel_now(&mut self, token: Token) {
         let found = self.requests.iter().position(|request| request.token == token);
-        let tells_first = self.one_in(2);
+        let reports_first = self.one_in(2);
         let answer = found.map(|_| 0).ok_or(Errno::ENOENT);
-        if tells_first {
+        if reports_first {
             self.complete(Token::Cancel, answer, None, true);
         }
         if let Some(at) = found {
@@ -378,7 +378,7 @@ impl FakeRing {
             };
             self.complete(token, result, None, true);
         }
-        if !tells_first {
+        if !reports_first {
             self.complete(Token::Cancel, answer, None, true);
         }
     }
@@ -398,14 +398,14 @@ impl Output {
         }
     }
 
-    /// What is to be sent must stay where it is, and as it is.
+    /// Checks that the output is in place and unchanged.
     pub fn check_unmoved(&self) {
         let mut rest = &self.bytes[..];
         for &(place, len) in &self.places {
             // SAFETY: the driver has promised that the bytes stay until this completes.
             let now = unsafe { std::slice::from_raw_parts(place, len) };
             let (then, after) = rest.split_at(len);
-            assert!(now == then, "what is being sent has changed");
+            assert!(now == then, "output in flight is unchanged");
             rest = after;
         }
     }
@@ -413,28 +413,28 @@ impl Output {
 
 impl Ring for FakeRing {
     fn watch_listener(&mut self, number: u32, fd: RawFd) {
-        self.ask(Token::Listener(number), fd, Work::WatchListener);
+        self.request(Token::Listener(number), fd, Work::WatchListener);
     }
 
     fn accept(&mut self, _: &Listener) -> Result<OwnedFd, AcceptError> {
         let fd = self.backlog.pop_front().unwrap_or(Err(Errno::EAGAIN))?;
-        // SAFETY: the test has made it for the driver.
+        // SAFETY: the test has created it for the driver.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
-        self.ask(Token::Receive(slot), fd, Work::Receive { is_repeated });
+    fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
+        self.request(Token::Receive(slot), fd, Work::Receive { is_multishot });
     }
 
     unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
-        self.ask(Token::Receive(slot), fd, Work::ReceiveInto { place, filled: 0 });
+        self.request(Token::Receive(slot), fd, Work::ReceiveInto { place, filled: 0 });
     }
 
     unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
         let slices: Vec<&[u8]> = slices.iter().map(|slice| &slice[..]).collect();
         let work =
             Work::Send { output: Output::new(&slices), is_zero_copy: false, waits: flags.wait, sent: 0 };
-        self.ask(Token::Send(slot), fd, work);
+        self.request(Token::Send(slot), fd, work);
     }
 
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
@@ -443,7 +443,7 @@ impl Ring for FakeRing {
             assert!(inside, "the piece lies in its buffer");
         }
         let work = Work::Send { output: Output::new(&[piece]), is_zero_copy: true, waits: wait, sent: 0 };
-        self.ask(Token::Send(slot), fd, work);
+        self.request(Token::Send(slot), fd, work);
     }
 
     unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
@@ -461,23 +461,23 @@ impl Ring for FakeRing {
     }
 
     fn watch(&mut self, slot: u32, fd: RawFd) {
-        self.ask(Token::Watch(slot), fd, Work::Watch);
+        self.request(Token::Watch(slot), fd, Work::Watch);
     }
 
     fn watch_signals(&mut self, fd: RawFd) {
-        self.ask(Token::Signals, fd, Work::Wait);
+        self.request(Token::Signals, fd, Work::Wait);
     }
 
-    fn watch_bell(&mut self, fd: RawFd) {
-        self.ask(Token::Bell, fd, Work::Wait);
+    fn watch_disk(&mut self, fd: RawFd) {
+        self.request(Token::Disk, fd, Work::Wait);
     }
 
     unsafe fn write(&mut self, _: RawFd, _: u64, _: &[u8]) {
-        unreachable!("no log is kept here");
+        unreachable!("the server has no log");
     }
 
     fn cancel(&mut self, token: Token) {
-        self.ask(Token::Cancel, -1, Work::Cancel(token));
+        self.request(Token::Cancel, -1, Work::Cancel(token));
     }
 
     fn enter(&mut self, _: Option<Span>) -> nix::Result<()> {
@@ -492,7 +492,7 @@ impl Ring for FakeRing {
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        self.buffers[buffer.id as usize].as_deref().expect("the kernel has handed it over")
+        self.buffers[buffer.id as usize].as_deref().expect("the buffer is filled")
     }
 
     fn give_back(&mut self, buffer: Buffer) {

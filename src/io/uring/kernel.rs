@@ -16,33 +16,34 @@ use nix::libc::{self, iovec, msghdr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 
 use super::buffers::{Buffers, group_of};
+use super::registered::REGISTERED_CHUNKS_MAX;
 use super::ring::{Buffer, Completion, Flags, Ring, Token};
 use super::tail_buffers::TailBuffers;
 use crate::io::socket::{AcceptError, Listener, to_errno};
-use crate::limits::{
-    COMPLETIONS_QUEUED_MAX, RECEIVE_BUFFERS, REGISTERED_CHUNKS_MAX, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX,
-};
+use crate::limits::{RECEIVE_BUFFERS, REQUESTS_QUEUED_MAX, SEND_SLICES_MAX};
 use crate::time::Span;
 
-/// A ring and what its requests refer to. None of it is ever freed: the process ends with it, and the kernel
-/// may use it until then.
+/// Entries of the completion queue. Further completions wait in the kernel.
+const COMPLETIONS_QUEUED_MAX: u32 = 4096;
+
+/// A ring and what its requests refer to. Nothing of it is freed, since the kernel may use it until the process ends.
 pub struct KernelRing {
     submitter: Submitter<'static>,
     submissions: SubmissionQueue<'static>,
     completions: CompletionQueue<'static>,
-    /// Requests that found no room.
+    /// Requests that found no room in the submission queue.
     backlog: VecDeque<squeue::Entry>,
     buffers: Buffers,
-    /// There is a table for registered buffers.
-    has_table: bool,
-    /// By slot: what a send of several slices under way refers to.
+    /// The kernel has a table for registered buffers.
+    has_buffer_table: bool,
+    /// By slot: what a send of several slices that is in flight refers to.
     messages: Vec<Option<Box<Message>>>,
-    #[allow(clippy::vec_box)] // Handed over to a slot as it is, instead of copied.
+    #[allow(clippy::vec_box)] // Moved to a slot instead of copied.
     spare: Vec<Box<Message>>,
-    landings: TailBuffers,
+    tail_buffers: TailBuffers,
 }
 
-/// More than this is written in pieces, which direct I/O wants to end with a block.
+/// The most that one request writes. It is a multiple of the block size, as direct I/O wants it.
 const WRITE_BYTES_MAX: u32 = 1 << 30;
 
 /// io_uring_register(2).
@@ -50,7 +51,7 @@ const REGISTER_BUFFERS2: u8 = 15;
 const REGISTER_BUFFERS_UPDATE: u8 = 16;
 const REGISTER_RING_FDS: u8 = 20;
 
-/// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in a notification IORING_NOTIF_USAGE_ZC_COPIED.
+/// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE, and in its notification IORING_NOTIF_USAGE_ZC_COPIED.
 const REPORT_USAGE: u16 = 1 << 3;
 const WAS_COPIED: u32 = 1 << 31;
 
@@ -62,12 +63,15 @@ struct Message {
 
 impl KernelRing {
     /// Sets up a ring with all that the driver needs.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the kernel does not know all operations; those of io_uring_setup(2) and io_uring_register(2).
     pub fn new() -> nix::Result<Self> {
         let ring = build()?;
         let buffers = Buffers::register(&ring.submitter())?;
         restrict(&ring.submitter())?;
         let (mut submitter, submissions, completions) = Box::leak(Box::new(ring)).split();
-        // Saves looking the descriptor up at every turn.
+        // Saves a look-up of the descriptor in each call.
         submitter.register_ring_fd().map_err(|error| to_errno(&error))?;
         Ok(Self {
             submitter,
@@ -75,28 +79,30 @@ impl KernelRing {
             completions,
             backlog: VecDeque::new(),
             buffers,
-            has_table: false,
+            has_buffer_table: false,
             messages: Vec::new(),
             spare: Vec::new(),
-            landings: TailBuffers::default(),
+            tail_buffers: TailBuffers::default(),
         })
     }
 
+    /// Queues a request.
+    ///
     /// # Safety
-    /// What the request refers to must stay until its last completion.
+    /// What the request refers to must stay in place until its last completion.
     unsafe fn push(&mut self, token: Token, entry: squeue::Entry) {
         let entry = entry.user_data(token.to_word());
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller promises what this function demands.
         if !self.backlog.is_empty() || unsafe { self.submissions.push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
     }
 
-    /// Moves requests that waited for room to where the kernel reads them.
-    fn take_up_backlog(&mut self) {
+    /// Moves requests from the backlog to the submission queue.
+    fn flush_backlog(&mut self) {
         self.submissions.sync();
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: whoever pushed it promised that what it refers to stays until its completion.
+            // SAFETY: the caller of `push` has promised that what it refers to stays in place until its completion.
             if unsafe { self.submissions.push(entry) }.is_err() {
                 break;
             }
@@ -105,7 +111,7 @@ impl KernelRing {
         self.submissions.sync();
     }
 
-    /// A message of these slices, kept for the send of this slot.
+    /// Stores a message of these slices until the send of this slot completes.
     fn keep_message(&mut self, slot: u32, slices: &[IoSlice<'_>]) -> *const msghdr {
         let mut message = self.spare.pop().unwrap_or_default();
         for (to, from) in message.slices.iter_mut().zip(slices) {
@@ -121,7 +127,7 @@ impl KernelRing {
     }
 }
 
-/// A ring, of a kernel that knows all the operations.
+/// Sets up a ring, if the kernel knows all operations.
 fn build() -> nix::Result<IoUring> {
     let ring = set_up().map_err(|error| to_errno(&error))?;
     let mut known = Probe::new();
@@ -132,14 +138,14 @@ fn build() -> nix::Result<IoUring> {
         opcode::SendMsg::CODE,
         opcode::PollAdd::CODE,
         opcode::AsyncCancel2::CODE,
-        // As old as repeated receives, which cannot be asked for: Linux 6.0.
+        // As old as multishot receives (Linux 6.0), which cannot be probed for.
         opcode::SendZc::CODE,
     ];
     let knows_all = needed.into_iter().all(|code| known.is_supported(code));
     if knows_all { Ok(ring) } else { Err(Errno::EOPNOTSUPP) }
 }
 
-/// Lets the ring do what this driver asks of it and nothing else, and has it begin.
+/// Restricts the ring to the requests that this driver makes, and enables it.
 fn restrict(submitter: &Submitter<'_>) -> nix::Result<()> {
     let operations = [
         opcode::AsyncCancel2::CODE,
@@ -160,13 +166,13 @@ fn restrict(submitter: &Submitter<'_>) -> nix::Result<()> {
     restricted.and_then(|()| submitter.register_enable_rings()).map_err(|error| to_errno(&error))
 }
 
-/// A ring on which only this thread works and which interrupts it for nothing: completions are made when it
-/// asks for them. Linux 6.0 does not know how to do that; its ring does not interrupt for completions either.
+/// Sets up a ring that only this thread uses. The kernel processes completions when the thread asks for them and never
+/// interrupts it. Linux 6.0 does not know `DEFER_TASKRUN`; with `COOP_TASKRUN` it does not interrupt the thread either.
 fn set_up() -> io::Result<IoUring> {
     let build = |defers: bool| {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_submit_all().setup_cqsize(COMPLETIONS_QUEUED_MAX);
-        // Until it is restricted.
+        // Disabled until it is restricted.
         builder.setup_r_disabled();
         builder.setup_single_issuer().setup_taskrun_flag();
         if defers {
@@ -193,9 +199,9 @@ impl Ring for KernelRing {
         listener.accept_blocking()
     }
 
-    fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool) {
+    fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
         let group = group_of(slot);
-        let entry = if is_repeated {
+        let entry = if is_multishot {
             opcode::RecvMulti::new(Fd(fd), group).build()
         } else {
             opcode::Recv::new(Fd(fd), ptr::null_mut(), 0)
@@ -203,21 +209,21 @@ impl Ring for KernelRing {
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT)
         };
-        // SAFETY: it refers to the registered buffers only, which stay for the life of the process.
+        // SAFETY: it refers only to the registered buffers, which stay for the life of the process.
         unsafe { self.push(Token::Receive(slot), entry) };
     }
 
     unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
-        // Without MSG_WAITALL, here and in sends: a request that has gone on 128 times is given a kernel
-        // thread of its own, where it waits for a peer that may be slow for as long as it likes.
-        let entry = match self.landings.open(slot, place) {
+        // Without MSG_WAITALL, here and in sends: the kernel gives a request that it has resumed 128 times a thread of its
+        // own, which waits for the peer, however slow.
+        let entry = match self.tail_buffers.begin(slot, place) {
             Some(message) => opcode::RecvMsg::new(Fd(fd), message).build(),
             None => {
                 let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
                 opcode::Recv::new(Fd(fd), place.cast(), length).build()
             }
         };
-        // SAFETY: passed on to the caller; the landing stays for the life of the process.
+        // SAFETY: the caller keeps the place; the tail buffer stays for the life of the process.
         unsafe { self.push(Token::Receive(slot), entry) };
     }
 
@@ -244,18 +250,18 @@ impl Ring for KernelRing {
             .flags(send_flags(Flags { wait, more: false }))
             .zc_flags(REPORT_USAGE)
             .build();
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller keeps the bytes.
         unsafe { self.push(Token::Send(slot), entry) };
     }
 
     unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
-        if !self.has_table {
+        if !self.has_buffer_table {
             let count = u32::from(REGISTERED_CHUNKS_MAX);
             self.submitter.register_buffers_sparse(count).map_err(|error| to_errno(&error))?;
-            self.has_table = true;
+            self.has_buffer_table = true;
         }
         let buffer = iovec { iov_base: memory.as_ptr().cast(), iov_len: memory.len() };
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller keeps the memory mapped.
         unsafe { self.submitter.register_buffers_update(number.into(), &[buffer], None) }
             .map_err(|error| to_errno(&error))
     }
@@ -273,7 +279,7 @@ impl Ring for KernelRing {
     }
 
     fn watch(&mut self, slot: u32, fd: RawFd) {
-        // io_uring tells POLLRDHUP, POLLHUP and POLLERR always.
+        // io_uring reports POLLHUP and POLLERR in any case.
         let entry = opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(Token::Watch(slot), entry) };
@@ -285,17 +291,17 @@ impl Ring for KernelRing {
         unsafe { self.push(Token::Signals, entry) };
     }
 
-    fn watch_bell(&mut self, fd: RawFd) {
+    fn watch_disk(&mut self, fd: RawFd) {
         let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
         // SAFETY: it refers to no memory.
-        unsafe { self.push(Token::Bell, entry) };
+        unsafe { self.push(Token::Disk, entry) };
     }
 
     unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]) {
         let length = u32::try_from(bytes.len()).unwrap_or(WRITE_BYTES_MAX);
         let entry = opcode::Write::new(Fd(fd), bytes.as_ptr(), length).offset(offset).build();
-        // SAFETY: passed on to the caller.
-        unsafe { self.push(Token::Write, entry) };
+        // SAFETY: the caller keeps the bytes.
+        unsafe { self.push(Token::LogWrite, entry) };
     }
 
     fn cancel(&mut self, token: Token) {
@@ -304,15 +310,15 @@ impl Ring for KernelRing {
         unsafe { self.push(Token::Cancel, entry) };
     }
 
-    fn enter(&mut self, patience: Option<Span>) -> nix::Result<()> {
-        self.take_up_backlog();
+    fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()> {
+        self.flush_backlog();
         self.completions.sync();
-        // With requests left over, waiting would be for completions that cannot come.
-        let waits = patience != Some(Span::ZERO) && self.backlog.is_empty() && self.completions.is_empty();
+        // With requests left over, it would wait for completions that cannot come.
+        let waits = timeout != Some(Span::ZERO) && self.backlog.is_empty() && self.completions.is_empty();
         let want = usize::from(waits);
-        let result = match patience {
-            Some(patience) if waits => {
-                let nanos = patience.as_nanos();
+        let result = match timeout {
+            Some(timeout) if waits => {
+                let nanos = timeout.as_nanos();
                 let time = Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32);
                 self.submitter.submit_with_args(want, &SubmitArgs::new().timespec(&time))
             }
@@ -320,7 +326,7 @@ impl Ring for KernelRing {
         };
         self.completions.sync();
         match result.map_err(|error| to_errno(&error)) {
-            // The time is over; a debugger looked in; or completions have to be taken before more is asked.
+            // The time-out passed, a debugger interrupted, or completions have to be taken before more requests.
             Ok(_) | Err(Errno::ETIME | Errno::EINTR | Errno::EBUSY | Errno::EAGAIN) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -351,7 +357,7 @@ impl Ring for KernelRing {
         let buffer = match token {
             Token::Receive(slot) => {
                 let chosen = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
-                chosen.or_else(|| self.landings.close(slot, len))
+                chosen.or_else(|| self.tail_buffers.complete(slot, len))
             }
             _ => None,
         };
@@ -359,14 +365,14 @@ impl Ring for KernelRing {
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        if buffer.id < RECEIVE_BUFFERS { self.buffers.bytes(buffer) } else { self.landings.bytes(buffer) }
+        if buffer.id < RECEIVE_BUFFERS { self.buffers.bytes(buffer) } else { self.tail_buffers.bytes(buffer) }
     }
 
     fn give_back(&mut self, buffer: Buffer) {
         if buffer.id < RECEIVE_BUFFERS {
             self.buffers.give_back(buffer);
         } else {
-            self.landings.give_back(&buffer);
+            self.tail_buffers.give_back(&buffer);
         }
     }
 
@@ -375,7 +381,7 @@ impl Ring for KernelRing {
     }
 }
 
-/// For send(2). A write to a socket that nobody reads is an error and no signal.
+/// Flags for send(2). A send to a socket whose peer has closed fails and raises no signal.
 const fn send_flags(flags: Flags) -> i32 {
     let Flags { wait, more } = flags;
     let wait = if wait { 0 } else { libc::MSG_DONTWAIT };
@@ -386,13 +392,13 @@ const fn send_flags(flags: Flags) -> i32 {
 impl Default for Message {
     fn default() -> Self {
         let nothing = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Self { header: no_message(), slices: [nothing; SEND_SLICES_MAX] }
+        Self { header: empty_message(), slices: [nothing; SEND_SLICES_MAX] }
     }
 }
 
-/// The header of a message without anything.
-pub fn no_message() -> msghdr {
-    // SAFETY: a msghdr is plain numbers and pointers, for which all zeros say that there is nothing.
+/// The header of an empty message.
+pub fn empty_message() -> msghdr {
+    // SAFETY: a msghdr consists of numbers and pointers, for which all zeros are valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -405,7 +411,7 @@ mod tests {
     use super::*;
     use crate::limits::RECEIVE_BUFFERS_EACH;
 
-    /// What comes of one receive, with the kernel that is there.
+    /// Receives once, with the running kernel.
     fn receive(ring: &mut KernelRing, slot: u32, fd: RawFd) -> Completion {
         ring.receive(slot, fd, false);
         loop {
@@ -416,9 +422,9 @@ mod tests {
         }
     }
 
-    /// For more than 2^16 of them in one group, so that the count of those given back begins anew.
+    /// Uses more than 2^16 buffers in one group, so that the tail of its ring wraps around.
     #[test]
-    fn a_buffer_is_nobody_elses_until_it_is_given_back() {
+    fn a_buffer_is_not_reused_until_it_is_given_back() {
         let mut ring = match KernelRing::new() {
             Ok(ring) => ring,
             Err(errno) => return println!("skipped: buffers of the real ring, because {}", errno.desc()),
@@ -426,7 +432,7 @@ mod tests {
         let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
         let fd = ours.as_raw_fd();
         for round in 0..17_000_u32 {
-            // Now and then of another group.
+            // Every 64th round uses another group.
             let slot = if round % 64 == 63 { round } else { 0 };
             let mut held = Vec::new();
             for number in 0..u32::from(RECEIVE_BUFFERS_EACH) {
@@ -438,7 +444,7 @@ mod tests {
             }
             peer.write_all(b"more").expect("there is room");
             let refused = receive(&mut ring, slot, fd).result;
-            assert_eq!(refused, Err(Errno::ENOBUFS), "round {round}: all that one may have are held");
+            assert_eq!(refused, Err(Errno::ENOBUFS), "round {round}: all buffers of the group are in use");
             for (message, buffer) in held.into_iter().rev() {
                 assert_eq!(ring.bytes(&buffer), message, "round {round}");
                 ring.give_back(buffer);
@@ -471,16 +477,16 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_does_nothing_that_the_driver_never_asks_for() {
+    fn the_ring_refuses_requests_that_the_driver_never_makes() {
         let mut ring = match KernelRing::new() {
             Ok(ring) => ring,
             Err(errno) => {
                 return println!("skipped: restrictions of the real ring, because {}", errno.desc());
             }
         };
-        // SAFETY: it refers to nothing.
+        // SAFETY: it refers to no memory.
         unsafe { ring.push(Token::Cancel, opcode::Nop::new().build()) };
-        ring.enter(None).expect("it can be waited for");
+        ring.enter(None).expect("the ring works");
         assert_eq!(ring.next().expect("it has ended").result, Err(Errno::EACCES));
     }
 }

@@ -1,7 +1,7 @@
-//! What the kernel that is there does with a multishot request when one more wake-up comes after many (docs/IO.md).
+//! Shows whether the running kernel loses the last of many wake-ups of a multishot request (docs/IO.md).
 //!
-//! Two threads: one has a ring and is busy while the other makes a burst of wake-ups; then both go on, and the second
-//! makes the last one when the first has nearly dealt with the burst. When that is, is learned from try to try.
+//! One of two threads has a ring and is busy while the other makes a burst of wake-ups. Then the second makes the last one when the
+//! first has nearly processed the burst. Each attempt adapts the time of that moment.
 
 #![allow(unsafe_code)]
 
@@ -25,15 +25,15 @@ use beanring_testkit::random::Random;
 
 const TRIES: usize = 3_000;
 
-/// After so long without a completion nothing comes any more.
+/// After this time without a completion none follows.
 const QUIET: Timespec = Timespec::new().nsec(50_000_000);
 
-/// What the first thread says to the second, besides a delay in nanoseconds.
+/// The messages of the first thread to the second, besides a delay in nanoseconds.
 const WAIT: u64 = u64::MAX;
 const GO_ON: u64 = u64::MAX - 1;
 const END: u64 = u64::MAX - 2;
 
-/// What the second thread does, and the first is to be told of.
+/// What the second thread does, and the ring is to report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     Connect,
@@ -44,7 +44,7 @@ struct Setting {
     ring: IoUring,
     buffers: Buffers,
     work: Work,
-    /// The listener, or the connection that is received from.
+    /// The listener, or the receiving end of the connection.
     fd: OwnedFd,
 }
 
@@ -59,28 +59,28 @@ fn the_last_of_many_wakeups() {
     }
 }
 
-/// A listener of its own, and how to connect to it.
+/// Returns a listener, and a function that connects to it.
 fn unix() -> (OwnedFd, impl Fn() -> OwnedFd + Send + 'static) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = env::temp_dir().join(format!("beanring-multishot-{}-{number}.sock", std::process::id()));
-    let listener = UnixListener::bind(&path).expect("there is a place");
-    listen(&listener, Backlog::MAXALLOWABLE).expect("it listens already");
-    (listener.into(), move || UnixStream::connect(&path).expect("it listens").into())
+    let listener = UnixListener::bind(&path).expect("the path is free");
+    listen(&listener, Backlog::MAXALLOWABLE).expect("the backlog is set");
+    (listener.into(), move || UnixStream::connect(&path).expect("the server accepts connections").into())
 }
 
 fn tcp() -> (OwnedFd, impl Fn() -> OwnedFd + Send + 'static) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let address = listener.local_addr().expect("it is bound");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("the listener is bound");
     let connect = move || {
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_nodelay(true).expect("it is open");
+        let stream = TcpStream::connect(address).expect("the server accepts connections");
+        stream.set_nodelay(true).expect("the connection is open");
         stream.into()
     };
     (listener.into(), connect)
 }
 
-/// How often the last wake-up was lost.
+/// Returns how often the last wake-up was lost.
 fn lost(
     work: Work,
     (listener, connect): (OwnedFd, impl Fn() -> OwnedFd + Send + 'static),
@@ -89,7 +89,7 @@ fn lost(
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4096);
     let ring: IoUring = builder.build(64).expect("the kernel grants a ring");
-    let buffers = Buffers::register(&ring.submitter()).expect("there is memory");
+    let buffers = Buffers::register(&ring.submitter()).expect("the buffers are registered");
     let (client, fd) = match work {
         Work::Connect => (None, listener),
         Work::Send => (Some(connect()), own(accept(listener.as_raw_fd()).expect("one has come"))),
@@ -99,7 +99,7 @@ fn lost(
     let (done, made) = channel();
     let wakes = move || match &client {
         Some(client) => {
-            send(client.as_raw_fd(), b".", MsgFlags::empty()).expect("there is room");
+            send(client.as_raw_fd(), b".", MsgFlags::empty()).expect("the byte is sent");
             None
         }
         None => Some(connect()),
@@ -118,30 +118,30 @@ fn lost(
         let step = Duration::from_nanos(random.below(delay.as_nanos() as usize / 16 + 200) as u64);
         delay = if is_early { delay + step } else { delay.saturating_sub(step) };
     }
-    maker.join().expect("it ends without the other");
+    maker.join().expect("the thread does not panic");
     lost
 }
 
-/// Makes a burst, and the last one after a delay, until the first thread says that it was the last try.
+/// Makes a burst, and the last wake-up after a delay, until the first thread sends [`END`].
 fn make_wakeups(burst: usize, wake: impl Fn() -> Option<OwnedFd>, begun: &AtomicU64, done: &Sender<()>) {
     loop {
         let _clients: Vec<_> = (0..burst).map(|_| wake()).collect();
-        done.send(()).expect("it is waited for");
-        let delay = Duration::from_nanos(told(begun));
+        done.send(()).expect("the other thread waits");
+        let delay = Duration::from_nanos(next_message(begun));
         let started = Instant::now();
         while started.elapsed() < delay {
             std::hint::spin_loop();
         }
         let _last = wake();
-        done.send(()).expect("it is waited for");
-        if told(begun) == END {
+        done.send(()).expect("the other thread waits");
+        if next_message(begun) == END {
             return;
         }
     }
 }
 
-/// The next number that the first thread says. Busy, as any other way to wait takes longer than what is looked for.
-fn told(number: &AtomicU64) -> u64 {
+/// Waits for the next message of the first thread. It spins, since any other wait takes longer than the moment in question.
+fn next_message(number: &AtomicU64) -> u64 {
     loop {
         match number.swap(WAIT, Ordering::Acquire) {
             WAIT => std::hint::spin_loop(),
@@ -157,16 +157,16 @@ impl Setting {
             Work::Connect => opcode::AcceptMulti::new(fd).build(),
             Work::Send => opcode::RecvMulti::new(fd, 0).build(),
         };
-        // SAFETY: it refers to nothing but registered buffers, which are never unmapped.
+        // SAFETY: it refers only to registered buffers, which are never unmapped.
         unsafe { self.ring.submission().push(&entry) }.expect("the queue is empty");
         self.ring.submit().expect("the ring works");
     }
 
-    /// Takes `count` connections or bytes. Returns whether all came at once, and whether the last did not come by itself.
+    /// Takes `count` connections or bytes. Returns whether all came at once, and whether the last wake-up was lost.
     fn take(&mut self, count: usize, made: &Receiver<()>) -> (bool, bool) {
         let (mut taken, mut rounds, mut is_made) = (0, 0, false);
         while taken < count {
-            // It fails when the time is over.
+            // It fails after the time-out.
             let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&QUIET));
             let completions: Vec<_> = self.ring.completion().collect();
             rounds += 1;
@@ -211,6 +211,6 @@ impl Setting {
 }
 
 fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just made it, and nothing else knows it.
+    // SAFETY: the kernel has just created it, and nothing else knows it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

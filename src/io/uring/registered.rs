@@ -1,21 +1,22 @@
-//! Chunks of the arena that the kernel has as registered buffers: their pages are locked once, and not for
-//! each send.
+//! Chunks of body memory that are registered with the kernel as buffers: their pages are locked once instead of for each
+//! send.
 
 use nix::errno::Errno;
 use tracing::{debug, warn};
 
 use super::ring::Ring;
-use crate::limits::REGISTERED_CHUNKS_MAX;
 use crate::server::BodyMemory;
 
-/// What is registered. A chunk stays so until the process ends: a few large ones are worth it, and the limit is
-/// what they may take from a machine in all.
+/// Entries in the kernel's table of registered buffers. A chunk is 2 MiB, so at most 2 GiB are registered.
+pub const REGISTERED_CHUNKS_MAX: u16 = 1024;
+
+/// The registered chunks. A chunk stays registered until the process ends, so the first ones are taken up to the limit.
 pub struct Registered {
     /// Sorted by address.
     chunks: Vec<Chunk>,
     bytes: u64,
     bytes_max: u64,
-    /// There is no room for another chunk, or the kernel takes no more: nothing is looked for any longer.
+    /// There is no room for another chunk, or the kernel takes no more.
     is_full: bool,
 }
 
@@ -26,17 +27,16 @@ struct Chunk {
 }
 
 impl Registered {
-    /// Nothing yet, and at most `bytes_max`.
     pub const fn new(bytes_max: u64) -> Self {
         Self { chunks: Vec::new(), bytes: 0, bytes_max, is_full: false }
     }
 
-    /// How much memory is registered.
+    /// The size of all registered memory.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The registered buffer that a piece of memory lies in.
+    /// The registered buffer that contains a piece of memory.
     pub fn find(&self, piece: &[u8]) -> Option<u16> {
         let address = piece.as_ptr().addr();
         let after = self.chunks.partition_point(|chunk| chunk.address <= address);
@@ -45,7 +45,7 @@ impl Registered {
         is_inside.then_some(chunk.index)
     }
 
-    /// Registers the chunk that holds the byte at `address`, if it is a chunk and there is room.
+    /// Registers the chunk that contains the byte at `address`, if there is room.
     pub fn add(&mut self, address: usize, bodies: &mut dyn BodyMemory, ring: &mut impl Ring) {
         if self.is_full {
             return;
@@ -73,12 +73,12 @@ impl Registered {
             Err(errno) => {
                 bodies.unpin(chunk);
                 self.is_full = true;
-                self.explain(errno);
+                self.warn(errno);
             }
         }
     }
 
-    fn explain(&self, errno: Errno) {
+    fn warn(&self, errno: Errno) {
         let hint = if errno == Errno::ENOMEM { "; raise the limit of locked memory (ulimit -l)" } else { "" };
         warn!("no more than {} bytes of job bodies can be registered: {}{hint}", self.bytes, errno.desc());
     }

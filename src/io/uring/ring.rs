@@ -1,4 +1,4 @@
-//! Requests to the kernel and their completions, as the driver sees them.
+//! Requests to the kernel and their completions.
 
 #![allow(unsafe_code)]
 
@@ -11,35 +11,31 @@ use nix::errno::Errno;
 use crate::io::socket::{AcceptError, Listener};
 use crate::time::Span;
 
-/// What a request is about. It travels through the kernel as one word.
+/// What a request is about. The kernel passes it through as one word.
 ///
-/// A connection is named by its slot alone: the slot is not used again before every request on it has
-/// completed.
+/// The slot alone names a connection: no other connection has it before every request of this one has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// Connections that wait at the listener with this number.
+    /// Connections wait at the listener with this number.
     Listener(u32),
     /// Input of the connection in this slot.
     Receive(u32),
     /// Output to it.
     Send(u32),
-    /// The network is done with output that was sent without a copy; the result is 0, or 1 if the kernel
-    /// has made a copy.
+    /// The network is done with output that was sent without a copy. The result is 0, or 1 if the kernel has made a copy.
     Notification(u32),
-    /// The end of its input, while nothing is received.
+    /// The end of its input, while it is paused.
     Watch(u32),
-    /// Signals.
     Signals,
-    /// A request to end another one.
+    /// The cancellation of another request.
     Cancel,
-    /// The disk has done something.
-    Bell,
+    /// A thread of the disk has completed an operation.
+    Disk,
     /// A write to the log.
-    Write,
+    LogWrite,
 }
 
 impl Token {
-    /// The word.
     pub const fn to_word(self) -> u64 {
         let (kind, number) = match self {
             Self::Listener(number) => (0, number),
@@ -49,13 +45,13 @@ impl Token {
             Self::Signals => (4, 0),
             Self::Cancel => (5, 0),
             Self::Notification(slot) => (6, slot),
-            Self::Bell => (7, 0),
-            Self::Write => (8, 0),
+            Self::Disk => (7, 0),
+            Self::LogWrite => (8, 0),
         };
         (kind << 32) | number as u64
     }
 
-    /// What a word from [`to_word`](Self::to_word) says.
+    /// Returns the token of a word that [`to_word`](Self::to_word) made.
     ///
     /// # Panics
     /// On any other word.
@@ -69,27 +65,26 @@ impl Token {
             4 => Self::Signals,
             5 => Self::Cancel,
             6 => Self::Notification(number),
-            7 => Self::Bell,
-            8 => Self::Write,
-            kind => panic!("a completion of kind {kind}, which was never asked for"),
+            7 => Self::Disk,
+            8 => Self::LogWrite,
+            kind => panic!("a completion of the unknown kind {kind}"),
         }
     }
 }
 
-/// Something came of a request.
+/// A completion of a request. A multishot request has several.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which.
     pub token: Token,
-    /// A number of bytes, a descriptor, or events; or what went wrong.
+    /// A number of bytes, or events.
     pub result: Result<u32, Errno>,
-    /// What was received, if that is not at a place of the driver's.
+    /// The buffer with received bytes, if they are not at their place.
     pub buffer: Option<Buffer>,
-    /// The request is done; of others more completions will come.
+    /// No more completions of this request follow.
     pub is_last: bool,
 }
 
-/// A receive buffer with something in it; it goes back by [`Ring::give_back`].
+/// A filled receive buffer. It is returned to the kernel by [`Ring::give_back`].
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) id: u16,
@@ -97,7 +92,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// How much is in it.
+    /// The number of bytes in it.
     pub const fn len(&self) -> usize {
         self.len as usize
     }
@@ -106,93 +101,91 @@ impl Buffer {
 /// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
-    /// Wait for room; else a send that finds none completes with `EAGAIN`.
+    /// Wait for room. Otherwise a send that finds none completes with `EAGAIN`.
     pub wait: bool,
-    /// More follows at once, so that a packet may be left unfilled.
+    /// More follows at once, so the kernel may keep back a packet that is not full.
     pub more: bool,
 }
 
-/// The kernel's side of the driver. Requests gather until [`enter`](Self::enter), and none of them fails at
-/// once: what is wrong with one is told by its completion.
+/// The kernel's side of the driver. Requests gather until [`enter`](Self::enter). A request that the kernel refuses completes
+/// with an error.
 ///
-/// A connection has at most one request of each kind under way.
+/// A connection has at most one request of each kind in flight.
 pub trait Ring {
     /// Completes once, when connections wait at a listener.
     ///
-    /// A request that accepts again and again would save system calls, but kernels lose wake-ups of such requests
-    /// (docs/IO.md): the last connection of a burst could wait for as long as no other one comes.
+    /// A multishot accept would save system calls, but kernels lose wake-ups of such requests (docs/IO.md): the last
+    /// connection of a burst would wait until another one comes.
     fn watch_listener(&mut self, number: u32, fd: RawFd);
 
-    /// Accepts a connection that waits, at once.
+    /// Accepts a connection that waits, without a request.
     fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError>;
 
-    /// Receives into a buffer that is chosen when there is input: once, or until the last completion. Kernels may leave
-    /// input unreported to a repeated receive that is still armed ([`self_check`](super::self_check)).
-    fn receive(&mut self, slot: u32, fd: RawFd, is_repeated: bool);
+    /// Receives into a buffer that the kernel chooses when there is input: once, or until the last completion. Kernels may
+    /// fail to report input while a multishot receive is armed ([`self_check`](super::self_check)).
+    fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool);
 
-    /// Receives once, straight to a place, what there is. What comes beyond it may go to a buffer with the
-    /// same completion, whose result counts both.
+    /// Receives once, straight to a place. What is received beyond it may be in a buffer of the same completion, whose result
+    /// counts both.
     ///
     /// # Safety
-    /// The place must stay, and be left alone, until the completion.
+    /// The place must stay in place and unused until the completion.
     unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]);
 
     /// Sends as much of the slices as the kernel takes.
     ///
     /// # Safety
-    /// The bytes must stay as they are until the completion.
+    /// The bytes must stay in place and unchanged until the completion.
     unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags);
 
-    /// Sends as much of a piece as the kernel takes, from where it lies, in a registered buffer or
-    /// elsewhere. Where the completion is not the last, a [`Token::Notification`] follows.
+    /// Sends as much of a piece as the kernel takes without a copy. The piece lies in a registered buffer, if one is named. A
+    /// [`Token::Notification`] follows a completion that is not the last.
     ///
     /// # Safety
-    /// The bytes must stay as they are until the notification, or the completion if it is the last; and they
-    /// must lie in that buffer.
+    /// The bytes must lie in that buffer. They must stay in place and unchanged until the notification, or until the
+    /// completion if it is the last.
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool);
 
     /// Registers memory as the buffer with this number.
     ///
     /// # Safety
-    /// It must stay mapped, with the pages that it has, for the life of the process.
+    /// The memory must stay mapped, with its present pages, for the life of the process.
     unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()>;
 
-    /// Whether the peer is on another machine: what stays on this one is copied in any case.
+    /// Whether the peer is on another machine. What stays on this one is copied in any case.
     fn is_remote(&self, fd: RawFd) -> bool;
 
-    /// Completes when the peer has ended its input or the connection is broken. There is no way to wait for the
-    /// latter alone.
+    /// Completes when the peer has ended its input or the connection is broken. io_uring cannot wait for the latter alone.
     fn watch(&mut self, slot: u32, fd: RawFd);
 
     /// Completes when there are signals to read.
     fn watch_signals(&mut self, fd: RawFd);
 
-    /// Completes when there is something to read, once.
-    fn watch_bell(&mut self, fd: RawFd);
+    /// Completes once, when a thread of the disk has completed an operation.
+    fn watch_disk(&mut self, fd: RawFd);
 
-    /// Writes to a file, as much as the kernel takes at once.
+    /// Writes as much to a file as the kernel takes at once.
     ///
     /// # Safety
-    /// The bytes must stay as they are until the completion.
+    /// The bytes must stay in place and unchanged until the completion.
     unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]);
 
-    /// Ends a request, whose last completion still comes.
+    /// Cancels a request. Its last completion still follows.
     fn cancel(&mut self, token: Token);
 
-    /// Hands over all requests, and waits until there is a completion or for `patience`; forever without
-    /// one.
-    fn enter(&mut self, patience: Option<Span>) -> nix::Result<()>;
+    /// Submits all requests and waits for a completion, at most for `timeout`.
+    fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()>;
 
-    /// The next completion, if one has come.
+    /// Takes the next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
 
-    /// What is in a buffer.
+    /// The bytes in a buffer.
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8];
 
-    /// Lets the kernel use a buffer again.
+    /// Returns a buffer to the kernel.
     fn give_back(&mut self, buffer: Buffer);
 
-    /// At least how much input lies unread, at once: 0 at its end, `EAGAIN` if it may go on.
+    /// Returns 0 at the end of the input, 1 if input lies unread, and `EAGAIN` if neither.
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize>;
 }
 
@@ -201,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back_as_they_went() {
+    fn tokens_survive_the_round_trip() {
         let last = u32::MAX;
         for token in [
             Token::Listener(0),
@@ -212,8 +205,8 @@ mod tests {
             Token::Watch(last),
             Token::Signals,
             Token::Cancel,
-            Token::Bell,
-            Token::Write,
+            Token::Disk,
+            Token::LogWrite,
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }

@@ -1,56 +1,53 @@
-//! Room for what comes behind a body that is received straight to its place: the end of one command, and the
-//! next.
+//! Room behind the place of a large body, for the end of its command and the beginning of the next.
 
 #![allow(unsafe_code)]
 
 use nix::libc::{iovec, msghdr};
 
-use super::kernel::no_message;
+use super::kernel::empty_message;
 use super::ring::Buffer;
 use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 
-/// Never freed: the kernel may write to them as long as the ring exists.
+/// The tail buffers. They are never freed: the kernel may write to them as long as the ring exists.
 #[derive(Default)]
 pub struct TailBuffers {
-    all: Vec<&'static mut Landing>,
-    /// Which of them nobody uses.
+    all: Vec<&'static mut TailBuffer>,
+    /// Those that no receive uses.
     spare: Vec<u16>,
-    /// By slot: the one of a receive under way.
-    open: Vec<Option<u16>>,
+    /// By slot: the one that the receive in flight uses.
+    in_flight: Vec<Option<u16>>,
 }
 
 /// One receive of two pieces, in the form that the kernel reads.
-struct Landing {
+struct TailBuffer {
     header: msghdr,
     pieces: [iovec; 2],
-    beyond: Box<[u8; RECEIVE_BYTES_MAX]>,
+    tail: Box<[u8; RECEIVE_BYTES_MAX]>,
 }
 
 impl TailBuffers {
-    /// A message of the place and some room beyond it, for the receive of this slot; none if there are too
-    /// many of them.
-    pub fn open(&mut self, slot: u32, place: *mut [u8]) -> Option<*mut msghdr> {
+    /// Returns a message of the place and a tail buffer for the receive of this slot. `None` if all are in use.
+    pub fn begin(&mut self, slot: u32, place: *mut [u8]) -> Option<*mut msghdr> {
         let number = self.spare.pop().or_else(|| self.add())?;
         let slot = slot as usize;
-        if slot >= self.open.len() {
-            self.open.resize(slot + 1, None);
+        if slot >= self.in_flight.len() {
+            self.in_flight.resize(slot + 1, None);
         }
-        let before = self.open[slot].replace(number);
-        assert!(before.is_none(), "a connection has one receive");
-        let landing = &mut *self.all[number as usize];
-        landing.pieces = [
+        let before = self.in_flight[slot].replace(number);
+        assert!(before.is_none(), "a connection has one receive in flight");
+        let buffer = &mut *self.all[number as usize];
+        buffer.pieces = [
             iovec { iov_base: place.cast(), iov_len: place.len() },
-            iovec { iov_base: landing.beyond.as_mut_ptr().cast(), iov_len: RECEIVE_BYTES_MAX },
+            iovec { iov_base: buffer.tail.as_mut_ptr().cast(), iov_len: RECEIVE_BYTES_MAX },
         ];
-        landing.header.msg_iov = landing.pieces.as_mut_ptr();
-        landing.header.msg_iovlen = landing.pieces.len();
-        Some(&raw mut landing.header)
+        buffer.header.msg_iov = buffer.pieces.as_mut_ptr();
+        buffer.header.msg_iovlen = buffer.pieces.len();
+        Some(&raw mut buffer.header)
     }
 
-    /// The receive of this slot, if it had a landing, is over with so many bytes. Returns what came beyond the
-    /// place.
-    pub fn close(&mut self, slot: u32, bytes: u32) -> Option<Buffer> {
-        let number = self.open.get_mut(slot as usize)?.take()?;
+    /// Processes the completion of the receive of this slot. Returns what was received beyond the place.
+    pub fn complete(&mut self, slot: u32, bytes: u32) -> Option<Buffer> {
+        let number = self.in_flight.get_mut(slot as usize)?.take()?;
         let len = bytes.saturating_sub(self.all[number as usize].pieces[0].iov_len as u32);
         let buffer = Buffer { id: RECEIVE_BUFFERS + number, len };
         if len == 0 {
@@ -60,12 +57,11 @@ impl TailBuffers {
         Some(buffer)
     }
 
-    /// What came beyond the place.
+    /// The bytes that were received beyond the place.
     pub fn bytes(&self, buffer: &Buffer) -> &[u8] {
-        &self.all[(buffer.id - RECEIVE_BUFFERS) as usize].beyond[..buffer.len()]
+        &self.all[(buffer.id - RECEIVE_BUFFERS) as usize].tail[..buffer.len()]
     }
 
-    /// It is used up.
     pub fn give_back(&mut self, buffer: &Buffer) {
         self.spare.push(buffer.id - RECEIVE_BUFFERS);
     }
@@ -73,9 +69,10 @@ impl TailBuffers {
     fn add(&mut self) -> Option<u16> {
         let number = self.all.len() as u16;
         let pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
-        let landing = || Landing { header: no_message(), pieces, beyond: Box::new([0; RECEIVE_BYTES_MAX]) };
+        let buffer =
+            || TailBuffer { header: empty_message(), pieces, tail: Box::new([0; RECEIVE_BYTES_MAX]) };
         (number < TAIL_BUFFERS_MAX).then(|| {
-            self.all.push(Box::leak(Box::new(landing())));
+            self.all.push(Box::leak(Box::new(buffer())));
             number
         })
     }

@@ -1,5 +1,5 @@
-//! Conversations through the driver with a kernel that completes requests late, in pieces, in any order,
-//! and in every other way that the real one may.
+//! Conversations through the driver with a fake kernel, which completes requests late, in pieces, in any order, and in every other
+//! way that a real one may.
 
 mod requests;
 
@@ -12,36 +12,37 @@ use std::{fs, io};
 
 use nix::errno::Errno;
 
-use super::Driver;
-use super::connection::{Phase, Receive, Watch};
+use super::UringDriver;
+use super::connection::{ReceiveRequest, WatchRequest};
 use super::fake::{FakeRing, Request, Socket, Work};
 use super::ring::{Ring, Token};
 use crate::ids::ConnId;
-use crate::io::Sources;
+use crate::io::Resources;
 use crate::io::clock::Clock;
+use crate::io::shell::{Backend, InputState, Shell};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, Listener};
 use crate::limits::JOB_BYTES_DEFAULT;
-use crate::server::{Config, Event, Server, Service};
+use crate::server::{Config, Event, Server};
 use crate::time::{Span, Time};
 use beanring_testkit::conversation::Conversation;
 use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::runner::{Dialect, run};
 
-/// What a chunk of bodies takes.
+/// The size of a chunk of the arena.
 const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Turns in which something has to come to rest.
-const TURNS_MAX: usize = 1_000_000;
+/// Iterations in which the driver must come to rest.
+const ITERATIONS_MAX: usize = 1_000_000;
 
 /// A [`Peer`] in virtual time.
 struct Simulated {
-    driver: Driver<Server, FakeRing>,
+    driver: UringDriver<Server, FakeRing>,
     now: Time,
-    /// When the driver wants its next turn.
+    /// When the driver needs its next iteration.
     deadline: Option<Time>,
-    /// How much later than that it gets it.
+    /// The delay of that iteration.
     lateness: Span,
     ends: Vec<End>,
 }
@@ -49,8 +50,8 @@ struct Simulated {
 /// A connection, by the descriptor that the driver was given.
 struct End {
     fd: RawFd,
-    /// What the descriptor names while it is open. Afterwards it may come back as another one; and a process
-    /// that is just being started may have a copy.
+    /// What the descriptor refers to while it is open. After a close its number may be reused, and a process that is being started
+    /// may have a copy.
     identity: PathBuf,
     /// The socket as it was when the driver closed it.
     closed: Option<Socket>,
@@ -76,13 +77,13 @@ impl Simulated {
     }
 
     fn with(config: Config, connections_max: Option<u32>, seed: u64) -> Self {
-        // What is registered counts whole, and is not given back: too much for a ceiling that is low.
+        // Registered chunks count whole and are not freed, which is too much for a low memory limit.
         let registered_bytes_max = if config.max_memory_bytes.is_some() { 0 } else { 2 * CHUNK_BYTES };
         let server = Server::new(config);
         let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let listeners = vec![Listener::bind(&nowhere).expect("there is a port")];
-        let signals = Signals::block().expect("there are signals");
-        let sources = Sources {
+        let listeners = vec![Listener::open(&nowhere).expect("a port is free")];
+        let signals = Signals::block().expect("signals are blocked");
+        let resources = Resources {
             listeners,
             signals,
             clock: Clock::start(),
@@ -90,31 +91,30 @@ impl Simulated {
             connections_max,
             registered_bytes_max,
         };
-        let mut driver = Driver::new(server, FakeRing::new(seed), sources, Time::ZERO);
+        let mut driver = UringDriver::new(server, FakeRing::new(seed), resources, Time::ZERO);
         // The memory limits of conversations are for the core alone, without the buffers of a driver.
-        driver.memory_bytes = 0;
-        driver.server.handle(Time::ZERO, Event::DriverMemory(0));
+        driver.shell.set_memory(0);
         Self { driver, now: Time::ZERO, deadline: None, lateness: Span::ZERO, ends: Vec::new() }
     }
 
     fn socket(&mut self, conn: usize) -> &mut Socket {
         let End { fd, closed, .. } = &mut self.ends[conn];
-        closed.as_mut().or_else(|| self.driver.ring.sockets.get_mut(fd)).expect("it was connected")
+        closed.as_mut().or_else(|| self.driver.ring.sockets.get_mut(fd)).expect("the socket exists")
     }
 
     fn is_closed(&self, conn: usize) -> bool {
         !self.ends[conn].is_open()
     }
 
-    /// Turns until nothing is left to do now.
+    /// Runs iterations until nothing is left to do now.
     fn settle(&mut self) {
-        for _ in 0..TURNS_MAX {
-            self.driver.ring.enter(Some(Span::ZERO)).expect("it never fails");
-            let patience = self.driver.turn(self.now).expect("nothing breaks");
-            self.deadline = patience.map(|patience| self.now + patience);
+        for _ in 0..ITERATIONS_MAX {
+            self.driver.ring.enter(Some(Span::ZERO)).expect("the fake ring does not fail");
+            let timeout = self.driver.iterate(self.now).expect("the driver does not fail");
+            self.deadline = timeout.map(|timeout| self.now + timeout);
             self.check_requests();
             self.check_closed();
-            if patience != Some(Span::ZERO) && self.driver.ring.is_at_rest() {
+            if timeout != Some(Span::ZERO) && self.driver.ring.is_at_rest() {
                 self.driver.ring.check_waits();
                 let stalled_until = self.driver.stalled_until();
                 match stalled_until {
@@ -126,28 +126,28 @@ impl Simulated {
         panic!("the driver does not come to rest");
     }
 
-    /// Whether a send that rests would get on.
+    /// Whether a stalled send would find room.
     fn has_room_for_stalled(&mut self) -> bool {
-        let Driver { stalled, connections, ring, .. } = &mut self.driver;
+        let UringDriver { stalled, shell: Shell { connections, .. }, ring, .. } = &mut self.driver;
         stalled.iter().any(|&Reverse((_, conn))| {
             let connection = connections.get_mut(ConnId::from_u64(conn));
             connection.is_some_and(|one| ring.can_send(one.fd()))
         })
     }
 
-    /// What the driver waits for, the ring was asked for, or has answered.
+    /// Checks that the ring has a request, or its completion, for everything that the driver waits for.
     fn check_requests(&mut self) {
-        let Driver { connections, listeners, ring, .. } = &mut self.driver;
+        let UringDriver { shell: Shell { connections, listeners, .. }, ring, .. } = &mut self.driver;
         let is_under_way = |token: Token| {
             ring.requests.iter().any(|request| request.token == token)
                 || ring.completions.iter().any(|completion| completion.token == token)
         };
         for slot in 0..connections.slots() as u32 {
             let Some((_, connection)) = connections.at_slot(slot) else { continue };
-            assert!(!connection.lacks_request(), "{:?}, and nothing is asked for", connection.phase);
-            let receives = connection.receive != Receive::Idle;
+            assert!(!connection.lacks_request(), "{:?} without a request", connection.input);
+            let receives = connection.receive != ReceiveRequest::None;
             assert!(!receives || is_under_way(Token::Receive(slot)), "{:?} is lost", connection.receive);
-            let watches = connection.watch != Watch::Idle;
+            let watches = connection.watch != WatchRequest::None;
             assert!(!watches || is_under_way(Token::Watch(slot)), "{:?} is lost", connection.watch);
             assert!(!connection.is_sending || is_under_way(Token::Send(slot)), "a send is lost");
         }
@@ -155,7 +155,7 @@ impl Simulated {
             let is_lost = listening.is_watched && !is_under_way(Token::Listener(number as u32));
             assert!(!is_lost, "the watch of a listener is lost");
         }
-        assert_eq!(self.driver.unwatched_listeners(), 0, "connections wait for ever");
+        assert_eq!(self.driver.unwatched_listeners(), 0, "every listener is watched");
     }
 
     /// A connection stays open as long as a request refers to it.
@@ -169,8 +169,8 @@ impl Simulated {
     }
 
     fn check(&mut self) {
-        self.driver.server.check();
-        let engine = self.driver.server.engine();
+        self.driver.shell.server.check();
+        let engine = self.driver.shell.server.engine();
         let no_jobs = engine.jobs().is_empty();
         let slots = engine.bodies().usage().slots;
         let all_closed = (0..self.ends.len()).all(|conn| self.is_closed(conn));
@@ -178,17 +178,17 @@ impl Simulated {
             let is_own = |work: &Work| matches!(work, Work::Wait | Work::WatchListener);
             let left = self.driver.ring.requests.iter().filter(|request| !is_own(&request.work));
             assert_eq!(left.count(), 0, "no request outlives its connection");
-            assert!(self.driver.ring.buffers.iter().all(Option::is_none), "all buffers are back");
-            assert!(!no_jobs || slots == 0, "every body is given back");
+            assert!(self.driver.ring.buffers.iter().all(Option::is_none), "all buffers are given back");
+            assert!(!no_jobs || slots == 0, "every body is freed");
         }
     }
 }
 
 impl Simulated {
-    /// A connection that the driver has not heard of yet.
+    /// Makes a connection that the driver has not accepted yet.
     fn connect(&mut self) -> usize {
-        let socket = UnixDatagram::unbound().expect("there are descriptors");
-        let identity = identity(socket.as_raw_fd()).expect("it is open");
+        let socket = UnixDatagram::unbound().expect("a descriptor is free");
+        let identity = identity(socket.as_raw_fd()).expect("the connection is open");
         let fd = socket.into_raw_fd();
         self.driver.ring.connect(fd);
         self.ends.push(End { fd, identity, closed: None });
@@ -247,13 +247,13 @@ impl Peer for Simulated {
     }
 
     fn drain(&mut self) {
-        self.driver.tell(Event::Drain);
+        self.driver.shell.handle(Event::Drain);
         self.settle();
     }
 }
 
 #[test]
-fn conversations_with_a_kernel_that_takes_liberties() {
+fn conversations_with_the_fake_kernel() {
     let conversations = Conversation::all();
     let (mut zero_copy_sends, mut registered_bytes) = (0, 0);
     for seed in seeds(20) {
@@ -273,14 +273,14 @@ fn conversations_with_a_kernel_that_takes_liberties() {
                 }
             }
             assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
-            zero_copy_sends += peer.driver.stats.zero_copy_sends;
-            registered_bytes += peer.driver.stats.registered_bytes;
+            zero_copy_sends += peer.driver.shell.stats.zero_copy_sends;
+            registered_bytes += peer.driver.shell.stats.registered_bytes;
         }
     }
     assert!(zero_copy_sends > 0 && registered_bytes > 0, "large bodies are among what is sent");
 }
 
-/// Whether the peer is told that its connection is closed, with all that it was sent before.
+/// Returns everything that the peer has received, if its connection is closed.
 fn read_to_end(peer: &mut Simulated, conn: usize) -> Option<Vec<u8>> {
     let mut output = Vec::new();
     loop {
@@ -293,7 +293,7 @@ fn read_to_end(peer: &mut Simulated, conn: usize) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_large_body_is_received_where_it_belongs() {
+fn a_large_body_is_received_to_its_place() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = seed.is_multiple_of(2);
@@ -312,16 +312,16 @@ fn a_large_body_is_received_where_it_belongs() {
             }
             let expected = format!("INSERTED {number}\r\nFOUND {number} 60000\r\n");
             let expected = [expected.as_bytes(), &body, b"\r\n"].concat();
-            assert!(output == expected, "seed {seed}: what was put is not what is found");
-            // The first piece comes before the place is known, and the last of a body is not worth it.
+            assert!(output == expected, "seed {seed}: the body is unaltered");
+            // The first piece comes before the place is known, and the last one is too small.
             let direct = std::mem::take(&mut peer.socket(conn).direct);
-            assert!(direct >= 40_000, "seed {seed}: {direct} bytes came to their place");
+            assert!(direct >= 40_000, "seed {seed}: {direct} bytes were received to their place");
         }
     }
 }
 
 #[test]
-fn the_end_of_a_paused_connection_is_noticed() {
+fn the_end_of_a_paused_connection_is_detected() {
     for seed in seeds(20) {
         for is_reset in [false, true] {
             let mut peer = Simulated::start(seed);
@@ -335,7 +335,7 @@ fn the_end_of_a_paused_connection_is_noticed() {
             if is_reset {
                 peer.socket(conn).is_broken = true;
                 peer.settle();
-                assert!(peer.is_closed(conn), "seed {seed}: the break is noticed");
+                assert!(peer.is_closed(conn), "seed {seed}: the break is detected");
             } else {
                 peer.half_close(conn);
                 let output = read_to_end(&mut peer, conn).expect("it is closed");
@@ -348,14 +348,14 @@ fn the_end_of_a_paused_connection_is_noticed() {
 }
 
 #[test]
-fn a_break_after_the_end_of_the_input_is_noticed() {
+fn a_break_after_the_end_of_the_input_is_detected() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
         peer.socket(conn).window = 1_000;
         peer.send(conn, &b"pick\r\n".repeat(100_000));
         peer.half_close(conn);
-        assert!(!peer.is_closed(conn), "seed {seed}: there is much to answer");
+        assert!(!peer.is_closed(conn), "seed {seed}: replies are left");
         peer.socket(conn).is_broken = true;
         peer.settle();
         assert!(peer.is_closed(conn), "seed {seed}");
@@ -364,7 +364,7 @@ fn a_break_after_the_end_of_the_input_is_noticed() {
 }
 
 #[test]
-fn large_bodies_are_copied_where_the_kernel_refuses_a_zero_copy_send() {
+fn large_bodies_are_copied_if_the_kernel_refuses_zero_copy_sends() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.refuses_zero_copy = true;
@@ -384,25 +384,25 @@ fn large_bodies_are_copied_where_the_kernel_refuses_a_zero_copy_send() {
             }
             assert!(output == found.repeat(2), "seed {seed}: {} bytes came", output.len());
         }
-        assert_eq!(peer.driver.stats.zero_copy_sends, 0, "seed {seed}");
+        assert_eq!(peer.driver.shell.stats.zero_copy_sends, 0, "seed {seed}");
     }
 }
 
 #[test]
-fn a_connection_that_the_kernel_refuses_to_receive_from_is_complained_of() {
-    for (errno, is_complained_of) in [(Errno::EINVAL, true), (Errno::ECONNRESET, false)] {
+fn an_error_that_no_peer_causes_is_logged_as_a_warning() {
+    for (errno, is_warned_of) in [(Errno::EINVAL, true), (Errno::ECONNRESET, false)] {
         let mut peer = Simulated::start(0);
         let conn = peer.open();
         peer.socket(conn).receives_fail = Some(errno);
         peer.settle();
         assert!(peer.is_closed(conn), "{errno}");
-        assert_eq!(peer.driver.breaks.has_complained(), is_complained_of, "{errno}");
+        assert_eq!(peer.driver.shell.has_warned(), is_warned_of, "{errno}");
     }
 }
 
-/// With what is still being sent to a peer that does not read.
+/// Even while a send to a peer that does not read is in flight.
 #[test]
-fn a_receive_that_fails_ends_the_connection() {
+fn a_failed_receive_closes_the_connection() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = true;
@@ -418,7 +418,7 @@ fn a_receive_that_fails_ends_the_connection() {
 }
 
 #[test]
-fn what_comes_after_quit_is_of_no_account() {
+fn input_after_quit_is_ignored() {
     for seed in seeds(100) {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
@@ -428,24 +428,24 @@ fn what_comes_after_quit_is_of_no_account() {
         socket.input_ended = true;
         peer.settle();
         assert!(peer.is_closed(conn), "seed {seed}");
-        assert_eq!(peer.driver.server.engine().jobs().len(), 0, "seed {seed}");
+        assert_eq!(peer.driver.shell.server.engine().jobs().len(), 0, "seed {seed}");
         peer.check();
     }
 }
 
 #[test]
-fn a_watch_that_is_over_tells_nothing() {
+fn a_cancelled_watch_reports_nothing() {
     for seed in seeds(100) {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
-        let id = peer.driver.connections.at_slot(0).expect("it is open").0;
+        let id = peer.driver.shell.connections.at_slot(0).expect("the connection is open").0;
         for _ in 0..5 {
             peer.driver.pause(id);
             peer.driver.resume(id);
             peer.driver.pause(id);
             peer.settle();
-            let (_, connection) = peer.driver.connections.at_slot(0).expect("it is open");
-            assert_eq!(connection.phase, Phase::Paused, "seed {seed}");
+            let (_, connection) = peer.driver.shell.connections.at_slot(0).expect("the connection is open");
+            assert_eq!(connection.input, InputState::Paused, "seed {seed}");
             peer.driver.resume(id);
         }
         peer.send(conn, b"pick\r\n");
@@ -453,7 +453,7 @@ fn a_watch_that_is_over_tells_nothing() {
     }
 }
 
-/// What a client sends, and what it is answered up to the numbers of jobs, for which there is `#`.
+/// The input of a client, and the expected replies with `#` in place of job ids.
 #[derive(Default)]
 struct Script {
     input: Vec<u8>,
@@ -492,7 +492,7 @@ impl Script {
                 }
             }
         }
-        // The end of the input ends this.
+        // The end of the input ends this wait.
         script.say(b"reserve\r\n", b"TIMED_OUT\r\n");
         let count = random.below(10_000);
         script.say(&b"pick\r\n".repeat(count), &b"UNKNOWN_COMMAND\r\n".repeat(count));
@@ -518,10 +518,9 @@ impl Script {
     }
 }
 
-/// Clients that send without waiting, read when they like, and of whom some vanish at some point: the others
-/// get every answer.
+/// Clients pipeline, read at random times, and some of them vanish: the others get every reply.
 #[test]
-fn floods_are_answered_whoever_vanishes() {
+fn floods_are_answered_while_clients_vanish() {
     const CLIENTS: usize = 5;
     const HONEST: usize = 2;
     for seed in seeds(6) {
@@ -532,27 +531,27 @@ fn floods_are_answered_whoever_vanishes() {
         peer.send(first, &put);
         let conns: Vec<usize> = (0..CLIENTS).map(|_| peer.open()).collect();
         let scripts: Vec<Script> = conns.iter().map(|&conn| Script::random(conn, &mut random)).collect();
-        let mut said = [0; CLIENTS];
+        let mut sent = [0; CLIENTS];
         let mut outputs = vec![Vec::new(); CLIENTS];
-        while (0..HONEST).any(|client| said[client] <= scripts[client].input.len()) {
+        while (0..HONEST).any(|client| sent[client] <= scripts[client].input.len()) {
             let client = random.below(CLIENTS);
             let conn = conns[client];
             if peer.is_closed(conn) {
-                said[client] = usize::MAX;
+                sent[client] = usize::MAX;
                 continue;
             }
             match random.below(8) {
                 0 if client >= HONEST && random.below(4) == 0 => peer.close(conn),
                 0..4 => {
-                    let rest = scripts[client].input.get(said[client]..).unwrap_or_default();
+                    let rest = scripts[client].input.get(sent[client]..).unwrap_or_default();
                     let most = [100, 10_000, 1_000_000][random.below(3)];
                     let share = random.below(most);
                     let count = rest.len().min(share);
                     peer.socket(conn).input.extend(&rest[..count]);
-                    said[client] += count;
-                    if said[client] == scripts[client].input.len() {
+                    sent[client] += count;
+                    if sent[client] == scripts[client].input.len() {
                         peer.socket(conn).input_ended = true;
-                        said[client] += 1;
+                        sent[client] += 1;
                     }
                 }
                 4 => peer.advance(Duration::from_millis(300)),
@@ -567,7 +566,7 @@ fn floods_are_answered_whoever_vanishes() {
         peer.settle();
         for client in 0..HONEST {
             let conn = conns[client];
-            // Each of the waits that are left takes a second.
+            // Each reserve that is left waits for a second.
             for _ in 0..10_000 {
                 match peer.receive(conn, Patience::Reply) {
                     Received::Bytes(bytes) => outputs[client].extend(bytes),
@@ -575,7 +574,7 @@ fn floods_are_answered_whoever_vanishes() {
                     Received::Closed => break,
                 }
             }
-            assert!(peer.is_closed(conn), "seed {seed}: the end of the input is the end");
+            assert!(peer.is_closed(conn), "seed {seed}: the end of the input closes the connection");
             assert!(scripts[client].is_answered_by(&outputs[client]), "seed {seed}: client {client}");
         }
         for conn in 0..peer.ends.len() {
@@ -584,7 +583,7 @@ fn floods_are_answered_whoever_vanishes() {
             }
         }
         assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
-        let engine = peer.driver.server.engine();
-        assert_eq!(engine.bodies().usage().slots, engine.jobs().len(), "seed {seed}: a body each");
+        let engine = peer.driver.shell.server.engine();
+        assert_eq!(engine.bodies().usage().slots, engine.jobs().len(), "seed {seed}: one body per job");
     }
 }

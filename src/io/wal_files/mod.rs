@@ -24,7 +24,7 @@ pub use self::directory::{Directory, DirectoryError};
 pub use self::recovery::{RecoveryError, recover};
 pub use self::storage::{Segments, Storage};
 use self::worker::{Task, Worker};
-use super::descriptors::Reserve;
+use super::descriptors::SpareDescriptors;
 use crate::server::{Event, Service};
 use crate::time::Time;
 use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
@@ -47,7 +47,7 @@ pub struct Disk {
     arranger: Worker,
     outcomes: Receiver<Outcome>,
     outcome_fd: Arc<EventFd>,
-    reserve: Arc<Reserve>,
+    reserve: Arc<SpareDescriptors>,
 }
 
 /// How a segment is written.
@@ -72,7 +72,7 @@ impl Disk {
         let outcome_fd =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let (reported, outcomes) = mpsc::channel();
-        let reserve = Arc::new(Reserve::take());
+        let reserve = Arc::new(SpareDescriptors::open_all());
         let worker = |name| {
             Worker::start(name, directory.clone(), (reported.clone(), outcome_fd.clone()), reserve.clone())
         };
@@ -140,7 +140,7 @@ impl Disk {
     }
 
     /// Descriptors that are reserved for its files.
-    pub fn reserve(&self) -> Arc<Reserve> {
+    pub fn reserve(&self) -> Arc<SpareDescriptors> {
         self.reserve.clone()
     }
 

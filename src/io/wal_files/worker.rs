@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use nix::sys::eventfd::EventFd;
 
 use super::{Access, Directory, ToSync};
-use crate::io::descriptors::Reserve;
+use crate::io::descriptors::SpareDescriptors;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Arrangement, Batch, Outcome};
 
@@ -33,7 +33,7 @@ impl Worker {
         name: &str,
         directory: Arc<Directory>,
         (outcomes, outcome_fd): (Sender<Outcome>, Arc<EventFd>),
-        reserve: Arc<Reserve>,
+        reserve: Arc<SpareDescriptors>,
     ) -> io::Result<Self> {
         let (tasks, queued) = mpsc::channel::<Task>();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -63,7 +63,7 @@ impl Worker {
 }
 
 impl Task {
-    fn run(self, directory: &Directory, reserve: &Reserve) -> Outcome {
+    fn run(self, directory: &Directory, reserve: &SpareDescriptors) -> Outcome {
         match self {
             Self::Write { file, offset, batch } => {
                 let written = write_blocks(&file, batch.bytes(), offset);

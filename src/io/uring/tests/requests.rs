@@ -1,43 +1,46 @@
-//! What must be under way at any moment: a look-out at each listener, and a receive on each connection. Where the kernel
-//! or the driver has lost one, the self-check finds it.
+//! The requests that must be in flight at any moment: a watch of each listener, and a receive on each connection. If the kernel or
+//! the driver has lost one, the self-check finds it.
 
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::super::connection::Receive;
+use super::super::connection::ReceiveRequest;
 use super::super::ring::{Ring, Token};
 use super::{Simulated, config};
-use crate::limits::{ACCEPT_REST, ACCEPTS_MAX, JOB_BYTES_DEFAULT, SELF_CHECK_INTERVAL};
+use crate::io::descriptors::ACCEPT_PAUSE;
+use crate::io::shell::ACCEPTS_MAX;
+use crate::io::uring::self_check::SELF_CHECK_INTERVAL;
+use crate::limits::JOB_BYTES_DEFAULT;
 use crate::time::Span;
 use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::seeds;
 
 #[test]
-fn accepting_rests_without_descriptors_and_goes_on() {
+fn accept_is_paused_without_descriptors_and_resumed() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
         for makes_room in [false, true] {
             peer.driver.ring.backlog.push_back(Err(Errno::ECONNABORTED));
             peer.settle();
-            assert!(peer.driver.ring.accepts(), "seed {seed}: the next one may be well");
+            assert!(peer.driver.ring.accepts(), "seed {seed}: accept continues after one failure");
             peer.driver.ring.backlog.push_back(Err(Errno::EMFILE));
             peer.settle();
-            assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
+            assert!(!peer.driver.ring.accepts(), "seed {seed}: accept is paused");
             if makes_room {
                 peer.close(conn);
             } else {
-                peer.now = peer.now + ACCEPT_REST;
+                peer.now = peer.now + ACCEPT_PAUSE;
                 peer.settle();
             }
-            assert!(peer.driver.ring.accepts(), "seed {seed}: accepting goes on");
+            assert!(peer.driver.ring.accepts(), "seed {seed}: accept is resumed");
         }
     }
 }
 
 #[test]
-fn a_crowd_that_waits_at_a_listener_is_accepted_in_several_turns() {
+fn a_crowd_in_the_backlog_is_accepted_in_several_iterations() {
     for seed in seeds(5) {
         let mut peer = Simulated::start(seed);
         let conns: Vec<usize> = (0..3 * ACCEPTS_MAX).map(|_| peer.connect()).collect();
@@ -50,13 +53,13 @@ fn a_crowd_that_waits_at_a_listener_is_accepted_in_several_turns() {
 }
 
 #[test]
-fn connections_above_the_limit_wait_for_one_to_close() {
+fn connections_above_the_limit_wait_in_the_backlog() {
     for seed in seeds(20) {
         let mut peer = Simulated::with(config(JOB_BYTES_DEFAULT), Some(3), seed);
         let conns: Vec<usize> = (0..4).map(|_| peer.connect()).collect();
         peer.settle();
-        assert!(!peer.driver.ring.accepts(), "seed {seed}: accepting rests");
-        assert_eq!(peer.driver.ring.backlog.len(), 1, "seed {seed}: one waits");
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: accept is paused");
+        assert_eq!(peer.driver.ring.backlog.len(), 1, "seed {seed}: one waits in the backlog");
         for &conn in &conns[..3] {
             peer.send(conn, b"pick\r\n");
             assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
@@ -64,9 +67,9 @@ fn connections_above_the_limit_wait_for_one_to_close() {
         peer.close(conns[0]);
         peer.send(conns[3], b"pick\r\n");
         assert_eq!(peer.receive(conns[3], Patience::Reply), unknown_command(), "seed {seed}");
-        assert!(!peer.driver.ring.accepts(), "seed {seed}: there are three again");
+        assert!(!peer.driver.ring.accepts(), "seed {seed}: three are open again");
         peer.close(conns[1]);
-        assert!(peer.driver.ring.accepts(), "seed {seed}: there is room for one");
+        assert!(peer.driver.ring.accepts(), "seed {seed}: one more is allowed");
     }
 }
 
@@ -74,11 +77,11 @@ fn unknown_command() -> Received {
     Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec())
 }
 
-/// Longer than it takes from input that is not reported to its repair.
+/// Longer than the time from unreported input to its repair.
 const UNTIL_REPAIRED: Duration = Duration::from_nanos(3 * SELF_CHECK_INTERVAL.as_nanos());
 
 #[test]
-fn input_that_the_kernel_does_not_report_is_found() {
+fn the_self_check_finds_unreported_input() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = true;
@@ -89,10 +92,14 @@ fn input_that_the_kernel_does_not_report_is_found() {
             assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
             peer.socket(conn).loses_wakeup = true;
             peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Quiet), Received::Silence, "seed {seed}: it is lost");
+            assert_eq!(
+                peer.receive(conn, Patience::Quiet),
+                Received::Silence,
+                "seed {seed}: the wake-up is lost"
+            );
             peer.advance(UNTIL_REPAIRED);
             assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-            assert_eq!(peer.driver.stats.self_check_repairs, repairs, "seed {seed}");
+            assert_eq!(peer.driver.shell.stats.self_check_repairs, repairs, "seed {seed}");
         }
         peer.send(conn, b"pick\r\n");
         peer.socket(conn).loses_wakeup = true;
@@ -104,9 +111,9 @@ fn input_that_the_kernel_does_not_report_is_found() {
     }
 }
 
-/// Nor is the loop woken for connections that stay quiet.
+/// The loop is not woken for connections that stay quiet, either.
 #[test]
-fn the_self_check_finds_nothing_where_nothing_is_wrong() {
+fn the_self_check_finds_nothing_if_nothing_is_wrong() {
     for seed in seeds(20) {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
@@ -117,32 +124,33 @@ fn the_self_check_finds_nothing_where_nothing_is_wrong() {
         }
         peer.advance(UNTIL_REPAIRED);
         assert_eq!(peer.deadline, None, "seed {seed}");
-        assert_eq!(peer.driver.stats.self_check_repairs, 0, "seed {seed}");
+        assert_eq!(peer.driver.shell.stats.self_check_repairs, 0, "seed {seed}");
     }
 }
 
 #[test]
-fn requests_that_are_missing_are_made() {
+fn missing_requests_are_made() {
     for seed in seeds(5) {
         let mut peer = Simulated::start(seed);
         peer.driver.ring.is_steady = true;
         let (lost, other) = (peer.open(), peer.open());
         let is_lost = |token| matches!(token, Token::Receive(0) | Token::Listener(0));
         peer.driver.ring.requests.retain(|request| !is_lost(request.token));
-        peer.driver.listeners[0].is_watched = false;
-        peer.driver.connections.at_slot(0).expect("it is open").1.receive = Receive::Idle;
+        peer.driver.shell.listeners[0].is_watched = false;
+        peer.driver.shell.connections.at_slot(0).expect("the connection is open").1.receive =
+            ReceiveRequest::None;
         peer.socket(lost).input.extend(b"pick\r\n");
-        // Any other client that sends something has the driver check itself.
+        // The input of any other client triggers the self-check.
         peer.socket(other).input.extend(b"pick\r\n");
         while !peer.driver.ring.is_at_rest() {
-            peer.driver.ring.enter(None).expect("it never fails");
-            peer.driver.turn(peer.now).expect("nothing breaks");
+            peer.driver.ring.enter(None).expect("the fake ring does not fail");
+            peer.driver.iterate(peer.now).expect("the driver does not fail");
         }
         assert_eq!(peer.receive(lost, Patience::Quiet), Received::Silence, "seed {seed}");
         peer.now = peer.now + SELF_CHECK_INTERVAL + SELF_CHECK_INTERVAL;
         peer.settle();
         assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
         assert!(peer.driver.ring.accepts(), "seed {seed}");
-        assert_eq!(peer.driver.stats.self_check_repairs, 2, "seed {seed}");
+        assert_eq!(peer.driver.shell.stats.self_check_repairs, 2, "seed {seed}");
     }
 }

@@ -1,11 +1,10 @@
-//! What a driver keeps for each connection, found by the connection's name.
+//! What a driver keeps for each connection, found by the connection's id.
 
 use crate::ids::ConnId;
 
-/// A value a connection. The server chooses the slots, densely; a name that is out of date finds
-/// nothing.
+/// A value per connection. The server chooses the slots densely. An id of a closed connection finds nothing.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct ConnTable<T> {
     slots: Vec<Option<Entry<T>>>,
 }
 
@@ -15,58 +14,66 @@ struct Entry<T> {
     value: T,
 }
 
-impl<T> Table<T> {
-    /// An empty table.
+impl<T> ConnTable<T> {
     pub const fn new() -> Self {
         Self { slots: Vec::new() }
     }
 
-    /// The memory that it takes.
+    /// The memory of the table.
     pub const fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Entry<T>>>()
     }
 
-    /// Keeps `value` for `conn`, whose slot must be free.
+    /// Adds the value of a connection.
+    ///
+    /// # Panics
+    /// If the slot is in use.
     pub fn insert(&mut self, conn: ConnId, value: T) {
         let slot = conn.slot as usize;
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
         let before = self.slots[slot].replace(Entry { generation: conn.generation, value });
-        assert!(before.is_none(), "{conn:?} was given a slot in use");
+        assert!(before.is_none(), "{conn:?} has the slot of an open connection");
     }
 
     /// The connection in a slot.
+    #[cfg(feature = "uring")]
     pub fn at_slot(&mut self, slot: u32) -> Option<(ConnId, &mut T)> {
         let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
         Some((ConnId { slot, generation: entry.generation }, &mut entry.value))
     }
 
-    /// Slots that are or were in use: all values are below.
+    /// The number of slots, free ones included.
+    #[cfg(feature = "uring")]
     pub const fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// All values.
+    #[cfg(feature = "tokio-uring")]
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|entry| &entry.value)
     }
 
-    /// Forgets `conn`, which must be there.
+    /// Removes a connection.
+    ///
+    /// # Panics
+    /// If it is not in the table.
     pub fn remove(&mut self, conn: ConnId) -> T {
-        let entry = self.slots[conn.slot as usize].take().expect("a connection is closed once");
-        assert_eq!(entry.generation, conn.generation, "an earlier connection was closed late");
+        let entry = self.slots[conn.slot as usize].take().expect("a connection is removed once");
+        assert_eq!(entry.generation, conn.generation, "the slot is that of this connection");
         entry.value
     }
 
-    /// The value of `conn`, unless the connection is gone.
+    /// The value of a connection, unless it is closed.
+    #[inline]
     pub fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         let entry = self.slots.get_mut(conn.slot as usize)?.as_mut()?;
         (entry.generation == conn.generation).then_some(&mut entry.value)
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for ConnTable<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -77,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_out_of_date_finds_nothing() {
+    fn the_id_of_a_closed_connection_finds_nothing() {
         let first = ConnId { slot: 3, generation: 0 };
         let second = ConnId { slot: 3, generation: 1 };
-        let mut table = Table::new();
+        let mut table = ConnTable::new();
         assert_eq!(table.get_mut(first), None);
         table.insert(first, 'a');
         assert_eq!(table.get_mut(first), Some(&mut 'a'));

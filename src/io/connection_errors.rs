@@ -1,24 +1,26 @@
-//! Connections that break though neither their peer nor the network caused it. A warning tells the operator.
+//! Logs connections that break though neither their peer nor the network caused it.
 
 use nix::errno::Errno;
 use tracing::{debug, warn};
 
 use crate::ids::ConnId;
-use crate::limits::BREAK_COMPLAINT_EVERY;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
-/// When such a warning was logged. A kernel that refuses one send may refuse all, so warnings are limited in rate.
+/// A kernel that refuses one send may refuse all of them, so warnings are limited to one in this time.
+const WARNING_INTERVAL: Span = Span::from_secs(10);
+
+/// Logs why connections break.
 #[derive(Default, Debug)]
-pub struct Breaks {
-    complained: Option<Time>,
-    /// Breaks since then that were not logged as a warning.
-    unsaid: u64,
+pub struct ConnectionErrors {
+    last_warning: Option<Time>,
+    /// Errors since then that no warning was logged for.
+    suppressed: u64,
 }
 
-impl Breaks {
-    /// Logs why a connection is given up.
-    pub fn note(&mut self, now: Time, conn: ConnId, errno: Errno) {
-        match self.complaint(now, errno) {
+impl ConnectionErrors {
+    /// Logs why a connection breaks: as a warning if the server's own kernel or requests caused it.
+    pub fn log(&mut self, now: Time, conn: ConnId, errno: Errno) {
+        match self.due_warning(now, errno) {
             Some(0) => warn!(conn = conn.slot, "the kernel refuses to send or receive: {}", errno.desc()),
             Some(unsaid) => warn!(
                 conn = conn.slot,
@@ -31,26 +33,26 @@ impl Breaks {
     }
 
     /// Whether a warning was logged.
-    #[cfg(test)]
-    pub const fn has_complained(&self) -> bool {
-        self.complained.is_some()
+    #[cfg(all(test, feature = "uring"))]
+    pub const fn has_warned(&self) -> bool {
+        self.last_warning.is_some()
     }
 
-    /// How many breaks no warning was logged for, if there is to be one now.
-    fn complaint(&mut self, now: Time, errno: Errno) -> Option<u64> {
+    /// Returns the number of suppressed warnings if one is to be logged now.
+    fn due_warning(&mut self, now: Time, errno: Errno) -> Option<u64> {
         if is_of_the_network(errno) {
             return None;
         }
-        if self.complained.is_some_and(|at| now.since(at) < BREAK_COMPLAINT_EVERY) {
-            self.unsaid += 1;
+        if self.last_warning.is_some_and(|at| now.since(at) < WARNING_INTERVAL) {
+            self.suppressed += 1;
             return None;
         }
-        self.complained = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        self.last_warning = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
-/// Whether a peer, or the network between, can make a send or a receive fail so.
+/// Whether a peer, or the network in between, can make a send or a receive fail like this.
 const fn is_of_the_network(errno: Errno) -> bool {
     matches!(
         errno,
@@ -76,11 +78,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_break_that_no_peer_causes_is_complained_of_now_and_then() {
+    fn warnings_about_errors_that_no_peer_causes_are_limited() {
         let start = Time::from_nanos(1);
-        let later = start + BREAK_COMPLAINT_EVERY;
-        let mut breaks = Breaks::default();
-        for (now, errno, complaint) in [
+        let later = start + WARNING_INTERVAL;
+        let mut errors = ConnectionErrors::default();
+        for (now, errno, suppressed) in [
             (start, Errno::ECONNRESET, None),
             (start, Errno::EPIPE, None),
             (start, Errno::ETIMEDOUT, None),
@@ -90,9 +92,9 @@ mod tests {
             (later, Errno::EHOSTUNREACH, None),
             (later, Errno::EOPNOTSUPP, Some(2)),
             (later, Errno::ENOMEM, None),
-            (later + BREAK_COMPLAINT_EVERY, Errno::EFAULT, Some(1)),
+            (later + WARNING_INTERVAL, Errno::EFAULT, Some(1)),
         ] {
-            assert_eq!(breaks.complaint(now, errno), complaint, "{errno} at {now:?}");
+            assert_eq!(errors.due_warning(now, errno), suppressed, "{errno} at {now:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why there is no io_uring, and what to do about it.
+//! Explains why the kernel grants no io_uring, and what to do about it.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use nix::errno::Errno;
 
 use super::host::kernel_release;
 
-/// The kernel grants a driver no ring.
+/// The kernel grants no ring to a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// What `--io` calls the driver.
+pub struct RingError {
+    /// The name of the driver, as `--io` takes it.
     pub driver: &'static str,
-    /// The oldest Linux with all that it needs.
+    /// The oldest version of Linux that has everything it needs.
     pub oldest: &'static str,
-    /// What the kernel answered.
+    /// The answer of the kernel.
     pub errno: Errno,
 }
 
-impl Refusal {
+impl RingError {
     fn explain(&self, running: &str) -> String {
         let Self { driver, oldest, errno } = self;
         let answer = errno.desc();
@@ -29,7 +29,7 @@ impl Refusal {
                 "the kernel refuses io_uring ({answer}): a seccomp filter, as containers have, or the sysctl \
                  kernel.io_uring_disabled may forbid it; --io epoll works without"
             ),
-            // What a kernel answers that knows io_uring, but not all that it is asked for.
+            // The answer of a kernel that knows io_uring, but not everything that the driver needs.
             Errno::EINVAL | Errno::EOPNOTSUPP => format!(
                 "the driver {driver} needs Linux {oldest} or newer, and this is Linux {running} ({answer}); \
                  --io epoll works on any"
@@ -39,7 +39,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.explain(&kernel_release()))
     }
@@ -53,8 +53,8 @@ mod tests {
     const FORBIDDEN: [&str; 3] = ["seccomp", "kernel.io_uring_disabled", "epoll"];
 
     #[test]
-    fn what_the_kernel_answers_says_what_to_do() {
-        for (errno, said, not_said) in [
+    fn each_errno_gets_its_own_advice() {
+        for (errno, expected, unexpected) in [
             (Errno::EINVAL, OLD, FORBIDDEN[0]),
             (Errno::EOPNOTSUPP, OLD, FORBIDDEN[0]),
             (Errno::EPERM, FORBIDDEN, "newer"),
@@ -63,19 +63,19 @@ mod tests {
             (Errno::ENOMEM, ["ulimit -l", "container", "epoll"], "seccomp"),
             (Errno::EMFILE, ["cannot set up an io_uring", "open files", "epoll"], "seccomp"),
         ] {
-            let refusal = Refusal { driver: "uring", oldest: "6.0", errno };
-            let text = refusal.explain("5.15.0-91");
-            for part in said {
+            let error = RingError { driver: "uring", oldest: "6.0", errno };
+            let text = error.explain("5.15.0-91");
+            for part in expected {
                 assert!(text.contains(part), "{errno}: {text}");
             }
-            assert!(!text.contains(not_said), "{errno}: {text}");
+            assert!(!text.contains(unexpected), "{errno}: {text}");
         }
     }
 
     #[test]
     fn the_running_kernel_is_named() {
-        let refusal = Refusal { driver: "tokio-uring", oldest: "5.10", errno: Errno::EINVAL };
-        let text = refusal.to_string();
+        let error = RingError { driver: "tokio-uring", oldest: "5.10", errno: Errno::EINVAL };
+        let text = error.to_string();
         let parts = ["the driver tokio-uring needs Linux 5.10", &kernel_release()];
         assert!(parts.into_iter().all(|part| text.contains(part)), "{text}");
     }

@@ -1,0 +1,402 @@
+//! What all drivers do alike.
+//!
+//! A driver implements [`Backend`]: how it sends, pauses, resumes, closes, accepts and watches. The provided methods of
+//! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
+//! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
+
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use tracing::debug;
+
+use super::clock::Clock;
+use super::conn_table::ConnTable;
+use super::connection_errors::ConnectionErrors;
+use super::descriptors::Admission;
+use super::host::cpu_usage;
+use super::iovecs::IoVecs;
+use super::signal::{Signal, Signals};
+use super::socket::{AcceptError, Listener, peer_name};
+use super::wal_files::Disk;
+use super::{DriverError, Exit, Resources};
+use crate::ids::ConnId;
+use crate::server::{DriverStats, Effect, Event, Protocol, Service};
+use crate::time::Time;
+use crate::wal::{Operation, Outcome};
+
+/// Connections accepted from one listener before the established ones have their turn.
+pub const ACCEPTS_MAX: usize = 64;
+
+/// The state that every driver has. `C` is what a driver keeps for a connection.
+pub struct Shell<S, C> {
+    pub server: S,
+    /// The time of this event-loop iteration.
+    pub now: Time,
+    pub connections: ConnTable<C>,
+    pub listeners: Vec<WatchedListener>,
+    pub admission: Admission,
+    pub signals: Signals,
+    pub disk: Option<Disk>,
+    pub iovecs: IoVecs,
+    pub stats: DriverStats,
+    errors: ConnectionErrors,
+    /// Memory that the driver has allocated for itself.
+    memory_bytes: u64,
+    run_state: RunState,
+}
+
+/// A listener, and whether the driver waits for connections at it.
+pub struct WatchedListener {
+    pub listener: Listener,
+    pub is_watched: bool,
+}
+
+/// ```text
+///             SIGTERM, or SIGUSR2 and a check that passed
+///   Running -----------------------------------------------> Stopping
+///      |             the log cannot be written                   |
+///      +----------------------> Failed <-------------------------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RunState {
+    Running,
+    /// The run ends when the server has settled.
+    Stopping {
+        /// The process restarts in place afterwards.
+        restarts: bool,
+    },
+    /// The run ends with this iteration.
+    Failed,
+}
+
+/// How far the input of a connection is.
+///
+/// ```text
+///                 Pause
+///   Receiving <---------> Paused
+///      |        Resume      | the end, and all is received
+///      | the end            v
+///      +----------------> Ended
+///
+///   From each of them, on an error or a hang-up: Broken.
+///   From each, on Effect::Close: Closing.
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum InputState {
+    Receiving,
+    /// Input stays in the kernel; the driver watches only for its end.
+    Paused,
+    /// All input is received.
+    Ended,
+    /// Nothing can be sent or received.
+    Broken,
+    /// The connection closes as soon as no request on it is in flight.
+    #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+    Closing,
+}
+
+/// What a driver keeps for a connection.
+pub trait Connection {
+    /// How far its input is.
+    fn input(&mut self) -> &mut InputState;
+}
+
+impl<S: Service, C: Connection> Shell<S, C> {
+    pub fn new(server: S, resources: Resources) -> (Self, Clock) {
+        let Resources { listeners, signals, clock, disk, connections_max, .. } = resources;
+        let watched = |listener| WatchedListener { listener, is_watched: false };
+        let shell = Self {
+            server,
+            now: Time::ZERO,
+            connections: ConnTable::new(),
+            listeners: listeners.into_iter().map(watched).collect(),
+            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
+            signals,
+            disk,
+            iovecs: IoVecs::default(),
+            stats: DriverStats::default(),
+            errors: ConnectionErrors::default(),
+            memory_bytes: 0,
+            run_state: RunState::Running,
+        };
+        (shell, clock)
+    }
+
+    #[inline]
+    pub fn handle(&mut self, event: Event<'_>) {
+        self.server.handle(self.now, event);
+    }
+
+    /// The record of an open connection.
+    ///
+    /// # Panics
+    /// If it is closed: the server and the kernel name only open connections.
+    #[inline]
+    pub fn connection(&mut self, conn: ConnId) -> &mut C {
+        self.connections.get_mut(conn).expect("the connection is open")
+    }
+
+    /// The state of the input of an open connection.
+    #[inline]
+    pub fn input(&mut self, conn: ConnId) -> &mut InputState {
+        self.connection(conn).input()
+    }
+
+    /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
+    pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
+        let conn = self.server.accept(protocol);
+        debug!(conn = conn.slot, peer = peer_name(fd), "connected");
+        self.admission.opened(protocol, self.now);
+        conn
+    }
+
+    pub fn insert(&mut self, conn: ConnId, connection: C) {
+        let bytes_before = self.connections.bytes();
+        self.connections.insert(conn, connection);
+        self.allocated(self.connections.bytes() - bytes_before);
+    }
+
+    /// Counts a connection whose descriptor was closed.
+    pub fn descriptor_closed(&mut self, conn: ConnId, protocol: Protocol) {
+        debug!(conn = conn.slot, "closed");
+        self.admission.closed(protocol, self.now);
+    }
+
+    /// Reports memory that the driver has allocated for itself.
+    pub fn allocated(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.set_memory(self.memory_bytes + bytes as u64);
+        }
+    }
+
+    /// Reports memory that the driver has freed.
+    #[cfg(feature = "tokio-uring")]
+    pub fn freed(&mut self, bytes: usize) {
+        self.set_memory(self.memory_bytes - bytes as u64);
+    }
+
+    /// Reports how much memory the driver has allocated for itself.
+    pub fn set_memory(&mut self, bytes: u64) {
+        self.memory_bytes = bytes;
+        self.handle(Event::DriverMemory(bytes));
+    }
+
+    /// Whether a connection broke for a reason that was logged as a warning.
+    #[cfg(all(test, feature = "uring"))]
+    pub const fn has_warned(&self) -> bool {
+        self.errors.has_warned()
+    }
+
+    fn report_stats(&mut self) {
+        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
+        self.handle(Event::StatsSampled(stats));
+    }
+
+    /// Whether accept is paused at a listener.
+    pub fn is_accept_paused(&self, listener: usize) -> bool {
+        self.admission.is_paused(self.listeners[listener].listener.protocol())
+    }
+
+    /// The first listener that is not watched though connections are accepted at it.
+    fn next_unwatched(&self) -> Option<usize> {
+        let mut listeners = 0..self.listeners.len();
+        listeners.find(|&index| !self.listeners[index].is_watched && !self.is_accept_paused(index))
+    }
+
+    /// The next moment at which an iteration must run even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        [self.server.next_deadline(), self.admission.deadline()].into_iter().flatten().min()
+    }
+
+    /// Whether the run ends: the server stops and has settled, or it has failed.
+    pub fn is_done(&self) -> bool {
+        match self.run_state {
+            RunState::Running => false,
+            RunState::Stopping { .. } => self.server.is_settled(),
+            RunState::Failed => true,
+        }
+    }
+
+    /// Ends the run with `result`, or with the failure of the server. Closes the listeners, unless the process restarts in
+    /// place; then the threads of the disk end first, so that this thread is the only one that opens descriptors.
+    pub fn exit(&mut self, result: Result<(), DriverError>) -> Result<Exit, DriverError> {
+        self.signals.end_preflight();
+        let (listeners, disk) = (std::mem::take(&mut self.listeners), self.disk.take());
+        result?;
+        if let Some(why) = self.server.failure() {
+            return Err(DriverError::Server(why));
+        }
+        if self.run_state != (RunState::Stopping { restarts: true }) {
+            return Ok(Exit::Stopped);
+        }
+        let lock = disk.expect("only a server with a log restarts in place").end();
+        Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))
+    }
+}
+
+/// What a driver does in its own way, and, provided, what all do alike.
+pub trait Backend {
+    type Service: Service;
+    type Connection: Connection;
+
+    fn shell(&mut self) -> &mut Shell<Self::Service, Self::Connection>;
+
+    /// Carries out [`Effect::Send`].
+    fn send(&mut self, conn: ConnId);
+
+    /// Carries out [`Effect::Pause`].
+    fn pause(&mut self, conn: ConnId);
+
+    /// Carries out [`Effect::Resume`].
+    fn resume(&mut self, conn: ConnId);
+
+    /// Carries out [`Effect::Close`].
+    fn close(&mut self, conn: ConnId);
+
+    /// Accepts the next connection that waits at a listener, without blocking.
+    fn accept_from(&mut self, listener: usize) -> Result<OwnedFd, AcceptError>;
+
+    /// Makes an accepted connection known to the server, and begins to receive from it.
+    fn admit(&mut self, listener: usize, fd: OwnedFd);
+
+    /// Waits for connections at a listener again.
+    fn watch_listener(&mut self, listener: usize) -> nix::Result<()>;
+
+    /// Begins an operation of the log. Returns its outcome if it is complete.
+    fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
+        self.shell().disk.as_mut().expect("a server with a log has a disk").begin(operation)
+    }
+
+    /// Runs before an event is handled, for a driver whose iterations begin with the first event.
+    fn begin_iteration(&mut self) {}
+
+    /// Carries out the effects of the server, and the effects of what that leads to.
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.shell().server.next_effect() {
+            match effect {
+                Effect::Send(conn) => self.send(conn),
+                Effect::Pause(conn) => self.pause(conn),
+                Effect::Resume(conn) => self.resume(conn),
+                Effect::Close(conn) => self.close(conn),
+                Effect::SampleStats => self.shell().report_stats(),
+                Effect::Disk => self.begin_disk_operations(),
+                Effect::Fail => self.shell().run_state = RunState::Failed,
+            }
+        }
+    }
+
+    fn begin_disk_operations(&mut self) {
+        loop {
+            let shell = self.shell();
+            let Some(operation) = shell.server.disk(shell.now) else { return };
+            if let Some(outcome) = self.begin_disk(operation) {
+                self.shell().handle(Event::Disk(outcome));
+            }
+        }
+    }
+
+    /// Passes what the threads of the disk have completed to the server.
+    fn complete_disk(&mut self) {
+        self.begin_iteration();
+        let shell = self.shell();
+        let disk = shell.disk.as_mut().expect("a disk has signalled");
+        disk.clear_outcome_fd();
+        while let Some(outcome) = shell.disk.as_mut().and_then(Disk::finished) {
+            shell.handle(Event::Disk(outcome));
+        }
+        self.carry_out();
+    }
+
+    /// Gives the server its turn after the events of an iteration, and resumes accepting when its time has come.
+    fn run_turn(&mut self) -> Result<(), DriverError> {
+        let shell = self.shell();
+        shell.server.turn(shell.now);
+        self.carry_out();
+        let shell = self.shell();
+        if shell.admission.resume(shell.now) {
+            self.watch_listeners().map_err(DriverError::Accept)?;
+        }
+        Ok(())
+    }
+
+    fn read_signals(&mut self) -> Result<(), DriverError> {
+        while let Some(signal) = self.shell().signals.next().map_err(DriverError::Signals)? {
+            self.begin_iteration();
+            let shell = self.shell();
+            let is_stopping = shell.run_state != RunState::Running;
+            match signal {
+                Signal::Drain => shell.handle(Event::Drain),
+                Signal::Restart if is_stopping => {}
+                Signal::Stop | Signal::Restart => {
+                    if shell.run_state != RunState::Failed {
+                        shell.run_state = RunState::Stopping { restarts: signal == Signal::Restart };
+                    }
+                    shell.handle(Event::Stop);
+                }
+            }
+        }
+        self.carry_out();
+        Ok(())
+    }
+
+    /// Waits for connections at each listener where they are accepted.
+    fn watch_listeners(&mut self) -> nix::Result<()> {
+        while let Some(index) = self.shell().next_unwatched() {
+            self.shell().listeners[index].is_watched = true;
+            self.watch_listener(index)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused they stay in its backlog.
+    /// Returns whether more may wait.
+    fn accept_batch(&mut self, listener: usize) -> Result<bool, DriverError> {
+        for _ in 0..ACCEPTS_MAX {
+            if self.shell().is_accept_paused(listener) {
+                return Ok(false);
+            }
+            match self.accept_from(listener) {
+                Ok(fd) => {
+                    self.begin_iteration();
+                    self.admit(listener, fd);
+                }
+                Err(AcceptError::Peer) => {}
+                Err(AcceptError::Empty) => return Ok(false),
+                Err(AcceptError::Exhausted(errno)) => {
+                    self.begin_iteration();
+                    let shell = self.shell();
+                    shell.admission.pause(shell.now, errno);
+                }
+                Err(AcceptError::Listener(errno)) => return Err(DriverError::Accept(errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reports that all input of a connection is received.
+    fn end_input(&mut self, conn: ConnId) {
+        let shell = self.shell();
+        let input = shell.input(conn);
+        if matches!(input, InputState::Receiving | InputState::Paused) {
+            *input = InputState::Ended;
+            shell.handle(Event::InputEnded { conn });
+        }
+    }
+
+    /// Reports that nothing can be sent or received on a connection any more.
+    fn hang_up(&mut self, conn: ConnId) {
+        let shell = self.shell();
+        let input = shell.input(conn);
+        if *input < InputState::Broken {
+            *input = InputState::Broken;
+            shell.handle(Event::HungUp { conn });
+        }
+    }
+
+    /// Logs an error of a connection, and hangs up.
+    fn fail(&mut self, conn: ConnId, errno: Errno) {
+        let shell = self.shell();
+        shell.errors.log(shell.now, conn, errno);
+        self.hang_up(conn);
+    }
+}
