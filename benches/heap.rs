@@ -77,7 +77,7 @@ fn put_and_pop(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new("pairing", size), |b| {
                 b.iter(|| {
                     insert(&mut slab, &mut heap);
-                    let node = heap.pop(&mut slab).expect("it is not empty");
+                    let node = heap.pop(&mut slab).expect("the heap is not empty");
                     slab.remove(node)
                 });
             });

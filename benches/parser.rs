@@ -36,7 +36,7 @@ fn framing(c: &mut Criterion) {
     let mut group = c.benchmark_group("framing/16KiB");
     group.throughput(Throughput::Elements((input.len() / LINE.len()) as u64));
     group.bench_function("whole", |b| b.iter(|| for_each_line(&mut LineReader::new(), &input)));
-    // 61 bytes: about every fourth line is split.
+    // With pieces of 61 bytes, about every fourth line is split.
     group.bench_function("split", |b| {
         b.iter(|| {
             let mut reader = LineReader::new();

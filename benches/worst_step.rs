@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use beanring::ids::{ClientKey, ConnId};
-use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX, RECEIVE_BYTES_MAX};
-use beanring::queue::{Kicked, NewJob, Reserved};
+use beanring::limits::{JOB_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
+use beanring::queue::{Kicked, NARROW_WATCH_MAX, NewJob, Reserved};
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;

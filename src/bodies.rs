@@ -1,20 +1,20 @@
 //! The memory of job bodies.
 //!
-//! | body with its CR LF | where it lies                                  | waste                              |
+//! | body with its CR LF | place                                          | waste at most                      |
 //! |---------------------|------------------------------------------------|------------------------------------|
-//! | to 8 KiB            | a slot of one of 64 sizes, in a span of slots  | to 128 bytes: 7 bytes; above: 12 % |
-//! | to 256 KiB          | a run of 4 KiB pages                           | under a page                       |
-//! | above               | a mapping of its own                           | under a page                       |
+//! | up to 8 KiB         | a slot of one of 64 sizes, in a span of slots  | up to 128 bytes: 7 bytes, else 12 % |
+//! | up to 256 KiB       | a run of 4 KiB pages                           | less than a page                   |
+//! | larger              | a mapping of its own                           | less than a page                   |
 //!
-//! Spans and runs lie in chunks of 2 MiB, which are what an io_uring can have as registered buffers. A
-//! chunk of nothing but spans of one size leaves at most 2 % of itself unused.
+//! Spans and runs lie in chunks of 2 MiB, which an io_uring can have as registered buffers. A chunk that has only spans of
+//! one size leaves at most 2 % of itself unused.
 //!
-//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written
-//! to it. What is freed is kept for reuse within bounds, and beyond them goes back to the kernel in
-//! [`Bodies::reclaim`], never in [`Bodies::free`], which is why freeing a gigabyte takes no time.
+//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written to it. Freed
+//! memory is kept for reuse up to a bound. [`Bodies::reclaim`] returns the rest to the kernel in pieces. [`Bodies::free`]
+//! never does, so freeing a gigabyte takes no time.
 //!
-//! A small body is copied by whoever needs it for longer. A large one is pinned: it then outlives its job
-//! until the last send or log write that reads it has ended.
+//! A reader that outlives the job copies a small body and pins a large one. A pinned body stays in memory until the last
+//! send or log write that reads it has ended.
 
 mod bits;
 mod chunks;
@@ -33,58 +33,56 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use crate::limits::JOB_BYTES_MAX;
-use chunks::{CHUNK_BYTES, Chunks, PAGE_BYTES, Page, Spot};
+use chunks::{CHUNK_BYTES, Chunks, PAGE_BYTES, PageState, Spot};
 use classes::Class;
 use mappings::Mappings;
 use readers::Readers;
 use small::Small;
 
-/// A body with its CR LF up to this many bytes is small: it cannot be pinned, copying it is cheap.
+/// A body of up to this many bytes with its CR LF is small. It cannot be pinned, because a copy is cheap.
 pub const SMALL_BYTES_MAX: usize = 8 * 1024;
 
-/// Above this many bytes a body has a mapping of its own. An eighth of a chunk: what runs leave unused at
-/// the end of a chunk stays below that.
+/// A larger body has a mapping of its own. An eighth of a chunk, which bounds what runs leave unused at the end of a chunk.
 const RUN_BYTES_MAX: usize = 256 * 1024;
 
-/// The largest body with its CR LF.
+/// The maximum size of a body with its CR LF.
 const BODY_BYTES_MAX: u32 = JOB_BYTES_MAX + 2;
 
 const _: () = assert!(SMALL_BYTES_MAX < RUN_BYTES_MAX && RUN_BYTES_MAX <= CHUNK_BYTES);
 const _: () = assert!(size_of::<Slot>() == 12 && align_of::<Slot>() == 4);
 const _: () = assert!(size_of::<Option<Slot>>() == 12);
 
-/// The memory of one body. Belongs to the [`Bodies`] that allocated it, and is lost to it unless it comes
-/// back through [`Bodies::free`].
+/// The memory of one body. It belongs to the [`Bodies`] that allocated it and must be returned through [`Bodies::free`].
 #[must_use = "a slot that is dropped is never freed"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Slot(Place);
 
 impl Slot {
-    /// The bytes asked for.
+    /// The size that was asked for, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a body has at least its CR LF")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// A large body that someone reads who does not own it. Must come back through [`Bodies::unpin`].
-#[must_use = "a body stays in memory until its last pin is given back"]
+/// A reader of a large body besides its owner. It must be returned through [`Bodies::unpin`].
+#[must_use = "a body stays in memory until its last pin is returned"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct PinnedBody(Place);
 
 impl PinnedBody {
-    /// The bytes of the body with its CR LF.
+    /// The size of the body with its CR LF, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a body has at least its CR LF")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Number of a chunk, from 0 and dense: used again, the lowest first, when the chunk is unmapped.
+/// The number of a chunk. Numbers are dense from 0: the lowest number of an unmapped chunk is used again first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkId(pub u32);
 
-/// The kernel has no memory, or no address space, for a body.
+/// The kernel has no memory or no address space for a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfMemory;
 
@@ -96,16 +94,16 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// How much there is. A body that has been freed but is still pinned counts.
+/// Totals of the arena. A freed body counts while it is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Bodies.
+    /// Number of bodies.
     pub slots: usize,
-    /// Their bytes as they were asked for.
+    /// The sizes that were asked for, in bytes.
     pub asked_bytes: usize,
-    /// Their bytes rounded up to what they take.
+    /// The same, rounded up to what the bodies take.
     pub slot_bytes: usize,
-    /// Address space held from the kernel, with or without memory behind it.
+    /// Address space mapped, with or without memory behind it.
     pub mapped_bytes: usize,
 }
 
@@ -126,7 +124,7 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// An arena that has mapped nothing yet.
+    /// An arena without any mapping.
     pub fn new() -> Self {
         Self {
             chunks: Chunks::new(),
@@ -138,8 +136,8 @@ impl Bodies {
         }
     }
 
-    /// Memory for a body of `bytes` bytes with its CR LF, 1 to 2^30 + 2. Its contents are whatever they
-    /// were, another client's body perhaps: write all of it before anyone may read it.
+    /// Allocates a body of `bytes` bytes with its CR LF, from 1 to 2^30 + 2. It may contain the body of another client, so it
+    /// must be written completely before it is read.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
@@ -149,8 +147,7 @@ impl Bodies {
         Ok(slot)
     }
 
-    /// The same for a body that is still to come: a large one counts as memory only as far as
-    /// [`Bodies::wrote`] says.
+    /// Allocates a body that is not received yet. A large one counts as memory only as far as [`Bodies::wrote`] says.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
@@ -158,10 +155,10 @@ impl Bodies {
         assert!(bytes <= BODY_BYTES_MAX, "the protocol bounds a body");
         let len = NonZeroU32::new(bytes).expect("a body has at least its CR LF");
         let bytes = bytes as usize;
-        let (home, offset) = match Kind::of(bytes) {
-            Kind::Small => self.small.allocate(&mut self.chunks, bytes)?,
-            Kind::Run => self.take_run(bytes)?,
-            Kind::Mapping => (self.mappings.allocate(bytes)?, 0),
+        let (home, offset) = match BodyKind::of(bytes) {
+            BodyKind::Small => self.small.allocate(&mut self.chunks, bytes)?,
+            BodyKind::Run => self.take_run(bytes)?,
+            BodyKind::Mapping => (self.mappings.allocate(bytes)?, 0),
         };
         self.slots += 1;
         self.asked_bytes += bytes;
@@ -169,56 +166,55 @@ impl Bodies {
         Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
     }
 
-    /// The first `bytes` bytes of the body, all of it at most, have been written. Returns by how much that has
-    /// raised [`Bodies::resident_bytes`].
+    /// Notes that the first `bytes` bytes of the body are written. Returns by how much that raises
+    /// [`Bodies::resident_bytes`].
     pub fn wrote(&mut self, slot: &Slot, bytes: usize) -> usize {
         let place = slot.0;
         debug_assert!(bytes <= place.len());
         match place.kind() {
-            Kind::Small => 0,
-            Kind::Run => self.chunks.warm(place.spot(), bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES,
-            Kind::Mapping => self.mappings.warm(place.home as usize, bytes),
+            BodyKind::Small => 0,
+            BodyKind::Run => self.chunks.warm(place.spot(), bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES,
+            BodyKind::Mapping => self.mappings.warm(place.home as usize, bytes),
         }
     }
 
-    /// Gives the memory of a body back, in O(1); if the body is pinned, its last unpin does.
+    /// Frees a body in O(1). If it is pinned, its last unpin frees it.
     pub fn free(&mut self, slot: Slot) {
         let place = slot.0;
         let last = match place.kind() {
-            Kind::Small => {
+            BodyKind::Small => {
                 let (chunk, offset) = (place.home as usize, place.offset as usize);
                 self.small.free(&mut self.chunks, chunk, offset, place.len());
                 self.uncount(place.len());
                 return;
             }
-            Kind::Run | Kind::Mapping => self.readers_mut(&place).free(),
+            BodyKind::Run | BodyKind::Mapping => self.readers_mut(&place).free(),
         };
         if last {
-            self.give(place);
+            self.release(place);
         }
     }
 
-    /// Keeps a large body in memory, at its address, also after its slot is freed. None for a small one:
-    /// copy that.
+    /// Keeps a large body in memory at its address, even after its slot is freed. Returns `None` for a small body, which the
+    /// caller must copy.
     pub fn pin(&mut self, slot: &Slot) -> Option<PinnedBody> {
         let place = slot.0;
-        if place.kind() == Kind::Small {
+        if place.kind() == BodyKind::Small {
             return None;
         }
         self.readers_mut(&place).pin();
         Some(PinnedBody(place))
     }
 
-    /// Ends what [`Bodies::pin`] began.
+    /// Ends [`Bodies::pin`].
     pub fn unpin(&mut self, pin: PinnedBody) {
         if self.readers_mut(&pin.0).unpin() {
-            self.give(pin.0);
+            self.release(pin.0);
         }
     }
 
-    /// Gives a bounded piece of the freed memory that is not worth keeping back to the kernel, in some
-    /// 300 us at most, and returns whether there is more. To be called while it says so, between other
-    /// work.
+    /// Returns a bounded piece of freed memory beyond the bound to the kernel, in some 300 us at most. Returns true if there is
+    /// more. The caller must then call it again, between other work.
     pub fn reclaim(&mut self) -> bool {
         let more_mappings = self.mappings.reclaim();
         if self.chunks.is_beyond_spare() {
@@ -228,7 +224,8 @@ impl Bodies {
         more_mappings || more_chunks
     }
 
-    /// Has the next [`Bodies::reclaim`] give back this much of what is kept for reuse, for what cannot reuse it.
+    /// Makes the next [`Bodies::reclaim`] return this much of the memory that is kept for reuse, because something else
+    /// needs it.
     pub fn want(&mut self, bytes: usize) {
         self.chunks.want(bytes);
     }
@@ -238,14 +235,17 @@ impl Bodies {
         self.chunks.keep_at_most(bytes);
     }
 
-    /// The body, to be written. Must not be called while it is pinned.
+    /// The body, to be written. A pinned body must not be written.
     pub fn bytes_mut(&mut self, slot: &mut Slot) -> &mut [u8] {
         let place = slot.0;
         let kind = place.kind();
-        assert!(kind == Kind::Small || !self.readers_mut(&place).is_pinned(), "a pinned body stays as it is");
+        assert!(
+            kind == BodyKind::Small || !self.readers_mut(&place).is_pinned(),
+            "a pinned body is not written"
+        );
         let memory = match kind {
-            Kind::Mapping => self.mappings.memory_mut(place.home as usize),
-            Kind::Small | Kind::Run => self.chunks.memory_mut(place.home as usize),
+            BodyKind::Mapping => self.mappings.memory_mut(place.home as usize),
+            BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(place.home as usize),
         };
         memory.bytes_mut(place.offset as usize, place.len())
     }
@@ -260,7 +260,7 @@ impl Bodies {
         self.read(&pin.0)
     }
 
-    /// How much there is.
+    /// Returns the totals of the arena.
     pub fn usage(&self) -> Usage {
         Usage {
             slots: self.slots,
@@ -270,30 +270,30 @@ impl Bodies {
         }
     }
 
-    /// Memory that the kernel has given for bodies, in use or kept for reuse, and what the arena needs to find
-    /// it. Of an announced body, what has been written.
+    /// Memory of bodies from the kernel, in use or kept for reuse, with the arena's own tables. Of a body that is being
+    /// received, only the written part counts.
     pub fn resident_bytes(&self) -> usize {
         self.chunks.resident_bytes() + self.mappings.resident_bytes()
     }
 
-    /// The part of that which is kept for reuse, or on its way back to the kernel.
+    /// The part of [`Bodies::resident_bytes`] that is kept for reuse or is being returned to the kernel.
     pub fn idle_bytes(&self) -> usize {
         self.chunks.idle_bytes() + self.mappings.idle_bytes()
     }
 
-    /// What allocating a body of `bytes` bytes would add to [`Bodies::resident_bytes`]: nothing, where there is
-    /// room for it in memory that is kept.
+    /// What a body of `bytes` bytes would add to [`Bodies::resident_bytes`]: nothing if it fits into memory that is kept for
+    /// reuse.
     pub fn growth(&self, bytes: u32) -> usize {
         let bytes = bytes as usize;
-        match Kind::of(bytes) {
-            Kind::Small => self.small.growth(&self.chunks, bytes),
-            Kind::Run => self.chunks.growth(bytes.div_ceil(PAGE_BYTES)),
-            Kind::Mapping => mappings::mapped_bytes(bytes),
+        match BodyKind::of(bytes) {
+            BodyKind::Small => self.small.growth(&self.chunks, bytes),
+            BodyKind::Run => self.chunks.growth(bytes.div_ceil(PAGE_BYTES)),
+            BodyKind::Mapping => mappings::mapped_bytes(bytes),
         }
     }
 
-    /// The chunk, of 2 MiB, that an address lies in; None for one in a mapping of its own, or elsewhere. It
-    /// may be unmapped by any [`Bodies::reclaim`] unless it is held.
+    /// The chunk that an address lies in. `None` for an address in the mapping of a single body, or elsewhere. Any
+    /// [`Bodies::reclaim`] may unmap a chunk that is not held.
     pub fn chunk_at(&self, address: usize) -> Option<ChunkId> {
         self.chunks.at(address).map(ChunkId)
     }
@@ -306,9 +306,8 @@ impl Bodies {
         self.chunks.memory(chunk.0 as usize).as_ptr()
     }
 
-    /// Keeps a chunk mapped, with the pages that it has, until [`Bodies::release_chunk`]. To be called
-    /// before the kernel is given its address for good (a registered buffer): it pins the pages that it
-    /// finds there, and would go on using them when ours have been given back and replaced.
+    /// Keeps a chunk and its pages mapped until [`Bodies::release_chunk`]. Must be called before the chunk is registered as
+    /// a buffer: the kernel pins the pages that it finds, and would use them even after ours were returned and replaced.
     ///
     /// # Panics
     /// If the chunk is not mapped or already held.
@@ -316,7 +315,7 @@ impl Bodies {
         self.chunks.hold(chunk.0 as usize);
     }
 
-    /// Ends what [`Bodies::hold_chunk`] began. To be called after the kernel has let go of the chunk.
+    /// Ends [`Bodies::hold_chunk`]. Must be called after the buffer is unregistered.
     ///
     /// # Panics
     /// If the chunk is not held.
@@ -324,10 +323,10 @@ impl Bodies {
         self.chunks.release(chunk.0 as usize);
     }
 
-    /// Recomputes every count, list and mark. For tests: costs O(chunks) and more.
+    /// Recomputes every count, list and mark. For tests, because it costs O(pages).
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self) {
         self.chunks.check();
         let (small_slots, small_bytes) = self.small.check(&self.chunks);
@@ -342,16 +341,16 @@ impl Bodies {
     fn take_run(&mut self, bytes: usize) -> Result<(usize, usize), OutOfMemory> {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let first = self.chunks.take_run(pages)?;
-        *self.chunks.page_mut(first) = Page::Large { pages: pages as u16, readers: Readers::OWNER };
+        *self.chunks.page_mut(first) = PageState::Large { pages: pages as u16, readers: Readers::OWNER };
         Ok((first.chunk(), first.index() * PAGE_BYTES))
     }
 
-    /// Gives the memory of a large body back that has no readers any more.
-    fn give(&mut self, place: Place) {
+    /// Frees the memory of a large body without readers.
+    fn release(&mut self, place: Place) {
         match place.kind() {
-            Kind::Small => unreachable!("a small body has no readers"),
-            Kind::Run => self.chunks.give_run(place.spot(), place.len().div_ceil(PAGE_BYTES)),
-            Kind::Mapping => self.mappings.give(place.home as usize),
+            BodyKind::Small => unreachable!("a small body has no readers"),
+            BodyKind::Run => self.chunks.give_run(place.spot(), place.len().div_ceil(PAGE_BYTES)),
+            BodyKind::Mapping => self.mappings.give(place.home as usize),
         }
         self.uncount(place.len());
     }
@@ -363,41 +362,41 @@ impl Bodies {
     }
 
     fn readers_mut(&mut self, place: &Place) -> &mut Readers {
-        if place.kind() == Kind::Mapping {
+        if place.kind() == BodyKind::Mapping {
             return self.mappings.readers_mut(place.home as usize);
         }
-        let Page::Large { readers, .. } = self.chunks.page_mut(place.spot()) else {
-            panic!("{place:?} is no large body")
+        let PageState::Large { readers, .. } = self.chunks.page_mut(place.spot()) else {
+            panic!("{place:?} is not a large body")
         };
         readers
     }
 
     fn read(&self, place: &Place) -> &[u8] {
         let memory = match place.kind() {
-            Kind::Mapping => self.mappings.memory(place.home as usize),
-            Kind::Small | Kind::Run => self.chunks.memory(place.home as usize),
+            BodyKind::Mapping => self.mappings.memory(place.home as usize),
+            BodyKind::Small | BodyKind::Run => self.chunks.memory(place.home as usize),
         };
         memory.bytes(place.offset as usize, place.len())
     }
 }
 
-/// Where a body lies: its length says in which kind of home.
+/// The place of a body. Its length says what kind of place it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
-    /// A chunk's number, or the key of a mapping.
+    /// The number of a chunk, or the key of a mapping.
     home: u32,
     offset: u32,
     len: NonZeroU32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BodyKind {
     Small,
     Run,
     Mapping,
 }
 
-impl Kind {
+impl BodyKind {
     fn of(bytes: usize) -> Self {
         if bytes <= SMALL_BYTES_MAX {
             Self::Small
@@ -414,21 +413,21 @@ impl Place {
         self.len.get() as usize
     }
 
-    fn kind(&self) -> Kind {
-        Kind::of(self.len())
+    fn kind(&self) -> BodyKind {
+        BodyKind::of(self.len())
     }
 
-    /// The page in a chunk that it begins in.
+    /// The first page.
     fn spot(&self) -> Spot {
         Spot::new(self.home as usize, self.offset as usize / PAGE_BYTES)
     }
 }
 
-/// What a body takes.
+/// The memory that a body of this size takes.
 fn rounded_bytes(bytes: usize) -> usize {
-    match Kind::of(bytes) {
-        Kind::Small => Class::of(bytes).slot_bytes(),
-        Kind::Run => bytes.next_multiple_of(PAGE_BYTES),
-        Kind::Mapping => mappings::mapped_bytes(bytes),
+    match BodyKind::of(bytes) {
+        BodyKind::Small => Class::of(bytes).slot_bytes(),
+        BodyKind::Run => bytes.next_multiple_of(PAGE_BYTES),
+        BodyKind::Mapping => mappings::mapped_bytes(bytes),
     }
 }

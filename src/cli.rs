@@ -1,5 +1,8 @@
-//! What can be typed: the reference's flags with long names and environment variables. Nothing is
-//! checked here; [`Config`](crate::config::Config) does that.
+//! The options of the server, as the command line, the environment and the file of `--config` set them. Nothing is checked
+//! here; [`Config`](crate::config::Config) does that.
+//!
+//! A new option is one field of [`Arguments`]: clap reads it from the command line and the environment, serde from the file
+//! under the same name.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,13 +10,15 @@ use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, Resettable};
 use clap::parser::ValueSource;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use serde::Deserialize;
+use clap::{
+    ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
+use serde::{Deserialize, Deserializer};
 
 use crate::io::driver::Choice;
 
-/// The raw arguments.
-#[derive(Parser, Clone, Default, Debug)]
+/// The command line: the options of the server, or a tool.
+#[derive(Parser)]
 #[command(
     name = "beanring",
     version,
@@ -24,14 +29,28 @@ use crate::io::driver::Choice;
     after_help = "Every option can be set by an environment variable too, or in a file (--config). The command line \
                   wins over the environment, and both over the file; a variable that is empty says nothing."
 )]
+struct CommandLine {
+    #[command(flatten)]
+    arguments: Arguments,
+
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    tool: Option<Tool>,
+}
+
+/// The options as they were given.
+#[derive(Args, Deserialize, Clone, Default, Debug)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub struct Arguments {
     /// Take from this file (TOML, keys as the long options) what neither the command line nor the environment says
     #[arg(long, value_name = "FILE", env = "BEANRING_CONFIG", hide_env = true)]
+    #[serde(skip)]
     pub config: Option<PathBuf>,
 
     /// Say whether the configuration is good and which driver would run, and exit
     #[arg(long)]
+    #[serde(skip)]
     pub check_config: bool,
 
     /// Listen on this address, or on a UNIX socket as unix:PATH [default: 0.0.0.0]
@@ -41,6 +60,7 @@ pub struct Arguments {
     /// Listen on this TCP port [default: 11300]
     #[arg(short, long, value_name = "PORT", env = "BEANRING_PORT", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub port: Option<String>,
 
     /// Keep a log in this directory, so that jobs outlive the process
@@ -51,6 +71,7 @@ pub struct Arguments {
     /// [default: 50]
     #[arg(short = 'f', long, value_name = "MS", env = "BEANRING_SYNC_INTERVAL", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub sync_interval: Option<String>,
 
     /// With -b: never sync the log
@@ -58,13 +79,10 @@ pub struct Arguments {
     #[arg(value_parser = BoolishValueParser::new())]
     pub no_sync: bool,
 
-    /// That was said, be it that it should sync.
-    #[arg(skip)]
-    pub says_no_sync: bool,
-
     /// With -b: size of a file of the log [default: 10485760]
     #[arg(short = 's', long, value_name = "BYTES", env = "BEANRING_LOG_FILE_SIZE", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub log_file_size: Option<String>,
 
     /// Become this user once the sockets are open
@@ -74,28 +92,33 @@ pub struct Arguments {
     /// Accept jobs up to this size, at most 1073741824 [default: 65535]
     #[arg(short = 'z', long, value_name = "BYTES", env = "BEANRING_MAX_JOB_SIZE", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub max_job_size: Option<String>,
 
     /// Refuse new jobs (OUT_OF_MEMORY) while jobs and buffers take this much memory: a number with k, m or g for
     /// 1024, 1024^2 or 1024^3 bytes; 0 for no limit [default: 0]
     #[arg(long, value_name = "BYTES", env = "BEANRING_MAX_MEMORY", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub max_memory: Option<String>,
 
     /// Have further connections wait while there are this many; 0 for no limit [default: 0]
     #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_CONNECTIONS", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub max_connections: Option<String>,
 
     /// Refuse new tubes (OUT_OF_MEMORY) while there are this many; 0 for no limit [default: 100000]
     #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_TUBES", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub max_tubes: Option<String>,
 
     /// Refuse further watches (OUT_OF_MEMORY) of a connection that watches this many tubes; 0 for no limit
     /// [default: 65536]
     #[arg(long, value_name = "NUMBER", env = "BEANRING_MAX_WATCHES", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub max_watches: Option<String>,
 
     /// How to do I/O [default: auto]
@@ -106,6 +129,7 @@ pub struct Arguments {
     /// to other machines; 0 for none [default: 67108864]
     #[arg(long, value_name = "BYTES", env = "BEANRING_REGISTERED_MEMORY", hide_env = true)]
     #[arg(allow_negative_numbers = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub registered_memory: Option<String>,
 
     /// Serve a connection also if it begins with an HTTP request or a TLS handshake, each line as a command; without this
@@ -114,18 +138,16 @@ pub struct Arguments {
     #[arg(value_parser = BoolishValueParser::new())]
     pub allow_foreign_requests: bool,
 
-    /// Whether the command line or the environment sets it.
-    #[arg(skip)]
-    pub says_allow_foreign_requests: bool,
-
     /// Tell monitors over HTTP at this address how the server is: a port of 127.0.0.1, HOST:PORT, or unix:PATH; /metrics for
     /// Prometheus, /healthz, /readyz
     #[arg(long, value_name = "ADDR", env = "BEANRING_HTTP", hide_env = true)]
+    #[serde(deserialize_with = "number_or_text")]
     pub http: Option<String>,
 
     /// With --http: answer requests for this name too, *.NAME for all below it, or * for any; may be repeated. Loopback,
     /// the host name and addresses always work
     #[arg(long, value_name = "NAME", env = "BEANRING_HTTP_HOST", hide_env = true, value_delimiter = ',')]
+    #[serde(deserialize_with = "text_or_texts")]
     pub http_host: Vec<String>,
 
     /// What the names of metrics begin with [default: beanring]
@@ -137,64 +159,129 @@ pub struct Arguments {
     #[arg(value_parser = verbosity)]
     pub verbose: u8,
 
-    /// That was said, be it zero.
-    #[arg(skip)]
-    pub says_verbose: bool,
-
     /// How to write what is logged: lines for people, or a JSON object a line [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", env = "BEANRING_LOG_FORMAT", hide_env = true)]
     pub log_format: Option<LogFormat>,
 
     #[arg(short = 'c', hide = true)]
+    #[serde(skip)]
     pub compact: bool,
 
     #[arg(short = 'n', hide = true)]
+    #[serde(skip)]
     pub no_compact: bool,
 
     /// Print the name and the version
     #[arg(short = 'v', long, action = ArgAction::Version)]
+    #[serde(skip)]
     version: Option<bool>,
 
     /// What to do instead of serving.
-    #[command(subcommand)]
+    #[arg(skip)]
+    #[serde(skip)]
     pub tool: Option<Tool>,
+
+    /// What the command line and the environment set, without defaults.
+    #[arg(skip)]
+    #[serde(skip)]
+    set: ArgMatches,
 }
 
 impl Arguments {
-    /// What was typed, with the name of the program first, and what the environment says beside it. A variable that is
-    /// empty says nothing.
+    /// The definition of the command line.
+    pub fn command() -> Command {
+        CommandLine::command()
+    }
+
+    /// Parses a command line, with the name of the program first, and the environment. An empty variable counts as unset.
+    ///
+    /// # Errors
+    /// If the command line is not valid, or asks for help or the version.
     pub fn from_words<I>(words: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item: Into<OsString> + Clone>,
     {
+        Self::parse_with(Self::command(), words)
+    }
+
+    fn parse_with<I>(command: Command, words: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item: Into<OsString> + Clone>,
+    {
         let is_empty = |name: &OsStr| env::var_os(name).is_some_and(|value| value.is_empty());
-        let command = Self::command().mut_args(|argument| match argument.get_env() {
+        let command = command.mut_args(|argument| match argument.get_env() {
             Some(name) if is_empty(name) => argument.env(Resettable::Reset),
             _ => argument,
         });
-        let matches = command.try_get_matches_from(words)?;
-        let mut arguments = Self::from_arg_matches(&matches)?;
-        let is_said = |name| matches.value_source(name).is_some_and(|from| from != ValueSource::DefaultValue);
-        arguments.says_no_sync = is_said("no_sync");
-        arguments.says_verbose = is_said("verbose");
-        arguments.says_allow_foreign_requests = is_said("allow_foreign_requests");
-        // They are about the same: what was typed last counts, or else -F.
-        if arguments.no_sync && arguments.sync_interval.is_some() {
-            let typed = |name| {
-                let is_typed = matches.value_source(name) == Some(ValueSource::CommandLine);
-                is_typed.then(|| matches.index_of(name))
-            };
-            if typed("sync_interval") > typed("no_sync") {
-                arguments.no_sync = false;
-            } else {
-                arguments.sync_interval = None;
+        let names: Vec<_> = command.get_arguments().map(|argument| argument.get_id().clone()).collect();
+        let mut set = command.try_get_matches_from(words)?;
+        let CommandLine { arguments: _, tool } = CommandLine::from_arg_matches(&set)?;
+        for name in names {
+            if set.value_source(name.as_str()) == Some(ValueSource::DefaultValue) {
+                clear(&mut set, name.as_str());
             }
         }
-        Ok(arguments)
+        // -f and -F set the same. The later one on the command line counts, or else -F.
+        if set.contains_id("sync_interval") && set.get_one("no_sync") == Some(&true) {
+            let index = |name| {
+                let is_typed = set.value_source(name) == Some(ValueSource::CommandLine);
+                is_typed.then(|| set.index_of(name))
+            };
+            let loser = if index("sync_interval") > index("no_sync") { "no_sync" } else { "sync_interval" };
+            clear(&mut set, loser);
+        }
+        Self { set, tool, ..Self::default() }.with_set()
+    }
+
+    /// Takes the options that neither the command line nor the environment sets from those of a file.
+    pub(crate) fn fill_from(&mut self, mut file: Self) {
+        (file.set, file.tool) = (std::mem::take(&mut self.set), self.tool.take());
+        // -f and -F set the same: one that is set hides both of the file.
+        if file.set.contains_id("sync_interval") || file.set.contains_id("no_sync") {
+            (file.sync_interval, file.no_sync) = (None, false);
+        }
+        *self = file.with_set().expect("the same options were parsed before");
+    }
+
+    fn with_set(mut self) -> Result<Self, clap::Error> {
+        let set = self.set.clone();
+        self.update_from_arg_matches(&set)?;
+        Ok(self)
     }
 }
 
-/// How lines of the log look.
+fn clear(set: &mut ArgMatches, name: &str) {
+    set.try_clear_id(name).expect("the command defines the option");
+}
+
+/// Reads a value of the file that may have a unit. It is checked with what the command line gives.
+fn number_or_text<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number or a text")]
+    enum Value {
+        Number(i64),
+        Text(String),
+    }
+    Ok(Some(match Value::deserialize(value)? {
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) => text,
+    }))
+}
+
+fn text_or_texts<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a text or a list of texts")]
+    enum Value {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Value::deserialize(value)? {
+        Value::One(text) => vec![text],
+        Value::Several(texts) => texts,
+    })
+}
+
+/// The format of log lines.
 #[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -205,7 +292,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What to do instead of serving.
+/// A tool that runs instead of the server.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Tool {
     /// Work on the log of a server that does not run
@@ -297,6 +384,21 @@ mod tests {
         assert!(arguments.no_sync && arguments.sync_interval.is_none());
         let arguments = parse("-F -f 5").unwrap();
         assert!(!arguments.no_sync && arguments.sync_interval.as_deref() == Some("5"));
+    }
+
+    #[test]
+    fn options_that_are_set_to_no_or_zero_hide_those_of_a_file() {
+        // On the command line these are flags; the environment can set them to no or zero.
+        let names = ["no_sync", "allow_foreign_requests", "verbose"];
+        let command = names.into_iter().fold(Arguments::command(), |command, name| {
+            command.mut_arg(name, |argument| argument.action(ArgAction::Set).num_args(1))
+        });
+        let words = ["beanring", "--no-sync", "no", "--allow-foreign-requests", "no", "--verbose", "0"];
+        let mut arguments = Arguments::parse_with(command, words).unwrap();
+        let file =
+            Arguments { no_sync: true, allow_foreign_requests: true, verbose: 2, ..Arguments::default() };
+        arguments.fill_from(file);
+        assert!(!arguments.no_sync && !arguments.allow_foreign_requests && arguments.verbose == 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was typed, checked.
+//! The checked configuration of the server.
 
 use std::fmt;
 use std::num::IntErrorKind;
@@ -8,9 +8,8 @@ use crate::cli::{Arguments, LogFormat};
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
-    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, REGISTERED_BYTES_DEFAULT,
-    REGISTERED_SHARE, SYNC_INTERVAL_MS_DEFAULT, TUBE_NAME_BYTES_MAX, TUBES_DEFAULT, WAL_FILE_BYTES_DEFAULT,
-    WATCHES_DEFAULT,
+    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, TUBE_NAME_BYTES_MAX,
+    WAL_FILE_BYTES_DEFAULT,
 };
 use crate::server::Hosts;
 use crate::time::Span;
@@ -19,64 +18,95 @@ use crate::wal::record::job_record_bytes;
 use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{self, Durability, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
+/// The interval between syncs of the job log without `-f`: that of beanstalkd.
+const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
+
+/// Memory of job bodies that may be registered with the kernel without `--registered-memory`. Registered memory is locked
+/// and is not given back.
+const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+
+/// At most this part of `--max-memory` may be registered, because it is not given back.
+const REGISTERED_SHARE: u64 = 4;
+
+/// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 52 MB. Bytes per tube:
+///
+/// - 248 for the record
+/// - 40 for the timer
+/// - 32 for a short name
+/// - 12 for the place in the order of tubes and in the hash index
+/// - 40 for one watch
+/// - 150 for latency counters
+const TUBES_DEFAULT: u32 = 100_000;
+
+/// Maximum number of watches of a connection without `--max-watches`: some 2.6 MB. Bytes per watch:
+///
+/// - 32 for the record
+/// - 4 for the entry in the client's vector
+/// - 4 for the entry in the hash index
+const WATCHES_DEFAULT: u32 = 65_536;
+
+const _: () =
+    assert!(SEGMENT_BYTES_MIN <= WAL_FILE_BYTES_DEFAULT && WAL_FILE_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);
+const _: () = assert!(JOB_BYTES_DEFAULT <= JOB_BYTES_MAX);
+
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Where to listen, if that was said.
+    /// The address to listen on, if it is set.
     pub listen: Option<Address>,
-    /// Where to speak HTTP, if that was said.
+    /// The address of the HTTP listener, if it is set.
     pub http: Option<Address>,
-    /// Host names that requests there may have, in addition to its own.
+    /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,
-    /// Connections that begin with a request of another protocol are served as any other.
+    /// Serve connections that begin with a request of another protocol like any other.
     pub allow_foreign_requests: bool,
-    /// What the names of metrics begin with.
+    /// The prefix of metric names.
     pub metrics_prefix: String,
-    /// Who to become, if that was said.
+    /// The user to run as, if it is set.
     pub user: Option<String>,
-    /// Which driver to use.
+    /// The I/O driver.
     pub io: Choice,
-    /// Memory that may be registered with the kernel, in bytes.
+    /// Maximum memory registered with the kernel, in bytes.
     pub registered_bytes: u64,
-    /// The largest job body.
+    /// Maximum size of a job body.
     pub job_bytes_max: u32,
-    /// How much memory may be taken before jobs are refused, in bytes, if that is bounded.
+    /// Memory limit in bytes, if there is one. New jobs beyond it are refused.
     pub max_memory_bytes: Option<u64>,
-    /// How many connections there may be at once, if that is bounded.
+    /// Maximum number of connections, if there is one.
     pub max_connections: Option<u32>,
-    /// How many tubes there may be, if that is bounded.
+    /// Maximum number of tubes, if there is one.
     pub max_tubes: Option<u32>,
-    /// How many tubes a connection may watch, if that is bounded.
+    /// Maximum number of tubes that a connection watches, if there is one.
     pub max_watches: Option<u32>,
-    /// The file that part of this was taken from.
+    /// The file of `--config`, if there was one.
     pub file: Option<PathBuf>,
-    /// Where to keep a log, if that was said.
+    /// The directory of the job log, if there is one.
     pub log_dir: Option<PathBuf>,
-    /// How to keep it.
+    /// The options of the job log.
     pub log: wal::WalConfig,
-    /// What to log.
+    /// What to write to stderr.
     pub verbosity: Verbosity,
-    /// How to write it.
+    /// The format on stderr.
     pub log_format: LogFormat,
-    /// What to say about the arguments once there is a log to say it in.
+    /// Warnings to be logged once logging is set up.
     pub warnings: Vec<Warning>,
 }
 
-/// How much to log.
+/// What to write to stderr.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verbosity {
-    /// Only what an operator should know of.
+    /// Warnings only.
     Warnings,
-    /// Connections too.
+    /// Also connections.
     Connections,
-    /// Commands too.
+    /// Also commands.
     Commands,
 }
 
-/// Something odd about the arguments that does not keep the server from starting.
+/// A problem of the options that does not keep the server from starting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Warning {
-    /// `-z` was above the largest size possible.
+    /// `-z` was above its maximum.
     JobBytesClamped,
     /// `-z` was not given, and a file of the job log is too small for jobs of the default size.
     JobBytesOfSegment {
@@ -85,26 +115,26 @@ pub enum Warning {
     },
     /// A flag of older servers was given.
     Obsolete {
-        /// Which.
+        /// The flag.
         flag: &'static str,
     },
 }
 
-/// Why the arguments cannot be used.
+/// A problem of the options that keeps the server from starting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConfigError {
-    /// A number is none, or out of its range.
+    /// A value is not a number or is out of its range.
     Number {
-        /// Which option.
+        /// The option.
         flag: &'static str,
-        /// What was typed.
+        /// The value as given.
         given: String,
-        /// The largest value allowed; the smallest is 0.
+        /// The maximum. The minimum is 0.
         max: u64,
     },
-    /// A ceiling of memory is no number of bytes, or too low to serve under.
+    /// The memory limit is not a number of bytes, or is too low.
     Memory {
-        /// What was typed.
+        /// The value as given.
         given: String,
     },
     /// A job as large as `-z` allows does not fit into a file of the job log.
@@ -116,25 +146,28 @@ pub enum ConfigError {
     },
     /// The address to listen on is empty.
     NoAddress,
-    /// No address for HTTP.
+    /// Not an address for HTTP.
     Http {
-        /// What was typed.
+        /// The value as given.
         given: String,
     },
-    /// No name of a host.
+    /// Not a host name.
     HttpHost {
-        /// What was typed.
+        /// The value as given.
         given: String,
     },
-    /// Names of metrics cannot begin so.
+    /// Not a valid prefix of metric names.
     MetricsPrefix {
-        /// What was typed.
+        /// The value as given.
         given: String,
     },
 }
 
 impl Config {
-    /// Checks what was typed.
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// If an option is not valid.
     pub fn check(arguments: Arguments) -> Result<Self, ConfigError> {
         let mut warnings = Vec::new();
         for (flag, given) in [("-c", arguments.compact), ("-n", arguments.no_compact)] {
@@ -156,10 +189,10 @@ impl Config {
             None => job_bytes_max.unwrap_or(JOB_BYTES_DEFAULT),
         };
         let max_connections =
-            most("--max-connections (BEANRING_MAX_CONNECTIONS)", arguments.max_connections, 0)?;
-        let max_tubes = most("--max-tubes (BEANRING_MAX_TUBES)", arguments.max_tubes, TUBES_DEFAULT)?;
+            maximum("--max-connections (BEANRING_MAX_CONNECTIONS)", arguments.max_connections, 0)?;
+        let max_tubes = maximum("--max-tubes (BEANRING_MAX_TUBES)", arguments.max_tubes, TUBES_DEFAULT)?;
         let max_watches =
-            most("--max-watches (BEANRING_MAX_WATCHES)", arguments.max_watches, WATCHES_DEFAULT)?;
+            maximum("--max-watches (BEANRING_MAX_WATCHES)", arguments.max_watches, WATCHES_DEFAULT)?;
         Ok(Self {
             listen: address(arguments.listen, arguments.port)?,
             http: arguments.http.map(http_address).transpose()?,
@@ -188,7 +221,10 @@ impl Config {
     }
 }
 
-/// Where to listen, if that was said.
+/// Combines `-l` and `-p` into the address to listen on. Returns `None` if neither is set.
+///
+/// # Errors
+/// If one of them is not valid.
 pub fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Address>, ConfigError> {
     if listen.is_none() && port.is_none() {
         return Ok(None);
@@ -215,14 +251,14 @@ pub fn address(listen: Option<String>, port: Option<String>) -> Result<Option<Ad
     Ok(Some(Address::Tcp { host: host.to_owned(), port }))
 }
 
-/// A port alone is one of this machine, which nobody else can reach.
+/// A port without a host is one of the loopback address, which other machines cannot reach.
 fn http_address(given: String) -> Result<Address, ConfigError> {
     if let Some(path) = given.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(Address::Unix(PathBuf::from(path)));
     }
     let (host, port) = given.rsplit_once(':').unwrap_or(("127.0.0.1", &given));
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    // As in ::1, where the last colon is none before a port.
+    // Without brackets, the last colon of an IPv6 address such as ::1 would look like the one before a port.
     let is_clear = bracketed.is_some() || !host.contains(':');
     let host = bracketed.unwrap_or(if host.is_empty() { "127.0.0.1" } else { host });
     match port.parse() {
@@ -238,12 +274,12 @@ fn http_hosts(given: Vec<String>) -> Result<Vec<String>, ConfigError> {
     }
 }
 
-/// The standard library takes a sign before a number.
+/// Refuses a sign, which the standard library would accept before a number.
 fn port_is_plain(given: &str) -> bool {
     given.bytes().last().is_some_and(|byte| byte.is_ascii_digit()) && !given.contains('+')
 }
 
-/// As the data model of Prometheus wants it, without the colon that is for rules.
+/// Follows the data model of Prometheus, without the colon, which is reserved for rules.
 fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
     let prefix = given.unwrap_or_else(|| METRICS_PREFIX_DEFAULT.to_owned());
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -255,7 +291,7 @@ fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
     }
 }
 
-/// Checked without a log too: what is wrong in it is wrong all along.
+/// Checks the options of the job log even if there is no job log, so that a mistake shows before one is added.
 fn log_config(arguments: &Arguments) -> Result<wal::WalConfig, ConfigError> {
     let interval = match arguments.sync_interval.clone() {
         Some(given) => number("-f/--sync-interval (BEANRING_SYNC_INTERVAL)", given, u32::MAX.into())? as u32,
@@ -292,7 +328,7 @@ fn job_bytes(given: String, warnings: &mut Vec<Warning>) -> Result<u32, ConfigEr
 }
 
 /// The maximum job size of a server with a job log: every job of this size fits into a file, whatever its tube's name.
-/// A default that does not fit is lowered, a size that was asked for is refused.
+/// If the default does not fit, it is lowered. A size that was set is refused.
 fn job_bytes_in_log(
     given: Option<u32>,
     segment_bytes: u64,
@@ -306,7 +342,7 @@ fn job_bytes_in_log(
     if given.is_some() {
         return Err(ConfigError::JobBytes { given: bytes, segment_bytes: needed });
     }
-    // The needed size is a whole number of blocks, so the difference is too much by less than one.
+    // The needed size is rounded up to whole blocks, so the difference is too large by less than a block.
     let bytes = (bytes - (needed - segment_bytes) as u32..)
         .take_while(|&bytes| segment_bytes_for(bytes) <= segment_bytes);
     let bytes = bytes.last().expect("the smallest file holds more");
@@ -320,7 +356,7 @@ fn segment_bytes_for(job_bytes: u32) -> u64 {
     (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
 
-/// A ceiling of memory; none for 0.
+/// Parses the memory limit. Returns `None` for 0.
 fn max_memory(given: String) -> Result<Option<u64>, ConfigError> {
     let digits = given.trim_end_matches(|last: char| last.is_ascii_alphabetic());
     let unit = match &given[digits.len()..] {
@@ -340,7 +376,7 @@ fn max_memory(given: String) -> Result<Option<u64>, ConfigError> {
 }
 
 /// How many there may be of something; none for 0.
-fn most(flag: &'static str, given: Option<String>, default: u32) -> Result<Option<u32>, ConfigError> {
+fn maximum(flag: &'static str, given: Option<String>, default: u32) -> Result<Option<u32>, ConfigError> {
     let max = match given {
         None => default,
         Some(given) => number(flag, given, u32::MAX.into())? as u32,
@@ -408,12 +444,11 @@ impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
     fn check(line: &str) -> Result<Config, ConfigError> {
-        Config::check(Arguments::parse_from(["beanring"].into_iter().chain(line.split_whitespace())))
+        let words = ["beanring"].into_iter().chain(line.split_whitespace());
+        Config::check(Arguments::from_words(words).expect("the command line is valid"))
     }
 
     fn tcp(host: &str, port: u16) -> Option<Address> {

@@ -1,136 +1,47 @@
-//! The configuration as a file: TOML, with the long options as keys.
+//! The file of `--config`: TOML with the long options as keys.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde::Deserialize;
-
-use crate::cli::{Arguments, LogFormat};
-use crate::io::driver::Choice;
+use crate::cli::Arguments;
 use crate::io::reexec::RunningServer;
 
-/// Why the file cannot be used.
+/// A problem of the file that keeps the server from starting.
 #[derive(Debug)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable {
-        /// Which.
+        /// The path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// It is not what it should be.
+    /// The file has an invalid line.
     Wrong {
-        /// Which.
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         what: String,
     },
 }
 
-/// What can be set in it: every option of a server.
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct Settings {
-    listen: Option<String>,
-    port: Option<Number>,
-    log_dir: Option<PathBuf>,
-    sync_interval: Option<Number>,
-    no_sync: bool,
-    log_file_size: Option<Number>,
-    user: Option<String>,
-    max_job_size: Option<Number>,
-    max_memory: Option<Number>,
-    max_connections: Option<Number>,
-    max_tubes: Option<Number>,
-    max_watches: Option<Number>,
-    io: Option<Choice>,
-    registered_memory: Option<Number>,
-    allow_foreign_requests: bool,
-    http: Option<Number>,
-    http_host: Option<Names>,
-    metrics_prefix: Option<String>,
-    verbose: u8,
-    log_format: Option<LogFormat>,
-}
-
-/// One name, or several.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
-enum Names {
-    One(String),
-    Several(Vec<String>),
-}
-
-/// As a number or, since some have units, as text. It is checked with what was typed.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a number or a text")]
-enum Number {
-    Plain(i64),
-    Text(String),
-}
-
-impl From<Number> for String {
-    fn from(number: Number) -> Self {
-        match number {
-            Number::Plain(number) => number.to_string(),
-            Number::Text(text) => text,
-        }
-    }
-}
-
-/// Takes from the file what neither the command line nor the environment says.
+/// Fills in from the file what neither the command line nor the environment sets.
+///
+/// # Errors
+/// If the file cannot be read or is not valid.
 pub fn complete(arguments: &mut Arguments, file: &Path) -> Result<(), FileError> {
     let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
-    let settings: Settings = toml::from_str(&text).map_err(|error| {
+    let settings: Arguments = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         wrong(file, &text, at, error.message().replace('\n', " "))
     })?;
-    fill(&mut arguments.listen, settings.listen);
-    fill(&mut arguments.port, settings.port);
-    fill(&mut arguments.log_dir, settings.log_dir);
-    // One of the two that was typed hides both of the file.
-    if arguments.sync_interval.is_none() && !arguments.says_no_sync {
-        arguments.no_sync = settings.no_sync;
-        fill(&mut arguments.sync_interval, settings.sync_interval);
-    }
-    fill(&mut arguments.log_file_size, settings.log_file_size);
-    fill(&mut arguments.user, settings.user);
-    fill(&mut arguments.max_job_size, settings.max_job_size);
-    fill(&mut arguments.max_memory, settings.max_memory);
-    fill(&mut arguments.max_connections, settings.max_connections);
-    fill(&mut arguments.max_tubes, settings.max_tubes);
-    fill(&mut arguments.max_watches, settings.max_watches);
-    fill(&mut arguments.io, settings.io);
-    fill(&mut arguments.registered_memory, settings.registered_memory);
-    if !arguments.says_allow_foreign_requests {
-        arguments.allow_foreign_requests = settings.allow_foreign_requests;
-    }
-    fill(&mut arguments.http, settings.http);
-    if arguments.http_host.is_empty() {
-        arguments.http_host = match settings.http_host {
-            None => Vec::new(),
-            Some(Names::One(name)) => vec![name],
-            Some(Names::Several(names)) => names,
-        };
-    }
-    fill(&mut arguments.metrics_prefix, settings.metrics_prefix);
-    fill(&mut arguments.log_format, settings.log_format);
-    if !arguments.says_verbose {
-        arguments.verbose = settings.verbose;
-    }
+    arguments.fill_from(settings);
     Ok(())
-}
-
-fn fill<T: Into<U>, U>(place: &mut Option<U>, from_file: Option<T>) {
-    if place.is_none() {
-        *place = from_file.map(Into::into);
-    }
 }
 
 fn wrong(file: &Path, text: &str, at: usize, what: String) -> FileError {
@@ -159,22 +70,20 @@ impl std::error::Error for FileError {}
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::config::Config;
 
-    /// The configuration of a file and a command line.
+    /// Combines a file and a command line.
     fn with(text: &str, line: &str) -> Result<Arguments, String> {
         let file = std::env::temp_dir().join(format!("beanring-config-{:?}", std::thread::current().id()));
-        fs::write(&file, text).expect("there is room");
+        fs::write(&file, text).expect("the file can be written");
         let words = ["beanring"].into_iter().chain(line.split_whitespace());
-        let mut arguments = Arguments::from_words(words).expect("it is a command line");
+        let mut arguments = Arguments::from_words(words).expect("the command line is valid");
         let result = complete(&mut arguments, &file);
-        fs::remove_file(&file).expect("it is there");
+        fs::remove_file(&file).expect("the file exists");
         result.map(|()| arguments).map_err(|error| {
             let text = error.to_string();
-            text.rsplit_once(&*file.display().to_string()).expect("it names the file").1.to_owned()
+            text.rsplit_once(&*file.display().to_string()).expect("the message names the file").1.to_owned()
         })
     }
 
@@ -208,9 +117,9 @@ mod tests {
         assert_eq!(file, Config::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);
         let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
-        let about_itself = ["config", "check-config", "version", "help", "no-sync"];
+        let not_in_a_file = ["config", "check-config", "version", "help", "no-sync"];
         for option in Arguments::command().get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(about_itself.contains(&option) || keys.contains(&option), "{option} is a key");
+            assert!(not_in_a_file.contains(&option) || keys.contains(&option), "{option} is a key");
         }
     }
 
@@ -224,23 +133,10 @@ mod tests {
         assert_eq!(with("verbose = 1", "-VV").unwrap().verbose, 2);
         assert_eq!(with("http-host = \"a\"", "").unwrap().http_host, ["a"]);
         assert_eq!(with("http-host = \"a\"", "--http-host b").unwrap().http_host, ["b"]);
-        let said = |text| {
-            let file = std::env::temp_dir().join(format!("beanring-config-said-{}", std::process::id()));
-            fs::write(&file, text).expect("there is room");
-            let mut arguments = Arguments::default();
-            (arguments.says_no_sync, arguments.says_verbose) = (true, true);
-            arguments.says_allow_foreign_requests = true;
-            complete(&mut arguments, &file).expect("it is good");
-            fs::remove_file(&file).expect("it is there");
-            arguments
-        };
-        let arguments = said("no-sync = true\nverbose = 2\nallow-foreign-requests = true");
-        assert!(!arguments.no_sync && arguments.verbose == 0, "zero and no are said too");
-        assert!(!arguments.allow_foreign_requests);
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn an_error_has_its_line() {
         for (text, message) in [
             ("port = 1\nprot = 2", ":2: unknown field `prot`, expected one of"),
             ("\n\nport = ", ":3: "),
@@ -252,8 +148,11 @@ mod tests {
                 ":2: unknown variant `fast`, expected one of `auto`, `uring`, `epoll`, `tokio-uring`",
             ),
         ] {
-            let told = with(text, "").unwrap_err();
-            assert!(told.starts_with(message) && !told.contains('\n'), "{text:?}: {told}");
+            let message_given = with(text, "").unwrap_err();
+            assert!(
+                message_given.starts_with(message) && !message_given.contains('\n'),
+                "{text:?}: {message_given}"
+            );
         }
         let mut arguments = Arguments::default();
         let error = complete(&mut arguments, Path::new("/nowhere/at/all")).unwrap_err().to_string();

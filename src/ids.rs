@@ -1,20 +1,20 @@
-//! Names of things: what the protocol calls a job, and where the server keeps its records.
+//! Identifiers: job ids of the protocol, keys of the queue's records, and ids of connections.
 
 use std::fmt;
 
-/// A job's id on the wire: from 1 upwards, never used twice.
+/// The id of a job on the wire, from 1 upwards. An id is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
 impl JobId {
-    /// The largest id that a record can have.
+    /// The largest id that a log record can have.
     pub const LAST: Self = Self(i64::MAX as u64);
 
-    /// The largest id in a log that a server starts from: far enough below [`LAST`](Self::LAST) that ids do not run out.
+    /// The largest id that recovery accepts in a job log: far enough below [`LAST`](Self::LAST) that ids do not run out.
     pub const START_MAX: Self = Self(3 << 61);
 
-    /// The largest id in a binlog that is imported: far enough below [`START_MAX`](Self::START_MAX) that the log can
-    /// grow from it.
+    /// The largest id that an import accepts in a binlog: far enough below [`START_MAX`](Self::START_MAX) that the job log
+    /// can continue from it.
     pub const IMPORT_MAX: Self = Self(1 << 62);
 }
 
@@ -33,50 +33,51 @@ macro_rules! slab_key {
 }
 
 slab_key! {
-    /// Where the queue keeps a job.
+    /// The slot of a job's record. It has no generation, because a job record is a full cache line. Only a call that gets the
+    /// key uses it, or the record of a job that exists.
     JobKey
 }
 slab_key! {
-    /// The slot of a tube's record: how the records of the queue link to a tube. A tube is removed only when no record
-    /// links to it, so a link needs no generation.
+    /// The slot of a tube's record. Other records of the queue link to a tube by slot, without a generation, because a tube
+    /// is not removed before its last link.
     TubeSlot
 }
 slab_key! {
-    /// The slot of a client's record: how the records of the queue link to a client. A client is removed only when no
-    /// record links to it, so a link needs no generation.
+    /// The slot of a client's record. Other records of the queue link to a client by slot, without a generation, because a
+    /// client is not removed before its last link.
     ClientSlot
 }
 
-/// A tube, as everything names it that may outlive the tube. The generation tells the tube from a later one in the same
-/// slot, so a stale key is caught.
+/// The key of a tube, for use after the call that returned it. The generation distinguishes the tube from a later one in the
+/// same slot, so an assertion catches a stale key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TubeKey {
-    /// Where the queue keeps the tube.
+    /// The slot of the record.
     pub slot: TubeSlot,
     /// Differs between the tubes that have had this slot. Repeats after 2^32 tubes.
     pub generation: u32,
 }
 
-/// A client, as everything names it that may outlive the client. The generation tells the client from a later one in
-/// the same slot, so a stale key is caught.
+/// The key of a client, for use after the call that returned it. The generation distinguishes the client from a later one in
+/// the same slot, so an assertion catches a stale key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientKey {
-    /// Where the queue keeps the client.
+    /// The slot of the record.
     pub slot: ClientSlot,
     /// Differs between the clients that have had this slot. Repeats after 2^32 clients.
     pub generation: u32,
 }
 
 slab_key! {
-    /// Where the queue keeps the fact that one client watches one tube.
+    /// The slot of a watch, by which one client watches one tube.
     WatchKey
 }
 
-/// A connection, as drivers and the server name it to each other. The generation tells it from an earlier connection in the
-/// same slot, so a late completion cannot reach the wrong one. It also tells the kind of the connection.
+/// The id of a connection, between drivers and the server. The generation distinguishes the connection from an earlier one in
+/// the same slot, so a late completion cannot reach the wrong connection. It also tells the kind of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
-    /// Index in the table of connections, reused after the connection has been closed.
+    /// The index in the table of connections. It is reused after the connection has been closed.
     pub slot: u32,
     /// A number that earlier connections in the slot did not have. The lowest bit is set for an HTTP connection.
     pub generation: u32,
@@ -104,7 +105,7 @@ impl ConnId {
         (self.generation as u64) << 32 | self.slot as u64
     }
 
-    /// Unpacks the result of [`ConnId::to_u64`].
+    /// Unpacks an id from [`ConnId::to_u64`].
     pub const fn from_u64(word: u64) -> Self {
         Self { slot: word as u32, generation: (word >> 32) as u32 }
     }

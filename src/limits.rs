@@ -68,14 +68,6 @@ pub const RUN_STEPS: u32 = 4 * TURN_STEPS;
 /// command from each of [`EVENTS_MAX`] clients, unless they are large ones such as `kick 256`.
 pub const RUN_STEPS_MAX: u32 = 2 * RUN_STEPS;
 
-/// Elementary steps of a piece of background work (large kicks, hang-ups with many jobs, timers, the search for a client
-/// that watches many tubes) between other work: some 50 us. All hang-ups of an iteration get as many at once.
-pub const BACKGROUND_STEPS: u32 = 256;
-
-/// A client that watches up to this many tubes registers in the list of each while it waits; one that
-/// watches more is found from the other side, through the list of such clients.
-pub const NARROW_WATCH_MAX: usize = 16;
-
 /// The size of a receive buffer: large enough for a few hundred small commands, small enough to stay in the first-level cache
 /// and to leave the other connections their turn.
 pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;
@@ -95,13 +87,6 @@ pub const TAIL_BUFFERS_MAX: u16 = 64;
 /// Entries of the submission queue of io_uring. Further requests wait for the next `io_uring_enter` call.
 pub const REQUESTS_QUEUED_MAX: u32 = 1024;
 
-/// The default of `--registered-memory`: body memory that is registered with the kernel, which locks it for the life of the
-/// process.
-pub const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
-
-/// Under `--max-memory` at most this share is registered: a quarter. Registered memory is not freed.
-pub const REGISTERED_SHARE: u64 = 4;
-
 /// The most that one receive takes straight to the place of a body: the kernel copies it in some 30 us.
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
@@ -118,21 +103,12 @@ pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// The share of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
 pub const TUBES_SHARE: u64 = 4;
 
-/// Tubes unless `--max-tubes` says otherwise: far more than applications have, and some 50 MB.
-pub const TUBES_DEFAULT: u32 = 100_000;
-
-/// Tubes that a connection may watch unless `--max-watches` says otherwise: 2.5 MB.
-pub const WATCHES_DEFAULT: u32 = 65_536;
-
 /// Buffers that are registered with the ring of tokio-uring.
 pub const FIXED_BUFFERS: usize = 48;
 
 /// The size of such a buffer: a body of the default maximum, and a receive buffer behind it. All 48 take 3.8 MiB of the 8 MiB
 /// that an unprivileged process may lock.
 pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
-
-/// The default of `-f`, the interval between syncs of the job log: that of beanstalkd.
-pub const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
 
 const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

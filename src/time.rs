@@ -1,19 +1,18 @@
-//! Points in time and spans of it, in nanoseconds. There is no clock here: drivers read one and hand in `now`.
+//! Points in time and spans of time, in nanoseconds. There is no clock here: drivers read the clock and pass `now`.
 
 use std::ops::Add;
 
-/// A point in time: nanoseconds on a monotonic clock that was set to the time since 1970 when the server started,
-/// so that what is written down has a meaning for the next one.
+/// A point in time: nanoseconds of a monotonic clock that starts at the time since 1970. So the times in a job log mean
+/// something to the next process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Time(u64);
 
-/// A span of time in nanoseconds. The longest that the protocol can ask for, 2^32 - 1 seconds, fits
-/// a [`Time`] four times over.
+/// A span of time in nanoseconds. The longest span of the protocol, 2^32 - 1 seconds, fits into it four times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Span(u64);
 
 impl Time {
-    /// Before anything.
+    /// The earliest point in time.
     pub const ZERO: Self = Self(0);
 
     /// The point `ns` nanoseconds after zero.
@@ -26,17 +25,17 @@ impl Time {
         self.0
     }
 
-    /// The span from `earlier` to this point; zero if `earlier` is the later one.
+    /// The span from `earlier` to this point, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point `span` before this one, but not before zero.
+    /// The point `span` before this one, or zero if that would be earlier.
     pub const fn back(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// The first multiple of `step` that is not before this point.
+    /// The first multiple of `step` at or after this point.
     ///
     /// # Panics
     /// If `step` is zero.
@@ -54,7 +53,7 @@ impl Add<Span> for Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
 
     /// A span of whole seconds, as the protocol counts them.

@@ -1,4 +1,4 @@
-//! The name of a tube, which cannot be a wrong one.
+//! Tube names, checked when they are created.
 
 use crate::limits::TUBE_NAME_BYTES_MAX;
 
@@ -8,17 +8,17 @@ use crate::limits::TUBE_NAME_BYTES_MAX;
 pub struct TubeName<'a>(&'a [u8]);
 
 impl<'a> TubeName<'a> {
-    /// The tube that every connection uses and watches at first, and that always exists.
+    /// The tube that every connection uses and watches at first. It always exists.
     pub const DEFAULT: TubeName<'static> = TubeName(b"default");
 
-    /// The name, if it is one.
+    /// Checks a name. Returns `None` if it is not valid.
     pub fn new(name: &'a [u8]) -> Option<Self> {
         let length_fits = (1..=TUBE_NAME_BYTES_MAX).contains(&name.len());
         (length_fits && name[0] != b'-' && name.iter().all(|&byte| IS_NAME_BYTE[byte as usize]))
             .then_some(Self(name))
     }
 
-    /// Splits off the front of `text` as far as it is of the alphabet of names.
+    /// Splits `text` after its longest prefix of bytes that names may have.
     pub fn split_alphabet(text: &[u8]) -> (&[u8], &[u8]) {
         let end = text.iter().position(|&byte| !IS_NAME_BYTE[byte as usize]);
         text.split_at(end.unwrap_or(text.len()))

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, NARROW_WATCH_MAX};
+use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::queue::NARROW_WATCH_MAX;
 use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring_testkit::config::config;

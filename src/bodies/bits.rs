@@ -4,7 +4,7 @@ use std::ops::Range;
 
 const WORDS: usize = 8;
 
-/// How many numbers the set is made for.
+/// The number of possible members.
 pub const BITS: usize = WORDS * 64;
 
 /// A set of numbers below [`BITS`].
@@ -12,15 +12,15 @@ pub const BITS: usize = WORDS * 64;
 pub struct Bits([u64; WORDS]);
 
 impl Bits {
-    /// No number.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// Adds one.
+    /// Adds a number.
     pub fn insert(&mut self, bit: usize) {
         self.0[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Takes one out.
+    /// Removes a number.
     pub fn remove(&mut self, bit: usize) {
         self.0[bit / 64] &= !(1 << (bit % 64));
     }
@@ -32,45 +32,45 @@ impl Bits {
         }
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub fn remove_range(&mut self, range: Range<usize>) {
         for (word, mask) in masks(range) {
             self.0[word] &= !mask;
         }
     }
 
-    /// Whether it is in the set.
+    /// Returns true if the number is in the set.
     pub fn contains(&self, bit: usize) -> bool {
         self.0[bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    /// How many of a range are in the set.
+    /// The number of members in a range.
     pub fn count(&self, range: Range<usize>) -> usize {
         masks(range).map(|(word, mask)| (self.0[word] & mask).count_ones() as usize).sum()
     }
 
-    /// How many there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::EMPTY
     }
 
-    /// What is in this set and not in the other.
+    /// The members of this set that are not in the other.
     pub fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// The smallest in the set.
+    /// The smallest member.
     pub fn first(&self) -> Option<usize> {
         let word = self.0.iter().position(|&word| word != 0)?;
         Some(word * 64 + self.0[word].trailing_zeros() as usize)
     }
 
-    /// The smallest in the set that is `from` or more.
+    /// The smallest member from `from` on.
     pub fn first_from(&self, from: usize) -> Option<usize> {
         masks(from..BITS).find_map(|(word, mask)| match self.0[word] & mask {
             0 => None,
@@ -78,7 +78,7 @@ impl Bits {
         })
     }
 
-    /// The first unbroken range of the set in what is `from` or more, as long as it goes.
+    /// The first range of adjacent members from `from` on.
     pub fn range_from(&self, from: usize) -> Option<Range<usize>> {
         let start = self.first_from(from)?;
         let absent = Self(self.0.map(|word| !word));
@@ -86,7 +86,7 @@ impl Bits {
     }
 }
 
-/// The words that a range touches, each with the bits of the range in it.
+/// The words that a range touches, each with the bits of the range.
 fn masks(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     debug_assert!(range.end <= BITS);
     (range.start / 64..range.end.div_ceil(64)).map(move |word| {

@@ -1,8 +1,8 @@
 //! Chunks of mapped memory, and the runs of pages in them.
 //!
-//! Every chunk is tiled by runs: those in use and, never side by side, free ones. A free run is in the
-//! list of its length; taking one is a look at the set of lengths, giving one back a look at its two
-//! neighbours. The list is a stack, so that memory used a moment ago is used again.
+//! Runs tile every chunk: used ones and free ones. Two free runs are never adjacent. A free run is in the list of its
+//! length. Taking a run searches the set of lengths, and returning one checks its two neighbours. The list is a stack, so
+//! that memory that was used last is used again first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,21 +17,21 @@ use super::readers::Readers;
 use super::runs::Runs;
 use super::small::Span;
 
-/// One chunk. Large enough that a thousand of them, which an io_uring can have as registered buffers,
-/// are 2 GiB; small enough to be given back whole.
+/// The size of a chunk. A thousand chunks, which an io_uring can have as registered buffers, are 2 GiB. A chunk is still
+/// small enough to be returned whole.
 pub const CHUNK_BYTES: usize = 2 * 1024 * 1024;
-/// The unit of runs. Memory goes back to the kernel in its own pages, which may be larger.
+/// The unit of runs. Memory returns to the kernel in the kernel's own pages, which may be larger.
 pub const PAGE_BYTES: usize = 4096;
 pub const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 
-/// Empty chunks kept mapped.
+/// Number of empty chunks that stay mapped.
 const SPARE_CHUNKS_MAX: usize = 4;
-/// Memory in free runs that is kept for reuse: this and an eighth of what is in use.
+/// Memory in free runs that is kept for reuse: this and an eighth of the memory in use.
 const WARM_PAGES_MIN: usize = 16 * 1024 * 1024 / PAGE_BYTES;
 const WARM_PAGES_SHARE: usize = 8;
 
-/// One sweep: what giving this many pages back costs, at 100 ns each, where a call into the kernel costs as
-/// much as [`CALL_PAGES`]; and this many chunks looked at.
+/// The cost of one sweep, in pages returned at 100 ns each. A system call costs as much as [`CALL_PAGES`]. A sweep also
+/// checks at most [`SWEEP_CHUNKS`] chunks.
 const SWEEP_PAGES: usize = 1024;
 pub const CALL_PAGES: usize = 16;
 const SWEEP_CHUNKS: usize = 256;
@@ -39,7 +39,7 @@ const SWEEP_CHUNKS: usize = 256;
 const _: () = assert!(CHUNK_PAGES == BITS);
 const _: () = assert!(SPARE_CHUNKS_MAX * CHUNK_PAGES <= WARM_PAGES_MIN);
 
-/// A chunk's number and, in it, the number of a page or of a span. Bounds the arena to 16 TiB.
+/// The number of a chunk and the number of a page or a span in it. This bounds the arena to 16 TiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spot(pub u32);
 
@@ -60,41 +60,41 @@ impl Spot {
     }
 }
 
-/// What is known of a page. The module that takes a run writes what it needs to find into its pages;
-/// whoever gives it back leaves that to be cleared here.
+/// The state of a page. The module that takes a run sets the states of its pages. [`Chunks::give_run`] clears them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Page {
-    /// Part of a run whose other pages say more.
+pub enum PageState {
+    /// In a run whose other pages say more.
     Inner,
-    /// The first of a free run.
+    /// The first page of a free run.
     Free { pages: u16, link: Link },
-    /// The last of a free run of two pages or more.
+    /// The last page of a free run of two pages or more.
     FreeEnd { pages: u16 },
-    /// Part of a span for small bodies: each of its pages says so.
+    /// In a span of small bodies.
     Span { index: u16 },
-    /// The first of a run that is one large body.
+    /// The first page of a large body.
     Large { pages: u16, readers: Readers },
 }
 
-/// A mapped chunk. What reading a body needs lies in the table, the rest behind a pointer: the table
-/// stays small enough (1.2 MB at 100 GB of bodies) to be moved when it grows.
+/// A mapped chunk. The table has what reading a body needs, and a pointer to the rest. So the table stays small enough
+/// (1.2 MB at 100 GB of bodies) to be moved when it grows.
 struct Chunk {
     memory: Mapping,
     meta: Box<Meta>,
 }
 
 struct Meta {
-    pages: [Page; CHUNK_PAGES],
+    pages: [PageState; CHUNK_PAGES],
     spans: Slab<Span>,
-    /// Pages in use; and those that may have memory behind them: in use now or since the last discard.
+    /// Pages in use.
     used: Bits,
+    /// Pages that may have memory behind them, because they were used since the last discard.
     warm: Bits,
-    /// Someone has given its address to the kernel: it keeps its memory, used or not.
+    /// The chunk is a registered buffer and keeps its memory, used or not.
     held: bool,
 }
 
 impl Meta {
-    /// Pages with memory that nobody uses.
+    /// Unused pages with memory.
     fn idle(&self) -> Bits {
         self.warm.without(&self.used)
     }
@@ -104,27 +104,27 @@ impl Meta {
     }
 }
 
-/// All chunks. Their numbers and addresses stay the same while they are mapped; numbers are used again,
-/// the lowest first.
+/// All chunks. The number and the address of a chunk stay the same while it is mapped. The lowest free number is used first.
 pub struct Chunks {
     table: Table,
     vacant: BinaryHeap<Reverse<u32>>,
-    /// The mapped chunks by where they begin.
+    /// The mapped chunks by address.
     addresses: BTreeMap<usize, u32>,
-    /// The free runs of chunks that are held, and of the others. All of the former have memory that cannot be given
-    /// back, so they are taken first.
+    /// The free runs of held chunks. They are taken first, because their memory cannot be returned.
     held_runs: Runs,
+    /// The free runs of other chunks.
     runs: Runs,
     mapped: usize,
     used_pages: usize,
     warm_pages: usize,
-    /// What the [`Meta`] of all chunks take.
+    /// The memory of the [`Meta`] of all chunks.
     meta_bytes: usize,
-    /// Idle pages that are to go in the next sweep, though they could be kept.
+    /// Idle pages that the next sweep returns although they could be kept.
     wanted_pages: usize,
     kept_pages_max: usize,
-    /// Empty chunks, and warm free pages: of those chunks that are not held.
+    /// Empty chunks that are not held.
     empty: usize,
+    /// Warm free pages of chunks that are not held.
     idle_pages: usize,
     sweep_at: usize,
 }
@@ -149,9 +149,8 @@ impl Chunks {
         }
     }
 
-    /// Takes a run of 1 to 512 pages, from the shortest free run that has them in a chunk that is held, or else in
-    /// another one. Their contents are
-    /// whatever they were, their [`Page`]s are `Inner`. Pages count as memory from [`Chunks::warm`] on.
+    /// Takes a run of 1 to 512 pages from the shortest free run that is long enough, in a held chunk if possible. The pages
+    /// keep their contents, and their [`PageState`] is `Inner`. They count as memory after [`Chunks::warm`].
     pub fn take_run(&mut self, pages: usize) -> Result<Spot, OutOfMemory> {
         let first = match self.find_run(pages) {
             Some(first) => first,
@@ -172,7 +171,7 @@ impl Chunks {
         Ok(first)
     }
 
-    /// The first `pages` pages of a run have memory behind them. Returns how many of them had not.
+    /// Counts the first `pages` pages of a run as memory. Returns the number of pages that did not count before.
     pub fn warm(&mut self, first: Spot, pages: usize) -> usize {
         let meta = self.table.meta_mut(first.chunk());
         let range = first.index()..first.index() + pages;
@@ -184,7 +183,7 @@ impl Chunks {
         cold
     }
 
-    /// What taking a run of `pages` pages and using all of it would add to [`Chunks::resident_bytes`].
+    /// What a run of `pages` pages would add to [`Chunks::resident_bytes`] when all of it is used.
     pub fn growth(&self, pages: usize) -> usize {
         let Some(first) = self.find_run(pages) else {
             return pages * PAGE_BYTES + size_of::<Meta>();
@@ -193,27 +192,27 @@ impl Chunks {
         (pages - warm.count(first.index()..first.index() + pages)) * PAGE_BYTES
     }
 
-    /// Has the next sweep give back this much memory that nobody uses, also if it could be kept.
+    /// Makes the next sweep return this much unused memory, even if it could be kept.
     pub fn want(&mut self, bytes: usize) {
         self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(PAGE_BYTES));
     }
 
-    /// Keeps no more than this much memory that nobody uses.
+    /// Limits the unused memory that is kept.
     pub fn keep_at_most(&mut self, bytes: usize) {
         self.kept_pages_max = bytes / PAGE_BYTES;
     }
 
-    /// Memory that nobody uses and that can be given back.
+    /// Unused memory that can be returned.
     pub fn idle_bytes(&self) -> usize {
         self.idle_pages * PAGE_BYTES
     }
 
-    /// Takes back a run as it was handed out. More of it may have been written to than was told.
+    /// Returns a whole run. All of it counts as warm, because more may be written than [`Chunks::warm`] was told.
     pub fn give_run(&mut self, first: Spot, pages: usize) {
         self.warm(first, pages);
         let (chunk, mut start, mut end) = (first.chunk(), first.index(), first.index() + pages);
         let meta = self.table.meta_mut(chunk);
-        meta.pages[start..end].fill(Page::Inner);
+        meta.pages[start..end].fill(PageState::Inner);
         debug_assert_eq!(meta.used.count(start..end), pages);
         meta.used.remove_range(start..end);
         if !meta.held {
@@ -223,11 +222,11 @@ impl Chunks {
         self.used_pages -= pages;
 
         let before = match start.checked_sub(1).map(|last| meta.pages[last]) {
-            Some(Page::FreeEnd { pages } | Page::Free { pages, .. }) => pages as usize,
+            Some(PageState::FreeEnd { pages } | PageState::Free { pages, .. }) => pages as usize,
             _ => 0,
         };
         let after = match meta.pages.get(end) {
-            Some(&Page::Free { pages, .. }) => pages as usize,
+            Some(&PageState::Free { pages, .. }) => pages as usize,
             _ => 0,
         };
         if before > 0 {
@@ -241,8 +240,8 @@ impl Chunks {
         self.link_run(Spot::new(chunk, start), end - start);
     }
 
-    /// Gives back up to 4 MiB of what is kept beyond need or is wanted, and says whether there is more beyond
-    /// need.
+    /// Returns up to 4 MiB of memory to the kernel that is beyond the bound or wanted. Returns true if there is more beyond the
+    /// bound.
     pub fn sweep(&mut self) -> bool {
         let mut budget = SWEEP_PAGES;
         let enough = self.idle_pages.saturating_sub(std::mem::take(&mut self.wanted_pages));
@@ -258,14 +257,14 @@ impl Chunks {
                 if meta.used.is_empty() && self.empty > SPARE_CHUNKS_MAX {
                     budget = budget.saturating_sub(meta.warm.len() + CALL_PAGES);
                     if !self.unmap_chunk(chunk) {
-                        // The kernel could not; asking again at once would not help.
+                        // The kernel cannot do it now, so another try at once would not help.
                         return false;
                     }
                 } else {
                     budget = self.discard_idle(chunk, budget);
                 }
             }
-            // A chunk that used the budget up may have more to give: go on with it next time.
+            // A chunk that used up the budget may have more to return, so the next sweep resumes with it.
             if budget > 0 {
                 self.sweep_at += 1;
             }
@@ -273,12 +272,12 @@ impl Chunks {
         self.is_excessive()
     }
 
-    /// Whether more chunks are mapped than stay mapped when all bodies are gone.
+    /// Returns true if more chunks are mapped than stay mapped without bodies.
     pub fn is_beyond_spare(&self) -> bool {
         self.mapped > SPARE_CHUNKS_MAX
     }
 
-    /// Keeps a chunk and all of its memory, used or not, until [`Chunks::release`].
+    /// Keeps a chunk and all of its memory until [`Chunks::release`].
     pub fn hold(&mut self, chunk: usize) {
         let meta = self.table.meta_mut(chunk);
         assert!(!meta.held, "chunk {chunk} is held once");
@@ -286,7 +285,7 @@ impl Chunks {
         let meta = self.table.meta_mut(chunk);
         self.idle_pages -= meta.idle_pages();
         self.empty -= usize::from(meta.used.is_empty());
-        // The kernel puts memory behind every page to pin it.
+        // The kernel pins every page, so every page has memory.
         self.warm_pages += CHUNK_PAGES - meta.warm.len();
         meta.warm.insert_range(0..CHUNK_PAGES);
     }
@@ -301,25 +300,25 @@ impl Chunks {
         self.empty += usize::from(meta.used.is_empty());
     }
 
-    pub fn page(&self, at: Spot) -> &Page {
+    pub fn page(&self, at: Spot) -> &PageState {
         &self.table.meta(at.chunk()).pages[at.index()]
     }
 
-    pub fn page_mut(&mut self, at: Spot) -> &mut Page {
+    pub fn page_mut(&mut self, at: Spot) -> &mut PageState {
         &mut self.table.meta_mut(at.chunk()).pages[at.index()]
     }
 
-    /// Keeps a span with its chunk, and marks the span's pages with where.
+    /// Stores a span in its chunk and marks its pages.
     pub fn add_span(&mut self, first: Spot, pages: usize, span: Span) -> Spot {
         let meta = self.table.meta_mut(first.chunk());
         let before = spans_bytes(&meta.spans);
         let index = meta.spans.insert(span);
         self.meta_bytes += spans_bytes(&meta.spans) - before;
-        meta.pages[first.index()..first.index() + pages].fill(Page::Span { index: index as u16 });
+        meta.pages[first.index()..first.index() + pages].fill(PageState::Span { index: index as u16 });
         Spot::new(first.chunk(), index)
     }
 
-    /// Forgets a span; its pages are still to be given back.
+    /// Removes a span. Its pages must then be returned.
     pub fn remove_span(&mut self, key: Spot) -> Span {
         self.table.meta_mut(key.chunk()).spans.remove(key.index())
     }
@@ -332,7 +331,7 @@ impl Chunks {
         &mut self.table.meta_mut(key.chunk()).spans[key.index()]
     }
 
-    /// The spans, to keep them in lists.
+    /// The spans as nodes of lists.
     pub fn span_nodes(&mut self) -> &mut impl Nodes {
         &mut self.table
     }
@@ -366,7 +365,7 @@ impl Chunks {
         self.mapped * CHUNK_BYTES
     }
 
-    /// Memory behind the chunks, in use or kept, and what is known of them.
+    /// The memory of the chunks, in use or kept, with their tables.
     pub fn resident_bytes(&self) -> usize {
         self.warm_pages * PAGE_BYTES + self.meta_bytes
     }
@@ -377,10 +376,10 @@ impl Chunks {
         self.warm_pages
     }
 
-    /// Recomputes everything. Costs O(pages).
+    /// Recomputes everything, in O(pages).
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self) {
         let (mut mapped, mut used_pages, mut empty, mut idle_pages) = (0, 0, 0, 0);
         let (mut warm_pages, mut meta_bytes) = (0, 0);
@@ -411,24 +410,24 @@ impl Chunks {
         assert_eq!((warm_pages, meta_bytes), (self.warm_pages, self.meta_bytes));
         for (runs, free_runs) in [&self.runs, &self.held_runs].into_iter().zip(&free_runs) {
             runs.check(free_runs, |first, pages| match self.page(first) {
-                &Page::Free { pages: length, link } if length as usize == pages => link,
+                &PageState::Free { pages: length, link } if length as usize == pages => link,
                 page => panic!("{page:?} is listed as the first of {pages} free"),
             });
         }
     }
 
-    /// Checks the runs that are one large body, and returns how many there are and their pages.
+    /// Checks the runs of large bodies. Returns their number and their pages.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check_runs(&self) -> (usize, usize) {
         let (mut runs, mut run_pages) = (0, 0);
         for Chunk { meta, .. } in self.table.0.iter().flatten() {
             for (start, page) in meta.pages.iter().enumerate() {
-                let &Page::Large { pages, readers } = page else { continue };
+                let &PageState::Large { pages, readers } = page else { continue };
                 readers.check();
                 let end = start + pages as usize;
-                assert!(meta.pages[start + 1..end].iter().all(|&page| page == Page::Inner));
+                assert!(meta.pages[start + 1..end].iter().all(|&page| page == PageState::Inner));
                 runs += 1;
                 run_pages += pages as usize;
             }
@@ -445,7 +444,7 @@ impl Chunks {
         self.held_runs.shortest(pages).or_else(|| self.runs.shortest(pages))
     }
 
-    /// Lists the free runs of a chunk as those of one that is held, or not.
+    /// Moves the free runs of a chunk to the lists of held chunks, or back.
     fn set_held(&mut self, chunk: usize, held: bool) {
         let free: Vec<usize> = free_runs(&self.table.meta(chunk).pages).collect();
         let taken: Vec<(Spot, usize)> = free
@@ -457,7 +456,7 @@ impl Chunks {
         taken.into_iter().for_each(|(first, pages)| self.link_run(first, pages));
     }
 
-    /// A new chunk: one free run, already listed.
+    /// Maps a chunk. Returns its one free run, which is in its list.
     fn map_chunk(&mut self) -> Result<Spot, OutOfMemory> {
         let chunk = self.vacant.peek().map_or(self.table.0.len(), |vacant| vacant.0 as usize);
         if chunk >= SPOT_CHUNKS_MAX {
@@ -466,7 +465,7 @@ impl Chunks {
         let memory = Mapping::new(CHUNK_BYTES)?;
         memory.refuse_huge_pages();
         let meta = Box::new(Meta {
-            pages: [Page::Inner; CHUNK_PAGES],
+            pages: [PageState::Inner; CHUNK_PAGES],
             spans: Slab::new(),
             used: Bits::EMPTY,
             warm: Bits::EMPTY,
@@ -485,7 +484,7 @@ impl Chunks {
         Ok(first)
     }
 
-    /// Unmaps an empty chunk; false if the kernel cannot.
+    /// Unmaps an empty chunk. Returns false if the kernel cannot.
     fn unmap_chunk(&mut self, chunk: usize) -> bool {
         let first = Spot::new(chunk, 0);
         self.unlink_run(first);
@@ -511,8 +510,7 @@ impl Chunks {
         }
     }
 
-    /// Gives the memory of a chunk's free runs back, as far as the budget goes, and returns what is left of
-    /// that.
+    /// Returns the memory of a chunk's free runs to the kernel, as far as the budget goes. Returns the rest of the budget.
     fn discard_idle(&mut self, chunk: usize, mut budget: usize) -> usize {
         let Chunk { memory, meta } = self.table.get_mut(chunk);
         let idle = meta.idle();
@@ -530,40 +528,44 @@ impl Chunks {
         budget
     }
 
-    /// Lists a free run.
+    /// Adds a free run to its list.
     fn link_run(&mut self, first: Spot, pages: usize) {
         let meta = self.table.meta_mut(first.chunk());
         let start = first.index();
-        meta.pages[start + pages - 1] = Page::FreeEnd { pages: pages as u16 };
-        meta.pages[start] = Page::Free { pages: pages as u16, link: Link::LOOSE };
+        meta.pages[start + pages - 1] = PageState::FreeEnd { pages: pages as u16 };
+        meta.pages[start] = PageState::Free { pages: pages as u16, link: Link::LOOSE };
         let runs = if meta.held { &mut self.held_runs } else { &mut self.runs };
         runs.add(&mut FreeRuns(&mut self.table), first, pages);
     }
 
-    /// Takes a free run out of its list and returns its length in pages.
+    /// Removes a free run from its list. Returns its length in pages.
     fn unlink_run(&mut self, first: Spot) -> usize {
-        let &Page::Free { pages, .. } = self.page(first) else { panic!("{first:?} begins a free run") };
+        let &PageState::Free { pages, .. } = self.page(first) else { panic!("{first:?} begins a free run") };
         let pages = pages as usize;
         let runs = if self.table.meta(first.chunk()).held { &mut self.held_runs } else { &mut self.runs };
         runs.remove(&mut FreeRuns(&mut self.table), first, pages);
         let meta = self.table.meta_mut(first.chunk());
-        meta.pages[first.index()] = Page::Inner;
-        meta.pages[first.index() + pages - 1] = Page::Inner;
+        meta.pages[first.index()] = PageState::Inner;
+        meta.pages[first.index() + pages - 1] = PageState::Inner;
         pages
     }
 }
 
 /// The first pages of the free runs of a chunk.
-fn free_runs(pages: &[Page; CHUNK_PAGES]) -> impl Iterator<Item = usize> {
-    pages.iter().enumerate().filter(|(_, page)| matches!(page, Page::Free { .. })).map(|(start, _)| start)
+fn free_runs(pages: &[PageState; CHUNK_PAGES]) -> impl Iterator<Item = usize> {
+    pages
+        .iter()
+        .enumerate()
+        .filter(|(_, page)| matches!(page, PageState::Free { .. }))
+        .map(|(start, _)| start)
 }
 
-/// What the table of a chunk's spans takes.
+/// The memory of the table of a chunk's spans.
 fn spans_bytes(spans: &Slab<Span>) -> usize {
     spans.capacity() * (size_of::<Span>() + size_of::<usize>())
 }
 
-/// The chunks by number, apart from the lists through them.
+/// The chunks by number. A type of its own, so that the lists can be borrowed beside it.
 struct Table(Vec<Option<Chunk>>);
 
 impl Table {
@@ -592,40 +594,42 @@ impl Nodes for Table {
     }
 }
 
-/// The free runs as nodes, each by its first page.
+/// The free runs as nodes, by first page.
 struct FreeRuns<'a>(&'a mut Table);
 
 impl Nodes for FreeRuns<'_> {
     fn link(&mut self, key: u32) -> &mut Link {
         let key = Spot(key);
         match &mut self.0.meta_mut(key.chunk()).pages[key.index()] {
-            Page::Free { link, .. } => link,
+            PageState::Free { link, .. } => link,
             page => panic!("{key:?} is {page:?}, not the first of a free run"),
         }
     }
 }
 
-/// Checks one chunk, counts its free runs by length, and returns its used pages.
+/// Checks one chunk and counts its free runs by length. Returns its used pages.
 fn check_tiling(meta: &Meta, free_runs: &mut [usize]) -> usize {
     let mut used = 0;
     let mut start = 0;
     let mut after_free = false;
     while start < CHUNK_PAGES {
-        if let Page::Free { pages, .. } = meta.pages[start] {
+        if let PageState::Free { pages, .. } = meta.pages[start] {
             let pages = pages as usize;
             assert!(!after_free, "free runs side by side at page {start}");
             assert_eq!(meta.used.count(start..start + pages), 0);
             if pages > 1 {
-                assert_eq!(meta.pages[start + pages - 1], Page::FreeEnd { pages: pages as u16 });
-                assert!(meta.pages[start + 1..start + pages - 1].iter().all(|&page| page == Page::Inner));
+                assert_eq!(meta.pages[start + pages - 1], PageState::FreeEnd { pages: pages as u16 });
+                assert!(
+                    meta.pages[start + 1..start + pages - 1].iter().all(|&page| page == PageState::Inner)
+                );
             }
             free_runs[pages] += 1;
             start += pages;
             after_free = true;
         } else {
-            assert!(!matches!(meta.pages[start], Page::FreeEnd { .. }));
+            assert!(!matches!(meta.pages[start], PageState::FreeEnd { .. }));
             assert!(meta.used.contains(start));
-            let is_small = matches!(meta.pages[start], Page::Span { .. });
+            let is_small = matches!(meta.pages[start], PageState::Span { .. });
             assert!(!is_small || meta.warm.contains(start), "spans count whole");
             used += 1;
             start += 1;

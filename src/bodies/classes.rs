@@ -4,18 +4,17 @@ use super::SMALL_BYTES_MAX;
 use super::bits::BITS;
 use super::chunks::{CHUNK_PAGES, PAGE_BYTES};
 
-/// How many sizes there are.
+/// The number of sizes.
 pub const CLASSES: usize = FINE_CLASSES + 8 * 6;
 
-/// Up to this many bytes the sizes are 8 apart. Above, each doubling has 8 sizes, so that the waste is
-/// below 12.5 %.
+/// Up to this size, sizes are 8 bytes apart. Above it each doubling has 8 sizes, so that the waste is below 12.5 %.
 const FINE_BYTES_MAX: usize = 128;
 const FINE_CLASSES: usize = FINE_BYTES_MAX / 8;
 
-/// The longest span. With it the largest class still has 8 slots a span.
+/// The longest span, in pages. A span of the largest class then has 8 slots.
 const SPAN_PAGES_MAX: usize = 16;
 
-/// What one span costs outside its chunk.
+/// The memory of a span outside its chunk.
 const SPAN_META_BYTES: usize = 96;
 
 const _: () = assert!(FINE_BYTES_MAX << 6 == SMALL_BYTES_MAX);
@@ -39,12 +38,12 @@ impl Class {
         Self((FINE_CLASSES + (log - 7) * 8 + eighth) as u8)
     }
 
-    /// From 0 to [`CLASSES`] - 1.
+    /// The index, from 0 to [`CLASSES`] - 1.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The bytes of one slot, a multiple of 8.
+    /// The size of a slot in bytes, a multiple of 8.
     pub const fn slot_bytes(self) -> usize {
         let class = self.0 as usize;
         if class < FINE_CLASSES {
@@ -54,12 +53,12 @@ impl Class {
         (8 + eighth + 1) << (4 + doubling)
     }
 
-    /// The pages of one span, 1 to 16.
+    /// The number of pages of a span, 1 to 16.
     pub const fn span_pages(self) -> usize {
         SPAN_PAGES[self.0 as usize] as usize
     }
 
-    /// The slots of one span, 8 to 512.
+    /// The number of slots of a span, 8 to 512.
     pub const fn span_slots(self) -> usize {
         self.span_pages() * PAGE_BYTES / self.slot_bytes()
     }
@@ -75,8 +74,8 @@ const SPAN_PAGES: [u8; CLASSES] = {
     table
 };
 
-/// The length of a span that leaves the least of a chunk unused: at the ends of spans, at the end of the
-/// chunk, and for the upkeep of each span.
+/// The length of a span that wastes the least of a chunk: at the ends of spans, at the end of the chunk, and for the
+/// records of spans.
 const fn best_span_pages(slot_bytes: usize) -> usize {
     let (mut best, mut least_waste) = (0, usize::MAX);
     let mut pages = 1;

@@ -1,5 +1,4 @@
-//! A doubly linked stack whose links lie in what it lists, so that anything in it is found and taken out
-//! without a search.
+//! A doubly linked stack whose links lie in its nodes, so that a node is removed without a search.
 
 /// No node.
 pub const NONE: u32 = u32::MAX;
@@ -14,11 +13,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// The links of a node in no list.
+    /// The links of a node that is in no list.
     pub const LOOSE: Self = Self { next: NONE, previous: NONE };
 }
 
-/// What finds the links of a node.
+/// Finds the links of nodes.
 pub trait Nodes {
     /// The links of the node with this key.
     fn link(&mut self, key: u32) -> &mut Link;
@@ -31,7 +30,7 @@ pub struct List {
 }
 
 impl List {
-    /// A list of nothing.
+    /// The empty list.
     pub const EMPTY: Self = Self { head: NONE };
 
     /// The node pushed last.
@@ -39,12 +38,12 @@ impl List {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// Whether there is no node.
+    /// Returns true if the list is empty.
     pub fn is_empty(self) -> bool {
         self.head == NONE
     }
 
-    /// Every node, for one who can look links up.
+    /// All nodes, the head first. `link` returns the links of a node.
     pub fn keys(self, link: impl Fn(u32) -> Link) -> impl Iterator<Item = u32> {
         std::iter::successors(self.head(), move |&key| {
             let Link { next, .. } = link(key);
@@ -52,7 +51,7 @@ impl List {
         })
     }
 
-    /// Puts a node at the head.
+    /// Adds a node at the head.
     pub fn push(&mut self, nodes: &mut impl Nodes, key: u32) {
         if self.head != NONE {
             nodes.link(self.head).previous = key;
@@ -61,7 +60,7 @@ impl List {
         self.head = key;
     }
 
-    /// Takes a node of this list out of it.
+    /// Removes a node of this list.
     pub fn remove(&mut self, nodes: &mut impl Nodes, key: u32) {
         let Link { next, previous } = std::mem::replace(nodes.link(key), Link::LOOSE);
         if next != NONE {
@@ -70,7 +69,7 @@ impl List {
         if previous != NONE {
             nodes.link(previous).next = next;
         } else {
-            assert_eq!(self.head, key, "a node without a predecessor heads its list");
+            assert_eq!(self.head, key, "a node without a predecessor is the head of its list");
             self.head = next;
         }
     }

@@ -1,5 +1,5 @@
-//! Very large bodies: a mapping each. Unmapping a gigabyte takes the kernel tens of milliseconds, so what
-//! is freed is queued and goes back in pieces.
+//! Very large bodies, each in a mapping of its own. The kernel takes tens of milliseconds to unmap a gigabyte, so freed
+//! mappings are queued and returned in pieces.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use super::chunks::{CALL_PAGES, PAGE_BYTES};
 use super::memory::Mapping;
 use super::readers::Readers;
 
-/// One piece: 1024 pages of 4 KiB, at 100 to 150 ns each.
+/// The size of one piece: 1024 pages of 4 KiB, at 100 to 150 ns each.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a call into the kernel costs at least, in bytes given back.
+/// The least cost of a system call, in bytes returned.
 const CALL_BYTES: usize = CALL_PAGES * PAGE_BYTES;
 
-/// The mappings in use, and those to be given back. Where they do not lie side by side the kernel bounds
-/// their number (`max_map_count`, 65,530); a table of so many is 2.6 MB.
+/// The mappings in use and those to be returned. The kernel limits the number of mappings that are not adjacent
+/// (`max_map_count`, 65,530). A table of that many is 2.6 MB.
 pub struct Mappings {
     used: Slab<Body>,
     freed: VecDeque<Freed>,
     bytes: usize,
-    /// What may have memory behind it: of all of them, and of those to be given back.
+    /// Bytes that may have memory behind them: of all mappings, and of those to be returned.
     warm_bytes: usize,
     idle_bytes: usize,
 }
@@ -30,13 +30,13 @@ pub struct Mappings {
 struct Body {
     memory: Mapping,
     readers: Readers,
-    /// From here on nothing has been written.
+    /// Nothing is written from here on.
     warm_bytes: usize,
 }
 
 struct Freed {
     memory: Mapping,
-    /// From here on the memory has been given back.
+    /// The memory from here on is returned.
     warm_bytes: usize,
 }
 
@@ -45,7 +45,7 @@ impl Mappings {
         Self { used: Slab::new(), freed: VecDeque::new(), bytes: 0, warm_bytes: 0, idle_bytes: 0 }
     }
 
-    /// A mapping for `bytes` bytes. It counts as memory from [`Mappings::warm`] on.
+    /// Maps `bytes` bytes. They count as memory after [`Mappings::warm`].
     pub fn allocate(&mut self, bytes: usize) -> Result<usize, OutOfMemory> {
         let memory = Mapping::new(mapped_bytes(bytes))?;
         memory.refuse_huge_pages();
@@ -53,7 +53,7 @@ impl Mappings {
         Ok(self.used.insert(Body { memory, readers: Readers::OWNER, warm_bytes: 0 }))
     }
 
-    /// The first `bytes` bytes of a mapping have memory behind them. Returns how much that is more than before.
+    /// Counts the first `bytes` bytes of a mapping as memory. Returns by how much the memory grew.
     pub fn warm(&mut self, key: usize, bytes: usize) -> usize {
         let body = &mut self.used[key];
         let warm_bytes = mapped_bytes(bytes).max(body.warm_bytes);
@@ -62,25 +62,25 @@ impl Mappings {
         more
     }
 
-    /// Memory that is to be given back.
+    /// Memory to be returned.
     pub fn idle_bytes(&self) -> usize {
         self.idle_bytes
     }
 
-    /// Memory behind the mappings, and what is known of them.
+    /// The memory of the mappings, with their tables.
     pub fn resident_bytes(&self) -> usize {
         let table_bytes = self.used.capacity() * (size_of::<Body>() + size_of::<usize>());
         self.warm_bytes + table_bytes + self.freed.capacity() * size_of::<Freed>()
     }
 
-    /// Queues a mapping that nobody reads any more.
+    /// Queues a mapping without readers.
     pub fn give(&mut self, key: usize) {
         let Body { memory, warm_bytes, .. } = self.used.remove(key);
         self.idle_bytes += warm_bytes;
         self.freed.push_back(Freed { memory, warm_bytes });
     }
 
-    /// Gives one piece back, and says whether there is more.
+    /// Returns one piece to the kernel. Returns true if there is more.
     pub fn reclaim(&mut self) -> bool {
         let mut budget_bytes = PIECE_BYTES;
         while budget_bytes > 0
@@ -95,12 +95,12 @@ impl Mappings {
                 return true;
             }
             budget_bytes = budget_bytes.saturating_sub((*warm_bytes).max(CALL_BYTES));
-            let Freed { memory, warm_bytes } = self.freed.pop_front().expect("there is a first");
+            let Freed { memory, warm_bytes } = self.freed.pop_front().expect("the queue is not empty");
             let bytes = memory.len();
             self.warm_bytes -= warm_bytes;
             self.idle_bytes -= warm_bytes;
             if let Err(mut memory) = memory.unmap() {
-                // It keeps its addresses for now, not its memory. Asking again at once would not help.
+                // Its memory is returned, its addresses are not yet. Another try at once would not help.
                 memory.discard(0..warm_bytes);
                 self.freed.push_back(Freed { memory, warm_bytes: 0 });
                 return false;
@@ -122,15 +122,15 @@ impl Mappings {
         &mut self.used[key].memory
     }
 
-    /// Of mappings in use and of those to be given back.
+    /// The address space of all mappings, in use or to be returned.
     pub fn mapped_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Recomputes everything, and returns the mappings in use and their bytes.
+    /// Recomputes everything. Returns the number of mappings in use and their bytes.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self) -> (usize, usize) {
         let used_bytes = self.used.iter().map(|(_, body)| body.memory.len()).sum();
         let freed_bytes: usize = self.freed.iter().map(|freed| freed.memory.len()).sum();
@@ -144,7 +144,7 @@ impl Mappings {
     }
 }
 
-/// What the mapping of a body takes of the address space.
+/// The address space of a body of this size.
 pub fn mapped_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_BYTES)
 }

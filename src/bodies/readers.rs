@@ -1,6 +1,6 @@
-//! Who still needs a large body.
+//! The readers of a large body.
 
-/// The owner of the slot, and those who have pinned it.
+/// The owner of the slot, and the pins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readers {
     pins: u32,
@@ -8,21 +8,21 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// The owner alone.
+    /// The owner and no pins.
     pub const OWNER: Self = Self { pins: 0, freed: false };
 
     pub fn pin(&mut self) {
-        assert!(!self.freed, "only an owner has a slot to pin");
+        assert!(!self.freed, "the owner pins a slot before it frees it");
         self.pins = self.pins.checked_add(1).expect("fewer pins than 2^32");
     }
 
-    /// Whether that was the last reader.
+    /// Removes a pin. Returns true if it was the last reader.
     pub fn unpin(&mut self) -> bool {
-        self.pins = self.pins.checked_sub(1).expect("a pin is given back once");
+        self.pins = self.pins.checked_sub(1).expect("a pin is removed once");
         self.freed && self.pins == 0
     }
 
-    /// The owner leaves. Whether that was the last reader.
+    /// Removes the owner. Returns true if it was the last reader.
     pub fn free(&mut self) -> bool {
         assert!(!self.freed, "a slot is freed once");
         self.freed = true;
@@ -34,8 +34,8 @@ impl Readers {
     }
 
     /// # Panics
-    /// If nobody is left.
+    /// If there are no readers.
     pub fn check(&self) {
-        assert!(self.pins > 0 || !self.freed, "a body without readers is given back at once");
+        assert!(self.pins > 0 || !self.freed, "a body without readers is freed at once");
     }
 }

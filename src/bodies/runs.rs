@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::chunks::{CHUNK_PAGES, Spot};
 use super::list::{Link, List, Nodes};
 
-/// The free runs of some chunks: lists by length in pages, less one, and which of the lists have any.
+/// The free runs of some chunks. The index of a list is the length in pages, less one.
 pub struct Runs {
     lists: Box<[List; CHUNK_PAGES]>,
     lengths: Bits,
@@ -18,7 +18,7 @@ impl Runs {
     /// The shortest run of at least `pages` pages.
     pub fn shortest(&self, pages: usize) -> Option<Spot> {
         let length = self.lengths.first_from(pages - 1)?;
-        Some(Spot(self.lists[length].head().expect("the list of a length in the set")))
+        Some(Spot(self.lists[length].head().expect("a length in the set has a run")))
     }
 
     pub fn add(&mut self, nodes: &mut impl Nodes, first: Spot, pages: usize) {
@@ -34,10 +34,10 @@ impl Runs {
         }
     }
 
-    /// Checks that of each length as many runs are listed as `counts` says, by the link of the first page of each.
+    /// Asserts that each list has as many runs as `counts` says. `link` returns the links of a run by its first page.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self, counts: &[usize], link: impl Fn(Spot, usize) -> Link) {
         for (pages, &count) in counts.iter().enumerate().skip(1) {
             let listed = self.lists[pages - 1].keys(|key| link(Spot(key), pages));

@@ -1,32 +1,32 @@
-//! Small bodies: slots of one size, many to a span.
+//! Small bodies: a span has many slots of one size.
 //!
-//! A class fills its fullest spans first, so that those with few bodies run empty and their pages go
-//! back. It keeps one empty span when it has no other room: a queue that is empty after each job does not
-//! make and break a span each time.
+//! A class fills its fullest spans first, so that spans with few bodies become empty and their pages are returned. A class
+//! keeps one empty span if it has no other room. So a queue that becomes empty after each job does not create and remove a
+//! span each time.
 
 use super::OutOfMemory;
 use super::bits::Bits;
-use super::chunks::{Chunks, PAGE_BYTES, Page, Spot};
+use super::chunks::{Chunks, PAGE_BYTES, PageState, Spot};
 use super::classes::{CLASSES, Class};
 use super::list::{Link, List};
 
-/// How full a span is, in quarters rounded down.
+/// The fill of a span, in quarters rounded down.
 type Fill = usize;
 const FULL: Fill = 4;
 
-/// The fewest slots in use with which a span has a fill, by its number of slots.
+/// The smallest number of used slots with which a span of `slots` slots has this fill.
 const fn fill_from(fill: Fill, slots: usize) -> usize {
     slots * fill / FULL
 }
 
-/// A span: pages cut into slots of one size. Slots are used from the lowest, so pages that no body has
-/// needed yet stay untouched.
+/// Pages that are divided into slots of one size. The lowest free slot is used first, so pages that no body has needed stay
+/// untouched.
 pub struct Span {
     pub link: Link,
     free: Bits,
     first_page: u16,
     used: u16,
-    /// `used` lies in this range as long as the fill is right.
+    /// `used` is in this range while the fill is right.
     fill_low: u16,
     fill_high: u16,
     class: Class,
@@ -53,14 +53,15 @@ impl Span {
 
     fn set_fill(&mut self) {
         let (slots, used) = (self.class.span_slots(), self.used as usize);
-        let fill = (0..=FULL).rev().find(|&fill| fill_from(fill, slots) <= used).expect("0 is least");
+        let fill =
+            (0..=FULL).rev().find(|&fill| fill_from(fill, slots) <= used).expect("a fill begins at zero");
         self.fill = fill as u8;
         self.fill_low = fill_from(fill, slots) as u16;
         self.fill_high = if fill == FULL { used + 1 } else { fill_from(fill + 1, slots) } as u16;
     }
 }
 
-/// The spans of each class that have room.
+/// The spans with room, by class.
 pub struct Small {
     classes: Box<[Roomy; CLASSES]>,
 }
@@ -68,9 +69,9 @@ pub struct Small {
 #[derive(Clone, Copy)]
 struct Roomy {
     by_fill: [List; FULL],
-    /// A bit for each list that is not empty.
+    /// One bit per list, set if the list is not empty.
     fills: u8,
-    /// The span that was kept when it ran empty. It may be in use again.
+    /// The span that was kept when it became empty. It may be in use again.
     kept: Option<Spot>,
 }
 
@@ -82,7 +83,7 @@ impl Roomy {
         self.by_fill[fill as usize].head().map(Spot)
     }
 
-    /// Whether a span, which is listed at fill 0, is all the room that the class has.
+    /// Returns true if a span, which is in the list of fill 0, is the only one of the class with room.
     fn is_only(&self, span: &Span) -> bool {
         self.fills == 1 && span.link == Link::LOOSE
     }
@@ -110,7 +111,7 @@ impl Small {
         Self { classes: Box::new([Roomy::NONE; CLASSES]) }
     }
 
-    /// A slot for `bytes` bytes: its chunk, and where in it.
+    /// Allocates a slot for `bytes` bytes. Returns its chunk and its offset there.
     pub fn allocate(&mut self, chunks: &mut Chunks, bytes: usize) -> Result<(usize, usize), OutOfMemory> {
         let class = Class::of(bytes);
         let roomy = &mut self.classes[class.index()];
@@ -133,17 +134,17 @@ impl Small {
         Ok((key.chunk(), offset))
     }
 
-    /// What allocating `bytes` bytes would add to the memory in use.
+    /// What a slot for `bytes` bytes would add to the memory in use.
     pub fn growth(&self, chunks: &Chunks, bytes: usize) -> usize {
         let class = Class::of(bytes);
         let has_room = self.classes[class.index()].fills != 0;
         if has_room { 0 } else { chunks.growth(class.span_pages()) }
     }
 
-    /// Takes a slot back.
+    /// Frees a slot.
     pub fn free(&mut self, chunks: &mut Chunks, chunk: usize, offset: usize, bytes: usize) {
         let class = Class::of(bytes);
-        let &Page::Span { index } = chunks.page(Spot::new(chunk, offset / PAGE_BYTES)) else {
+        let &PageState::Span { index } = chunks.page(Spot::new(chunk, offset / PAGE_BYTES)) else {
             panic!("a small body lies in a span")
         };
         let key = Spot::new(chunk, index as usize);
@@ -171,7 +172,7 @@ impl Small {
         }
     }
 
-    /// Gives back the empty span that each class may keep.
+    /// Removes the empty span that each class may keep.
     pub fn give_empty_spans(&mut self, chunks: &mut Chunks) {
         for roomy in self.classes.iter_mut() {
             if let Some(key) = roomy.kept.take()
@@ -182,10 +183,10 @@ impl Small {
         }
     }
 
-    /// Recomputes everything, and returns the slots in use and their bytes.
+    /// Recomputes everything. Returns the number of used slots and their bytes.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self, chunks: &Chunks) -> (usize, usize) {
         let (mut slots, mut bytes) = (0, 0);
         let mut by_class = [[0; FULL + 1]; CLASSES];
@@ -199,7 +200,7 @@ impl Small {
             assert_eq!(span.fill_low as usize, fill_from(span.fill as Fill, class.span_slots()));
             for page in span.first_page as usize..span.first_page as usize + class.span_pages() {
                 let page = Spot::new(key.chunk(), page);
-                assert_eq!(*chunks.page(page), Page::Span { index: key.index() as u16 });
+                assert_eq!(*chunks.page(page), PageState::Span { index: key.index() as u16 });
             }
             by_class[class.index()][span.fill as Fill] += 1;
             if used == 0 {
@@ -230,7 +231,7 @@ fn new_span(roomy: &mut Roomy, chunks: &mut Chunks, class: Class) -> Result<Spot
     Ok(key)
 }
 
-/// Gives the pages of an empty span back.
+/// Removes an empty span and returns its pages.
 fn give_span(roomy: &mut Roomy, chunks: &mut Chunks, key: Spot) {
     roomy.remove(chunks, key, 0);
     if roomy.kept == Some(key) {

@@ -93,7 +93,7 @@ fn a_body_of_each_boundary_size() {
     assert_eq!(bodies.usage(), Usage { mapped_bytes: CHUNK_BYTES, ..Usage::default() });
 }
 
-/// Random operations; each body is verified whenever it is let go of.
+/// Random operations. Each body is verified when it is freed or unpinned.
 fn run_random(seed: u64, steps: usize, slots_max: usize) {
     println!("seed {seed}");
     let mut random = Random(seed | 1);
@@ -425,7 +425,7 @@ fn too_much_is_an_error() {
 }
 
 #[test]
-#[should_panic(expected = "a pinned body stays as it is")]
+#[should_panic(expected = "a pinned body is not written")]
 fn a_pinned_body_is_not_written() {
     let mut bodies = Bodies::new();
     let mut slot = bodies.allocate(60_002).expect("memory");

@@ -1,37 +1,36 @@
-//! A pairing heap over the keys of a slab, with ranks, so that no single operation is slow; with a run
-//! beside it, so that what comes in order costs next to nothing.
+//! A pairing heap over the keys of a slab. Ranks keep every single operation fast, and a sorted run beside the trees makes
+//! insertions in order almost free.
 //!
-//! In the textbook pairing heap a long run of insertions hangs a million children under one root, and
-//! the next removal pays for all of them. Here trees are linked as a binary counter carries: only two
-//! trees of equal rank are linked, at once, when the second appears. The heap is a list of trees in
-//! ascending order of rank, no two the same.
+//! In the textbook pairing heap, a million insertions leave a million children under one root, and the next removal pays
+//! for all of them. Here trees are linked like the carries of a binary counter: two trees are linked only if they have the
+//! same rank, as soon as the second one appears. The heap is a list of trees in ascending order of rank, without
+//! duplicates.
 //!
-//! A node of rank `r` has children of distinct ranks below `r`, in descending order. Where a node is
-//! taken out of the middle, its children are linked into one tree that takes its place and its rank;
-//! ranks that are then too high for the number of nodes below do no harm, since the rank only bounds
-//! the number of children, and no operation makes ranks of more weight (`2^rank`, summed over the
-//! trees) than was inserted. So with `m` insertions since the heap was last empty, every operation
-//! takes at most `log2 m` links and looks at as many trees: less than 64 however long the server runs.
+//! A node of rank `r` has children of distinct ranks below `r`, in descending order. When a node is removed from the middle,
+//! its children are linked into one tree, which takes its place and its rank. That rank may be too high for the number of
+//! nodes below it. This does no harm: the rank only bounds the number of children, and no operation raises the weight
+//! (`2^rank`, summed over the trees) above the number of insertions. So after `m` insertions since the heap was last empty,
+//! every operation takes at most `log2 m` links and checks as many trees. That is less than 64 however long the server
+//! runs.
 //!
-//! Most of what a queue sorts comes sorted: jobs of one priority by id, equal delays and equal times to
-//! run by deadline. An element that goes after the last one of the run is appended to it, and is
-//! unlinked from it, in O(1), touching only its neighbours. One that goes before the last but after
-//! the one before that changes places with the last, which moves to the trees: a single element
-//! far in the future does not end a run.
+//! Most of what a queue sorts arrives sorted: jobs of one priority by id, equal delays and equal times to run by deadline.
+//! An element above the last one of the run is appended to the run. Appending and unlinking are O(1) and touch only the
+//! neighbours. An element between the last two replaces the last, which moves to the trees. So a single element far in the
+//! future does not end a run.
 
 use super::{Linked, Links, NIL, Pages, Ranked};
 
 /// The rank of an element that is in the run and in no tree.
 const IN_RUN: u8 = u8::MAX;
 
-/// A heap, the smallest key first.
+/// A heap with the smallest key first.
 #[derive(Debug)]
 pub struct Heap {
-    /// First of the run: elements in ascending order, linked both ways.
+    /// The first element of the run, which is ascending and linked in both directions.
     first: u32,
-    /// Last of the run.
+    /// The last element of the run.
     last: u32,
-    /// The tree of the lowest rank; the others follow by `next`.
+    /// The tree of the lowest rank. The others follow by `next`.
     trees: u32,
     /// The root with the smallest key.
     root: u32,
@@ -46,12 +45,12 @@ impl Heap {
         Self { first: NIL, last: NIL, trees: NIL, root: NIL, min: NIL, len: 0 }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -61,7 +60,7 @@ impl Heap {
         (self.min != NIL).then_some(self.min)
     }
 
-    /// Puts in an element that is in no container, in O(1) amortised.
+    /// Inserts an element that is in no container, in amortised O(1).
     pub fn insert<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         self.len += 1;
         if self.min == NIL || slab[key].key() < slab[self.min].key() {
@@ -79,14 +78,14 @@ impl Heap {
         self.append(slab, key);
     }
 
-    /// Takes the element with the smallest key out, in O(log n).
+    /// Removes the element with the smallest key, in O(log n).
     pub fn pop<T: Ranked>(&mut self, slab: &mut Pages<T>) -> Option<u32> {
         let min = self.min()?;
         self.remove(slab, min);
         Some(min)
     }
 
-    /// Takes any element of this heap out, in O(log n).
+    /// Removes any element of this heap, in O(log n).
     pub fn remove<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         assert!(self.len > 0, "the element is in this heap");
         self.len -= 1;
@@ -117,7 +116,7 @@ impl Heap {
         }
     }
 
-    /// Asserts the order, the ranks, the links and the length.
+    /// Asserts that the order, the ranks, the links and the length are right.
     pub fn check<T: Ranked>(&self, slab: &Pages<T>) {
         let mut count = self.check_run(slab);
         let mut tree = self.trees;
@@ -197,8 +196,8 @@ impl Heap {
         };
     }
 
-    /// Adds a tree behind the tree `before` (`NIL`: in front), whose rank is lower, linking it with those
-    /// of its own rank as a binary counter carries.
+    /// Adds a tree behind the tree `before`, whose rank is lower, or in front if `before` is `NIL`. Links it with the trees of
+    /// its own rank like the carries of a binary counter.
     fn add_tree<T: Ranked>(&mut self, slab: &mut Pages<T>, before: u32, mut tree: u32) {
         let mut after = self.tree_after(slab, before);
         while after != NIL && slab[after].rank() == slab[tree].rank() {
@@ -270,7 +269,7 @@ impl Default for Heap {
     }
 }
 
-/// The first child has its parent as predecessor; a tree has a tree or nothing.
+/// A first child has its parent as predecessor. A tree has another tree or none.
 fn is_root<T: Linked>(slab: &Pages<T>, key: u32) -> bool {
     let mut at = key;
     loop {
@@ -285,7 +284,7 @@ fn is_root<T: Linked>(slab: &Pages<T>, key: u32) -> bool {
     }
 }
 
-/// Makes one tree of two of the same rank and returns its root, whose own place is left to the caller.
+/// Links two trees of the same rank into one. Returns its root, which the caller must link.
 fn link<T: Ranked>(slab: &mut Pages<T>, a: u32, b: u32) -> u32 {
     let (winner, loser) = if slab[b].key() < slab[a].key() { (b, a) } else { (a, b) };
     let first = slab[winner].links().child;
@@ -303,7 +302,7 @@ fn link<T: Ranked>(slab: &mut Pages<T>, a: u32, b: u32) -> u32 {
     winner
 }
 
-/// Turns a list of children, which descends in rank, round; only `next` links hold afterwards.
+/// Reverses a list of children, which is descending in rank. Only the `next` links are valid afterwards.
 fn ascending<T: Linked>(slab: &mut Pages<T>, first: u32) -> u32 {
     let mut reversed = NIL;
     let mut at = first;
@@ -315,7 +314,7 @@ fn ascending<T: Linked>(slab: &mut Pages<T>, first: u32) -> u32 {
     reversed
 }
 
-/// Takes a node that is not a root out of its tree; its children, as one tree, take its place.
+/// Removes a node that is not a root from its tree. Its children, as one tree, take its place.
 fn remove_inner<T: Ranked>(slab: &mut Pages<T>, key: u32) {
     let Links { next, prev, child } = *slab[key].links();
     let rank = slab[key].rank();
@@ -345,7 +344,7 @@ fn join<T: Ranked>(slab: &mut Pages<T>, first: u32, rank: u8) -> u32 {
     let mut following = slab[tree].links().next;
     while following != NIL {
         let next = slab[following].links().next;
-        // A rank raised above the number of children below it is a promise unused, see the module.
+        // The rank may be above the number of children: see the module.
         let equal = slab[following].rank();
         slab[tree].set_rank(equal);
         tree = link(slab, tree, following);
@@ -466,11 +465,11 @@ mod tests {
         }
     }
 
-    /// The promise that the module makes: the work of one operation, counted in key comparisons, stays
-    /// logarithmic in the insertions, whatever the order and whatever is taken from the middle.
+    /// The bound of the module: the key comparisons of one operation are logarithmic in the insertions, whatever the order and
+    /// whatever is removed from the middle.
     #[test]
     fn no_node_ever_has_many_children() {
-        // The second keeps the run at its end, so that what comes in order goes to the trees.
+        // The second element keeps the run at its end, so that sorted insertions go to the trees.
         let orders: [fn(u32) -> u32; 4] = [
             |n| n,
             |n| if n < 2 { u32::MAX - 1 + n } else { n },

@@ -1,19 +1,19 @@
 //! A hash index over the keys of a slab that grows and shrinks one bucket at a time.
 //!
-//! Linear hashing (Litwin, 1980): with `2^level <= buckets < 2^(level+1)`, an element whose hash ends in
-//! a bucket that does not exist yet lives in the one with the top bit cleared. Adding a bucket splits
-//! just one other. Chains run through the elements, one element a bucket on average, so an element costs
-//! four bytes here and four in itself, and no insertion ever rehashes the rest.
+//! It is linear hashing (Litwin, 1980). With `2^level <= buckets < 2^(level+1)`, an element whose hash ends in a bucket that
+//! does not exist yet is in the bucket with the top bit cleared. Adding a bucket splits only one other. Chains run through
+//! the elements, one element per bucket on average. So an element costs four bytes here and four in itself, and no insertion
+//! rehashes the rest.
 
 use super::{Chained, NIL, Pages};
 
-/// Histogram that are allocated at once: 128 KiB, which the allocator maps and unmaps by itself.
+/// Buckets that are allocated at once: 128 KiB, which the allocator maps separately and unmaps when they are freed.
 const SEGMENT_BUCKETS: usize = 32 * 1024;
 const SHIFT: u32 = SEGMENT_BUCKETS.trailing_zeros();
 
 /// An index of elements by hash.
 pub struct Index {
-    /// Heads of chains, a key plus one each, so that a zeroed segment is an empty one.
+    /// Heads of chains. A head is a key plus one, so that a zeroed segment is empty.
     segments: Vec<Box<[u32]>>,
     buckets: usize,
     len: usize,
@@ -21,33 +21,33 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index; allocates nothing. `seed` is what its elements are hashed with.
+    /// An empty index, which allocates nothing. `seed` is for [`Chained::hash`].
     pub const fn new(seed: u64) -> Self {
         Self { segments: Vec::new(), buckets: 0, len: 0, seed }
     }
 
-    /// What elements are hashed with: see [`Chained::hash`].
+    /// The seed for [`Chained::hash`].
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The memory that it takes besides its elements.
+    /// The memory of the index without the elements.
     pub const fn bytes(&self) -> usize {
         self.segments.capacity() * size_of::<Box<[u32]>>()
             + self.segments.len() * SEGMENT_BUCKETS * size_of::<u32>()
     }
 
-    /// What the next insertion adds to that.
+    /// What the next insertion adds to [`bytes`](Self::bytes).
     pub const fn growth(&self) -> usize {
         let is_whole = self.len == self.buckets && self.buckets >> SHIFT == self.segments.len();
         if is_whole { SEGMENT_BUCKETS * size_of::<u32>() } else { 0 }
@@ -85,7 +85,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Takes an element of this index out.
+    /// Removes an element of this index.
     pub fn remove<T: Chained>(&mut self, slab: &mut Pages<T>, key: u32) {
         let bucket = self.bucket(slab[key].hash(self.seed));
         let next = slab[key].chain();
@@ -100,7 +100,7 @@ impl Index {
         }
         slab[key].set_chain(NIL);
         self.len -= 1;
-        // At most half empty: two buckets go for one element, so that the ratio holds all the way down.
+        // Each removal removes up to two buckets, so that at most half are empty however many elements are removed.
         for _ in 0..2 {
             if self.len < self.buckets / 2 {
                 self.merge(slab);
@@ -108,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Asserts that every chained element is where its hash says, and the length.
+    /// Asserts that every element is in the chain of its hash, and that the length is right.
     pub fn check<T: Chained>(&self, slab: &Pages<T>) {
         let mut count = 0;
         for bucket in 0..self.buckets {
@@ -122,7 +122,7 @@ impl Index {
         assert_eq!(self.len, count, "the index knows its length");
     }
 
-    /// How many elements the longest chain has.
+    /// The length of the longest chain.
     #[cfg(test)]
     pub fn longest_chain<T: Chained>(&self, slab: &Pages<T>) -> usize {
         let next = |&at: &u32| Some(slab[at].chain()).filter(|&next| next != NIL);

@@ -2,7 +2,7 @@
 
 use super::{Linked, NIL, Pages};
 
-/// A list; every operation is O(1).
+/// A list. Every operation is O(1).
 #[derive(Debug)]
 pub struct List {
     head: u32,
@@ -16,12 +16,12 @@ impl List {
         Self { head: NIL, tail: NIL, len: 0 }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -31,7 +31,7 @@ impl List {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// Puts an element that is in no container at the end.
+    /// Appends an element that is in no container.
     pub fn push_back<T: Linked>(&mut self, slab: &mut Pages<T>, key: u32) {
         let links = slab[key].links_mut();
         links.prev = self.tail;
@@ -45,7 +45,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes an element of this list out.
+    /// Removes an element of this list.
     pub fn remove<T: Linked>(&mut self, slab: &mut Pages<T>, key: u32) {
         let links = slab[key].links_mut();
         let (prev, next) = (links.prev, links.next);
@@ -76,7 +76,7 @@ impl List {
         })
     }
 
-    /// Asserts that the links agree in both directions and with the length.
+    /// Asserts that the links agree in both directions, and that the length is right.
     pub fn check<T: Linked>(&self, slab: &Pages<T>) {
         let mut prev = NIL;
         let mut count = 0;

@@ -1,8 +1,7 @@
-//! Containers whose links live in the elements: a list, a pairing heap and a hash index over the keys of
-//! a [`Pages`] slab. They allocate nothing per element and need no unsafe code, since a link is a key.
+//! Containers whose links lie in the elements: a list, a pairing heap and a hash index over the keys of a [`Pages`] slab.
+//! They allocate nothing per element and need no unsafe code, because a link is a key.
 //!
-//! An element can be in one list or heap for each [`Links`] it carries; which one is known from the
-//! element's own state, and asserted by the owner.
+//! An element can be in one list or heap per [`Links`] that it has. Its own state says in which, and the owner asserts it.
 
 pub mod heap;
 pub mod index;
@@ -38,15 +37,15 @@ impl Default for Links {
 
 /// An element that can be in a [`List`] or a [`Heap`].
 pub trait Linked {
-    /// Its links.
+    /// The links.
     fn links(&self) -> &Links;
-    /// Its links, to be changed by the container only.
+    /// The links. Only the container changes them.
     fn links_mut(&mut self) -> &mut Links;
 }
 
 /// An element that can be in a [`Heap`].
 pub trait Ranked: Linked {
-    /// What the heap sorts by, the smallest first. No two elements of one heap have the same.
+    /// The sort key of the heap, smallest first. No two elements of a heap have the same.
     type Key: Ord;
 
     /// The element's key. It must not change while the element is in a heap.

@@ -1,36 +1,35 @@
-//! A slab that grows by pages, so that growing never copies what it holds, and that gives empty pages
-//! back to the allocator.
+//! A slab that grows by pages, so that growth copies no elements, and that frees empty pages.
 
 use std::ops::{Index, IndexMut};
 
-/// About the size at which allocators map memory of its own, so that a freed page goes back to the kernel.
+/// Allocators map memory of about this size separately, so a freed page returns to the kernel.
 const PAGE_BYTES_MIN: usize = 128 * 1024;
 
-/// A slab of `T`: a stable `u32` key an element, lowest free key first.
+/// A slab of `T`. An element has a stable key, and the lowest free key is used first.
 pub struct Pages<T> {
-    pages: Vec<Page<T>>,
-    /// Pages with room below `pages.len()`, a bit each.
+    pages: Vec<SlabPage<T>>,
+    /// One bit per page, set if the page has room.
     open: Vec<u64>,
     /// No word of `open` below this one has a bit set.
     open_from: usize,
-    /// The page that was emptied last. It keeps its memory while it is empty, so that a load that swings
-    /// about a boundary allocates once.
+    /// The page that became empty last. It keeps its memory, so that a load that varies around a page boundary allocates
+    /// once.
     spare: usize,
     len: usize,
-    /// Positions that have been used since their page got its memory.
+    /// Positions that were used since their page was allocated.
     touched: usize,
 }
 
-struct Page<T> {
-    /// Grows by pushing up to the page's capacity, so that only what was used is touched.
+struct SlabPage<T> {
+    /// Grows by pushes within its capacity, so that unused memory stays untouched.
     items: Vec<Option<T>>,
-    /// Vacant positions below `items.len()`, a bit each.
+    /// One bit per position below `items.len()`, set if the position is vacant.
     free: Vec<u64>,
     used: u32,
 }
 
 impl<T> Pages<T> {
-    /// Elements a page.
+    /// Elements per page.
     const ITEMS: usize = (PAGE_BYTES_MIN / size_of::<Option<T>>()).next_power_of_two();
     const SHIFT: u32 = Self::ITEMS.trailing_zeros();
     const MASK: usize = Self::ITEMS - 1;
@@ -41,29 +40,29 @@ impl<T> Pages<T> {
         Self { pages: Vec::new(), open: Vec::new(), open_from: 0, spare: 0, len: 0, touched: 0 }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements that there is memory for, in use or not.
+    /// The number of elements that have memory, in use or not.
     pub const fn touched(&self) -> usize {
         self.touched
     }
 
-    /// The memory that it takes.
+    /// The memory of the slab.
     pub const fn bytes(&self) -> usize {
         self.touched * size_of::<Option<T>>()
-            + self.pages.capacity() * (size_of::<Page<T>>() + Self::ITEMS / 8)
+            + self.pages.capacity() * (size_of::<SlabPage<T>>() + Self::ITEMS / 8)
             + self.open.capacity() * size_of::<u64>()
     }
 
-    /// What the next insertion adds to that, but for a new page's bitmap.
+    /// What the next insertion adds to [`bytes`](Self::bytes), apart from the bitmap of a new page.
     pub fn growth(&mut self) -> usize {
         let is_vacant = self.first_open().is_some_and(|number| {
             let page = &self.pages[number];
@@ -75,7 +74,7 @@ impl<T> Pages<T> {
     /// Stores `item` and returns its key.
     ///
     /// # Panics
-    /// If there are 2^32 - 1 elements already.
+    /// If there are 2^32 - 1 elements.
     pub fn insert(&mut self, item: T) -> u32 {
         let number = self.open_page();
         let page = &mut self.pages[number];
@@ -91,10 +90,10 @@ impl<T> Pages<T> {
         key as u32
     }
 
-    /// Takes the element out; its key may be given to another.
+    /// Removes the element. Another one may get its key.
     ///
     /// # Panics
-    /// If there is none with this key.
+    /// If the key is not in use.
     pub fn remove(&mut self, key: u32) -> T {
         let number = key as usize >> Self::SHIFT;
         let page = &mut self.pages[number];
@@ -112,7 +111,7 @@ impl<T> Pages<T> {
         item
     }
 
-    /// The element, if the key is in use.
+    /// The element with this key.
     pub fn get(&self, key: u32) -> Option<&T> {
         self.pages.get(key as usize >> Self::SHIFT)?.items.get(key as usize & Self::MASK)?.as_ref()
     }
@@ -126,14 +125,14 @@ impl<T> Pages<T> {
         })
     }
 
-    /// Recomputes what is counted.
+    /// Recomputes the counts.
     ///
     /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self) {
         let used: usize = self.pages.iter().map(|page| page.used as usize).sum();
         let touched: usize = self.pages.iter().map(|page| page.items.len()).sum();
-        assert_eq!((used, touched), (self.len, self.touched), "a slab knows what it holds");
+        assert_eq!((used, touched), (self.len, self.touched), "the counts of the slab are right");
     }
 
     /// The first page with room.
@@ -147,13 +146,13 @@ impl<T> Pages<T> {
         None
     }
 
-    /// The first page with room, made if need be.
+    /// The first page with room, which is added if there is none.
     fn open_page(&mut self) -> usize {
         if let Some(number) = self.first_open() {
             return number;
         }
         let number = self.pages.len();
-        self.pages.push(Page::default());
+        self.pages.push(SlabPage::default());
         if number.is_multiple_of(64) {
             self.open.push(0);
         }
@@ -163,7 +162,7 @@ impl<T> Pages<T> {
     }
 }
 
-impl<T> Page<T> {
+impl<T> SlabPage<T> {
     fn insert(&mut self, item: T) -> usize {
         if self.items.capacity() == 0 {
             self.items.reserve_exact(Pages::<T>::ITEMS);
@@ -200,7 +199,7 @@ impl<T> Page<T> {
     }
 }
 
-impl<T> Default for Page<T> {
+impl<T> Default for SlabPage<T> {
     fn default() -> Self {
         Self { items: Vec::new(), free: Vec::new(), used: 0 }
     }
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pages_are_given_back_but_one() {
+    fn all_empty_pages_but_one_are_freed() {
         let mut slab = Pages::new();
         let keys: Vec<u32> = (0..3 * Pages::<u64>::ITEMS as u64).map(|n| slab.insert(n)).collect();
         for &key in &keys[..2 * Pages::<u64>::ITEMS] {
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_foreseen() {
+    fn growth_is_predicted() {
         let mut slab = Pages::new();
         for n in 0..3 * Pages::<u64>::ITEMS as u64 {
             let (touched, growth) = (slab.touched(), slab.growth());

@@ -1,111 +1,115 @@
-//! What time brings, and commands too large for one go: done in bounded steps between other work.
+//! Timers that fire, and commands too large for one call: done in bounded steps between other work.
 
 use super::change::Change;
 use super::engine::{Engine, Notice};
 use super::job::State;
+use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
-use crate::limits::{BACKGROUND_STEPS, SAFETY_MARGIN};
 use crate::time::Time;
 
-/// Work that goes on until it is done. A tube that it names is pinned.
+/// Elementary steps of one piece of background work: some 50 us. All disconnects of an event-loop iteration get as many at
+/// once.
+pub const BACKGROUND_STEPS: u32 = 256;
+
+/// Unfinished work. It pins the tube that it names.
 pub(super) enum Work {
-    /// Make jobs ready; tell the client how many it were.
+    /// Make jobs ready, then notify the client of their number.
     Kick(Kick),
-    /// Let go of what a client that has gone held and watched.
-    Depart { client: ClientKey },
-    /// Give ready jobs to clients that wait.
-    Serve { tube: TubeKey },
-    /// Forget names of tubes that have gone, which no list shows any more.
-    Tidy,
+    /// Return the held jobs of a client that has disconnected, and remove its watches.
+    Disconnect { client: ClientKey },
+    /// Assign ready jobs to waiting clients.
+    Assign { tube: TubeKey },
+    /// Remove the names of removed tubes that no list shows any more.
+    PurgeTubeOrder,
 }
 
-/// A `kick` under way.
+/// A `kick` that is not finished.
 pub(super) struct Kick {
     pub(super) conn: ConnId,
     pub(super) tube: TubeKey,
-    /// Buried or delayed.
+    /// `Buried` or `Delayed`.
     pub(super) from: State,
     pub(super) left: u32,
     pub(super) kicked: u32,
 }
 
-/// Where the engine's count of steps stands when a piece of work has to stop.
+/// The value of the engine's step count at which a piece of work must stop.
 #[derive(Clone, Copy)]
-pub(super) struct Limit(pub(super) u32);
+pub(super) struct StepLimit(pub(super) u32);
 
 impl Engine {
-    /// A limit of this many steps, counted from now.
-    pub(super) const fn limit(&self, steps: u32) -> Limit {
-        Limit(self.steps.saturating_add(steps))
+    /// The limit of a piece of work that begins now and may take this many steps.
+    pub(super) const fn step_limit(&self, steps: u32) -> StepLimit {
+        StepLimit(self.steps.saturating_add(steps))
     }
 
-    pub(super) const fn is_spent(&self, limit: Limit) -> bool {
+    pub(super) const fn is_reached(&self, limit: StepLimit) -> bool {
         self.steps >= limit.0
     }
 
-    /// Does a bounded piece of what is due at `now` or unfinished. True if more is left to do at once.
+    /// Does a bounded piece of unfinished work, and of what is due at `now`. Returns true if more is left to do at once.
     ///
-    /// Unfinished work may take half of the steps. What time brings takes the rest, so neither waits for the other.
+    /// Unfinished work gets half of the steps and timers get the rest, so neither waits for the other.
     pub fn step(&mut self, now: Time) -> bool {
-        let (half, whole) = (self.limit(BACKGROUND_STEPS / 2), self.limit(BACKGROUND_STEPS));
-        while !self.is_spent(half) {
+        let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
+        while !self.is_reached(half) {
             let Some(work) = self.work.pop_front() else { break };
             let least = self.steps + 1;
-            self.resume(work, now, half);
+            self.run(work, now, half);
             self.steps = self.steps.max(least);
         }
-        while !self.is_spent(whole) {
+        while !self.is_reached(whole) {
             let Some(owner) = self.timers.fire(now) else { break };
             let least = self.steps + 1;
             match owner {
-                Owner::Client(client) => self.client_due(self.clients.slot(client), now, whole),
-                Owner::Tube(tube) => self.tube_due(self.tubes.slot(tube), now, whole),
+                Owner::Client(client) => self.handle_client_timer(self.clients.slot(client), now, whole),
+                Owner::Tube(tube) => self.handle_tube_timer(self.tubes.slot(tube), now, whole),
             }
             self.steps = self.steps.max(least);
         }
-        self.hang_up_steps = BACKGROUND_STEPS;
+        self.disconnect_steps = BACKGROUND_STEPS;
         !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
-    fn resume(&mut self, work: Work, now: Time, limit: Limit) {
+    fn run(&mut self, work: Work, now: Time, limit: StepLimit) {
         match work {
             Work::Kick(mut kick) => {
-                if self.kick_some(&mut kick, now, limit) {
+                if self.continue_kick(&mut kick, now, limit) {
                     self.notices.push_back(Notice::Kicked(kick.conn, kick.kicked));
                 } else {
                     self.work.push_back(Work::Kick(kick));
                 }
             }
-            Work::Depart { client } => {
-                if !self.depart(client, now, limit) {
-                    self.work.push_back(Work::Depart { client });
+            Work::Disconnect { client } => {
+                if !self.continue_disconnect(client, now, limit) {
+                    self.work.push_back(Work::Disconnect { client });
                 }
             }
-            Work::Serve { tube } => {
+            Work::Assign { tube } => {
                 let tube = self.tubes.slot(tube);
-                self.tubes[tube].serving = false;
-                self.serve(tube, limit, now);
+                self.tubes[tube].assigning = false;
+                self.assign_jobs(tube, limit, now);
                 self.unpin(tube);
             }
-            Work::Tidy => {
-                let budget = limit.0.saturating_sub(self.steps);
-                let mut left = budget;
-                let is_untidy = self.tubes.tidy(&mut left);
-                self.steps += budget - left;
-                if is_untidy {
-                    self.work.push_back(Work::Tidy);
+            Work::PurgeTubeOrder => {
+                let steps = limit.0.saturating_sub(self.steps);
+                let mut left = steps;
+                let is_unfinished = self.tubes.purge(&mut left);
+                self.steps += steps - left;
+                if is_unfinished {
+                    self.work.push_back(Work::PurgeTubeOrder);
                 } else {
-                    self.is_tidying = false;
+                    self.is_purging = false;
                 }
             }
         }
     }
 
-    /// Goes on with a kick. True if it is done.
-    pub(super) fn kick_some(&mut self, kick: &mut Kick, now: Time, limit: Limit) -> bool {
+    /// Kicks jobs up to the limit. Returns true if the kick is finished.
+    pub(super) fn continue_kick(&mut self, kick: &mut Kick, now: Time, limit: StepLimit) -> bool {
         while kick.left > 0 {
-            if self.is_spent(limit) {
+            if self.is_reached(limit) {
                 return false;
             }
             let tube = self.tubes.get(kick.tube);
@@ -122,19 +126,20 @@ impl Engine {
         true
     }
 
-    /// Lets go of what a client has. True if it is done and the client is no more.
-    pub(super) fn depart(&mut self, client: ClientKey, now: Time, limit: Limit) -> bool {
-        // In the order in which it got them, as in the reference: who waits sees it.
+    /// Returns held jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
+    pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: StepLimit) -> bool {
         let slot = self.clients.slot(client);
+        // In the order of reservation, as in beanstalkd: waiting clients get the jobs in this order.
         while let Some(job) = self.clients[slot].held_order.front().map(JobKey) {
-            if self.is_spent(limit) {
+            if self.is_reached(limit) {
                 return false;
             }
             self.make_ready(job, Change::Returned(job), limit, now);
         }
-        // From the front, the last taking its place, as the reference does: `list-tubes` shows the order.
+        // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
+        // which order the tubes are removed.
         while let Some(&watch) = self.clients[slot].watches.first() {
-            if self.is_spent(limit) {
+            if self.is_reached(limit) {
                 return false;
             }
             self.steps += 1;
@@ -143,16 +148,16 @@ impl Engine {
         let client = self.clients.remove(client);
         self.timers.remove(client.timer);
         self.tubes[client.used].using -= 1;
-        self.drop_if_unwanted(client.used);
+        self.remove_if_unreferenced(client.used);
         true
     }
 
-    /// Ends the client's wait if it is over, and reservations that have timed out.
-    fn client_due(&mut self, client: ClientSlot, now: Time, limit: Limit) {
+    /// Ends the client's wait if it is over, and returns jobs whose reservation has timed out.
+    fn handle_client_timer(&mut self, client: ClientSlot, now: Time, limit: StepLimit) {
         let record = &self.clients[client];
         if let Some(wait) = record.wait {
             let conn = record.conn;
-            let margin = self.soonest_held(client).map(|deadline| deadline.back(SAFETY_MARGIN));
+            let margin = self.first_deadline(client).map(|deadline| deadline.back(SAFETY_MARGIN));
             let end = wait.until.filter(|&until| until <= now);
             let soon = margin.filter(|&margin| margin <= now);
             let notice = match (soon, end) {
@@ -167,6 +172,7 @@ impl Engine {
         }
         while let Some(activity) = self.clients[client].held.min() {
             let activity = &mut self.jobs.activities[activity];
+            // Not `is_reached`: `activity` borrows a part of the engine.
             if activity.deadline > now || self.steps >= limit.0 {
                 break;
             }
@@ -175,38 +181,38 @@ impl Engine {
             self.totals.timeouts += 1;
             self.make_ready(job, Change::TimedOut(job), limit, now);
         }
-        self.rearm_client(client);
+        self.arm_client_timer(client);
     }
 
-    /// Ends the tube's pause if it is over, and makes jobs ready whose delay is.
-    fn tube_due(&mut self, key: TubeSlot, now: Time, limit: Limit) {
+    /// Ends the tube's pause if it is over, and makes jobs ready whose delay is over.
+    fn handle_tube_timer(&mut self, key: TubeSlot, now: Time, limit: StepLimit) {
         let tube = &mut self.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
-            self.tubes.relist(key);
-            self.serve(key, limit, now);
+            self.tubes.update_reservable(key);
+            self.assign_jobs(key, limit, now);
         }
         while let Some(activity) = self.tubes[key].delayed.min() {
             let activity = &self.jobs.activities[activity];
-            if activity.deadline > now || self.is_spent(limit) {
+            if activity.deadline > now || self.is_reached(limit) {
                 break;
             }
             let job = activity.job;
             self.steps += 1;
             self.leave(job, now);
             self.enter_ready(job, now);
-            self.serve(key, limit, now);
+            self.assign_jobs(key, limit, now);
         }
         let tube = &self.tubes[key];
-        let soonest = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
-        let pause = tube.pause.map(|pause| pause.until);
-        if let Some(at) = [soonest, pause].into_iter().flatten().min() {
+        let delay_end = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
+        let pause_end = tube.pause.map(|pause| pause.until);
+        if let Some(at) = [delay_end, pause_end].into_iter().flatten().min() {
             self.timers.arm(tube.timer, at);
         }
     }
 
     fn unpin(&mut self, tube: TubeSlot) {
         self.tubes[tube].pins -= 1;
-        self.drop_if_unwanted(tube);
+        self.remove_if_unreferenced(tube);
     }
 }

@@ -1,45 +1,45 @@
-//! What a log has to record: one change a transition.
+//! What the job log records: one change per transition.
 
 use crate::ids::{JobId, JobKey, TubeKey};
 use crate::time::Time;
 
-/// A transition of the queue's lasting state, in the order in which they happen. A change names the job
-/// by its key: read the job before the next call of the engine.
+/// A transition of persistent state. A change names the job by its key, so the job must be read before the next call of the
+/// engine.
 ///
-/// A delay or a pause that ends is not among them: it follows from the time. Nor is `touch`, since a
-/// reservation does not outlive the process.
+/// The end of a delay or a pause is no change, because it follows from the time. `touch` is no change, because a reservation
+/// does not outlive the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A job was stored, ready or delayed.
     Put(JobKey),
-    /// A client got a job.
+    /// A client reserved a ready job.
     Reserved(JobKey),
-    /// The job that a client got was delayed or buried before: without the client it is ready.
+    /// A client reserved a delayed or buried job, which is ready after a restart.
     TakenOut(JobKey),
-    /// A client gave a job back, ready or delayed, with its priority.
+    /// A client released a job, ready or delayed, with a priority.
     Released(JobKey),
     /// A reservation timed out.
     TimedOut(JobKey),
-    /// The holder has gone.
+    /// The holder disconnected, and the job is ready again.
     Returned(JobKey),
-    /// A job was buried, with its priority.
+    /// A client buried a job, with a priority.
     Buried(JobKey),
     /// A buried or delayed job was made ready.
     Kicked(JobKey),
-    /// A job is gone, and its key free for another.
+    /// A job was deleted. Another job may have its key.
     Deleted(JobKey, JobId),
-    /// No job is reserved from the tube until then.
+    /// A tube was paused, or its pause was ended.
     Paused {
         /// The tube.
         tube: TubeKey,
         /// When the pause ends.
         until: Time,
     },
-    /// A paused tube is gone, and its pause with it. This is its name.
+    /// A paused tube was removed. This is its name.
     PausedGone(Box<[u8]>),
 }
 
-/// The changes since the last look, while somebody records them.
+/// The changes since the last call of [`take_into`](Self::take_into), if recording is on.
 #[derive(Default)]
 pub struct Changes {
     recording: bool,
@@ -58,7 +58,6 @@ impl Changes {
         }
     }
 
-    /// The memory that they take.
     pub(super) const fn bytes(&self) -> usize {
         self.pending.capacity() * size_of::<Change>()
     }

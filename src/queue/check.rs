@@ -1,15 +1,15 @@
-//! Recomputes every counter, link and index of the queue from the jobs and clients, for tests.
+//! Recomputes every counter, link and index of the queue from the jobs and clients. For tests.
 
 use std::collections::HashMap;
 
 use super::background::Work;
 use super::engine::Engine;
-use super::job::{Activity, State};
+use super::job::{Activity, State, URGENT_BELOW};
 use super::stats::JobTotals;
 use crate::ids::{ClientSlot, JobKey, TubeSlot};
 use crate::time::Time;
 
-/// What the jobs and clients say about one tube.
+/// The counts of one tube, recomputed from the jobs and clients.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Tally {
     jobs: [usize; 4],
@@ -22,10 +22,10 @@ struct Tally {
 }
 
 impl Engine {
-    /// Asserts everything that must hold between two calls.
+    /// Asserts all invariants that hold between two calls.
     ///
     /// # Panics
-    /// If something does not hold: always a defect of the queue.
+    /// If an invariant does not hold, which is a bug of the queue.
     pub fn check(&self) {
         self.jobs.check();
         self.tubes.check();
@@ -35,7 +35,7 @@ impl Engine {
         self.check_counts();
         self.check_containers();
         self.check_timers();
-        self.check_nobody_waits_in_vain();
+        self.check_waiting_clients();
     }
 
     fn check_counts(&self) {
@@ -46,24 +46,20 @@ impl Engine {
             let tally = tallies.entry(job.tube).or_default();
             tally.jobs[job.state as usize] += 1;
             totals.jobs[job.state as usize] += 1;
-            let is_urgent = job.state == State::Ready && job.pri < crate::limits::URGENT_BELOW;
+            let is_urgent = job.state == State::Ready && job.pri < URGENT_BELOW;
             tally.urgent += u32::from(is_urgent);
             totals.urgent += u32::from(is_urgent);
         }
         for (key, client) in self.clients.slab.iter() {
             tallies.entry(client.used).or_default().using += 1;
             totals.waiting += u32::from(client.is_waiting());
-            totals.producers += u32::from(client.producer && !client.leaving);
-            totals.workers += u32::from(client.worker && !client.leaving);
+            totals.producers += u32::from(client.is_producer && !client.is_disconnecting);
+            totals.workers += u32::from(client.is_worker && !client.is_disconnecting);
             let lengths = self
                 .clients
                 .watched(self.clients.key(ClientSlot(key)))
                 .map(|tube| self.tubes[tube].name().as_bytes().len());
-            assert_eq!(
-                client.name_lengths,
-                lengths.sum::<usize>(),
-                "the names that a client watches are counted"
-            );
+            assert_eq!(client.name_lengths, lengths.sum::<usize>(), "the length of watched names is counted");
             for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
                 let tally = tallies.entry(tube).or_default();
                 tally.watching += 1;
@@ -74,13 +70,13 @@ impl Engine {
         for work in &self.work {
             match work {
                 Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
-                Work::Serve { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
-                Work::Depart { .. } | Work::Tidy => {}
+                Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
+                Work::Disconnect { .. } | Work::PurgeTubeOrder => {}
             }
         }
-        let is_tidying = self.work.iter().any(|work| matches!(work, Work::Tidy));
-        assert_eq!(self.is_tidying, is_tidying, "one piece of work tidies");
-        assert_eq!(self.totals, totals, "the counts of the queue");
+        let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
+        assert_eq!(self.is_purging, is_purging, "one piece of work purges");
+        assert_eq!(self.totals, totals, "the counts of the queue are right");
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved as usize;
             let counted = Tally {
@@ -88,17 +84,18 @@ impl Engine {
                 urgent: tube.urgent,
                 using: tube.using,
                 watching: tube.watching,
-                narrow_waiting: tube.waiting.len(),
-                wide: tube.wide.len(),
+                narrow_waiting: tube.narrow_waiters.len(),
+                wide: tube.wide_watches.len(),
                 pins: tube.pins,
             };
             let expected = tallies.remove(&key.slot).unwrap_or_default();
-            assert_eq!(counted, expected, "the counts of tube {}", tube.name().as_str());
-            let serving = self.work.iter().any(|work| matches!(work, Work::Serve { tube } if *tube == key));
-            assert_eq!(tube.serving, serving, "a tube is served once");
-            assert!(tube.is_wanted() || key.slot == self.default_tube, "an unwanted tube is gone");
+            assert_eq!(counted, expected, "the counts of tube {} are right", tube.name().as_str());
+            let assigning =
+                self.work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
+            assert_eq!(tube.assigning, assigning, "one piece of work assigns the jobs of a tube");
+            assert!(tube.is_referenced() || key.slot == self.default_tube, "an unreferenced tube is removed");
         }
-        assert!(tallies.is_empty(), "no job or client names a tube that is gone");
+        assert!(tallies.is_empty(), "no job or client names a removed tube");
     }
 
     fn check_containers(&self) {
@@ -107,8 +104,8 @@ impl Engine {
             tube.ready_order.check(&self.jobs, key.slot, tube.ready.len());
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
-            tube.waiting.check(&self.clients.watches);
-            tube.wide.check(&self.clients.watches);
+            tube.narrow_waiters.check(&self.clients.watches);
+            tube.wide_watches.check(&self.clients.watches);
             tube.ready.for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), State::Ready, key.slot));
             for job in tube.buried.iter(&self.jobs.slab) {
                 self.check_place(JobKey(job), State::Buried, key.slot);
@@ -116,21 +113,25 @@ impl Engine {
             tube.delayed.for_each(&self.jobs.activities, |activity| {
                 self.check_place(self.jobs.activities[activity].job, State::Delayed, key.slot);
             });
-            let waiting = tube.waiting.iter(&self.clients.watches);
-            let turns: Vec<u64> =
-                waiting.map(|watch| self.clients.turn(self.clients.watches[watch].client)).collect();
-            assert!(turns.is_sorted(), "the longest waiting is first");
+            let waiting = tube.narrow_waiters.iter(&self.clients.watches);
+            let seqs: Vec<u64> =
+                waiting.map(|watch| self.clients.wait_seq(self.clients.watches[watch].client)).collect();
+            assert!(seqs.is_sorted(), "the client that waits longest is first");
         }
         for (key, client) in self.clients.slab.iter() {
             client.held.check(&self.jobs.activities);
             client.held_order.check(&self.jobs.slab);
-            assert_eq!(client.held.len(), client.held_order.len(), "what is held is in the list too");
+            assert_eq!(
+                client.held.len(),
+                client.held_order.len(),
+                "held jobs are in the heap and in the list"
+            );
             for job in client.held_order.iter(&self.jobs.slab) {
                 assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientSlot(key)));
             }
             client.held.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
-                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a held job knows its holder");
+                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a held job names its holder");
                 assert_eq!(self.jobs.get(activity.job).state, State::Reserved);
             });
         }
@@ -140,14 +141,14 @@ impl Engine {
 
     fn check_place(&self, job: JobKey, state: State, tube: TubeSlot) {
         let job = self.jobs.get(job);
-        assert_eq!((job.state, job.tube), (state, tube), "job {} is where its state says", job.id);
+        assert_eq!((job.state, job.tube), (state, tube), "job {} is in the container of its state", job.id);
     }
 
     /// A timer may fire early, but not late.
     fn check_timers(&self) {
         for (key, client) in self.clients.slab.iter() {
             let wait_end = client.wait.and_then(|wait| wait.until);
-            for due in [self.soonest_held(ClientSlot(key)), wait_end].into_iter().flatten() {
+            for due in [self.first_deadline(ClientSlot(key)), wait_end].into_iter().flatten() {
                 self.check_armed(self.timers.armed(client.timer), due);
             }
         }
@@ -160,21 +161,22 @@ impl Engine {
     }
 
     fn check_armed(&self, armed: Option<Time>, due: Time) {
-        assert!(armed.is_some_and(|at| at <= due), "what is due at {due:?} has a timer, not {armed:?}");
+        assert!(armed.is_some_and(|at| at <= due), "the deadline {due:?} has a timer, not one at {armed:?}");
     }
 
-    /// Where a job could be handed out and somebody waits for it, work to do so is queued.
-    fn check_nobody_waits_in_vain(&self) {
+    /// No client waits for a job that could be assigned, unless work to assign it is queued.
+    fn check_waiting_clients(&self) {
         for (key, client) in self.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
-            assert!(!client.leaving, "who has gone does not wait");
+            assert!(!client.is_disconnecting, "a disconnected client does not wait");
             for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
-                let is_seen = client.is_wide() && self.clients.turn(ClientSlot(key)) <= self.tubes[tube].seen;
-                assert!(!is_seen, "a tube does not pass over a client that waits for it");
+                let is_passed_over = client.is_wide()
+                    && self.clients.wait_seq(ClientSlot(key)) <= self.tubes[tube].searched_through;
+                assert!(!is_passed_over, "a search does not pass over a client that waits for the tube");
                 let queued =
-                    |work: &Work| matches!(work, Work::Serve { tube: serving } if serving.slot == tube);
+                    |work: &Work| matches!(work, Work::Assign { tube: assigning } if assigning.slot == tube);
                 assert!(
-                    !self.tubes[tube].listed || self.work.iter().any(queued),
-                    "nobody waits while there is a job for him"
+                    !self.tubes[tube].in_reservable || self.work.iter().any(queued),
+                    "no client waits while there is a job for it"
                 );
             }
         }

@@ -2,126 +2,134 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::line::Line;
 use super::timers::{Owner, TimerKey, Timers};
+use super::wide_waiters::WideWaiters;
 use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
-use crate::limits::{ALLOCATION_BYTES, NARROW_WATCH_MAX};
+use crate::limits::ALLOCATION_BYTES;
 use crate::time::Time;
 
-/// One client of the queue.
+/// A client that watches up to this many tubes is narrow: while it waits, it is in a list of each. A client of more tubes is
+/// wide.
+pub const NARROW_WATCH_MAX: usize = 16;
+
+/// A client of the queue. All of it is in memory only.
 pub struct Client {
-    /// The connection to tell what happens.
+    /// The connection, for notices.
     pub conn: ConnId,
-    /// The tube that `put`, `kick` and the peeks act on.
+    /// The tube of `put`, `kick` and the peeks.
     pub used: TubeSlot,
-    /// Its watches, in the order that `list-tubes-watched` shows.
+    /// In the order of `list-tubes-watched`.
     pub(super) watches: Vec<WatchKey>,
-    /// How long the names of the tubes that it watches are together.
+    /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
     /// The jobs that it holds by (deadline, id), through their activities.
     pub held: Heap,
-    /// The same jobs in the order in which it got them.
+    /// The same jobs in the order in which it reserved them.
     pub(super) held_order: List,
-    /// What it waits for, while it does.
+    /// Set while the client waits.
     pub(super) wait: Option<Wait>,
-    /// Whether it has ever put.
-    pub(super) producer: bool,
-    /// Whether it has ever reserved.
-    pub(super) worker: bool,
-    /// It has gone; what it held goes back.
-    pub(super) leaving: bool,
-    /// Fires when a reservation, or the wait, may end.
+    /// The client has put.
+    pub(super) is_producer: bool,
+    /// The client has reserved.
+    pub(super) is_worker: bool,
+    /// The client has disconnected, and its jobs are being returned.
+    pub(super) is_disconnecting: bool,
+    /// Fires when a reservation or the wait may end.
     pub(super) timer: TimerKey,
     /// See [`ClientKey`].
     generation: u32,
 }
 
-/// A `reserve` that has no answer yet.
+/// A `reserve` without an answer yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// Numbers the waits in the order in which they began.
-    pub turn: u64,
-    /// When to give up.
+    /// The sequence number of the wait: an earlier wait has a smaller one.
+    pub seq: u64,
+    /// When the wait ends without a job.
     pub until: Option<Time>,
 }
 
-/// A list of watches with room for no more than this keeps its room.
+/// A vector of watches does not shrink below this capacity.
 const WATCHES_KEPT: usize = 64;
 
-/// One client watches one tube.
+/// The watch of one tube by one client.
 pub struct Watch {
     pub(super) client: ClientSlot,
     pub(super) tube: TubeSlot,
-    /// In the client's list.
+    /// In the client's vector.
     position: u32,
-    /// In the tube's list of waiting clients or of wide ones.
+    /// In the tube's list of narrow waiters or wide watches.
     links: Links,
     chain: u32,
 }
 
-/// All clients and what they watch.
+/// All clients and their watches.
 pub struct Clients {
     pub(super) slab: Pages<Client>,
     pub(super) watches: Pages<Watch>,
     index: intrusive::Index,
-    /// How many clients there have been.
+    pub(super) wide_waiters: WideWaiters,
+    /// The number of clients since the start, modulo 2^32.
     connected: u32,
-    /// What the lists of watches take.
+    /// The memory of the vectors of watches.
     list_bytes: usize,
-    /// Wide clients that wait.
-    pub(super) line: Line,
 }
 
 impl Client {
-    /// Whether a `reserve` of it has no answer yet.
+    /// Returns true while a `reserve` of the client has no answer.
     pub fn is_waiting(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// How many tubes it watches.
+    /// The number of watched tubes.
     pub fn watch_count(&self) -> usize {
         self.watches.len()
     }
 
-    /// What the list of watches takes.
     const fn list_bytes(&self) -> usize {
         self.watches.capacity() * size_of::<WatchKey>() + ALLOCATION_BYTES
     }
 
-    /// Watches so many tubes that it is not registered in each while it waits.
+    /// Returns true if the client watches too many tubes to wait in the list of each.
     pub(super) fn is_wide(&self) -> bool {
         self.watches.len() > NARROW_WATCH_MAX
     }
 }
 
 impl Clients {
-    /// None yet. `seed` keeps clients from choosing watches that collide.
+    /// No clients. `seed` keeps clients from choosing watches that collide.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             slab: Pages::new(),
             watches: Pages::new(),
             index: intrusive::Index::new(seed),
+            wide_waiters: WideWaiters::default(),
             connected: 0,
             list_bytes: 0,
-            line: Line::default(),
         }
     }
 
     /// The client.
     ///
     /// # Panics
-    /// If it has gone, also if another has its slot since.
+    /// If the key is stale: the client was removed, and another may have its slot.
     pub fn get(&self, client: ClientKey) -> &Client {
         let record = &self.slab[client.slot.0];
-        assert_eq!(record.generation, client.generation, "a client that is named has not gone");
+        assert_eq!(record.generation, client.generation, "a client key is not stale");
+        record
+    }
+
+    pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
+        let record = &mut self.slab[client.slot.0];
+        assert_eq!(record.generation, client.generation, "a client key is not stale");
         record
     }
 
     /// The slot of the client.
     ///
     /// # Panics
-    /// If it has gone, also if another has its slot since.
+    /// If the key is stale.
     #[inline]
     pub(super) fn slot(&self, client: ClientKey) -> ClientSlot {
         self.get(client);
@@ -133,39 +141,39 @@ impl Clients {
         ClientKey { slot, generation: self[slot].generation }
     }
 
-    /// All clients.
+    /// All clients, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (ClientKey, &Client)> {
         self.slab.iter().map(|(slot, client)| {
             (ClientKey { slot: ClientSlot(slot), generation: client.generation }, client)
         })
     }
 
-    /// The tubes that the client watches, in the order that `list-tubes-watched` shows.
+    /// The tubes that the client watches, in the order of `list-tubes-watched`.
     pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeSlot> {
         self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)
     }
 
-    /// The tube at this place of that list.
+    /// The tube at this place of [`watched`](Self::watched).
     pub(super) fn watched_at(&self, client: ClientKey, at: usize) -> Option<TubeSlot> {
         self.get(client).watches.get(at).map(|watch| self.watches[watch.0].tube)
     }
 
-    /// Whether the client watches the tube.
+    /// Returns true if the client watches the tube.
     pub fn is_watching(&self, client: ClientSlot, tube: TubeSlot) -> bool {
         self.find_watch(client, tube).is_some()
     }
 
-    /// The memory that they take, without their watches.
+    /// The memory of the clients without their watches.
     pub(super) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.line.bytes()
+        self.slab.bytes() + self.wide_waiters.bytes()
     }
 
-    /// The memory that watches take.
+    /// The memory of the watches.
     pub(super) const fn watch_bytes(&self) -> usize {
         self.watches.bytes() + self.index.bytes() + self.list_bytes
     }
 
-    /// What one more watch of the client adds to that.
+    /// What one more watch of the client adds to [`watch_bytes`](Self::watch_bytes).
     pub(super) fn watch_growth(&mut self, client: ClientKey) -> usize {
         let list = &self.get(client).watches;
         let is_full = list.len() == list.capacity();
@@ -173,13 +181,7 @@ impl Clients {
         self.watches.growth() + self.index.growth() + list_growth
     }
 
-    pub(super) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
-        let record = &mut self.slab[client.slot.0];
-        assert_eq!(record.generation, client.generation, "a client that is named has not gone");
-        record
-    }
-
-    /// Makes a client that uses `used` and watches nothing.
+    /// Adds a client that uses `used` and watches nothing.
     pub(super) fn add(&mut self, conn: ConnId, used: TubeSlot, timers: &mut Timers) -> ClientKey {
         let timer = timers.add();
         self.list_bytes += ALLOCATION_BYTES;
@@ -193,9 +195,9 @@ impl Clients {
             held: Heap::new(),
             held_order: List::new(),
             wait: None,
-            producer: false,
-            worker: false,
-            leaving: false,
+            is_producer: false,
+            is_worker: false,
+            is_disconnecting: false,
             timer,
             generation,
         }));
@@ -204,11 +206,11 @@ impl Clients {
         key
     }
 
-    /// Takes a client away that holds and watches nothing.
+    /// Removes a client that holds and watches nothing.
     pub(super) fn remove(&mut self, client: ClientKey) -> Client {
         let generation = client.generation;
         let client = self.slab.remove(client.slot.0);
-        assert_eq!(client.generation, generation, "a client goes once");
+        assert_eq!(client.generation, generation, "a client key is not stale");
         assert!(client.held.is_empty() && client.watches.is_empty() && client.wait.is_none());
         self.list_bytes -= client.list_bytes();
         client
@@ -219,7 +221,7 @@ impl Clients {
         self.index.find(&self.watches, hash(client, tube, self.index.seed()), is_it).map(WatchKey)
     }
 
-    /// Adds a watch that there is not yet.
+    /// Adds a watch. The client must not watch the tube yet.
     pub(super) fn add_watch(&mut self, client: ClientSlot, tube: TubeSlot) -> WatchKey {
         let record = &mut self.slab[client.0];
         let position = record.watches.len() as u32;
@@ -231,11 +233,11 @@ impl Clients {
         WatchKey(key)
     }
 
-    /// Takes a watch away that is in no list of its tube.
+    /// Removes a watch that is in no list of its tube.
     pub(super) fn remove_watch(&mut self, key: WatchKey) {
         self.index.remove(&mut self.watches, key.0);
         let watch = self.watches.remove(key.0);
-        // The last one takes its place, as in the reference, whose clients see the order.
+        // The last watch takes the place, as in beanstalkd: `list-tubes-watched` shows the order.
         let client = &mut self.slab[watch.client.0];
         let before = client.list_bytes();
         let list = &mut client.watches;
@@ -254,9 +256,9 @@ impl Clients {
         self.watches.check();
         self.index.check(&self.watches);
         let lists: usize = self.slab.iter().map(|(_, client)| client.list_bytes()).sum();
-        assert_eq!(self.list_bytes, lists, "the lists are counted");
-        self.line.check(self);
-        assert_eq!(self.index.len(), self.watches.len(), "every watch can be found");
+        assert_eq!(self.list_bytes, lists, "the memory of the vectors is counted");
+        self.wide_waiters.check(self);
+        assert_eq!(self.index.len(), self.watches.len(), "the index finds every watch");
         let mut watches = 0;
         let mut wide_waiting = 0;
         for (key, client) in self.slab.iter() {
@@ -268,12 +270,12 @@ impl Clients {
             wide_waiting += usize::from(client.is_wide() && client.is_waiting());
         }
         assert_eq!(watches, self.watches.len(), "every watch belongs to a client");
-        assert_eq!(wide_waiting, self.line.len(), "wide clients that wait are in the line");
+        assert_eq!(wide_waiting, self.wide_waiters.len(), "wide clients that wait are in the table");
     }
 
-    /// When the wait of a waiting client began.
-    pub(super) fn turn(&self, client: ClientSlot) -> u64 {
-        self[client].wait.expect("the client waits").turn
+    /// The sequence number of the wait of a waiting client.
+    pub(super) fn wait_seq(&self, client: ClientSlot) -> u64 {
+        self[client].wait.expect("the client waits").seq
     }
 }
 
@@ -327,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "a client that is named has not gone")]
+    #[should_panic(expected = "a client key is not stale")]
     fn a_key_of_a_disconnected_client_does_not_name_the_next_client_in_its_slot() {
         let mut engine = Engine::new(1);
         let conn = ConnId { slot: 0, generation: 0 };

@@ -1,9 +1,8 @@
-//! The commands of the queue, as typed calls.
+//! The commands of the queue as typed calls.
 
 use std::collections::VecDeque;
 
-use super::background::{Kick, Work};
-use super::bounds::Bounds;
+use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::job::{Activity, Job, Jobs, NewJob, State};
@@ -11,19 +10,20 @@ use super::latency::QueueLatency;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
+use super::tube_limits::Bounds;
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot, WatchKey};
-use crate::limits::BACKGROUND_STEPS;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
 /// The queue.
 ///
-/// Calls that a client makes return their answer, or that it comes later. Then, in any order but before
-/// the next call: [`next_notice`](Self::next_notice) until it is dry tells whom something happened to,
-/// and [`take_changes`](Self::take_changes) what to log. [`step`](Self::step) does what time and
-/// unfinished work ask for, a bounded piece a call; [`next_deadline`](Self::next_deadline) says when
-/// it must be called next.
+/// A command returns its answer, or that a [`Notice`] will follow. After each call the caller must drain
+/// [`next_notice`](Self::next_notice), the notices for connections, and [`take_changes`](Self::take_changes), what the job log
+/// must record. The order of the two does not matter.
+///
+/// [`step`](Self::step) does a bounded piece of what is due and of unfinished work. The caller must call it at
+/// [`next_deadline`](Self::next_deadline) at the latest.
 pub struct Engine {
     pub(super) jobs: Jobs,
     pub(super) tubes: Tubes,
@@ -34,37 +34,37 @@ pub struct Engine {
     pub(super) changes: Changes,
     pub(super) totals: JobTotals,
     pub(super) default_tube: TubeSlot,
-    /// How many waits have begun.
-    pub(super) turns: u64,
+    /// The number of waits so far, which is the sequence number of the last.
+    pub(super) waits_begun: u64,
     /// See [`Engine::take_steps`].
     pub(super) steps: u32,
-    /// What hang-ups may still take at once, all together, before the next [`Engine::step`].
-    pub(super) hang_up_steps: u32,
+    /// Steps left for disconnects, all together, before the next [`Engine::step`].
+    pub(super) disconnect_steps: u32,
     pub(super) next_id: u64,
-    /// How many jobs have been buried.
+    /// The number of burials so far.
     pub(super) burials: u64,
     pub(super) latency: QueueLatency,
-    pub(super) bounds: Bounds,
-    /// [`Work::Tidy`] is queued.
-    pub(super) is_tidying: bool,
+    pub(super) limits: Bounds,
+    /// [`Work::PurgeTubeOrder`] is in `work`.
+    pub(super) is_purging: bool,
     bodies: Bodies,
 }
 
-/// Something that happened to a client that had no answer yet.
+/// The late answer to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// The `reserve` of this connection got a job.
+    /// The waiting client of this connection holds a job now.
     Reserved(ConnId, JobKey),
-    /// It waited long enough.
+    /// The wait of this connection timed out.
     TimedOut(ConnId),
-    /// It holds a job that times out within the safety margin.
+    /// The wait ended because a held job times out within the safety margin.
     DeadlineSoon(ConnId),
-    /// Its `kick` is done and has kicked so many jobs.
+    /// The `kick` is finished. It has kicked this many jobs.
     Kicked(ConnId, u32),
 }
 
 impl Notice {
-    /// Whom to tell.
+    /// The connection to notify.
     pub const fn conn(&self) -> ConnId {
         match *self {
             Self::Reserved(conn, _)
@@ -80,35 +80,35 @@ impl Notice {
 pub enum Reserved {
     /// The client holds this job now.
     Job(JobKey),
-    /// No job, and one that it holds times out within the safety margin.
+    /// There is no job, and a held job times out within the safety margin.
     DeadlineSoon,
-    /// No job, and it did not want to wait.
+    /// There is no job, and the timeout is zero.
     TimedOut,
-    /// No job yet; a [`Notice`] will come.
+    /// The client waits. A [`Notice`] will follow.
     Waiting,
 }
 
 /// The answer to a `kick`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kicked {
-    /// So many jobs were kicked.
+    /// This many jobs were kicked.
     Jobs(u32),
-    /// There are many; a [`Notice`] will come.
+    /// The kick is unfinished. A [`Notice`] will follow.
     Working,
 }
 
 /// The answer to an `ignore`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ignored {
-    /// The client watches so many tubes now.
+    /// The client watches this many tubes now.
     Watching(usize),
-    /// It watches only this one.
+    /// The client watches only this tube, and still does.
     Last,
 }
 
 impl Engine {
-    /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide; it changes
-    /// nothing else.
+    /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide. It has no other
+    /// effect.
     pub fn new(seed: u64) -> Self {
         let mut tubes = Tubes::new(seed);
         let mut timers = Timers::default();
@@ -123,26 +123,26 @@ impl Engine {
             changes: Changes::default(),
             totals: JobTotals::default(),
             default_tube,
-            turns: 0,
+            waits_begun: 0,
             steps: 0,
-            hang_up_steps: BACKGROUND_STEPS,
+            disconnect_steps: BACKGROUND_STEPS,
             next_id: 1,
             burials: 0,
             latency: QueueLatency::new(),
-            bounds: Bounds::default(),
-            is_tidying: false,
+            limits: Bounds::default(),
+            is_purging: false,
             bodies: Bodies::new(),
         }
     }
 
-    /// Whether changes are kept for [`take_changes`](Self::take_changes); at first they are not.
+    /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
         self.changes.record(on);
     }
 
     // Clients.
 
-    /// A new client, which uses and watches `default`.
+    /// Adds a client, which uses and watches `default`.
     pub fn connect(&mut self, conn: ConnId) -> ClientKey {
         let client = self.clients.add(conn, self.default_tube, &mut self.timers);
         self.tubes[self.default_tube].using += 1;
@@ -150,54 +150,54 @@ impl Engine {
         client
     }
 
-    /// The client has gone: what it held becomes ready, in steps if it, or what other clients held that have gone since
-    /// the last [`step`](Self::step), is much. Its key is not valid any more.
+    /// Removes a client and makes the jobs that it holds ready. Large work is left to background work, as is the rest once
+    /// the disconnects since the last [`step`](Self::step) have used up their steps. The key becomes invalid.
     pub fn disconnect(&mut self, client: ClientKey, now: Time) {
         self.end_wait(client);
         let record = self.clients.get_mut(client);
-        record.leaving = true;
-        self.totals.producers -= u32::from(record.producer);
-        self.totals.workers -= u32::from(record.worker);
-        let (begin, limit) = (self.steps, self.limit(self.hang_up_steps));
-        if !self.depart(client, now, limit) {
-            self.work.push_back(Work::Depart { client });
+        record.is_disconnecting = true;
+        self.totals.producers -= u32::from(record.is_producer);
+        self.totals.workers -= u32::from(record.is_worker);
+        let (begin, limit) = (self.steps, self.step_limit(self.disconnect_steps));
+        if !self.continue_disconnect(client, now, limit) {
+            self.work.push_back(Work::Disconnect { client });
         }
-        self.hang_up_steps = self.hang_up_steps.saturating_sub(self.steps - begin);
+        self.disconnect_steps = self.disconnect_steps.saturating_sub(self.steps - begin);
     }
 
-    /// The client has sent a `put`: it counts as a producer from now on.
+    /// Counts the client as a producer from now on.
     pub fn mark_producer(&mut self, client: ClientKey) {
         let record = self.clients.get_mut(client);
-        self.totals.producers += u32::from(!record.producer);
-        record.producer = true;
+        self.totals.producers += u32::from(!record.is_producer);
+        record.is_producer = true;
     }
 
     pub(super) fn mark_worker(&mut self, client: ClientSlot) {
         let record = &mut self.clients[client];
-        self.totals.workers += u32::from(!record.worker);
-        record.worker = true;
+        self.totals.workers += u32::from(!record.is_worker);
+        record.is_worker = true;
     }
 
-    /// The tube is the one that the client puts to from now on; it is made if need be.
+    /// Sets the tube that the client puts to. Creates the tube if it does not exist.
     pub fn use_tube(&mut self, client: ClientKey, name: TubeName<'_>) {
-        let tube = self.find_or_make(name);
+        let tube = self.find_or_create_tube(name);
         let previous = std::mem::replace(&mut self.clients.get_mut(client).used, tube);
         self.tubes[tube].using += 1;
         self.tubes[previous].using -= 1;
-        self.drop_if_unwanted(previous);
+        self.remove_if_unreferenced(previous);
     }
 
-    /// The client reserves from this tube too, which is made if need be. Returns how many it watches.
+    /// Adds a watch. Creates the tube if it does not exist. Returns the number of watched tubes.
     pub fn watch(&mut self, client: ClientKey, name: TubeName<'_>) -> usize {
         let client = self.clients.slot(client);
-        let tube = self.find_or_make(name);
+        let tube = self.find_or_create_tube(name);
         if !self.clients.is_watching(client, tube) {
             self.watch_tube(client, tube);
         }
         self.clients[client].watch_count()
     }
 
-    /// The client does not reserve from this tube any more.
+    /// Removes a watch, unless it is the last one.
     pub fn ignore(&mut self, client: ClientKey, name: TubeName<'_>) -> Ignored {
         let client = self.clients.slot(client);
         let watch = self.tubes.find_slot(name).and_then(|tube| self.clients.find_watch(client, tube));
@@ -214,8 +214,8 @@ impl Engine {
 
     // Jobs.
 
-    /// The next job id. Taken when a `put` is announced, so that jobs are ordered by their commands and not
-    /// by when their bodies were complete.
+    /// Takes the next job id. A `put` takes it with its command line, so that ids are in the order of commands and not in
+    /// that of complete bodies.
     pub fn next_id(&mut self) -> JobId {
         let id = self.next_id;
         self.next_id += 1;
@@ -231,26 +231,26 @@ impl Engine {
         self.tubes[tube].counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));
-        self.serve(tube, self.limit(BACKGROUND_STEPS), now);
+        self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
         job
     }
 
-    /// Gives the client this job, if it is ready, delayed or buried, in a paused tube too.
+    /// Reserves the job with this id, which may be ready, delayed or buried. A pause of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let client = self.clients.slot(client);
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
         self.mark_worker(client);
         if self.jobs.get(job).state == State::Ready {
-            self.take(job, client, now);
+            self.reserve_ready(job, client, now);
         } else {
             self.leave(job, now);
-            self.hold(job, client, None, now);
+            self.enter_reserved(job, client, None, now);
             self.changes.push(Change::TakenOut(job));
         }
         Some(job)
     }
 
-    /// Takes a job away that the client holds, or that nobody does. False if there is none.
+    /// Deletes a job that no other client holds. Returns false if there is no such job.
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.jobs.find(id) else { return false };
@@ -264,11 +264,11 @@ impl Engine {
         self.bodies.free(body);
         self.tubes[tube].counts.deletes += 1;
         self.changes.push(Change::Deleted(job, id));
-        self.drop_if_unwanted(tube);
+        self.remove_if_unreferenced(tube);
         true
     }
 
-    /// Puts a job that the client holds back with a new priority. False if it does not hold it.
+    /// Makes a held job ready or delayed, with a new priority. Returns false if the client does not hold it.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
@@ -279,11 +279,11 @@ impl Engine {
         self.jobs.activity_mut(job).counts.releases += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Released(job));
-        self.serve(tube, self.limit(BACKGROUND_STEPS), now);
+        self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
         true
     }
 
-    /// Puts a job that the client holds aside. False if it does not hold it.
+    /// Buries a held job, with a new priority. Returns false if the client does not hold it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
@@ -295,7 +295,7 @@ impl Engine {
         true
     }
 
-    /// Starts the time to run of a job that the client holds again. False if it does not hold it.
+    /// Restarts the time to run of a held job. Returns false if the client does not hold it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
@@ -305,12 +305,12 @@ impl Engine {
         held.remove(&mut self.jobs.activities, activity);
         self.jobs.activities[activity].deadline = now + ttr;
         held.insert(&mut self.jobs.activities, activity);
-        self.rearm_client(client);
+        self.arm_client_timer(client);
         true
     }
 
-    /// Makes up to `bound` jobs of the used tube ready: buried ones, the oldest first; only if there are
-    /// none, delayed ones, the soonest first.
+    /// Makes up to `bound` jobs of the used tube ready: buried jobs in the order of burial or, if there are none, delayed
+    /// jobs in the order of their deadlines.
     pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Kicked {
         let Client { conn, used, .. } = *self.clients.get(client);
         let tube = self.tubes.key(used);
@@ -320,25 +320,25 @@ impl Engine {
         let left = bound.min(there as u32);
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
-        if self.kick_some(&mut kick, now, self.limit(BACKGROUND_STEPS)) {
+        if self.continue_kick(&mut kick, now, self.step_limit(BACKGROUND_STEPS)) {
             return Kicked::Jobs(kick.kicked);
         }
         self.work.push_back(Work::Kick(kick));
         Kicked::Working
     }
 
-    /// Makes one buried or delayed job ready. False if there is none with this id.
+    /// Makes one buried or delayed job ready. Returns false if there is none with this id.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
         let is_kickable = matches!(self.jobs.get(job).state, State::Buried | State::Delayed);
         if is_kickable {
-            self.make_ready(job, Change::Kicked(job), self.limit(BACKGROUND_STEPS), now);
+            self.make_ready(job, Change::Kicked(job), self.step_limit(BACKGROUND_STEPS), now);
         }
         is_kickable
     }
 
-    /// No job is reserved from the tube for so long; a pause of no length ends one. False if there is no
-    /// such tube.
+    /// Pauses a tube: no job is reserved from it until the pause ends. A length of zero ends a pause. Returns false if there
+    /// is no such tube.
     pub fn pause(&mut self, name: TubeName<'_>, length: Span, now: Time) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now + length;
@@ -347,18 +347,18 @@ impl Engine {
         tube.counts.pauses += 1;
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.timers.arm(tube.timer, until);
-        self.tubes.relist(slot);
+        self.tubes.update_reservable(slot);
         self.changes.push(Change::Paused { tube: key, until });
-        self.serve(slot, self.limit(BACKGROUND_STEPS), now);
+        self.assign_jobs(slot, self.step_limit(BACKGROUND_STEPS), now);
         true
     }
 
-    /// The ready job of the used tube that is next.
+    /// The most urgent ready job of the used tube.
     pub fn peek_ready(&self, client: ClientKey) -> Option<JobKey> {
         self.used(client).ready.min().map(JobKey)
     }
 
-    /// The delayed job of the used tube that is ready first.
+    /// The delayed job of the used tube with the earliest deadline.
     pub fn peek_delayed(&self, client: ClientKey) -> Option<JobKey> {
         self.used(client).delayed.min().map(|activity| self.jobs.activities[activity].job)
     }
@@ -368,32 +368,31 @@ impl Engine {
         self.used(client).buried.front().map(JobKey)
     }
 
-    // What came out.
+    // Outputs.
 
-    /// Whom something happened to.
+    /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Appends what to log since the last call.
+    /// Appends the changes since the last call.
     #[inline]
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
         self.changes.take_into(changes);
     }
 
-    /// Elementary steps taken since the last call beyond one a command: tubes and clients looked at, jobs moved, watches
-    /// removed. For fairness between clients.
+    /// Takes the number of elementary steps since the last call, beyond one per command: tubes and clients checked, jobs
+    /// moved, watches removed. The server keeps clients fair with it.
     pub fn take_steps(&mut self) -> u32 {
         std::mem::take(&mut self.steps)
     }
 
-    /// When [`step`](Self::step) must be called next, if nothing else happens: at once while work is
-    /// unfinished.
+    /// The time of the next [`step`](Self::step) if nothing else happens. It is in the past while work is unfinished.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.work.is_empty() { self.timers.next() } else { Some(Time::ZERO) }
     }
 
-    // What is there.
+    // Getters.
 
     /// All jobs.
     pub fn jobs(&self) -> &Jobs {
@@ -415,17 +414,17 @@ impl Engine {
         &self.bodies
     }
 
-    /// The bodies, for those that are on their way in or out.
+    /// The bodies, to allocate, read or free one.
     pub fn bodies_mut(&mut self) -> &mut Bodies {
         &mut self.bodies
     }
 
-    /// A job beside the bodies, one of which is its own.
+    /// A job and the bodies, for a borrow of both.
     pub fn job_and_bodies(&mut self, job: JobKey) -> (&Job, &mut Bodies) {
         (self.jobs.get(job), &mut self.bodies)
     }
 
-    /// The job's body with its CR LF.
+    /// The body of the job with its CR LF.
     pub fn body(&self, job: JobKey) -> &[u8] {
         self.bodies.bytes(&self.jobs.get(job).body)
     }
@@ -437,16 +436,16 @@ impl Engine {
 
     // Tubes and watches.
 
-    pub(super) fn find_or_make(&mut self, name: TubeName<'_>) -> TubeSlot {
+    pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {
         match self.tubes.find_slot(name) {
             Some(tube) => tube,
             None => self.tubes.add(name, &mut self.timers),
         }
     }
 
-    pub(super) fn drop_if_unwanted(&mut self, key: TubeSlot) {
+    pub(super) fn remove_if_unreferenced(&mut self, key: TubeSlot) {
         let tube = &self.tubes[key];
-        if key != self.default_tube && !tube.is_wanted() {
+        if key != self.default_tube && !tube.is_referenced() {
             if tube.pause.is_some() {
                 self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
@@ -465,10 +464,10 @@ impl Engine {
         let record = &mut self.clients[client];
         record.name_lengths += name_length;
         if was_wide {
-            self.list_wide(added);
+            self.add_wide_watch(added);
         } else if record.is_wide() {
             for watch in record.watches.clone() {
-                self.list_wide(watch);
+                self.add_wide_watch(watch);
             }
         }
     }
@@ -479,36 +478,36 @@ impl Engine {
         assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
         let was_wide = self.clients[client].is_wide();
         if was_wide {
-            self.unlist_wide(watch);
+            self.remove_wide_watch(watch);
         }
         self.clients.remove_watch(watch);
         let record = &self.clients[client];
         if was_wide && !record.is_wide() {
             for watch in record.watches.clone() {
-                self.unlist_wide(watch);
+                self.remove_wide_watch(watch);
             }
         }
         let record = &mut self.tubes[tube];
         record.watching -= 1;
         let name_length = record.name().as_bytes().len();
         self.clients[client].name_lengths -= name_length;
-        self.drop_if_unwanted(tube);
+        self.remove_if_unreferenced(tube);
     }
 
-    fn list_wide(&mut self, watch: WatchKey) {
+    fn add_wide_watch(&mut self, watch: WatchKey) {
         let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
-        if tube.wide.is_empty() {
-            tube.seen = self.turns;
+        if tube.wide_watches.is_empty() {
+            tube.searched_through = self.waits_begun;
         }
-        tube.wide.push_back(&mut self.clients.watches, watch.0);
+        tube.wide_watches.push_back(&mut self.clients.watches, watch.0);
     }
 
-    fn unlist_wide(&mut self, watch: WatchKey) {
+    fn remove_wide_watch(&mut self, watch: WatchKey) {
         let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
-        tube.wide.remove(&mut self.clients.watches, watch.0);
+        tube.wide_watches.remove(&mut self.clients.watches, watch.0);
     }
 
-    // Who holds what.
+    // Held jobs.
 
     /// The client that holds the job.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
@@ -519,8 +518,8 @@ impl Engine {
         self.jobs.find(id).filter(|&job| self.jobs.holder(self.jobs.get(job)) == Some(client))
     }
 
-    /// The deadline of the reservation of this client that ends first.
-    pub(super) fn soonest_held(&self, client: ClientSlot) -> Option<Time> {
+    /// The deadline of the reservation that ends first.
+    pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
         self.clients[client].held.min().map(|key| {
             let activity: &Activity = &self.jobs.activities[key];
             activity.deadline

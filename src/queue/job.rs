@@ -1,12 +1,15 @@
-//! Jobs: the record of each.
+//! Jobs: the record of each job, and finding it by id.
 
-use super::job_index::Directory;
+use super::job_index::JobIndex;
 use crate::bodies::Slot;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::Time;
 
-/// Where a job is in its life.
+/// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
+pub const URGENT_BELOW: u32 = 1024;
+
+/// The state of a job.
 ///
 /// ```text
 ///            put             reserve              delete
@@ -19,7 +22,7 @@ use crate::time::Time;
 ///            '------------------------------'
 ///               release with delay
 /// ```
-/// A delayed or buried job may also be reserved by id, and any job that nobody else holds be deleted.
+/// A delayed or buried job can also be reserved by id. A client can delete any job that no other client holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// In its tube's ready heap.
@@ -32,70 +35,72 @@ pub enum State {
     Buried,
 }
 
-/// What every job has: one cache line. What only some have is in [`Activity`].
+/// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
+/// [`Activity`].
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct Job {
-    // PersistedState by a log.
-    /// The name of the job.
+    // Persistent.
+    /// The id on the wire.
     pub id: JobId,
-    /// When it was put.
+    /// When the job was put.
     pub created: Time,
-    /// Its body, with CR LF.
+    /// The body with its CR LF.
     pub body: Slot,
-    /// Smaller is more urgent.
+    /// The priority. A smaller value is more urgent.
     pub pri: u32,
-    /// Seconds that a worker may hold it; at least 1.
+    /// Time to run in seconds, at least 1.
     pub ttr: u32,
-    /// The tube that it spends its life in.
+    /// A job stays in its tube until it is deleted.
     pub tube: TubeSlot,
-    /// Where it is in its life.
+    /// The log keeps a reserved job as ready.
     pub state: State,
+
     // In memory only.
-    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held ones.
+    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held jobs.
     links: Links,
     rank: u8,
-    /// The job has an [`Activity`].
-    pub(super) is_active: bool,
-    /// The job's activity, if it has one. Else, while the job is ready, the one that became ready after it, in its
-    /// tube's [`Order`](super::order::Order).
+    pub(super) has_activity: bool,
+    /// The job's activity, if it has one. Otherwise, while the job is ready, the next job in its tube's
+    /// [`ReadyOrder`](super::ready_order::ReadyOrder).
     pub(super) activity_or_after: u32,
-    /// The one that became ready before it, while it is ready and has no activity.
+    /// The previous job in the ready order, while the job is ready and has no activity.
     pub(super) before: u32,
 }
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);
 
-/// What a job has from the first time that it is delayed, reserved, buried or kicked.
+/// What a job has from the first time on that it is delayed, reserved, buried or kicked.
 #[derive(Debug)]
 pub struct Activity {
-    // PersistedState by a log.
-    /// When a delayed job becomes ready, or a reserved one times out.
+    // Persistent.
+    /// When a delayed job becomes ready. Of a reserved job, which the log keeps as ready: when it times out.
     pub deadline: Time,
     /// The delay of the last put or release, in seconds.
     pub delay: u32,
-    /// What has happened to the job.
+    /// For `stats-job`.
     pub counts: Counts,
-    /// How many jobs had been buried before it, if it is.
+    /// The number of burials before that of the job, if the job is buried.
     pub burial: u64,
+
     // In memory only.
-    /// The job's own id, which orders equal deadlines.
+    /// The id of the job, which orders equal deadlines.
     id: JobId,
     /// The job.
     pub job: JobKey,
-    /// Since when the job is ready, or held. Means nothing in other states.
+    /// When the job became ready, or was reserved. Meaningless in other states.
     pub since: Time,
     is_held: bool,
-    /// The one that holds the job, or was the last to do so.
-    last_holder: ClientSlot,
-    /// In the tube's heap of delayed jobs, its order of ready ones, or the holder's heap of held ones.
+    /// The client that holds the job. Meaningless unless `is_held`.
+    holder: ClientSlot,
+    /// In the tube's heap of delayed jobs, its ready order, or the holder's heap of held jobs.
     links: Links,
     rank: u8,
 }
 
 const _: () = assert!(size_of::<Option<Activity>>() == 80);
 
-/// How often things have happened to one job, for `stats-job`.
+/// Counts of events of one job, for `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
@@ -110,41 +115,40 @@ pub struct Counts {
 pub struct Jobs {
     pub(super) slab: Pages<Job>,
     pub(super) activities: Pages<Activity>,
-    directory: Directory,
+    index: JobIndex,
 }
 
 impl Jobs {
-    /// None yet. `seed` keeps clients from choosing ids that collide.
+    /// No jobs. `seed` keeps clients from choosing ids that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self { slab: Pages::new(), activities: Pages::new(), directory: Directory::new(seed) }
+        Self { slab: Pages::new(), activities: Pages::new(), index: JobIndex::new(seed) }
     }
 
-    /// How many there are.
+    /// The number of jobs.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no jobs.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    /// The job with this id, in one probe.
+    /// The job with this id.
     pub fn find(&self, id: JobId) -> Option<JobKey> {
-        self.directory.find(id).map(JobKey)
+        self.index.find(id).map(JobKey)
     }
 
-    /// The job's record.
+    /// The record of the job.
     pub fn get(&self, job: JobKey) -> &Job {
         &self.slab[job.0]
     }
 
-    /// What has happened to the job, if anything has.
+    /// The activity of the job, if it has one.
     pub fn activity(&self, job: JobKey) -> Option<&Activity> {
         self.slab[job.0].activity().map(|key| &self.activities[key])
     }
 
-    /// Who holds the job.
     pub(super) fn holder(&self, job: &Job) -> Option<ClientSlot> {
         job.activity().and_then(|key| self.activities[key].holder())
     }
@@ -154,24 +158,24 @@ impl Jobs {
         self.slab.iter().map(|(key, job)| (JobKey(key), job))
     }
 
-    /// The memory that they take, without their bodies.
+    /// The memory of the jobs without their bodies.
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.activities.bytes() + self.directory.bytes()
+        self.slab.bytes() + self.activities.bytes() + self.index.bytes()
     }
 
-    /// What they would take more if each had an [`Activity`].
+    /// The memory still to be allocated until every job has an [`Activity`].
     pub(super) const fn set_aside_bytes(&self) -> usize {
         self.slab.len().saturating_sub(self.activities.touched()) * size_of::<Option<Activity>>()
     }
 
-    /// What one more job adds to both at most.
+    /// What one more job adds at most to [`bytes`](Self::bytes) and [`set_aside_bytes`](Self::set_aside_bytes) together.
     pub(super) fn growth(&mut self) -> usize {
         let has_activity = self.slab.len() < self.activities.touched();
         let activity = if has_activity { 0 } else { size_of::<Option<Activity>>() };
-        self.slab.growth() + self.directory.growth() + activity
+        self.slab.growth() + self.index.growth() + activity
     }
 
-    /// Adds a job, which is in no container yet.
+    /// Adds a job that is in no container.
     pub(super) fn insert(
         &mut self,
         id: JobId,
@@ -191,18 +195,18 @@ impl Jobs {
             state: State::Ready,
             links: Links::NONE,
             rank: 0,
-            is_active: false,
+            has_activity: false,
             activity_or_after: NIL,
             before: NIL,
         });
-        self.directory.insert(id, key);
+        self.index.insert(id, key);
         JobKey(key)
     }
 
-    /// Takes a job out that is in no container any more, and returns its body.
+    /// Removes a job that is in no container. Returns its body.
     pub(super) fn remove(&mut self, job: JobKey) -> Slot {
         let job = self.slab.remove(job.0);
-        self.directory.remove(job.id);
+        self.index.remove(job.id);
         if let Some(activity) = job.activity() {
             self.activities.remove(activity);
         }
@@ -213,11 +217,12 @@ impl Jobs {
         &mut self.slab[job.0]
     }
 
-    /// The key of the job's activity, which is made if there is none. Not for a job that is ready and has none.
+    /// The key of the job's activity, which is created if the job has none. The job must not be in a ready order then: its
+    /// links there lie where the key goes.
     pub(super) fn activity_key(&mut self, job: JobKey) -> u32 {
         let record = &mut self.slab[job.0];
-        if !record.is_active {
-            record.is_active = true;
+        if !record.has_activity {
+            record.has_activity = true;
             record.activity_or_after = self.activities.insert(Activity {
                 deadline: Time::ZERO,
                 delay: 0,
@@ -227,7 +232,7 @@ impl Jobs {
                 job,
                 since: Time::ZERO,
                 is_held: false,
-                last_holder: ClientSlot(NIL),
+                holder: ClientSlot(NIL),
                 links: Links::NONE,
                 rank: 0,
             });
@@ -247,9 +252,9 @@ impl Jobs {
     pub(super) fn check(&self) {
         self.slab.check();
         self.activities.check();
-        self.directory.check(self.slab.len());
-        let with_activity = self.iter().filter(|(_, job)| job.is_active).count();
-        assert_eq!(with_activity, self.activities.len(), "no activity outlives its job");
+        self.index.check(self.slab.len());
+        let with_activity = self.iter().filter(|(_, job)| job.has_activity).count();
+        assert_eq!(with_activity, self.activities.len(), "every activity belongs to a job");
         for (key, _) in self.iter() {
             assert!(self.activity(key).is_none_or(|activity| activity.job == key));
         }
@@ -261,37 +266,37 @@ impl Jobs {
 pub struct NewJob {
     /// From [`Engine::next_id`](super::Engine::next_id).
     pub id: JobId,
-    /// Smaller is more urgent.
+    /// The priority. A smaller value is more urgent.
     pub pri: u32,
-    /// Seconds until it is ready.
+    /// Seconds until the job is ready.
     pub delay: u32,
-    /// Seconds that a worker may hold it; at least 1.
+    /// Time to run in seconds, at least 1.
     pub ttr: u32,
     /// The body with its CR LF.
     pub body: Slot,
 }
 
 impl Job {
-    /// The key of its activity, if it has one.
+    /// The key of the activity, if the job has one.
     pub(super) fn activity(&self) -> Option<u32> {
-        self.is_active.then_some(self.activity_or_after)
+        self.has_activity.then_some(self.activity_or_after)
     }
 }
 
 impl Activity {
-    /// Who holds the job.
+    /// The client that holds the job.
     pub(super) fn holder(&self) -> Option<ClientSlot> {
-        self.is_held.then_some(self.last_holder)
+        self.is_held.then_some(self.holder)
     }
 
     pub(super) fn set_holder(&mut self, holder: ClientSlot) {
-        (self.is_held, self.last_holder) = (true, holder);
+        (self.is_held, self.holder) = (true, holder);
     }
 
-    /// Nobody holds the job any more. Returns who did.
+    /// Ends the hold and returns the client that held the job.
     pub(super) fn take_holder(&mut self) -> ClientSlot {
-        assert!(std::mem::take(&mut self.is_held), "somebody holds the job");
-        self.last_holder
+        assert!(std::mem::take(&mut self.is_held), "a client holds the job");
+        self.holder
     }
 }
 

@@ -1,9 +1,8 @@
-//! Finding jobs by id.
+//! The index of jobs by id.
 //!
-//! Ids are given in order, so sixteen in a row share a block. A block is found by hash and a job by its
-//! place in the block: most puts and deletes touch a block that the one before has touched, and of the
-//! hash table only every sixteenth job costs something. Five bytes a job where ids are dense, 84 where
-//! only one in sixteen is left.
+//! Ids are assigned in order, so sixteen adjacent ids share a block. A hash finds the block, and the id gives the place in
+//! it. Most puts and deletes touch the same block as the one before, and only every sixteenth job touches the hash table.
+//! The index takes 5 bytes per job where ids are dense, and 84 where one in sixteen is left.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -13,20 +12,19 @@ use crate::intrusive::{Chained, Index, NIL, Pages, mix_seeded};
 
 const BLOCK_IDS: usize = 16;
 
-/// Keys of jobs by id.
-pub(super) struct Directory {
+pub(super) struct JobIndex {
     blocks: Pages<Block>,
     index: Index,
-    /// The block with the highest ids. It stays when it is empty, since the ids to come belong there.
+    /// The block with the highest ids. It is kept when it is empty, because the next ids belong there.
     latest: u32,
-    /// The block that was found last: often the next one asked for.
+    /// The block that was found last, and often is the next one wanted.
     recent: Cell<u32>,
 }
 
 struct Block {
-    /// What its ids have in common: all but the last four bits.
+    /// The ids without their last four bits.
     number: u64,
-    /// [`NIL`] where there is no job.
+    /// [`NIL`] for an id without a job.
     jobs: [u32; BLOCK_IDS],
     chain: u32,
     is_latest: bool,
@@ -34,8 +32,8 @@ struct Block {
 
 const _: () = assert!(size_of::<Option<Block>>() == 80);
 
-impl Directory {
-    /// An empty one; allocates nothing. `seed` keeps clients from choosing ids that collide.
+impl JobIndex {
+    /// An empty index, which allocates nothing. `seed` keeps clients from choosing ids that collide.
     pub(super) const fn new(seed: u64) -> Self {
         Self { blocks: Pages::new(), index: Index::new(seed), latest: NIL, recent: Cell::new(NIL) }
     }
@@ -46,39 +44,38 @@ impl Directory {
         Some(self.blocks[block].jobs[place(id)]).filter(|&key| key != NIL)
     }
 
-    /// Adds a job whose id is not there.
+    /// Adds a job with a new id.
     pub(super) fn insert(&mut self, id: JobId, key: u32) {
         let block = match self.find_block(number(id)) {
             Some(block) => block,
             None => self.add_block(number(id)),
         };
         let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], key);
-        assert_eq!(before, NIL, "an id is given once");
+        assert_eq!(before, NIL, "an id is used once");
     }
 
-    /// Takes out a job that is there.
+    /// Removes the job with this id.
     pub(super) fn remove(&mut self, id: JobId) {
-        let block = self.find_block(number(id)).expect("the job is there");
+        let block = self.find_block(number(id)).expect("the job is in the index");
         let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], NIL);
-        assert_ne!(before, NIL, "the job is there");
-        self.drop_if_useless(block);
+        assert_ne!(before, NIL, "the job is in the index");
+        self.remove_if_useless(block);
     }
 
-    /// The memory that it takes.
     pub(super) const fn bytes(&self) -> usize {
         self.blocks.bytes() + self.index.bytes()
     }
 
-    /// What the next job adds to that at most, but for a piece of the hash table every half a million jobs.
+    /// What the next job adds at most to [`bytes`](Self::bytes), apart from a piece of the hash table every half a million jobs.
     pub(super) fn growth(&mut self) -> usize {
         self.blocks.growth()
     }
 
-    /// Asserts that blocks can be found and are of use, and that there are `len` jobs.
+    /// Asserts that the hash finds every block, that no block is useless, and that there are `len` jobs.
     pub(super) fn check(&self, len: usize) {
         self.blocks.check();
         self.index.check(&self.blocks);
-        assert_eq!(self.index.len(), self.blocks.len(), "every block can be found");
+        assert_eq!(self.index.len(), self.blocks.len(), "the hash finds every block");
         let mut count = 0;
         for (key, block) in self.blocks.iter() {
             let used = block.jobs.iter().filter(|&&job| job != NIL).count();
@@ -86,7 +83,7 @@ impl Directory {
             assert_eq!(block.is_latest, key == self.latest, "one block is the latest");
             count += used;
         }
-        assert_eq!(count, len, "every job can be found");
+        assert_eq!(count, len, "the index finds every job");
     }
 
     fn find_block(&self, number: u64) -> Option<u32> {
@@ -116,13 +113,13 @@ impl Directory {
             let before = std::mem::replace(&mut self.latest, key);
             if before != NIL {
                 self.blocks[before].is_latest = false;
-                self.drop_if_useless(before);
+                self.remove_if_useless(before);
             }
         }
         key
     }
 
-    fn drop_if_useless(&mut self, key: u32) {
+    fn remove_if_useless(&mut self, key: u32) {
         let block = &self.blocks[key];
         if !block.is_latest && block.jobs.iter().all(|&job| job == NIL) {
             self.index.remove(&mut self.blocks, key);
@@ -145,8 +142,8 @@ impl Chained for Block {
     }
 }
 
-/// Eight blocks in a row share a cache line of the hash table; groups of them are spread, so that no pattern
-/// of jobs that stay makes chains of more than eight times the usual length.
+/// Eight adjacent blocks share a cache line of the hash table. Groups of eight are spread, so that no pattern of remaining
+/// jobs makes a chain longer than eight times the usual.
 fn hash(number: u64, seed: u64) -> u64 {
     mix_seeded(number >> 3, seed) << 3 | (number & 7)
 }
@@ -164,43 +161,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_just_what_is_there_in_any_order_of_coming_and_going() {
+    fn finds_exactly_the_jobs_that_are_there_in_any_order_of_changes() {
         const COUNT: u64 = 20_000;
-        let mut directory = Directory::new(1);
-        assert_eq!(directory.find(JobId(1)), None);
-        // The factor and the count have no divisor in common, so every id comes once.
-        for (coming, going) in [(1, 1), (1, 7919), (7919, 1)] {
-            let comes = |at: u64| JobId(at * coming % COUNT + 1);
-            let goes = |at: u64| JobId(at * going % COUNT + 1);
+        let mut index = JobIndex::new(1);
+        assert_eq!(index.find(JobId(1)), None);
+        // The factor and the count are coprime, so every id comes once.
+        for (insert_step, remove_step) in [(1, 1), (1, 7919), (7919, 1)] {
+            let inserted = |at: u64| JobId(at * insert_step % COUNT + 1);
+            let removed = |at: u64| JobId(at * remove_step % COUNT + 1);
             for at in 0..COUNT {
-                directory.insert(comes(at), at as u32);
+                index.insert(inserted(at), at as u32);
             }
-            directory.check(COUNT as usize);
-            assert_eq!(directory.find(JobId(COUNT + 1)), None);
+            index.check(COUNT as usize);
+            assert_eq!(index.find(JobId(COUNT + 1)), None);
             for at in 0..COUNT {
-                assert_eq!(directory.find(comes(at)), Some(at as u32));
+                assert_eq!(index.find(inserted(at)), Some(at as u32));
             }
             for at in 0..COUNT {
-                let id = goes(at);
-                directory.remove(id);
-                assert_eq!(directory.find(id), None);
+                let id = removed(at);
+                index.remove(id);
+                assert_eq!(index.find(id), None);
             }
-            directory.check(0);
-            assert_eq!(directory.blocks.len(), 1, "only the latest block stays");
+            index.check(0);
+            assert_eq!(index.blocks.len(), 1, "only the latest block stays");
         }
     }
 
     #[test]
     fn a_few_old_jobs_keep_only_their_own_blocks() {
-        let mut directory = Directory::new(1);
+        let mut index = JobIndex::new(1);
         for id in 1..=100_000 {
-            directory.insert(JobId(id), id as u32);
+            index.insert(JobId(id), id as u32);
         }
         for id in (1..=100_000).filter(|id| id % 1000 != 0) {
-            directory.remove(JobId(id));
+            index.remove(JobId(id));
         }
-        directory.check(100);
-        assert_eq!(directory.blocks.len(), 100);
+        index.check(100);
+        assert_eq!(index.blocks.len(), 100);
     }
 
     #[test]
@@ -209,12 +206,12 @@ mod tests {
         let colliding: Vec<u64> =
             (0..).filter(|&number| hash(number, KNOWN) & 0xfff == 0).take(256).collect();
         let chain = |seed| {
-            let mut directory = Directory::new(seed);
+            let mut index = JobIndex::new(seed);
             for (key, &number) in (0..).zip(&colliding) {
-                directory.insert(JobId(number * BLOCK_IDS as u64 + 1), key);
+                index.insert(JobId(number * BLOCK_IDS as u64 + 1), key);
             }
-            directory.check(colliding.len());
-            directory.index.longest_chain(&directory.blocks)
+            index.check(colliding.len());
+            index.index.longest_chain(&index.blocks)
         };
         assert_eq!(chain(KNOWN), colliding.len());
         for seed in 2..12 {

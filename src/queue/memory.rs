@@ -1,10 +1,10 @@
-//! What the queue takes of the memory. Counted as it changes, so that asking costs a few additions.
+//! The memory of the queue. It is counted as it changes, so that a query costs a few additions.
 
 use super::background::Work;
 use super::engine::{Engine, Notice};
 
 impl Engine {
-    /// The memory that jobs with their bodies, tubes and clients take, with what is kept for the next of them.
+    /// The memory of jobs with their bodies, tubes and clients, including what is kept for reuse.
     pub fn memory_bytes(&self) -> usize {
         self.bodies().resident_bytes()
             + self.jobs.bytes()
@@ -17,13 +17,13 @@ impl Engine {
             + self.notices.capacity() * size_of::<Notice>()
     }
 
-    /// What the jobs that there are will take on top when each has been reserved, buried or delayed: commands
-    /// that are not refused for want of memory.
+    /// Memory reserved for the activities of jobs that have none yet. Commands that create an activity are never refused for
+    /// lack of memory, so a put must leave room for it.
     pub fn set_aside_bytes(&self) -> usize {
         self.jobs.set_aside_bytes()
     }
 
-    /// What one more job adds to both, without its body: nothing, where it finds room in memory that is kept.
+    /// What one more job adds to both, without its body: nothing if it fits into memory that is kept for reuse.
     pub fn job_growth(&mut self) -> usize {
         self.jobs.growth()
     }

@@ -1,8 +1,59 @@
-//! The queue itself: jobs, tubes, clients, and every transition between them. Plain state: time comes in
-//! as an argument, what a log must record and whom to tell come out as values.
+//! The queue: jobs, tubes, clients, and every transition between them. Plain state without I/O: time comes in as an
+//! argument, and what the job log must record and which clients to notify come out as values.
+//!
+//! # Data model
+//!
+//! ```text
+//!            used
+//!   Client ---------------------------> Tube <-- timer --> Timer
+//!    | ^ ^ \                            ^  ^
+//!    | | |  \ watches             tube /   |
+//!    | | |   `--------------> Watch --'    | tube
+//!    | | |        client        |          |
+//!    | | `----------------------'          |
+//!    | |  holder                           |
+//!    | `------------- Activity <--------- Job ----> body (Slot of the arena)
+//!    |                   |      0..1       ^
+//!    |                   `-----------------'
+//!    `-- timer --> Timer           job
+//! ```
+//!
+//! | in      | field            | is a      | of         | sorted by                         |
+//! |---------|------------------|-----------|------------|-----------------------------------|
+//! | Tube    | `ready`          | heap      | Job        | priority, id                      |
+//! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
+//! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
+//! | Tube    | `buried`         | list      | Job        | time of burial                    |
+//! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
+//! | Tube    | `wide_watches`   | list      | Watch      |                                   |
+//! | Client  | `held`           | heap      | Activity   | deadline, id                      |
+//! | Client  | `held_order`     | list      | Job        | time of reservation               |
+//! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
+//! | Jobs    | `index`          | job index | Job        | id                                |
+//! | Tubes   | `index`          | hash      | Tube       | name                              |
+//! | Tubes   | `reservable`     | list      | Tube       |                                   |
+//! | Tubes   | `order`          | table     | Tube       | order of `list-tubes`             |
+//! | Clients | `index`          | hash      | Watch      | client and tube                   |
+//! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
+//! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
+//!
+//! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
+//! indexes lie in the records. A record names another by slot, because no record is removed before the last link to it.
+//! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work.
+//!
+//! A job is in exactly one container, the one of its [`State`]. A ready job is also in its tube's `ready_order`, and a held
+//! one in its client's `held_order`.
+//!
+//! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
+//! otherwise. `reserve.rs` says why the two wait in different places.
+//!
+//! # What persists
+//!
+//! The job log keeps of each job its id, creation time, time to run, tube and body, and its [`PersistedState`]: priority,
+//! delay, state, counts. Of a tube it keeps the name and the pause. Everything else is in memory only. No client outlives the
+//! process, so a reserved job is ready after a restart.
 
 mod background;
-mod bounds;
 mod change;
 mod check;
 mod client;
@@ -10,25 +61,27 @@ mod engine;
 mod job;
 mod job_index;
 mod latency;
-mod line;
-mod lists;
-mod matching;
+mod listing;
 mod memory;
-mod order;
 mod persisted;
-mod roll;
+mod ready_order;
+mod reserve;
 mod stats;
 mod timers;
 mod transitions;
 mod tube;
+mod tube_limits;
+mod tube_order;
+mod wide_waiters;
 
-pub use bounds::Bounds;
+pub use background::BACKGROUND_STEPS;
 pub use change::Change;
-pub use client::{Client, Clients};
+pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
-pub use job::{Activity, Counts, Job, Jobs, NewJob, State};
+pub use job::{Activity, Counts, Job, Jobs, NewJob, State, URGENT_BELOW};
 pub use latency::{LatencyKind, Percentiles};
-pub use lists::{List, Listed};
+pub use listing::{List, Listed};
 pub use persisted::{PersistedState, Restored, Standing};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
+pub use tube_limits::Bounds;

@@ -1,4 +1,4 @@
-//! What outlives the process: reading it off the queue for a log, and putting it back.
+//! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
 
 use super::engine::Engine;
 use super::job::{Counts, Job, State};
@@ -8,29 +8,29 @@ use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// What of a job changes.
+/// The part of a job's persistent state that can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct PersistedState {
     pub pri: u32,
-    /// Of the last put or release, in seconds.
+    /// The delay of the last put or release, in seconds.
     pub delay: u32,
     pub standing: Standing,
     pub counts: Counts,
 }
 
-/// Where a job is in its life, as far as that outlives the process: a reserved one is ready without it.
+/// The persistent state of a job. A reserved job counts as ready, because a reservation does not outlive the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It can be reserved.
+    /// Ready.
     Ready,
-    /// It can be reserved from then on.
+    /// Delayed until this time.
     Delayed(Time),
-    /// Put aside; of two jobs in a tube the one with the smaller number was buried first.
+    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first.
     Buried(u64),
 }
 
-/// A job that is put back.
+/// A job to be restored.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub struct Restored {
@@ -39,12 +39,12 @@ pub struct Restored {
     pub ttr: u32,
     pub tube: TubeKey,
     pub kept: PersistedState,
-    /// With its CR LF.
+    /// The body with its CR LF.
     pub body: Slot,
 }
 
 impl Engine {
-    /// What of a job changes, as it is now.
+    /// Reads the persistent state of a job.
     pub fn kept(&self, job: JobKey) -> PersistedState {
         let record = self.jobs.get(job);
         let activity = self.jobs.activity(job);
@@ -61,22 +61,23 @@ impl Engine {
         }
     }
 
-    /// The tube that a job is in.
+    /// The name of the job's tube.
     pub fn tube_of(&self, job: JobKey) -> TubeName<'_> {
         self.tubes[self.jobs.get(job).tube].name()
     }
 
-    /// The tube of this name, to put jobs back into.
+    /// Finds the tube of this name, or creates it. A tube without jobs is removed by
+    /// [`settle_restored`](Self::settle_restored).
     pub fn restore_tube(&mut self, name: TubeName<'_>) -> TubeKey {
-        let tube = self.find_or_make(name);
+        let tube = self.find_or_create_tube(name);
         self.tubes.key(tube)
     }
 
-    /// Puts a job back, which nobody sees before [`settle_restored`](Self::settle_restored). Not for use while there
-    /// are clients.
+    /// Restores a job outside of all containers, so that no command finds it ready before
+    /// [`settle_restored`](Self::settle_restored). There must be no clients yet.
     ///
     /// # Panics
-    /// If there is a job with this id.
+    /// If a job has this id.
     pub fn restore(&mut self, restored: Restored) -> JobKey {
         let Restored { id, created, ttr, tube, kept, body } = restored;
         let job = self.jobs.insert(id, kept.pri, ttr, body, self.tubes.slot(tube), created);
@@ -85,7 +86,7 @@ impl Engine {
         job
     }
 
-    /// What of the job changes is like this now. For jobs that nobody sees yet.
+    /// Replaces the persistent state of a restored job that is not settled.
     pub fn restore_kept(&mut self, job: JobKey, kept: &PersistedState) {
         let &PersistedState { pri, delay, standing, counts } = kept;
         let record = self.jobs.get_mut(job);
@@ -108,14 +109,14 @@ impl Engine {
         }
     }
 
-    /// The job is gone. For jobs that nobody sees yet.
+    /// Deletes a restored job that is not settled.
     pub fn drop_restored(&mut self, job: JobKey) {
         let body = self.jobs.remove(job);
         self.bodies_mut().free(body);
     }
 
-    /// Jobs that were put back take their places in their tubes. None waits longer than it was told to at first: where
-    /// the clock went back meanwhile, what is written down may lie far ahead.
+    /// Moves all restored jobs to the containers of their states. No delay becomes longer than it was at first: the log may
+    /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
         let (mut ready, mut buried) = (Vec::new(), Vec::new());
@@ -129,7 +130,7 @@ impl Engine {
                 (State::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
                 (State::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
-                // Since when it has been ready is not written down, or lies ahead: that is kept in an activity.
+                // The log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
                 _ => {
                     self.jobs.activity_mut(job);
                     ready.push((now, job));
@@ -145,26 +146,26 @@ impl Engine {
             self.burials = self.burials.max(burial + 1);
         }
         let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();
-        tubes.into_iter().for_each(|tube| self.drop_if_unwanted(tube));
+        tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
     }
 
-    /// Pauses a tube again, if there is one of this name, for no longer than it was paused at first.
+    /// Restores the pause of a tube, if the tube exists. The pause ends no later than `length` from now.
     pub fn restore_pause(&mut self, name: TubeName<'_>, until: Time, length: Span, now: Time) {
         let until = until.min(now + length);
         if let Some(key) = self.tubes.find_slot(name).filter(|_| until > now) {
             let tube = &mut self.tubes[key];
             tube.pause = Some(Pause { until, length });
             self.timers.arm(tube.timer, until);
-            self.tubes.relist(key);
+            self.tubes.update_reservable(key);
         }
     }
 
-    /// The id that the next job will have.
+    /// The id of the next job.
     pub fn upcoming_id(&self) -> JobId {
         JobId(self.next_id)
     }
 
-    /// No job to come has this id or a smaller one.
+    /// Keeps new jobs from getting this id or a smaller one.
     pub fn keep_ids_above(&mut self, id: JobId) {
         self.next_id = self.next_id.max(id.0 + 1);
     }

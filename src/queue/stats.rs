@@ -1,4 +1,4 @@
-//! Figures about the queue, a tube, a job: gathered here, rendered elsewhere.
+//! Statistics of the queue, a tube and a job. The server renders them.
 
 use super::engine::Engine;
 use super::job::{Counts, State};
@@ -8,42 +8,42 @@ use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// Counts over the whole queue, kept up to date.
+/// Counts of the whole queue, updated by every transition.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct JobTotals {
-    /// How many jobs there are in each [`State`].
+    /// Number of jobs in each [`State`].
     pub jobs: [u32; 4],
-    /// How many ready jobs are urgent.
+    /// Number of ready jobs that are urgent.
     pub urgent: u32,
-    /// How many clients wait.
+    /// Number of clients that wait.
     pub waiting: u32,
-    /// How many clients have put.
+    /// Number of clients that have put.
     pub producers: u32,
-    /// How many clients have reserved.
+    /// Number of clients that have reserved.
     pub workers: u32,
-    /// How many jobs have been stored since the start.
+    /// Jobs stored since the start.
     pub total_jobs: u64,
-    /// How many reservations have timed out since the start.
+    /// Reservations that timed out since the start.
     pub timeouts: u64,
 }
 
 impl JobTotals {
-    /// How many jobs are in this state.
+    /// The number of jobs in this state.
     pub const fn in_state(&self, state: State) -> u32 {
         self.jobs[state as usize]
     }
 }
 
-/// The queue at a glance.
+/// Statistics of the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueStats {
-    /// Jobs and clients.
+    /// Counts of jobs and clients.
     pub totals: JobTotals,
-    /// How many tubes there are.
+    /// Number of tubes.
     pub tubes: usize,
 }
 
-/// One tube at a glance.
+/// Statistics of one tube.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct TubeStats<'a> {
@@ -58,14 +58,14 @@ pub struct TubeStats<'a> {
     pub watching: u32,
     pub deletes: u64,
     pub pauses: u64,
-    /// How long the pause under way was asked to be; zero without one.
+    /// The length of the current pause, zero without one.
     pub pause: Span,
     pub pause_left: Span,
-    /// How long the job has been ready that has been so longest; zero without one.
+    /// The age of the job that has been ready longest, zero without ready jobs.
     pub oldest_ready: Span,
 }
 
-/// One job at a glance.
+/// Statistics of one job.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct JobStats<'a> {
@@ -74,58 +74,60 @@ pub struct JobStats<'a> {
     pub state: State,
     pub pri: u32,
     pub age: Span,
-    /// Seconds.
+    /// In seconds.
     pub delay: u32,
-    /// Seconds.
+    /// In seconds.
     pub ttr: u32,
-    /// Until a delayed job is ready or a reserved one times out; zero for others.
+    /// The time until a delayed job becomes ready or a reserved one times out. Zero in other states.
     pub time_left: Span,
     pub counts: Counts,
 }
 
 impl Engine {
-    /// Figures about the whole queue.
+    /// Returns the statistics of the whole queue.
     pub fn queue_stats(&self) -> QueueStats {
         QueueStats { totals: self.totals, tubes: self.tubes.len() }
     }
 
-    /// How long jobs were ready before they were reserved, over the whole queue.
+    /// The times from ready to reserved, in nanoseconds, of the whole queue.
     pub fn queue_times(&self) -> &Histogram {
         self.latency.get(LatencyKind::Queue)
     }
 
-    /// How long jobs were held, over the whole queue.
+    /// The times for which clients held jobs, in nanoseconds, of the whole queue.
     pub fn held_times(&self) -> &Histogram {
         self.latency.get(LatencyKind::Held)
     }
 
-    /// How many clients watch a tube and wait. Looks at [some](Self::tube_waiting_looks) of the wide ones.
+    /// Counts the clients that watch a tube and wait. Checks [some](Self::tube_waiting_looks) of the wide ones.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
         let (tube, clients) = (self.tubes.get(key), &self.clients);
-        let wide = if clients.line.count_after(tube.seen) < tube.wide.len() {
-            let waiting = clients.line.after(tube.seen).filter_map(|place| place.client);
+        let wide = if clients.wide_waiters.count_after(tube.searched_through) < tube.wide_watches.len() {
+            let waiting = clients.wide_waiters.after(tube.searched_through).filter_map(|place| place.client);
             waiting.filter(|&client| clients.is_watching(client, key.slot)).count()
         } else {
-            let watching = tube.wide.iter(&clients.watches).map(|watch| clients.watches[watch].client);
+            let watching =
+                tube.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
             watching.filter(|&client: &ClientSlot| clients[client].is_waiting()).count()
         };
-        tube.waiting.len() + wide
+        tube.narrow_waiters.len() + wide
     }
 
-    /// How many clients are looked at to tell how many wait for a tube: the wide ones that watch it, or those that wait
-    /// and are not known to watch other tubes, whichever are fewer.
+    /// The number of clients that [`tube_waiting`](Self::tube_waiting) checks: the wide ones that watch the tube, or the wide
+    /// ones that wait and may watch it, whichever are fewer.
     pub fn tube_waiting_looks(&self, key: TubeKey) -> usize {
         let tube = self.tubes.get(key);
-        tube.wide.len().min(self.clients.line.count_after(tube.seen))
+        tube.wide_watches.len().min(self.clients.wide_waiters.count_after(tube.searched_through))
     }
 
-    /// How long jobs of one tube were ready, or held. Looks at every bin of what is kept of it.
+    /// Computes the percentiles of one tube. Reads every counter of the tube.
     pub fn tube_times(&self, key: TubeKey, kind: LatencyKind) -> Percentiles {
         let latency = self.tubes.get(key).latency.as_ref();
         latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind))
     }
 
-    /// Figures about one tube, but for who [waits](Self::tube_waiting) for its jobs, and [times](Self::tube_times).
+    /// Returns the statistics of one tube, without those that cost more: [`tube_waiting`](Self::tube_waiting) and
+    /// [`tube_times`](Self::tube_times).
     pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
         let tube = self.tubes.get(key);
         TubeStats {
@@ -146,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// Figures about one job.
+    /// Returns the statistics of one job.
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
         let job = self.jobs.get(key);
         let activity = self.jobs.activity(key);

@@ -1,23 +1,23 @@
-//! The one timer queue. Clients and tubes have a timer each; what they hold (reservations, delays) is in
-//! heaps of their own, and the timer stands for the soonest of it.
+//! The timer queue. Each client and each tube has one timer, for the earliest deadline in its own heap of held or delayed
+//! jobs.
 //!
-//! A timer may fire early, never late: moving a deadline back costs nothing then and at most one look
-//! at the owner later. That keeps the usual reserve and delete off this heap.
+//! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
+//! of the owner later. That keeps the usual reserve and delete off this heap.
 
 use crate::ids::{ClientKey, TubeKey};
 use crate::intrusive::{Heap, Linked, Links, Pages, Ranked};
 use crate::time::Time;
 
-/// Whose timer it is.
+/// The owner of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Owner {
-    /// Reservations that time out, the safety margin, the end of a wait.
+    /// For the end of reservations, the safety margin, and the end of a wait.
     Client(ClientKey),
-    /// Delayed jobs, the end of a pause.
+    /// For the end of delays and of a pause.
     Tube(TubeKey),
 }
 
-/// Where the timer queue keeps a timer.
+/// The slot of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimerKey(u32);
 
@@ -37,18 +37,17 @@ struct Timer {
 }
 
 impl Timers {
-    /// Makes a timer, which is not armed and has no owner yet.
+    /// Adds a timer, which is not armed and has no owner.
     pub fn add(&mut self) -> TimerKey {
         let timer = Timer { at: Time::ZERO, owner: None, armed: false, links: Links::NONE, rank: 0 };
         TimerKey(self.slab.insert(timer))
     }
 
-    /// Says whose timer it is, before it is armed.
+    /// Sets the owner. A timer needs one before it is armed.
     pub fn set_owner(&mut self, key: TimerKey, owner: Owner) {
         self.slab[key.0].owner = Some(owner);
     }
 
-    /// Takes a timer away.
     pub fn remove(&mut self, key: TimerKey) {
         if self.slab[key.0].armed {
             self.heap.remove(&mut self.slab, key.0);
@@ -56,7 +55,7 @@ impl Timers {
         self.slab.remove(key.0);
     }
 
-    /// Makes sure that the timer fires no later than `at`.
+    /// Arms the timer to fire no later than `at`.
     pub fn arm(&mut self, key: TimerKey, at: Time) {
         let timer = &self.slab[key.0];
         if timer.armed {
@@ -71,7 +70,7 @@ impl Timers {
         self.heap.insert(&mut self.slab, key.0);
     }
 
-    /// Disarms a timer that is due at `now` and returns its owner, which looks what is due and arms it again.
+    /// Disarms a timer that is due at `now`. Returns its owner, which handles what is due and arms the timer again.
     pub fn fire(&mut self, now: Time) -> Option<Owner> {
         let key = self.heap.min().filter(|&key| self.slab[key].at <= now)?;
         self.heap.remove(&mut self.slab, key);
@@ -80,18 +79,18 @@ impl Timers {
         Some(timer.owner.expect("an armed timer has an owner"))
     }
 
-    /// When the next timer fires.
+    /// The time at which the next timer fires.
     pub fn next(&self) -> Option<Time> {
         self.heap.min().map(|key| self.slab[key].at)
     }
 
-    /// When this timer fires, if it is armed.
+    /// The time at which this timer fires, if it is armed.
     pub fn armed(&self, key: TimerKey) -> Option<Time> {
         let timer = &self.slab[key.0];
         timer.armed.then_some(timer.at)
     }
 
-    /// What one of them takes.
+    /// The memory of one timer.
     pub(super) const fn element_bytes(&self) -> usize {
         size_of::<Option<Timer>>()
     }
@@ -104,7 +103,7 @@ impl Timers {
         self.slab.check();
         self.heap.check(&self.slab);
         let armed = self.slab.iter().filter(|(_, timer)| timer.armed).count();
-        assert_eq!(self.heap.len(), armed, "the armed timers are in the queue");
+        assert_eq!(self.heap.len(), armed, "the armed timers are in the heap");
     }
 }
 

@@ -1,21 +1,21 @@
-//! How a job goes from one state to another. It is in exactly one container, the one that its state names, with the
-//! order of ready jobs beside the ready heap: `leave` takes it out of that, and one of the `enter` functions or
-//! `hold` puts it into the next.
+//! Transitions between the states of a job.
+//!
+//! A job is in exactly one container, the one of its state; a ready job is also in the ready order. `leave` removes it from
+//! its container, and one of the `enter` functions adds it to the next. Nothing else moves a job.
 
-use super::background::Limit;
+use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::job::{Job, State};
+use super::job::{Job, State, URGENT_BELOW};
 use super::latency::LatencyKind;
 use crate::ids::{ClientSlot, JobKey};
-use crate::limits::URGENT_BELOW;
 use crate::time::{Span, Time};
 
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
         let (state, tube) = (record.state, record.tube);
-        let activity = || record.activity().expect("a job that was not always ready has an activity");
+        let activity = || record.activity().expect("a delayed or reserved job has an activity");
         match state {
             State::Ready => {
                 self.leave_ready(job);
@@ -40,7 +40,7 @@ impl Engine {
         self.totals.jobs[state as usize] -= 1;
     }
 
-    /// Takes a ready job out of where it is. Returns since when it has been ready.
+    /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
         let tube = &mut self.tubes[tube_key];
@@ -50,8 +50,8 @@ impl Engine {
             tube.urgent -= 1;
             self.totals.urgent -= 1;
         }
-        if tube.must_relist() {
-            self.tubes.relist(tube_key);
+        if tube.reservable_changed() {
+            self.tubes.update_reservable(tube_key);
         }
         self.totals.jobs[State::Ready as usize] -= 1;
         since
@@ -73,8 +73,8 @@ impl Engine {
             tube.urgent += 1;
             self.totals.urgent += 1;
         }
-        if tube.must_relist() {
-            self.tubes.relist(tube_key);
+        if tube.reservable_changed() {
+            self.tubes.update_reservable(tube_key);
         }
     }
 
@@ -106,8 +106,14 @@ impl Engine {
         tube.buried.push_back(&mut self.jobs.slab, job.0);
     }
 
-    /// The client holds the job, which is in no container, from now on. If it was ready, it waited since then.
-    pub(super) fn hold(&mut self, job: JobKey, client: ClientSlot, ready_since: Option<Time>, now: Time) {
+    /// The client now holds the job, which is in no container. `ready_since` is set if the job was ready.
+    pub(super) fn enter_reserved(
+        &mut self,
+        job: JobKey,
+        client: ClientSlot,
+        ready_since: Option<Time>,
+        now: Time,
+    ) {
         let record = self.enter(job, State::Reserved);
         let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
@@ -127,8 +133,8 @@ impl Engine {
         self.changes.push(Change::Reserved(job));
     }
 
-    /// Moves a job from where it is to ready and gives it to a client that waits for it.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
+    /// Makes a job ready that is in another state, and assigns it to a waiting client if there is one.
+    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: StepLimit, now: Time) {
         self.steps += 1;
         self.leave(job, now);
         if let Change::Kicked(_) = change {
@@ -136,6 +142,6 @@ impl Engine {
         }
         self.enter_ready(job, now);
         self.changes.push(change);
-        self.serve(self.jobs.get(job).tube, limit, now);
+        self.assign_jobs(self.jobs.get(job).tube, limit, now);
     }
 }

@@ -1,63 +1,73 @@
-//! Tubes: what is in each, who refers to it, and finding it by name.
+//! Tubes: the containers of each, the references to it, and finding it by name.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Index, IndexMut};
 
 use super::latency::{LatencyKind, Sample, TubeLatency};
-use super::order::Order;
-use super::roll::{Found, Roll, name_bytes};
+use super::ready_order::ReadyOrder;
 use super::timers::{Owner, TimerKey, Timers};
+use super::tube_order::{Found, TubeOrder, name_bytes};
 use crate::ids::{TubeKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// A tube exists while it has a job, a user, a watcher, or unfinished work; `default` always does.
+/// A tube. It exists while it has a job, a user, a watcher or unfinished work. The tube `default` always exists.
 pub struct Tube {
+    // Persistent.
     name: Box<[u8]>,
-    /// How many tubes had come and gone before it.
-    pub born: u64,
-    /// Jobs by (priority, id).
-    pub ready: Heap,
-    /// The same jobs in the order in which they became ready.
-    pub(super) ready_order: Order,
-    /// Jobs by (deadline, id), through their activities.
-    pub delayed: Heap,
-    /// Jobs in the order in which they were buried.
-    pub buried: List,
-    /// How many jobs clients hold.
-    pub reserved: u32,
-    /// How many ready jobs are urgent.
-    pub urgent: u32,
-    /// Clients that use the tube.
-    pub using: u32,
-    /// Clients that watch it.
-    pub watching: u32,
-    /// Background work that names it.
-    pub(super) pins: u32,
-    /// Watches of narrow clients that wait, the longest waiting first.
-    pub(super) waiting: List,
-    /// Watches of wide clients, waiting or not.
-    pub(super) wide: List,
-    /// No wide client watches it whose wait began up to this turn and goes on.
-    pub(super) seen: u64,
-    /// Until when no job is reserved from it.
+    /// While a tube is paused, no job is reserved from it.
     pub pause: Option<Pause>,
-    /// What has happened in it.
-    pub counts: TubeCounts,
-    /// How long its jobs waited and were held, from the first time on that one was reserved.
-    pub(super) latency: Option<Box<TubeLatency>>,
+
+    // In memory only: jobs.
+    /// Ready jobs by (priority, id).
+    pub ready: Heap,
+    /// The ready jobs in the order in which they became ready.
+    pub(super) ready_order: ReadyOrder,
+    /// Delayed jobs by (deadline, id), through their activities.
+    pub delayed: Heap,
+    /// Buried jobs in the order of burial.
+    pub buried: List,
+    /// Number of jobs that clients hold.
+    pub reserved: u32,
+    /// Number of ready jobs that are urgent.
+    pub urgent: u32,
+
+    // In memory only: clients.
+    /// Number of clients that use the tube.
+    pub using: u32,
+    /// Number of clients that watch it.
+    pub watching: u32,
+    /// Watches of narrow clients that wait, the longest wait first.
+    pub(super) narrow_waiters: List,
+    /// Watches of wide clients, waiting or not.
+    pub(super) wide_watches: List,
+    /// No wide client that still waits watches the tube if the sequence number of its wait is not above this.
+    pub(super) searched_through: u64,
+
+    // In memory only: work and statistics.
     /// Fires when a delay or the pause ends.
     pub(super) timer: TimerKey,
-    /// In the list of servable tubes.
-    pub(super) listed: bool,
-    /// Jobs are being handed out in steps; nobody else need do so.
-    pub(super) serving: bool,
-    links: Links,
-    chain: u32,
-    hash: u64,
-    /// In the order of names.
+    /// Pieces of unfinished work that name the tube.
+    pub(super) pins: u32,
+    /// Background work assigns the tube's jobs to waiting clients.
+    pub(super) assigning: bool,
+    /// The tube is in [`Tubes::reservable`].
+    pub(super) in_reservable: bool,
+    /// Totals for `stats-tube`.
+    pub counts: TubeCounts,
+    /// `None` until a job is reserved.
+    pub(super) latency: Option<Box<TubeLatency>>,
+
+    // In memory only: the place of the record.
+    /// The version of the order of tubes before the tube was added.
+    added_at: u64,
+    /// The place in the order of tubes.
     position: u32,
+    /// In [`Tubes::reservable`].
+    links: Links,
+    hash: u64,
+    chain: u32,
 }
 
 const _: () = assert!(size_of::<Option<Tube>>() == 248);
@@ -67,16 +77,16 @@ const _: () = assert!(size_of::<Option<Tube>>() == 248);
 pub struct Pause {
     /// When it ends.
     pub until: Time,
-    /// How long it was asked to be.
+    /// The length that the client asked for.
     pub length: Span,
 }
 
-/// Totals of one tube, since it was made.
+/// Totals of one tube since it was created.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TubeCounts {
     /// Jobs stored.
     pub jobs: u64,
-    /// `delete` commands that took a job.
+    /// `delete` commands that deleted a job.
     pub deletes: u64,
     /// `pause-tube` commands.
     pub pauses: u64,
@@ -86,38 +96,41 @@ pub struct TubeCounts {
 pub struct Tubes {
     pub(super) slab: Pages<Tube>,
     index: intrusive::Index,
-    /// Every tube, in the order that `list-tubes` shows.
-    roll: Roll,
-    /// What all names take.
+    order: TubeOrder,
+    /// Tubes with a ready job and without a pause.
+    pub(super) reservable: List,
+    /// The memory of all names.
     name_bytes: usize,
-    /// How long they are together.
+    /// The length of all names.
     name_lengths: usize,
-    /// What the times of all tubes take.
+    /// The memory of all latency counters.
     latency_bytes: usize,
-    /// Tubes from which a job could be reserved now.
-    pub(super) servable: List,
 }
 
 impl Tube {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> TubeName<'_> {
-        TubeName::new(&self.name).expect("a tube was made from a valid name")
+        TubeName::new(&self.name).expect("a tube was created with a valid name")
     }
 
-    /// How many jobs there are in it, in any state.
+    /// The number of jobs, in any state.
     pub fn jobs(&self) -> usize {
         self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
     }
 
-    /// Counts a sample. False if there is no memory for it [yet](Tubes::add_first_sample).
+    /// Counts a sample. Returns false if that needs [memory](Tubes::add_first_sample).
     #[inline]
     pub(super) fn add_sample(&mut self, kind: LatencyKind, sample: Sample) -> bool {
         self.latency.as_mut().is_some_and(|latency| latency.add(kind, sample))
     }
 
-    /// No two tubes that have had one slot were born at the same time.
+    pub(super) const fn added_at(&self) -> u64 {
+        self.added_at
+    }
+
+    /// Each tube is added at a version of its own, so tubes that share a slot differ.
     const fn generation(&self) -> u32 {
-        self.born as u32
+        self.added_at as u32
     }
 
     pub(super) const fn position(&self) -> u32 {
@@ -128,15 +141,15 @@ impl Tube {
         self.position = position;
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_referenced(&self) -> bool {
         self.using > 0 || self.watching > 0 || self.pins > 0 || self.jobs() > 0
     }
 
-    pub(super) fn must_relist(&self) -> bool {
-        self.is_servable() != self.listed
+    pub(super) fn reservable_changed(&self) -> bool {
+        self.is_reservable() != self.in_reservable
     }
 
-    fn is_servable(&self) -> bool {
+    fn is_reservable(&self) -> bool {
         !self.ready.is_empty() && self.pause.is_none()
     }
 }
@@ -146,25 +159,25 @@ impl Tubes {
         Self {
             slab: Pages::new(),
             index: intrusive::Index::new(seed),
-            roll: Roll::default(),
+            order: TubeOrder::default(),
+            reservable: List::new(),
             name_bytes: 0,
             name_lengths: 0,
             latency_bytes: 0,
-            servable: List::new(),
         }
     }
 
     /// The tube.
     ///
     /// # Panics
-    /// If it has gone, also if another has its slot since.
+    /// If the key is stale: the tube was removed, and another may have its slot.
     pub fn get(&self, tube: TubeKey) -> &Tube {
         let record = &self.slab[tube.slot.0];
-        assert_eq!(record.generation(), tube.generation, "a tube that is named has not gone");
+        assert_eq!(record.generation(), tube.generation, "a tube key is not stale");
         record
     }
 
-    /// The tube, unless it has gone.
+    /// The tube, unless it was removed.
     pub fn get_if_there(&self, tube: TubeKey) -> Option<&Tube> {
         self.slab.get(tube.slot.0).filter(|record| record.generation() == tube.generation)
     }
@@ -172,7 +185,7 @@ impl Tubes {
     /// The slot of the tube.
     ///
     /// # Panics
-    /// If it has gone, also if another has its slot since.
+    /// If the key is stale.
     #[inline]
     pub(super) fn slot(&self, tube: TubeKey) -> TubeSlot {
         self.get(tube);
@@ -184,126 +197,126 @@ impl Tubes {
         TubeKey { slot, generation: self[slot].generation() }
     }
 
-    /// How many there are.
+    /// The number of tubes.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether there are none: never, in a queue.
+    /// Returns true if there are no tubes, which is never so in a queue.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    /// How many tubes have come and gone since the start.
-    pub const fn moment(&self) -> u64 {
-        self.roll.moment()
+    /// The version of the order of tubes.
+    pub(super) const fn version(&self) -> u64 {
+        self.order.version()
     }
 
-    /// The tube of this name, if there is one.
+    /// The tube of this name.
     pub fn find(&self, name: TubeName<'_>) -> Option<TubeKey> {
         self.find_slot(name).map(|slot| self.key(slot))
     }
 
     pub(super) fn find_slot(&self, name: TubeName<'_>) -> Option<TubeSlot> {
-        self.index.find(&self.slab, self.hash(name), |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
+        let hash = self.hash(name);
+        self.index.find(&self.slab, hash, |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
     }
 
-    /// All tubes, in the order that `list-tubes` shows.
+    /// All tubes, in the order of `list-tubes`.
     pub fn iter(&self) -> impl Iterator<Item = (TubeKey, &Tube)> {
-        self.roll.tubes().map(|slot| (self.key(slot), &self[slot]))
+        self.order.tubes().map(|slot| (self.key(slot), &self[slot]))
     }
 
-    /// The memory that they take.
     pub(super) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes() + self.roll.bytes() + self.name_bytes + self.latency_bytes
+        self.slab.bytes() + self.index.bytes() + self.order.bytes() + self.name_bytes + self.latency_bytes
     }
 
-    /// What a tube of this name adds to that.
+    /// What a new tube of this name adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, name: TubeName<'_>) -> usize {
-        self.slab.growth() + self.index.growth() + self.roll.growth() + name_bytes(name.as_bytes())
+        self.slab.growth() + self.index.growth() + self.order.growth() + name_bytes(name.as_bytes())
     }
 
-    /// How many names there are, of tubes and of those that have gone but are in a list that is being read.
+    /// The number of names: of tubes, and of removed tubes that a list still shows.
     pub(super) fn names(&self) -> usize {
-        self.len() + self.roll.gone()
+        self.len() + self.order.removed_names()
     }
 
-    /// How long the names of all tubes are together.
+    /// The length of the names of all tubes.
     pub(super) const fn name_lengths(&self) -> usize {
         self.name_lengths
     }
 
-    /// Makes a tube.
     pub(super) fn add(&mut self, name: TubeName<'_>, timers: &mut Timers) -> TubeSlot {
         let timer = timers.add();
-        let key = self.slab.insert(Tube {
+        let slot = TubeSlot(self.slab.insert(Tube {
             name: name.as_bytes().into(),
-            born: 0,
+            pause: None,
             ready: Heap::new(),
-            ready_order: Order::new(),
+            ready_order: ReadyOrder::new(),
             delayed: Heap::new(),
             buried: List::new(),
             reserved: 0,
             urgent: 0,
             using: 0,
             watching: 0,
+            narrow_waiters: List::new(),
+            wide_watches: List::new(),
+            searched_through: 0,
+            timer,
             pins: 0,
-            waiting: List::new(),
-            wide: List::new(),
-            seen: 0,
-            pause: None,
+            assigning: false,
+            in_reservable: false,
             counts: TubeCounts::default(),
             latency: None,
-            timer,
-            listed: false,
-            serving: false,
-            links: Links::NONE,
-            chain: NIL,
-            hash: self.hash(name),
+            added_at: 0,
             position: 0,
-        });
-        self.index.insert(&mut self.slab, key);
+            links: Links::NONE,
+            hash: self.hash(name),
+            chain: NIL,
+        }));
+        self.index.insert(&mut self.slab, slot.0);
         self.name_bytes += name_bytes(name.as_bytes());
         self.name_lengths += name.as_bytes().len();
-        let tube = &mut self.slab[key];
-        (tube.position, tube.born) = self.roll.add(TubeSlot(key));
-        timers.set_owner(timer, Owner::Tube(self.key(TubeSlot(key))));
-        TubeSlot(key)
+        let (position, added_at) = self.order.add(slot);
+        let tube = &mut self[slot];
+        (tube.position, tube.added_at) = (position, added_at);
+        timers.set_owner(timer, Owner::Tube(self.key(slot)));
+        slot
     }
 
-    /// Takes a tube away that nothing refers to.
-    pub(super) fn remove(&mut self, key: TubeSlot) {
-        self.index.remove(&mut self.slab, key.0);
-        let tube = self.slab.remove(key.0);
-        assert!(!tube.is_wanted() && !tube.listed, "a tube that goes is empty");
+    /// Removes a tube that nothing refers to.
+    pub(super) fn remove(&mut self, slot: TubeSlot) {
+        self.index.remove(&mut self.slab, slot.0);
+        let tube = self.slab.remove(slot.0);
+        assert!(!tube.is_referenced() && !tube.in_reservable, "a tube that is removed is empty");
         self.name_bytes -= name_bytes(&tube.name);
         self.name_lengths -= tube.name.len();
         self.latency_bytes -= tube.latency.map_or(0, |latency| latency.bytes());
-        self.roll.remove(&mut self.slab, tube.name, tube.born, tube.position);
+        self.order.remove(&mut self.slab, tube.name, tube.added_at, tube.position);
     }
 
-    /// Puts the tube in the list of servable ones, or takes it out, after its jobs or its pause have changed.
-    pub(super) fn relist(&mut self, key: TubeSlot) {
-        let tube = &mut self.slab[key.0];
-        let servable = tube.is_servable();
-        if servable != tube.listed {
-            tube.listed = servable;
-            if servable {
-                self.servable.push_back(&mut self.slab, key.0);
+    /// Adds the tube to the reservable ones or removes it from them, after a change of its jobs or its pause.
+    pub(super) fn update_reservable(&mut self, slot: TubeSlot) {
+        let tube = &mut self.slab[slot.0];
+        let is_reservable = tube.is_reservable();
+        if is_reservable != tube.in_reservable {
+            tube.in_reservable = is_reservable;
+            if is_reservable {
+                self.reservable.push_back(&mut self.slab, slot.0);
             } else {
-                self.servable.remove(&mut self.slab, key.0);
+                self.reservable.remove(&mut self.slab, slot.0);
             }
         }
     }
 
-    /// What [`add_first_sample`](Self::add_first_sample) takes.
-    pub(super) fn latency_growth(&self, key: TubeSlot) -> usize {
-        if self[key].latency.is_some() { TubeLatency::BLOCK_BYTES } else { TubeLatency::BYTES_MIN }
+    /// The most memory that [`add_first_sample`](Self::add_first_sample) allocates.
+    pub(super) fn latency_growth(&self, slot: TubeSlot) -> usize {
+        if self[slot].latency.is_some() { TubeLatency::BLOCK_BYTES } else { TubeLatency::BYTES_MIN }
     }
 
-    /// Counts a sample for which the tube has had no memory.
-    pub(super) fn add_first_sample(&mut self, key: TubeSlot, kind: LatencyKind, sample: Sample) {
-        let latency = &mut self.slab[key.0].latency;
+    /// Counts a sample for which the tube has no counter yet.
+    pub(super) fn add_first_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) {
+        let latency = &mut self.slab[slot.0].latency;
         let before = latency.as_ref().map_or(0, |latency| latency.bytes());
         let latency = latency.get_or_insert_with(TubeLatency::new);
         latency.add_block(kind, sample);
@@ -311,24 +324,24 @@ impl Tubes {
         self.latency_bytes += latency.bytes() - before;
     }
 
-    /// A list begins that shows all tubes.
-    pub(super) fn begin_list(&mut self, moment: u64) {
-        self.roll.begin(moment);
+    /// Registers a list of all tubes that shows the current version.
+    pub(super) fn begin_list(&mut self, version: u64) {
+        self.order.begin(version);
     }
 
-    /// A list is over. True if there is something to [tidy](Self::tidy).
-    pub(super) fn end_list(&mut self, moment: u64) -> bool {
-        self.roll.end(moment)
+    /// Ends a list of this version. Returns true if there is something to [purge](Self::purge).
+    pub(super) fn end_list(&mut self, version: u64) -> bool {
+        self.order.end(version)
     }
 
-    /// What a list that began at this moment shows at a place.
-    pub(super) fn listed_at(&self, position: usize, moment: u64) -> Found<'_> {
-        self.roll.at(&self.slab, position, moment)
+    /// Returns what a list of this version shows at a place.
+    pub(super) fn listed_at(&self, position: usize, version: u64) -> Found<'_> {
+        self.order.at(&self.slab, position, version)
     }
 
-    /// Forgets names that no list shows any more, while there are steps left. True if more is to be done.
-    pub(super) fn tidy(&mut self, steps_left: &mut u32) -> bool {
-        self.roll.tidy(&mut self.slab, steps_left)
+    /// Removes names that no list shows any more, a step of `steps_left` each. Returns true if it ran out of steps.
+    pub(super) fn purge(&mut self, steps_left: &mut u32) -> bool {
+        self.order.purge(&mut self.slab, steps_left)
     }
 
     /// SipHash with the seed before the name.
@@ -342,21 +355,22 @@ impl Tubes {
     pub(super) fn check(&self) {
         self.slab.check();
         self.index.check(&self.slab);
-        self.servable.check(&self.slab);
-        assert_eq!(self.index.len(), self.slab.len(), "every tube can be found");
-        self.roll.check(&self.slab);
+        self.reservable.check(&self.slab);
+        assert_eq!(self.index.len(), self.slab.len(), "the index finds every tube");
+        self.order.check(&self.slab);
         for (_, tube) in self.iter() {
-            assert_eq!(tube.listed, tube.is_servable(), "{} is listed as it should", tube.name().as_str());
+            let is_in_place = tube.in_reservable == tube.is_reservable();
+            assert!(is_in_place, "{} is in the list if it is reservable", tube.name().as_str());
         }
-        let listed = self.iter().filter(|(_, tube)| tube.listed).count();
-        assert_eq!(self.servable.len(), listed, "the servable tubes are in the list");
+        let listed = self.iter().filter(|(_, tube)| tube.in_reservable).count();
+        assert_eq!(self.reservable.len(), listed, "the reservable tubes are in the list");
         let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
-        assert_eq!(self.name_bytes, names, "the names are counted");
+        assert_eq!(self.name_bytes, names, "the memory of names is counted");
         let lengths: usize = self.iter().map(|(_, tube)| tube.name.len()).sum();
-        assert_eq!(self.name_lengths, lengths, "the lengths of names are counted");
+        assert_eq!(self.name_lengths, lengths, "the length of names is counted");
         let latency: usize =
             self.iter().filter_map(|(_, tube)| tube.latency.as_ref()).map(|latency| latency.bytes()).sum();
-        assert_eq!(self.latency_bytes, latency, "the latency counters of tubes are counted");
+        assert_eq!(self.latency_bytes, latency, "the memory of latency counters is counted");
     }
 }
 
@@ -407,7 +421,7 @@ mod tests {
     use crate::ids::ConnId;
 
     #[test]
-    fn a_tube_takes_memory_for_times_from_its_first_reservation_until_it_goes() {
+    fn a_tube_has_latency_counters_from_its_first_reservation_on() {
         let mut engine = Engine::new(1);
         let client = engine.connect(ConnId { slot: 0, generation: 0 });
         let cycle = |engine: &mut Engine, name: &[u8]| {
@@ -423,15 +437,15 @@ mod tests {
             engine.delete(client, id, Time::ZERO);
             grown
         };
-        // The record of what has happened to the job is new too, the first time.
+        // The first reservation also allocates the slab of activities.
         cycle(&mut engine, b"first");
         let used = engine.tubes.latency_bytes;
         assert_eq!(cycle(&mut engine, b"second"), TubeLatency::BYTES_MIN);
-        assert_eq!(cycle(&mut engine, b"second"), 0, "it has them by now");
+        assert_eq!(cycle(&mut engine, b"second"), 0, "the tube has its counters");
         engine.use_tube(client, TubeName::DEFAULT);
         engine.watch(client, TubeName::DEFAULT);
         engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
-        assert_eq!(engine.tubes.latency_bytes, used, "they go with the tube");
+        assert_eq!(engine.tubes.latency_bytes, used, "the counters are removed with the tube");
         engine.check();
     }
 

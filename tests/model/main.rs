@@ -1,7 +1,7 @@
-//! Random commands of many clients, to the engine and to a naive model of the queue: every answer, every
-//! notice and all that can be seen afterwards must agree, and the changes must rebuild it.
+//! Random commands of many clients, run by the engine and by a naive model of the queue. Every answer, every notice and all
+//! visible state must agree, and the changes must be sufficient to rebuild the persistent state.
 //!
-//! `BEANRING_SEEDS` says how many seeds, `BEANRING_SEED` replays one.
+//! `BEANRING_SEEDS` is the number of seeds, `BEANRING_SEED` replays one seed.
 
 mod ops;
 mod segment_index;
@@ -20,7 +20,7 @@ use segment_index::SegmentIndex;
 
 const SEEDS_DEFAULT: u64 = 300;
 const STEPS: usize = 300;
-/// How many operations a failure shows.
+/// Number of operations that a failure prints.
 const TAIL: usize = 40;
 
 #[test]
@@ -60,13 +60,13 @@ fn run(seed: u64) {
     }
 }
 
-/// The engine and the model, side by side.
+/// The engine and the model.
 struct Pair {
     engine: Engine,
     model: Model,
     ledger: SegmentIndex,
     keys: BTreeMap<Conn, ClientKey>,
-    /// What the engine told since the last comparison.
+    /// Notices of the engine since the last comparison.
     told: Vec<(Conn, Told)>,
     kicked: Option<(Conn, u32)>,
 }
@@ -89,7 +89,7 @@ impl Pair {
         self.command(op);
         self.settle(self.model.now);
         if let Op::Jump { .. } = op {
-            // Who is late may tell in any order.
+            // A late call may report what is due in any order.
             self.told.sort();
             self.model.told.sort();
         }
@@ -100,7 +100,7 @@ impl Pair {
         );
     }
 
-    /// Gives the operation to both and compares the answers.
+    /// Runs the operation on both and compares the answers.
     fn command(&mut self, op: Op) {
         let Self { engine, model, keys, .. } = self;
         let now = model.now;
@@ -199,14 +199,14 @@ impl Pair {
             }
             Op::Jump { to } => {
                 self.settle(to);
-                // What was due meanwhile happens now.
+                // The engine now handles what was due since then.
                 self.model.now = to;
                 self.model.pass(to);
             }
         }
     }
 
-    /// Lets the engine do all that is due, and gathers what it tells and records after each call.
+    /// Runs all steps of the engine that are due. Collects notices and changes after each.
     fn settle(&mut self, now: Time) {
         self.gather();
         while self.engine.next_deadline().is_some_and(|at| at <= now) {
@@ -241,7 +241,7 @@ impl Pair {
         assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.held_times(), &self.model.lapses.held);
-        assert!(self.kicked.is_none(), "nobody is told of a kick twice");
+        assert!(self.kicked.is_none(), "a kick has one notice");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);
@@ -313,23 +313,24 @@ impl Pair {
     }
 }
 
-/// Percentiles are told within 12 % and half a microsecond, but as 1 us at least.
-fn compare_percentiles(told: Percentiles, samples: &[u64]) {
+/// Percentiles are within 12 % and half a microsecond, and at least 1 us.
+fn compare_percentiles(percentiles: Percentiles, samples: &[u64]) {
     let mut sorted = samples.to_vec();
     sorted.sort();
-    for (percent, span) in [50, 95, 99].into_iter().zip(told.in_order()) {
+    for (percent, span) in [50, 95, 99].into_iter().zip(percentiles.in_order()) {
         let rank = (sorted.len() * percent).div_ceil(100);
         let Some(&sample) = rank.checked_sub(1).and_then(|at| sorted.get(at)) else {
             assert_eq!(span, Span::ZERO, "there are no samples");
             continue;
         };
-        let (told, sample) = (span.as_nanos() as f64, sample as f64);
-        let is_near = (told - sample).abs() <= 0.12 * sample + 500.0 || (told == 1000.0 && sample < 1000.0);
-        assert!(is_near, "p{percent} is {sample} ns, not {told}");
+        let (reported, sample) = (span.as_nanos() as f64, sample as f64);
+        let is_near =
+            (reported - sample).abs() <= 0.12 * sample + 500.0 || (reported == 1000.0 && sample < 1000.0);
+        assert!(is_near, "p{percent} is {sample} ns, not {reported}");
     }
 }
 
-/// Over the whole queue the counts are exact.
+/// The histograms of the whole queue are exact.
 fn compare_histograms(histogram: &Histogram, samples: &[u64]) {
     assert_eq!(histogram.count(), samples.len() as u64);
     assert_eq!(histogram.sum(), samples.iter().map(|&sample| u128::from(sample)).sum());

@@ -1,4 +1,4 @@
-//! Random operations that make sense often enough.
+//! Random operations that are mostly valid.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub enum Op {
     Disconnect {
         conn: Conn,
     },
-    /// The client is answered otherwise, as when its input has ended.
+    /// The server ends the wait of a client, as when its input has ended.
     EndWait {
         conn: Conn,
     },
@@ -79,24 +79,24 @@ pub enum Op {
     Peek {
         conn: Conn,
     },
-    /// The engine is called at every deadline until then.
+    /// Calls the engine at every deadline up to this time.
     Pass {
         to: Time,
     },
-    /// The engine is not called until then.
+    /// Calls the engine only at this time.
     Jump {
         to: Time,
     },
 }
 
-/// What the seed has decided about a run.
+/// The properties of a run, from its seed.
 struct Profile {
     clients_max: usize,
     tubes: u64,
     ttr_max: u64,
     delay_max: u64,
     pri_max: u64,
-    /// Whether there is a flood of more jobs than the engine moves in one step.
+    /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
 
@@ -122,7 +122,7 @@ impl Generator {
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
     }
 
-    /// Amid a flood only answers are compared, for time.
+    /// During a flood only answers are compared, to save time.
     pub fn is_amid_a_flood(&self) -> bool {
         self.flood_left > 0
     }
@@ -183,7 +183,7 @@ impl Generator {
         }
     }
 
-    /// Many tubes at once, so that the client watches more than the engine lists singly; or away with them.
+    /// Watches many tubes, so that the client becomes wide, or ignores them.
     fn plan_watches(&mut self, model: &Model, conn: Conn) -> Op {
         let watched = &model.get(conn).watched;
         if watched.len() > 8 {
@@ -196,8 +196,7 @@ impl Generator {
         Op::Peek { conn }
     }
 
-    /// Some hundred jobs that are all delayed, or held by one client, or then buried; and what moves them
-    /// all.
+    /// Some hundred jobs that are all delayed, held by one client, or buried, and an operation that moves all of them.
     fn plan_flood(&mut self, conn: Conn) -> Op {
         let kind = self.random.below_u64(4);
         let (pri, ttr, delay) = (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0));
@@ -245,7 +244,7 @@ impl Generator {
         if held.is_empty() || self.random.one_in(5) { self.job(model) } else { self.random.pick(&held) }
     }
 
-    /// To the next deadline, just before it, just after it, or anywhere.
+    /// Advances to the next deadline, just before it, just after it, or to any time.
     fn pass(&mut self, model: &Model) -> Op {
         let anywhere = model.now + Span::from_nanos(self.random.below_u64(3_000_000_000));
         let to = match (model.next_due(), self.random.below_u64(8)) {
@@ -259,7 +258,7 @@ impl Generator {
     }
 }
 
-/// Whether the client is there and does not wait.
+/// Returns true if the client exists and does not wait.
 fn can_be_sent(model: &Model, op: Op) -> bool {
     let is_idle = |conn| model.clients.iter().any(|client| client.conn == conn && client.wait.is_none());
     match op {

@@ -1,4 +1,4 @@
-//! What a log could rebuild: the changes of the engine, folded into plain maps.
+//! The state that a job log could rebuild: the changes of the engine, applied to plain maps.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Entry {
     counts: Counts,
 }
 
-/// A reservation does not last: the job is ready after a restart.
+/// A reserved job is ready after a restart.
 #[derive(Clone, Copy)]
 enum Lasting {
     Ready,
@@ -69,7 +69,7 @@ impl SegmentIndex {
         };
         let job = engine.jobs().get(key);
         let activity = engine.jobs().activity(key);
-        // A job that has gone on to a worker since was ready.
+        // A job that a worker has reserved since then was ready.
         let (delay, place) = match activity {
             Some(activity) if job.state == State::Delayed => {
                 (activity.delay, Lasting::Delayed(activity.deadline))
@@ -117,9 +117,9 @@ impl SegmentIndex {
         }
     }
 
-    /// Asserts that it has rebuilt what the model has.
+    /// Asserts that the maps have the state of the model.
     pub fn check(&mut self, model: &Model, tube_name: impl Fn(u16) -> String, body: impl Fn(u64) -> Vec<u8>) {
-        assert_eq!(self.jobs.len(), model.jobs.len(), "the changes tell of every job");
+        assert_eq!(self.jobs.len(), model.jobs.len(), "the changes include every job");
         for job in &model.jobs {
             let entry = &self.jobs[&job.id];
             assert_eq!(entry.tube, tube_name(job.tube), "job {}", job.id);
@@ -141,8 +141,8 @@ impl SegmentIndex {
         };
         let mut buried: Vec<_> = model.jobs.iter().filter_map(burials).collect();
         buried.sort();
-        assert!(buried.is_sorted_by_key(|&(_, turn)| turn), "the changes rebuild the order of the buried");
-        // A tube takes its pause with it, which no change says.
+        assert!(buried.is_sorted_by_key(|&(_, turn)| turn), "the changes rebuild the order of buried jobs");
+        // A tube that is removed loses its pause, without a change.
         let exists = |name: &String| model.tubes.iter().any(|tube| tube_name(tube.name) == *name);
         self.pauses.retain(|name, until| *until > model.now && exists(name));
         let paused = |tube: &beanring_testkit::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));

@@ -1,10 +1,10 @@
-//! Many events in one iteration of a driver's loop.
+//! Many events in one iteration of the event loop.
 
 use std::collections::HashMap;
 
 use beanring::ids::ConnId;
-use beanring::limits::{BACKGROUND_STEPS, COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
-use beanring::queue::State;
+use beanring::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
+use beanring::queue::{BACKGROUND_STEPS, State};
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 
 use super::START;
@@ -12,7 +12,7 @@ use super::wide::{WATCHED, WIDE};
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
 
-/// A server whose driver counts what was sent to each connection, in replies that begin like this.
+/// A server without a kernel. It keeps the bytes sent to each connection.
 struct Loop {
     server: Server,
     sent: HashMap<ConnId, Vec<u8>>,
@@ -67,7 +67,7 @@ impl Loop {
         self.sent.entry(conn).or_default().extend(send_all(&mut self.server, conn, START));
     }
 
-    /// How many replies that begin like this have been sent.
+    /// Counts the replies that begin with this text.
     fn replies(&self, begin: &str) -> usize {
         let count = |sent: &Vec<u8>| String::from_utf8_lossy(sent).matches(begin).count();
         self.sent.values().map(count).sum()
@@ -79,7 +79,7 @@ fn wide_watches(tube: &str) -> String {
 }
 
 #[test]
-fn pipelined_statistics_of_a_tube_of_many_wide_watchers() {
+fn pipelined_stats_of_a_tube_with_many_wide_watchers() {
     const ASKED: usize = 1600;
     let mut bench = Loop::new();
     for _ in 0..WIDE {
@@ -89,7 +89,7 @@ fn pipelined_statistics_of_a_tube_of_many_wide_watchers() {
     let curious = bench.connect();
     let other = bench.connect();
     let mut answered = 0;
-    // As a driver does, which leaves the rest in the kernel.
+    // A driver would leave the rest in the kernel, too.
     for _ in 0..ASKED / 100 {
         bench.receive(curious, &"stats-tube busy-0\r\n".repeat(100));
         loop {
@@ -98,11 +98,15 @@ fn pipelined_statistics_of_a_tube_of_many_wide_watchers() {
             let looks = (replies - answered) * WIDE as usize;
             assert!(
                 looks <= 2 * RUN_STEPS as usize + 2 * WIDE as usize,
-                "an iteration looked at {looks} clients"
+                "an iteration checked {looks} clients"
             );
             answered = replies;
             bench.receive(other, "list-tube-used\r\n");
-            assert_eq!(bench.sent.remove(&other).as_deref(), Some(&b"USING default\r\n"[..]), "others go on");
+            assert_eq!(
+                bench.sent.remove(&other).as_deref(),
+                Some(&b"USING default\r\n"[..]),
+                "other clients are served"
+            );
             if !bench.is_busy() {
                 break;
             }
@@ -121,7 +125,7 @@ fn many_clients_that_pipeline_share_an_iteration() {
     for &client in &clients {
         bench.receive(client, &"list-tube-used\r\n".repeat(EACH));
     }
-    assert_eq!(bench.sent.len(), CLIENTS, "each has its first reply at once");
+    assert_eq!(bench.sent.len(), CLIENTS, "each client has its first reply at once");
     let most = (2 * RUN_STEPS / COMMAND_STEPS) as usize + CLIENTS;
     let mut answered = 0;
     loop {
@@ -161,7 +165,11 @@ fn many_clients_that_send_one_large_kick_each() {
         before = ready(&bench);
         bench.sent.remove(&other);
         bench.receive(other, "list-tube-used\r\n");
-        assert_eq!(bench.sent.remove(&other).as_deref(), Some(&b"USING default\r\n"[..]), "others go on");
+        assert_eq!(
+            bench.sent.remove(&other).as_deref(),
+            Some(&b"USING default\r\n"[..]),
+            "other clients are served"
+        );
     }
     assert_eq!(before, CLIENTS * EACH);
     assert_eq!(bench.replies("KICKED 256\r\n"), CLIENTS as usize);
@@ -169,7 +177,7 @@ fn many_clients_that_send_one_large_kick_each() {
 }
 
 #[test]
-fn many_clients_that_ask_for_statistics_of_a_tube_of_wide_watchers() {
+fn many_clients_that_request_stats_of_a_tube_with_wide_watchers() {
     const CLIENTS: usize = 300;
     let mut bench = Loop::new();
     for _ in 0..WIDE {
@@ -184,7 +192,7 @@ fn many_clients_that_ask_for_statistics_of_a_tube_of_wide_watchers() {
     loop {
         let replies = bench.replies("current-waiting: 1500\n");
         let looks = (replies - answered) * WIDE as usize;
-        assert!(looks <= (RUN_STEPS_MAX + WIDE) as usize, "an iteration looked at {looks} clients");
+        assert!(looks <= (RUN_STEPS_MAX + WIDE) as usize, "an iteration checked {looks} clients");
         answered = replies;
         if !bench.is_busy() {
             break;
@@ -196,7 +204,7 @@ fn many_clients_that_ask_for_statistics_of_a_tube_of_wide_watchers() {
 }
 
 #[test]
-fn holders_that_hang_up_in_one_iteration() {
+fn holders_that_disconnect_in_one_iteration() {
     const HOLDERS: u32 = 300;
     const HELD: u32 = 80;
     let mut bench = Loop::new();

@@ -1,17 +1,16 @@
-//! Large commands and moments are worked off in bounded steps, and others go on between them. Counts, not
-//! clocks.
+//! Large commands, and many events at one instant, are handled in bounded steps, and other clients are served between them.
+//! The tests count steps and read no clock.
 
 mod iteration;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::limits::BACKGROUND_STEPS;
-use beanring::queue::{Engine, Kicked, NewJob, Notice, Reserved, State};
+use beanring::queue::{BACKGROUND_STEPS, Engine, Kicked, NewJob, Notice, Reserved, State};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
-/// Background work and timers have a budget each.
+/// Background work and timers share the steps of a call.
 const MOVED_MAX: u32 = 2 * BACKGROUND_STEPS;
 const URGENT: u32 = 0;
 const USUAL: u32 = 5000;
@@ -20,7 +19,7 @@ struct Bench {
     engine: Engine,
     now: Time,
     conns: u32,
-    /// A client on a tube of its own, and one on the tube where the work is.
+    /// A client with a tube of its own.
     apart: ClientKey,
     amid: ClientKey,
 }
@@ -73,28 +72,28 @@ impl Bench {
         self.engine.queue_stats().totals.in_state(State::Reserved)
     }
 
-    /// The full life of a job that is more urgent than all others.
-    fn live_on(&mut self, client: ClientKey) {
+    /// Puts, reserves and deletes a job that is more urgent than all others.
+    fn cycle(&mut self, client: ClientKey) {
         let id = self.put(client, URGENT, 0);
         let reserved = self.reserve(client);
         assert_eq!(self.id(reserved), id, "the most urgent job of the tube comes first");
         assert!(self.engine.delete(client, id, self.now));
     }
 
-    /// Steps until nothing is due, while two clients go on; `progress` counts what has been moved.
-    /// Returns how many steps it took.
-    fn work_off(&mut self, progress: impl Fn(&Self) -> u32) -> u32 {
+    /// Steps until nothing is due, while two clients work. `progress` counts the jobs moved so far. Returns the number of
+    /// steps.
+    fn run_all_steps(&mut self, progress: impl Fn(&Self) -> u32) -> u32 {
         let mut steps = 0;
         while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
             let before = progress(self);
             self.engine.step(self.now);
             let moved = progress(self) - before;
             assert!(moved <= MOVED_MAX, "step {steps} moved {moved} jobs");
-            self.live_on(self.apart);
-            self.live_on(self.amid);
+            self.cycle(self.apart);
+            self.cycle(self.amid);
             steps += 1;
         }
-        assert!(!self.engine.step(self.now), "nothing is left");
+        assert!(!self.engine.step(self.now), "no work is left");
         steps
     }
 
@@ -105,7 +104,7 @@ impl Bench {
     }
 }
 
-/// No more steps than the work is worth, and no fewer than the bound allows.
+/// Asserts that the number of steps is within the bounds for this number of jobs.
 fn assert_steps(steps: u32, jobs: u32) {
     assert!(steps >= jobs / MOVED_MAX, "{steps} steps for {jobs} jobs");
     assert!(steps <= jobs / (BACKGROUND_STEPS / 2) + 2, "{steps} steps for {jobs} jobs");
@@ -119,7 +118,7 @@ fn a_kick_of_a_million_delayed_jobs() {
     bench.put_many(kicker, JOBS, 1000);
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
     assert!(bench.ready() <= MOVED_MAX);
-    let steps = bench.work_off(Bench::ready);
+    let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
     assert_eq!(bench.ready(), JOBS);
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
@@ -127,7 +126,7 @@ fn a_kick_of_a_million_delayed_jobs() {
 }
 
 #[test]
-fn a_kick_of_many_buried_jobs_leaves_those_buried_meanwhile() {
+fn a_kick_of_many_buried_jobs_leaves_jobs_that_are_buried_after_the_command() {
     const JOBS: u32 = 10_000;
     let mut bench = Bench::new();
     let kicker = bench.connect();
@@ -141,15 +140,15 @@ fn a_kick_of_many_buried_jobs_leaves_those_buried_meanwhile() {
     let id = bench.put(bench.amid, URGENT, 0);
     assert!(bench.engine.reserve_job(bench.amid, id, bench.now).is_some());
     assert!(bench.engine.bury(bench.amid, id, URGENT, bench.now));
-    bench.work_off(Bench::ready);
+    bench.run_all_steps(Bench::ready);
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
-    let left = bench.engine.peek_buried(kicker).expect("one was buried after the command");
+    let left = bench.engine.peek_buried(kicker).expect("a job was buried after the command");
     assert_eq!(bench.engine.jobs().get(left).id, id);
     bench.engine.check();
 }
 
 #[test]
-fn a_kick_whose_client_has_gone_goes_on_in_a_tube_that_nobody_uses() {
+fn a_kick_of_a_disconnected_client_continues_in_a_tube_without_users() {
     const JOBS: u32 = 10_000;
     let mut bench = Bench::new();
     let kicker = bench.connect();
@@ -161,13 +160,13 @@ fn a_kick_whose_client_has_gone_goes_on_in_a_tube_that_nobody_uses() {
     for id in (first.0..).take(JOBS as usize) {
         assert!(bench.engine.delete(bench.amid, JobId(id), bench.now));
     }
-    bench.work_off(|_| 0);
-    assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");
+    bench.run_all_steps(|_| 0);
+    assert_eq!(bench.engine.queue_stats().tubes, 2, "only default and the separate tube are left");
     bench.engine.check();
 }
 
 #[test]
-fn a_hang_up_with_a_hundred_thousand_held_jobs() {
+fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     const JOBS: u32 = 100_000;
     let mut bench = Bench::new();
     let holder = bench.connect();
@@ -177,7 +176,7 @@ fn a_hang_up_with_a_hundred_thousand_held_jobs() {
     }
     bench.engine.disconnect(holder, bench.now);
     assert!(bench.ready() <= MOVED_MAX);
-    let steps = bench.work_off(Bench::ready);
+    let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
     assert_eq!((bench.ready(), bench.held()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
@@ -187,7 +186,7 @@ fn a_hang_up_with_a_hundred_thousand_held_jobs() {
 }
 
 #[test]
-fn a_hang_up_that_watches_ten_thousand_tubes() {
+fn a_disconnect_with_ten_thousand_watches() {
     const TUBES: u32 = 10_000;
     let mut bench = Bench::new();
     let watcher = bench.connect();
@@ -197,7 +196,7 @@ fn a_hang_up_that_watches_ten_thousand_tubes() {
     assert_eq!(bench.engine.queue_stats().tubes as u32, TUBES + 2);
     let gone = |bench: &Bench| TUBES + 2 - bench.engine.queue_stats().tubes as u32;
     bench.engine.disconnect(watcher, bench.now);
-    let steps = bench.work_off(gone);
+    let steps = bench.run_all_steps(gone);
     assert_steps(steps, TUBES);
     assert_eq!(gone(&bench), TUBES);
     bench.engine.check();
@@ -210,7 +209,7 @@ fn a_million_delays_that_end_together() {
     bench.put_many(bench.amid, JOBS, 10);
     assert_eq!(bench.engine.next_deadline(), Some(START + Span::from_secs(10)));
     bench.now = START + Span::from_secs(10);
-    let steps = bench.work_off(Bench::ready);
+    let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
     assert_eq!(bench.ready(), JOBS);
     bench.engine.check();
@@ -226,13 +225,13 @@ fn a_hundred_thousand_reservations_that_time_out_together() {
         bench.reserve(holder);
     }
     bench.now = START + Span::from_secs(100);
-    let steps = bench.work_off(Bench::ready);
+    let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
     assert_eq!(bench.engine.queue_stats().totals.timeouts, u64::from(JOBS));
     bench.engine.check();
 }
 
-/// Many jobs in a paused tube, and as many workers that wait for them.
+/// Adds many jobs to a paused tube, and as many workers that wait for them.
 fn many_workers_at_a_paused_tube(jobs: u32) -> (Bench, ClientKey) {
     let mut bench = Bench::new();
     let name = TubeName::new(b"paused").expect("a valid name");
@@ -255,7 +254,7 @@ fn a_pause_that_ends_for_ten_thousand_workers() {
     const JOBS: u32 = 10_000;
     let (mut bench, _) = many_workers_at_a_paused_tube(JOBS);
     bench.now = START + Span::from_secs(10);
-    let steps = bench.work_off(Bench::held);
+    let steps = bench.run_all_steps(Bench::held);
     assert_steps(steps, JOBS);
     assert_eq!((bench.ready(), bench.held()), (0, JOBS));
     let served = std::iter::from_fn(|| bench.engine.next_notice());
@@ -266,7 +265,7 @@ fn a_pause_that_ends_for_ten_thousand_workers() {
         })
         .collect();
     assert_eq!(slots.len() as u32, JOBS);
-    assert!(slots.is_sorted(), "first come, first served");
+    assert!(slots.is_sorted(), "the longest wait ends first");
     bench.engine.check();
 }
 
@@ -276,13 +275,13 @@ fn delays_that_end_with_the_pause_add_no_work_to_a_step() {
     let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
     bench.put_many(boss, JOBS, 10);
     bench.now = START + Span::from_secs(10);
-    bench.work_off(Bench::held);
+    bench.run_all_steps(Bench::held);
     assert_eq!((bench.ready(), bench.held()), (JOBS, JOBS));
     bench.engine.check();
 }
 
 #[test]
-fn a_put_amid_a_hand_out_does_not_do_the_work_of_others() {
+fn a_put_during_background_assignment_does_none_of_that_work() {
     const JOBS: u32 = 10_000;
     let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
     let name = TubeName::new(b"paused").expect("a valid name");
@@ -291,13 +290,13 @@ fn a_put_amid_a_hand_out_does_not_do_the_work_of_others() {
     assert!(held <= MOVED_MAX);
     bench.put_many(boss, 10, 0);
     assert!(bench.held() <= held + 10, "ten puts handed out {} jobs", bench.held() - held);
-    bench.work_off(Bench::held);
+    bench.run_all_steps(Bench::held);
     assert_eq!((bench.ready(), bench.held()), (10, JOBS));
     bench.engine.check();
 }
 
 #[test]
-fn a_newcomer_amid_a_hand_out_gets_in_line() {
+fn a_client_that_reserves_during_background_assignment_waits_its_turn() {
     const JOBS: u32 = 1000;
     let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
     let name = TubeName::new(b"paused").expect("a valid name");
@@ -310,8 +309,8 @@ fn a_newcomer_amid_a_hand_out_gets_in_line() {
     assert!(bench.engine.pause(name, Span::ZERO, bench.now));
     assert_eq!(bench.reserve(patient), Reserved::Waiting);
     let at_once = bench.engine.reserve(hasty, Some(Span::ZERO), bench.now);
-    assert!(matches!(at_once, Reserved::Job(_)), "there is a job for who cannot wait");
-    bench.work_off(Bench::held);
+    assert!(matches!(at_once, Reserved::Job(_)), "a client that cannot wait gets a job");
+    bench.run_all_steps(Bench::held);
     let last = std::iter::from_fn(|| bench.engine.next_notice()).last();
     let conn = bench.engine.clients().get(patient).conn;
     assert!(matches!(last, Some(Notice::Reserved(to, _)) if to == conn), "not {last:?}");
@@ -338,7 +337,7 @@ fn the_pauses_of_many_tubes_end_together() {
         }
     }
     bench.now = START + Span::from_secs(10);
-    bench.work_off(Bench::held);
+    bench.run_all_steps(Bench::held);
     assert_eq!((bench.ready(), bench.held()), (0, TUBES * JOBS));
     bench.engine.check();
 }

@@ -1,24 +1,23 @@
-//! Clients that watch very many tubes, and hang-ups.
+//! Clients that watch very many tubes, and disconnects.
 
 use std::collections::HashMap;
 
 use beanring::ids::{ClientKey, JobId};
-use beanring::limits::{BACKGROUND_STEPS, NARROW_WATCH_MAX};
-use beanring::queue::{Kicked, Notice, Reserved};
+use beanring::queue::{BACKGROUND_STEPS, Kicked, NARROW_WATCH_MAX, Notice, Reserved};
 use beanring::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
 use beanring_testkit::random::{Random, seeds};
 
-/// Watched by each wide client.
+/// Number of tubes that each wide client watches.
 pub const WATCHED: usize = NARROW_WATCH_MAX + 2;
-/// As many are idle as wait.
+/// Number of idle wide clients, and of waiting ones.
 pub const WIDE: u32 = 1500;
-/// A call may overshoot its bound by the last thing that it does: a job moved and handed to a client.
+/// A call may exceed its limit by its last steps: a job that is moved and assigned to a client.
 const CALL_STEPS_MAX: u32 = BACKGROUND_STEPS + 2;
 
 impl Bench {
-    /// A client that watches `tube` and many more, which no other client watches that does not watch `tube` too.
+    /// Adds a client that watches `tube` and many more. Only clients that watch `tube` watch those.
     fn connect_wide(&mut self, tube: &str) -> ClientKey {
         let client = self.connect();
         for number in 0..WATCHED {
@@ -29,7 +28,7 @@ impl Bench {
         client
     }
 
-    /// Wide clients that watch `tube` and do nothing, and as many that wait for jobs of other tubes.
+    /// Adds wide clients that watch `tube` and are idle, and as many that wait for jobs of other tubes.
     fn surround(&mut self, tube: &str) {
         for _ in 0..WIDE {
             self.connect_wide(tube);
@@ -49,14 +48,14 @@ impl Bench {
         client
     }
 
-    /// What the calls since the last look took.
+    /// Takes the number of steps since the last call.
     fn take_steps(&mut self, most: u32) -> u32 {
         let steps = self.engine.take_steps();
-        assert!(steps <= most, "a call took {steps} steps, not {most} at most");
+        assert!(steps <= most, "a call took {steps} steps, more than {most}");
         steps
     }
 
-    /// Steps until nothing is due. Returns what that took.
+    /// Steps until nothing is due. Returns the number of elementary steps.
     fn finish(&mut self) -> u32 {
         let mut steps = 0;
         while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
@@ -89,7 +88,7 @@ fn a_kick_in_a_tube_of_many_wide_watchers() {
     let begun = bench.take_steps(CALL_STEPS_MAX);
     let steps = begun + bench.finish();
     assert_eq!(bench.ready(), JOBS);
-    assert!(steps <= JOBS + WIDE + 2, "each client is looked at once, not {steps} steps for {JOBS} jobs");
+    assert!(steps <= JOBS + WIDE + 2, "each client is checked once, not {steps} steps for {JOBS} jobs");
     bench.engine.check();
 }
 
@@ -106,7 +105,7 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
         steps += bench.take_steps(CALL_STEPS_MAX);
     }
     steps += bench.finish();
-    assert!(steps <= 2 * WIDE, "each client is looked at once, not {steps} steps for {JOBS} puts");
+    assert!(steps <= 2 * WIDE, "each client is checked once, not {steps} steps for {JOBS} puts");
     let held: Vec<JobId> = (0..JOBS)
         .map(|_| {
             let reserved = bench.reserve(worker);
@@ -125,7 +124,7 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
 }
 
 #[test]
-fn a_search_for_a_wide_client_goes_on_where_it_stopped() {
+fn a_search_for_a_wide_client_resumes_where_it_stopped() {
     let mut bench = Bench::new();
     let producer = bench.connect_to("busy");
     bench.surround("busy");
@@ -142,25 +141,25 @@ fn a_search_for_a_wide_client_goes_on_where_it_stopped() {
     }
     assert_eq!(bench.held(), 0, "the search takes more steps than the puts may");
     bench.engine.check();
-    assert_eq!(bench.reserve(wide[2]), Reserved::Waiting, "a newcomer gets in line");
+    assert_eq!(bench.reserve(wide[2]), Reserved::Waiting, "a new client waits behind the others");
     let steps = bench.finish();
-    assert!(steps <= WIDE + 16, "each client is looked at once, not {steps} steps");
+    assert!(steps <= WIDE + 16, "each client is checked once, not {steps} steps");
     let slots =
         [line[0], line[1], line[2], wide[2]].map(|client| bench.engine.clients().get(client).conn.slot);
-    assert_eq!(bench.reserved_by(), slots, "first come, first served");
+    assert_eq!(bench.reserved_by(), slots, "the longest wait ends first");
     bench.engine.check();
 }
 
-/// A wide client as a list of all would have it.
+/// A wide client of the naive model.
 struct Naive {
     client: ClientKey,
     watched: Vec<usize>,
     is_waiting: bool,
 }
 
-/// Wide clients wait, give up, hang up and get jobs at random. Every job goes to the one that has waited longest.
+/// Wide clients wait, stop waiting, disconnect and get jobs at random. Every job goes to the client that has waited longest.
 #[test]
-fn wide_clients_in_a_line_against_a_list() {
+fn wide_waiters_match_a_naive_list() {
     const TUBES: usize = 120;
     const CLIENTS: usize = 700;
     for seed in seeds(4) {
@@ -170,7 +169,7 @@ fn wide_clients_in_a_line_against_a_list() {
         let name = |tube: usize| format!("tube-{tube}");
         let producers: Vec<ClientKey> = (0..TUBES).map(|tube| bench.connect_to(&name(tube))).collect();
         let mut clients: HashMap<u32, Naive> = HashMap::new();
-        // By their connections, the longest waiting first.
+        // By connection, the longest wait first.
         let mut line: Vec<u32> = Vec::new();
         for round in 0..6000 {
             if clients.len() < CLIENTS {
@@ -183,11 +182,11 @@ fn wide_clients_in_a_line_against_a_list() {
                 bench.engine.ignore(client, TubeName::DEFAULT);
                 clients.insert(bench.conns, Naive { client, watched, is_waiting: false });
             }
-            // In an order that the seed decides: slots are given in order.
+            // In random order, because slots are assigned in order.
             let mut slots: Vec<u32> = clients.keys().copied().collect();
             slots.sort_unstable();
             let slot = slots[random.below(slots.len())];
-            let naive = clients.get_mut(&slot).expect("it is there");
+            let naive = clients.get_mut(&slot).expect("the client exists");
             match (random.below(16), naive.is_waiting) {
                 (0, _) => {
                     bench.engine.disconnect(naive.client, bench.now);
@@ -213,7 +212,8 @@ fn wide_clients_in_a_line_against_a_list() {
                     let longest = line.iter().position(|slot| clients[slot].watched.contains(&tube));
                     let expected: Vec<u32> = longest.map(|at| line.remove(at)).into_iter().collect();
                     assert_eq!(bench.reserved_by(), expected, "round {round}");
-                    let holder = expected.first().map(|slot| clients.get_mut(slot).expect("it is there"));
+                    let holder =
+                        expected.first().map(|slot| clients.get_mut(slot).expect("the client exists"));
                     let holder = holder.map_or(bench.amid, |naive| {
                         naive.is_waiting = false;
                         naive.client
@@ -225,7 +225,11 @@ fn wide_clients_in_a_line_against_a_list() {
             bench.finish();
             let key = bench.engine.tubes().find(TubeName::new(b"tube-7").expect("a valid name"));
             let waiting = line.iter().filter(|slot| clients[slot].watched.contains(&7)).count();
-            assert_eq!(bench.engine.tube_waiting(key.expect("it is used")), waiting, "round {round}");
+            assert_eq!(
+                bench.engine.tube_waiting(key.expect("a client uses the tube")),
+                waiting,
+                "round {round}"
+            );
             if round % 200 == 0 {
                 bench.engine.check();
             }
@@ -235,7 +239,7 @@ fn wide_clients_in_a_line_against_a_list() {
 }
 
 #[test]
-fn many_holders_hang_up_in_one_moment() {
+fn many_holders_disconnect_at_once() {
     const HOLDERS: u32 = 1000;
     const HELD: u32 = 80;
     let mut bench = Bench::new();
@@ -255,13 +259,13 @@ fn many_holders_hang_up_in_one_moment() {
     bench.engine.check();
     let steps = bench.finish();
     let most = HOLDERS * (HELD + 1) + WIDE;
-    assert!(steps <= most, "each client is looked at once, not {steps} steps");
+    assert!(steps <= most, "each client is checked once, not {steps} steps");
     assert_eq!((bench.ready(), bench.held()), (HOLDERS * HELD, 0));
     bench.engine.check();
 }
 
 #[test]
-fn many_idle_clients_hang_up_in_one_moment() {
+fn many_idle_clients_disconnect_at_once() {
     const CLIENTS: u32 = 5000;
     let mut bench = Bench::new();
     let clients: Vec<ClientKey> = (0..CLIENTS).map(|_| bench.connect_wide("busy")).collect();
@@ -276,8 +280,8 @@ fn many_idle_clients_hang_up_in_one_moment() {
     let gone = before - watches(&bench);
     assert!(gone <= BACKGROUND_STEPS, "{gone} watches were removed at once");
     bench.engine.check();
-    let steps = bench.work_off(|bench| before - watches(bench));
+    let steps = bench.run_all_steps(|bench| before - watches(bench));
     assert_steps(steps, CLIENTS * WATCHED as u32);
-    assert_eq!(bench.engine.queue_stats().tubes, 2, "default and the one apart");
+    assert_eq!(bench.engine.queue_stats().tubes, 2, "only default and the separate tube are left");
     bench.engine.check();
 }

@@ -22,8 +22,6 @@ pub(super) struct MetricsPage {
     at: Position,
     /// The tubes at the beginning of the page. A tube that has been removed is left out from then on.
     tubes: Vec<TubeKey>,
-    /// The beginning. A later tube may have the key, or the name, of one that has been removed.
-    moment: u64,
 }
 
 enum Position {
@@ -34,11 +32,7 @@ enum Position {
 impl MetricsPage {
     pub fn new(core: &Core) -> Self {
         let tubes = core.engine.tubes();
-        Self {
-            at: Position::Server,
-            tubes: tubes.iter().map(|(key, _)| key).collect(),
-            moment: tubes.moment(),
-        }
+        Self { at: Position::Server, tubes: tubes.iter().map(|(key, _)| key).collect() }
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -88,7 +82,7 @@ impl MetricsPage {
             }
             if let Some(&key) = self.tubes.get(tube) {
                 tube += 1;
-                if let Some(known) = tubes.get_if_there(key).filter(|known| known.born < self.moment) {
+                if let Some(known) = tubes.get_if_there(key) {
                     name.write(out);
                     out.extend_from_slice(b"{tube=\"");
                     // No character of a tube name needs an escape.

@@ -1,5 +1,5 @@
-//! The queue as the protocol describes it: sorted vectors, searched from end to end. What the protocol
-//! leaves open is said where it is decided.
+//! The queue as the protocol describes it, in vectors that are searched from end to end. Comments say what the protocol
+//! leaves open.
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobTotals, State};
@@ -7,7 +7,7 @@ use beanring::time::{Span, Time};
 
 /// A tube; 0 is `default`.
 pub type Name = u16;
-/// A client, by the order of connecting.
+/// A client, numbered in the order of connecting.
 pub type Conn = u32;
 
 const MARGIN: Span = Span::from_secs(1);
@@ -18,10 +18,10 @@ pub struct Model {
     pub now: Time,
     /// By id.
     pub jobs: Vec<Job>,
-    /// As `list-tubes` shows them.
+    /// In the order of `list-tubes`.
     pub tubes: Vec<Tube>,
     pub clients: Vec<Client>,
-    /// What clients were told besides the answers to their commands.
+    /// Notices to clients.
     pub told: Vec<(Conn, Told)>,
     pub total_jobs: u64,
     pub timeouts: u64,
@@ -32,7 +32,7 @@ pub struct Model {
     pub lapses: Lapses,
 }
 
-/// Every time that a job was ready before it was reserved, and that it was held, in nanoseconds.
+/// All times from ready to reserved, and all times held, in nanoseconds.
 #[derive(Clone, Default, Debug)]
 pub struct Lapses {
     pub queue: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Job {
     /// Of the last put or release.
     pub delay: u32,
     pub place: Place,
-    /// Since when it is there.
+    /// When the job got to this place.
     pub since: Time,
     pub counts: Counts,
 }
@@ -72,7 +72,7 @@ pub enum Place {
 #[derive(Debug)]
 pub struct Tube {
     pub name: Name,
-    /// The engine's, for the order of what is due at the same instant.
+    /// The key of the engine, for the order of events at the same instant.
     pub key: TubeKey,
     pub pause: Option<(Time, Span)>,
     pub total_jobs: u64,
@@ -84,10 +84,10 @@ pub struct Tube {
 #[derive(Debug)]
 pub struct Client {
     pub conn: Conn,
-    /// The engine's, for the order of what is due at the same instant.
+    /// The key of the engine, for the order of events at the same instant.
     pub key: ClientKey,
     pub used: Name,
-    /// As `list-tubes-watched` shows them.
+    /// In the order of `list-tubes-watched`.
     pub watched: Vec<Name>,
     pub wait: Option<Wait>,
     pub producer: bool,
@@ -145,8 +145,8 @@ impl Model {
         self.clients.push(client);
     }
 
-    /// What is held goes back in the order in which it was reserved: who waits gets it so. Then the tubes
-    /// go as in the reference, which empties its list from the front, the last taking the place of the first.
+    /// Held jobs are returned in the order of reservation, so waiting clients get them in this order. Then the watches are
+    /// removed from the front, as in beanstalkd, and the last watch takes the place of the first.
     pub fn disconnect(&mut self, conn: Conn) {
         self.client(conn).wait = None;
         while let Some(at) = self.held_longest(conn) {
@@ -179,7 +179,7 @@ impl Model {
         watched.len()
     }
 
-    /// None: it is the only one.
+    /// Returns `None` if the tube is the only one.
     pub fn ignore(&mut self, conn: Conn, tube: Name) -> Option<usize> {
         let watched = &mut self.client(conn).watched;
         if let Some(at) = watched.iter().position(|&watched| watched == tube) {
@@ -199,7 +199,7 @@ impl Model {
         id
     }
 
-    /// The id of a job whose body is still to come.
+    /// Takes the id of a job whose body is not received yet.
     pub fn announce(&mut self, conn: Conn) -> u64 {
         self.last_id += 1;
         self.client(conn).producer = true;
@@ -332,8 +332,8 @@ impl Model {
 
     // Time.
 
-    /// Everything that is due up to `to` happens, each thing at its instant. Of what is due at the same
-    /// instant, clients come before tubes and each by the engine's keys.
+    /// Handles everything that is due up to `to`, each event at its instant. At the same instant, clients come before tubes,
+    /// and both are in the order of the engine's keys.
     pub fn pass(&mut self, to: Time) {
         while let Some(at) = self.next_due().filter(|&at| at <= to) {
             self.now = self.now.max(at);
@@ -351,7 +351,7 @@ impl Model {
         self.now = to;
     }
 
-    /// When something happens next by itself.
+    /// The time of the next event.
     pub fn next_due(&self) -> Option<Time> {
         let jobs = self.jobs.iter().filter_map(Job::deadline);
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
@@ -359,14 +359,14 @@ impl Model {
         jobs.chain(pauses).chain(waits).chain(self.margins()).min()
     }
 
-    /// Whether up to `to` nothing happens whose order would decide who gets which job.
+    /// Returns true if the order of events up to `to` does not decide which client gets which job.
     pub fn is_calm(&self, to: Time) -> bool {
         let jobs = self.jobs.iter().filter_map(Job::deadline);
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
         jobs.chain(pauses).all(|at| at > to) || self.clients.iter().all(|client| client.wait.is_none())
     }
 
-    /// When the margins of clients that wait begin.
+    /// The times at which the safety margins of waiting clients begin.
     fn margins(&self) -> impl Iterator<Item = Time> {
         self.clients.iter().filter(|client| client.wait.is_some()).filter_map(|client| self.margin(client))
     }
@@ -414,7 +414,7 @@ impl Model {
         }
     }
 
-    // Figures.
+    // Statistics.
 
     pub fn job_totals(&self) -> JobTotals {
         let jobs = [State::Ready, State::Reserved, State::Delayed, State::Buried];
@@ -431,7 +431,7 @@ impl Model {
         }
     }
 
-    /// Jobs by state as in [`State`], urgent ones; clients that use, watch, and watch and wait.
+    /// Counts of jobs by [`State`], of urgent jobs, and of clients that use, watch, or watch and wait.
     pub fn tube_figures(&self, name: Name) -> ([usize; 4], usize, [usize; 3]) {
         let mut jobs = [0; 4];
         let mut urgent = 0;
@@ -445,7 +445,7 @@ impl Model {
         (jobs, urgent, [using, watching().count(), waiting])
     }
 
-    /// How long the ready job of the tube has been ready that has been so longest.
+    /// The age of the job of the tube that has been ready longest.
     pub fn oldest_ready(&self, name: Name) -> Span {
         let ready = self.jobs.iter().filter(|job| job.tube == name && job.state() == State::Ready);
         ready.map(|job| self.now.since(job.since)).max().unwrap_or(Span::ZERO)
@@ -457,7 +457,7 @@ impl Model {
 
     // Helpers.
 
-    /// Who has waited longest gets the best job for him, as long as that makes anybody happy.
+    /// Assigns jobs to waiting clients: the client that has waited longest gets its most urgent job first.
     fn serve(&mut self) {
         let mut waiting: Vec<_> =
             self.clients.iter().filter_map(|client| Some((client.wait?.turn, client.conn))).collect();
@@ -496,7 +496,7 @@ impl Model {
         self.serve();
     }
 
-    /// What ends when the job leaves the place that it is in. Deleting a ready one does not come here.
+    /// Records the latency that ends when the job leaves its place. The deletion of a ready job does not call this.
     fn note_lapse(&mut self, at: usize) {
         let Job { tube, since, ref place, .. } = self.jobs[at];
         let span = self.now.since(since).as_nanos();
@@ -557,7 +557,7 @@ impl Model {
         };
         if let Some(at) = self.tubes.iter().position(|tube| !is_wanted(tube.name)) {
             self.tubes.swap_remove(at);
-            assert!(self.tubes.iter().all(|tube| is_wanted(tube.name)), "tubes go one at a time");
+            assert!(self.tubes.iter().all(|tube| is_wanted(tube.name)), "one tube is removed at a time");
         }
     }
 

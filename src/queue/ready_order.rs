@@ -1,9 +1,8 @@
-//! The ready jobs of a tube in the order in which they became ready, so that the one that has been ready longest is
-//! known.
+//! The ready jobs of a tube in the order in which they became ready. The first one gives `oldest-ready-age`.
 //!
-//! Two lists, each in order of time, since the line of a job has no room for two more links. A job that has no
-//! [`Activity`] has been ready since it was put, and keeps one of its links where the key of the activity would be.
-//! One that has an activity is linked there, by links that a ready job uses for nothing else, and keeps the time there.
+//! There are two lists, each sorted by time, because a job's cache line has no room for two more links. A job without an
+//! [`Activity`] has been ready since it was put; one of its links lies where the key of the activity would be. A job with an
+//! activity is linked by its activity, whose links a ready job does not need for anything else.
 
 use super::job::{Job, Jobs, State};
 use crate::ids::{JobKey, TubeSlot};
@@ -13,22 +12,22 @@ use crate::time::Time;
 #[cfg(doc)]
 use super::job::Activity;
 
-/// The order of one tube. Every operation is O(1).
-pub struct Order {
-    /// The first of the jobs without activity.
+/// The ready order of one tube. Every operation is O(1).
+pub struct ReadyOrder {
+    /// The first job without an activity.
     first: u32,
-    /// The last of them.
+    /// The last job without an activity.
     last: u32,
-    /// The activities of the others.
+    /// The activities of the other jobs.
     active: List,
 }
 
-impl Order {
+impl ReadyOrder {
     pub(super) const fn new() -> Self {
         Self { first: NIL, last: NIL, active: List::new() }
     }
 
-    /// Puts a job at the end that becomes ready at `now`; one without activity was put just then.
+    /// Appends a job that becomes ready at `now`. A job without an activity must have been put at `now`.
     pub(super) fn push(&mut self, jobs: &mut Jobs, key: JobKey, now: Time) {
         let job = &mut jobs.slab[key.0];
         if let Some(activity) = job.activity() {
@@ -41,7 +40,7 @@ impl Order {
         self.last = key.0;
     }
 
-    /// Takes a job out, and says since when it has been ready.
+    /// Removes a job and returns the time at which it became ready.
     pub(super) fn remove(&mut self, jobs: &mut Jobs, key: JobKey) -> Time {
         let job = &mut jobs.slab[key.0];
         if let Some(activity) = job.activity() {
@@ -53,7 +52,7 @@ impl Order {
         let after = std::mem::replace(&mut job.activity_or_after, NIL);
         self.link_back(&mut jobs.slab, before, after);
         if after == NIL {
-            assert_eq!(self.last, key.0, "a job with none after it is the last");
+            assert_eq!(self.last, key.0, "a job without a successor is the last");
             self.last = before;
         } else {
             jobs.slab[after].before = before;
@@ -61,35 +60,35 @@ impl Order {
         since
     }
 
-    /// Since when the job has been ready that has been so longest.
+    /// The time at which the first job became ready.
     pub(super) fn oldest(&self, jobs: &Jobs) -> Option<Time> {
         let fresh = (self.first != NIL).then(|| jobs.slab[self.first].created);
         let active = self.active.front().map(|key| jobs.activities[key].since);
         [fresh, active].into_iter().flatten().min()
     }
 
-    /// Asserts that it has `len` jobs, all ready and of this tube, and that both lists are in order.
+    /// Asserts that there are `len` jobs, all ready and of this tube, and that both lists are sorted.
     pub(super) fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
         let is_ready = |job: &Job| (job.state, job.tube) == (State::Ready, tube);
         let (mut before, mut at, mut count, mut time) = (NIL, self.first, 0, Time::ZERO);
         while at != NIL {
             let job = &jobs.slab[at];
-            assert!(is_ready(job) && !job.is_active, "job {} is ready and was never anything else", job.id);
-            assert_eq!(job.before, before, "the order reads the same backwards");
-            assert!(time <= job.created, "jobs are in the order in which they were put");
+            assert!(is_ready(job) && !job.has_activity, "job {} is ready and has no activity", job.id);
+            assert_eq!(job.before, before, "the links agree in both directions");
+            assert!(time <= job.created, "the jobs are sorted by time");
             (before, at, time) = (at, job.activity_or_after, job.created);
             count += 1;
-            assert!(count <= len, "the order ends");
+            assert!(count <= len, "the list ends");
         }
-        assert_eq!(self.last, before, "the order ends at its last");
+        assert_eq!(self.last, before, "the list ends at its last job");
         self.active.check(&jobs.activities);
         let active = || self.active.iter(&jobs.activities).map(|key| &jobs.activities[key]);
-        assert!(active().all(|activity| is_ready(jobs.get(activity.job))), "what is in the order is ready");
-        assert!(active().map(|activity| activity.since).is_sorted(), "it is in order of time");
-        assert_eq!(count + self.active.len(), len, "what is ready is in the order");
+        assert!(active().all(|activity| is_ready(jobs.get(activity.job))), "the jobs are ready");
+        assert!(active().map(|activity| activity.since).is_sorted(), "the activities are sorted by time");
+        assert_eq!(count + self.active.len(), len, "every ready job is in the order");
     }
 
-    /// Makes `after` the one that follows `before`, or the first.
+    /// Links `after` behind `before`, or makes it the first.
     fn link_back(&mut self, slab: &mut Pages<Job>, before: u32, after: u32) {
         if before == NIL {
             self.first = after;

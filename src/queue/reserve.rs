@@ -1,0 +1,213 @@
+//! `reserve`: which client gets which job.
+//!
+//! A client that finds no job waits. A narrow client, one of up to
+//! [`NARROW_WATCH_MAX`](super::client::NARROW_WATCH_MAX) tubes, waits in the list of each tube that it watches. For a wide
+//! client, one of more tubes, that would cost too much per wait. It waits in one table of wide clients
+//! ([`WideWaiters`](super::wide_waiters::WideWaiters)), and each tube lists the wide clients that watch it.
+//!
+//! A job that becomes ready goes to the client that has waited longest: the first in its tube's list, or the first in the
+//! table that watches the tube. If all workers of a pool watch the same tubes, that is the first in the table.
+//!
+//! A client that waits cannot change its watches. So a tube checks each entry of the table at most once, however many jobs
+//! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
+//! there in background work, as does the assignment of very many jobs.
+
+use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::client::{Clients, Wait};
+use super::engine::{Engine, Notice, Reserved};
+use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot, WatchKey};
+use crate::time::{Span, Time};
+
+/// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
+/// `DEADLINE_SOON`).
+pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
+
+/// A tube checks its wide watches instead of the table of wide clients if they are fewer, and at most this many.
+const WATCHES_CHECKED_MAX: usize = (BACKGROUND_STEPS / 4) as usize;
+
+/// The result of a search for a waiting client.
+enum Search {
+    Found(ClientSlot),
+    None,
+    /// The search ran out of steps. The next one resumes where it stopped.
+    Unfinished,
+}
+
+impl Engine {
+    /// Reserves the most urgent job of the watched tubes. If there is none, the client waits for up to `timeout`, or
+    /// without limit if that is `None`.
+    pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
+        let client = self.clients.slot(client);
+        self.mark_worker(client);
+        // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
+        let may_overtake = timeout == Some(Span::ZERO);
+        if let Some(job) = self.most_urgent_ready(client, may_overtake) {
+            self.reserve_ready(job, client, now);
+            return Reserved::Job(job);
+        }
+        if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
+            return Reserved::DeadlineSoon;
+        }
+        if timeout == Some(Span::ZERO) {
+            return Reserved::TimedOut;
+        }
+        self.start_waiting(client, timeout.map(|span| now + span));
+        Reserved::Waiting
+    }
+
+    /// Ends the wait of the client, if it waits.
+    pub fn end_wait(&mut self, client: ClientKey) {
+        self.stop_waiting(self.clients.slot(client));
+    }
+
+    pub(super) fn stop_waiting(&mut self, client: ClientSlot) {
+        let Clients { slab, watches, wide_waiters, .. } = &mut self.clients;
+        let record = &mut slab[client.0];
+        let Some(wait) = record.wait.take() else { return };
+        self.totals.waiting -= 1;
+        if record.is_wide() {
+            return wide_waiters.remove(wait.seq);
+        }
+        for &WatchKey(watch) in &record.watches {
+            let tube = &mut self.tubes[watches[watch].tube];
+            tube.narrow_waiters.remove(watches, watch);
+        }
+    }
+
+    /// Assigns ready jobs of the tube to waiting clients, up to the limit. The rest is left to background work.
+    pub(super) fn assign_jobs(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+        let record = &self.tubes[tube];
+        if record.assigning || (record.narrow_waiters.is_empty() && record.wide_watches.is_empty()) {
+            return;
+        }
+        // At least one job is assigned per call, so that the work ends even if each call begins at its limit.
+        let mut may_assign = true;
+        while self.tubes[tube].in_reservable {
+            let client = match self.longest_waiting(tube, limit) {
+                Search::Found(client) if may_assign => client,
+                Search::None => return,
+                Search::Found(_) | Search::Unfinished => return self.assign_later(tube),
+            };
+            let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
+            self.stop_waiting(client);
+            self.reserve_ready(job, client, now);
+            self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
+            self.steps += 1;
+            may_assign = !self.is_reached(limit);
+        }
+    }
+
+    fn assign_later(&mut self, tube: TubeSlot) {
+        let record = &mut self.tubes[tube];
+        record.pins += 1;
+        record.assigning = true;
+        self.work.push_back(Work::Assign { tube: self.tubes.key(tube) });
+    }
+
+    /// Moves a ready job to the client.
+    pub(super) fn reserve_ready(&mut self, job: JobKey, client: ClientSlot, now: Time) {
+        let since = self.leave_ready(job);
+        self.enter_reserved(job, client, Some(since), now);
+    }
+
+    /// Arms the timer of a client for its next deadline.
+    pub(super) fn arm_client_timer(&mut self, client: ClientSlot) {
+        let record = &self.clients[client];
+        let soonest = self.first_deadline(client);
+        let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
+        let end = record.wait.and_then(|wait| wait.until);
+        if let Some(at) = [soonest, margin, end].into_iter().flatten().min() {
+            self.timers.arm(record.timer, at);
+        }
+    }
+
+    fn start_waiting(&mut self, client: ClientSlot, until: Option<Time>) {
+        self.waits_begun += 1;
+        self.totals.waiting += 1;
+        let Clients { slab, watches, wide_waiters, .. } = &mut self.clients;
+        let record = &mut slab[client.0];
+        record.wait = Some(Wait { seq: self.waits_begun, until });
+        if record.is_wide() {
+            wide_waiters.push(self.waits_begun, client);
+        } else {
+            for &WatchKey(watch) in &record.watches {
+                let tube = &mut self.tubes[watches[watch].tube];
+                tube.narrow_waiters.push_back(watches, watch);
+            }
+        }
+        self.arm_client_timer(client);
+    }
+
+    /// Finds the most urgent ready job of the watched tubes that are not paused. Checks the watched tubes or the
+    /// reservable ones, whichever are fewer.
+    fn most_urgent_ready(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
+        let watches = &self.clients[client].watches;
+        let candidate = |tube: TubeSlot| {
+            let tube = &self.tubes[tube];
+            let job = tube.ready.min().filter(|_| tube.in_reservable && (may_overtake || !tube.assigning))?;
+            let record = self.jobs.get(JobKey(job));
+            Some((record.pri, record.id, JobKey(job)))
+        };
+        let reservable = self.tubes.reservable.len();
+        let (best, checked) = if watches.len() <= reservable {
+            let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
+            (tubes.filter_map(candidate).min(), watches.len())
+        } else {
+            let tubes = self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot);
+            let watched = tubes.filter(|&tube| self.clients.is_watching(client, tube));
+            (watched.filter_map(candidate).min(), reservable)
+        };
+        self.steps += checked as u32;
+        best.map(|(_, _, job)| job)
+    }
+
+    /// Finds the client that has waited longest for a job of this tube.
+    fn longest_waiting(&mut self, tube: TubeSlot, limit: StepLimit) -> Search {
+        let record = &self.tubes[tube];
+        let narrow = record.narrow_waiters.front().map(|watch| self.clients.watches[watch].client);
+        let narrow_seq = narrow.map_or(u64::MAX, |client| self.clients.wait_seq(client));
+        if !record.wide_watches.is_empty()
+            && self.clients.wide_waiters.count_after(record.searched_through) > 0
+        {
+            match self.longest_waiting_wide(tube, narrow_seq, limit) {
+                Search::None => {}
+                found_or_unfinished => return found_or_unfinished,
+            }
+        }
+        narrow.map_or(Search::None, Search::Found)
+    }
+
+    /// Finds the wide client that has waited longest for a job of this tube, if the sequence number of its wait is below
+    /// `end`.
+    fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: StepLimit) -> Search {
+        let Self { clients, tubes, steps, .. } = self;
+        let record = &mut tubes[tube];
+        if *steps >= limit.0 {
+            return Search::Unfinished;
+        }
+        let watchers = record.wide_watches.len();
+        if watchers <= WATCHES_CHECKED_MAX
+            && watchers < clients.wide_waiters.count_after(record.searched_through)
+        {
+            *steps += watchers as u32;
+            let watching =
+                record.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
+            let waiting = watching.filter_map(|client| Some((clients[client].wait?.seq, client)));
+            let longest = waiting.min_by_key(|&(seq, _)| seq);
+            record.searched_through = longest.map_or(self.waits_begun, |(seq, _)| seq - 1);
+            let found = longest.filter(|&(seq, _)| seq < end);
+            return found.map_or(Search::None, |(_, client)| Search::Found(client));
+        }
+        for place in clients.wide_waiters.after(record.searched_through).take_while(|place| place.seq < end) {
+            if *steps >= limit.0 {
+                return Search::Unfinished;
+            }
+            *steps += 1;
+            if let Some(client) = place.client.filter(|&client| clients.is_watching(client, tube)) {
+                return Search::Found(client);
+            }
+            record.searched_through = place.seq;
+        }
+        Search::None
+    }
+}
