@@ -1,5 +1,5 @@
 //! The options of the server, as the command line, the environment and the file of `--config` set them. Nothing is checked
-//! here; [`Config`](crate::config::Config) does that.
+//! here; [`ServerConfig`](crate::config::ServerConfig) does that.
 //!
 //! A new option is one field of [`Arguments`]: clap reads it from the command line and the environment, serde from the file
 //! under the same name.

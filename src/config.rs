@@ -51,7 +51,7 @@ const _: () = assert!(JOB_BYTES_DEFAULT <= JOB_BYTES_MAX);
 
 /// A configuration that can be used as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Config {
+pub struct ServerConfig {
     /// The address to listen on, if it is set.
     pub listen: Option<Address>,
     /// The address of the HTTP listener, if it is set.
@@ -163,7 +163,7 @@ pub enum ConfigError {
     },
 }
 
-impl Config {
+impl ServerConfig {
     /// Checks the options.
     ///
     /// # Errors
@@ -446,9 +446,9 @@ impl std::error::Error for ConfigError {}
 mod tests {
     use super::*;
 
-    fn check(line: &str) -> Result<Config, ConfigError> {
+    fn check(line: &str) -> Result<ServerConfig, ConfigError> {
         let words = ["beanring"].into_iter().chain(line.split_whitespace());
-        Config::check(Arguments::from_words(words).expect("the command line is valid"))
+        ServerConfig::check(Arguments::from_words(words).expect("the command line is valid"))
     }
 
     fn tcp(host: &str, port: u16) -> Option<Address> {

@@ -71,7 +71,7 @@ impl std::error::Error for FileError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::ServerConfig;
 
     /// Combines a file and a command line.
     fn with(text: &str, line: &str) -> Result<Arguments, String> {
@@ -110,11 +110,11 @@ mod tests {
             verbose = 1
             log-format = "json"
         "#;
-        let file = Config::check(with(text, "").unwrap()).unwrap();
+        let file = ServerConfig::check(with(text, "").unwrap()).unwrap();
         let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m \
                     --max-connections 9 --max-tubes 8 --max-watches 7 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
                     --allow-foreign-requests --metrics-prefix queue -V --log-format json";
-        assert_eq!(file, Config::check(with("", line).unwrap()).unwrap());
+        assert_eq!(file, ServerConfig::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);
         let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
         let not_in_a_file = ["config", "check-config", "version", "help", "no-sync"];

@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 
 use crate::cli::LogFormat;
-use crate::config::{Config, Verbosity};
+use crate::config::{ServerConfig, Verbosity};
 use crate::io::binlog_import;
 use crate::io::clock::Clock;
 use crate::io::driver::PreparedDriver;
@@ -29,7 +29,7 @@ use crate::wal::{self, Durability, Wal};
 ///
 /// # Errors
 /// If the server cannot start or continue.
-pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
+pub fn run(config: ServerConfig) -> Result<(), Box<dyn Error>> {
     let program = Program::of_this_process();
     log_to_stderr(config.verbosity, config.log_format);
     // Before anything opens a descriptor.
@@ -80,7 +80,7 @@ pub fn run(config: Config) -> Result<(), Box<dyn Error>> {
 
 fn running_server(
     directory: &Directory,
-    config: &Config,
+    config: &ServerConfig,
     listeners: &[Listener],
 ) -> Result<RunningServer, Box<dyn Error>> {
     Ok(RunningServer {
@@ -103,7 +103,7 @@ fn recover(
 }
 
 fn server_config(
-    config: &Config,
+    config: &ServerConfig,
     listeners: &[Listener],
     host: HostFacts,
     started: Time,
@@ -162,7 +162,7 @@ fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
 }
 
 /// The host names that HTTP requests may contain. A browser does not connect to a UNIX socket, so any is allowed there.
-fn http_hosts(listeners: &[Listener], config: &Config, hostname: String) -> Hosts {
+fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -> Hosts {
     let mut http = listeners.iter().filter(|listener| listener.protocol() == Protocol::Http);
     if http.all(Listener::is_unix) {
         return Hosts::any();
@@ -172,15 +172,15 @@ fn http_hosts(listeners: &[Listener], config: &Config, hostname: String) -> Host
 }
 
 /// The files that the server needs while it runs.
-fn needs(config: &Config, listeners: &[Listener], program: &Program) -> Needs {
-    let Config { log_dir, file, .. } = config;
+fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
+    let ServerConfig { log_dir, file, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
     let restart = log_dir.as_ref().map(|_| Files { program: program.files(), configuration: file.clone() });
     Needs { log_dir: log_dir.clone(), socket_dirs, restart }
 }
 
 /// The listeners that the process has inherited, and those that are missing.
-fn listeners(inherited: Vec<Listener>, config: &Config) -> Result<Vec<Listener>, ListenError> {
+fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<Listener>, ListenError> {
     let (mut http, mut listeners): (Vec<_>, Vec<_>) =
         inherited.into_iter().partition(|listener| listener.protocol() == Protocol::Http);
     if listeners.is_empty() {

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use beanring::cli::{Arguments, LogFormat, Tool};
-use beanring::config::Config;
+use beanring::config::ServerConfig;
 use beanring::{config_file, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
@@ -33,7 +33,7 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return healthcheck::run(tool, arguments.listen, arguments.port).map(|()| ExitCode::SUCCESS);
     }
     let checks_only = arguments.check_config;
-    let config = Config::check(arguments)?;
+    let config = ServerConfig::check(arguments)?;
     if checks_only {
         for warning in &config.warnings {
             eprintln!("beanring: {warning}");

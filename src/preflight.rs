@@ -6,7 +6,7 @@ use std::fmt;
 
 use nix::unistd::getppid;
 
-use crate::config::Config;
+use crate::config::ServerConfig;
 use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
 use crate::io::privileges::{User, drop_privileges};
@@ -41,7 +41,7 @@ const FILES_AT_START: u64 = 2;
 ///
 /// # Errors
 /// Why it could not start, or could not replace the running server.
-pub fn check(config: &Config) -> Result<String, Box<dyn Error>> {
+pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     let present = RunningServer::from_environment();
     match present {
         Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),

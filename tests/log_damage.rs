@@ -9,7 +9,7 @@ use beanring::bodies::Slot;
 use beanring::ids::{ConnId, JobId};
 use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
@@ -226,10 +226,10 @@ fn a_recycled_first_file_is_not_missing() {
 /// A checksum does not prove that a server wrote the record.
 #[test]
 fn impossible_jobs_are_not_read() {
-    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
     let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, state, body };
-    let buried = |order| PersistedState { standing: Standing::Buried(order), ..state };
+    let buried = |order| PersistedState { state: UnreservedState::Buried(order), ..state };
     let impossible = [
         Record::Job(job(0)),
         Record::Job(job(u64::MAX)),
@@ -251,7 +251,7 @@ fn impossible_jobs_are_not_read() {
 
 #[test]
 fn ids_that_could_run_out_are_refused() {
-    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
     let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, state, body });
     let most = JobId::START_MAX;

@@ -212,7 +212,7 @@ impl<'a> Crash<'a> {
     fn adopt(&mut self, client: &mut Client) {
         let first = self.ids.last().map_or(1, |last| last + 1);
         let mut is_end = false;
-        for (id, (body, standing)) in (first..).zip(std::mem::take(&mut self.lost)) {
+        for (id, (body, state)) in (first..).zip(std::mem::take(&mut self.lost)) {
             let (line, found) = client.ask(&format!("peek {id}\r\n"));
             is_end |= line == "NOT_FOUND";
             if line == "NOT_FOUND" {
@@ -221,7 +221,7 @@ impl<'a> Crash<'a> {
             assert!(!is_end, "job {id} is there and one before it is not");
             assert_eq!(found, format!("{}\r\n", body_of(body)), "the body of job {id}");
             self.ids.insert(id);
-            self.jobs.insert(id, Known { body, now: standing, maybe: None });
+            self.jobs.insert(id, Known { body, now: state, maybe: None });
         }
     }
 }

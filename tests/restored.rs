@@ -1,7 +1,7 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::ids::{ConnId, JobId};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, UnreservedState};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -16,9 +16,9 @@ fn restored(now: Time) -> Engine {
     let tube = engine.restore_tube(name);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let delay = Span::from_secs(DELAY);
-    let standing = Standing::Delayed(WRITTEN + delay);
-    let kept = PersistedState { pri: 0, delay: DELAY, standing, counts: Counts::default() };
-    engine.restore(Restored { id: JobId(1), created: WRITTEN, ttr: 60, tube, kept, body });
+    let state = UnreservedState::Delayed(WRITTEN + delay);
+    let kept = PersistedState { pri: 0, delay: DELAY, state, counts: Counts::default() };
+    engine.restore(Restored { id: JobId(1), created: WRITTEN, ttr: 60, tube, state: kept, body });
     engine.settle_restored(now);
     engine.restore_pause(name, WRITTEN + delay, delay, now);
     engine.check();
@@ -45,7 +45,7 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
-    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, kept, body });
+    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, state: kept, body });
     engine.settle_restored(now);
     // A job that is put later has been ready for a shorter time, whatever the clock was before.
     let client = engine.connect(ConnId { slot: 0, generation: 0 });
@@ -60,10 +60,10 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
 #[test]
 fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() {
     let second = Span::from_secs(1);
-    let plain = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let plain = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     assert_eq!(ready_for(WRITTEN, plain, WRITTEN + HOUR), Span::from_secs(3601), "since it was put");
     let ended = WRITTEN + Span::from_secs(DELAY);
-    let delayed = PersistedState { delay: DELAY, standing: Standing::Delayed(ended), ..plain };
+    let delayed = PersistedState { delay: DELAY, state: UnreservedState::Delayed(ended), ..plain };
     assert_eq!(ready_for(WRITTEN, delayed, WRITTEN + HOUR), Span::from_secs(3501), "since the delay ended");
     let reserved = PersistedState { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
     assert_eq!(ready_for(WRITTEN, reserved, WRITTEN + HOUR), second, "since the start");
@@ -74,12 +74,12 @@ fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() 
 fn restored_jobs_keep_the_order_in_which_they_became_ready() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
-    let plain = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Counts::default() };
+    let plain = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     // After compaction old jobs come behind new ones in the log.
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
         let created = WRITTEN.back(Span::from_secs(age));
-        engine.restore(Restored { id: JobId(id), created, ttr: 60, tube, kept: plain, body });
+        engine.restore(Restored { id: JobId(id), created, ttr: 60, tube, state: plain, body });
     }
     engine.settle_restored(WRITTEN);
     engine.check();

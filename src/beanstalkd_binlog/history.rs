@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Entry, Job, State};
 use crate::ids::JobId;
-use crate::queue::{Counts, PersistedState, Standing};
+use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::tube_name::TubeName;
 
 /// Applies records in the order of the binlog.
@@ -124,12 +124,12 @@ impl History {
         let mut jobs: Vec<Imported> = jobs
             .into_values()
             .map(|Known { job, tube, body }| {
-                let standing = match job.state {
-                    State::Deleted | State::Ready => Standing::Ready,
-                    State::Delayed => Standing::Delayed(job.deadline),
-                    State::Buried => Standing::Buried(order[&job.id]),
+                let state = match job.state {
+                    State::Deleted | State::Ready => UnreservedState::Ready,
+                    State::Delayed => UnreservedState::Delayed(job.deadline),
+                    State::Buried => UnreservedState::Buried(order[&job.id]),
                 };
-                let state = PersistedState { pri: job.pri, delay: job.delay, standing, counts: job.counts };
+                let state = PersistedState { pri: job.pri, delay: job.delay, state, counts: job.counts };
                 Imported { job, tube, state, body }
             })
             .collect();
@@ -176,8 +176,8 @@ mod tests {
         let mut found: Vec<_> = history
             .finish()
             .into_iter()
-            .filter_map(|imported| match imported.state.standing {
-                Standing::Buried(before) => Some((before, imported.job.id.0)),
+            .filter_map(|imported| match imported.state.state {
+                UnreservedState::Buried(before) => Some((before, imported.job.id.0)),
                 _ => None,
             })
             .collect();

@@ -13,7 +13,7 @@ mod history;
 pub use self::history::{History, Imported, Mismatch, Place};
 use crate::ids::JobId;
 use crate::limits::JOB_BYTES_MAX;
-use crate::queue::{Counts, PersistedState, Standing};
+use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -203,10 +203,10 @@ impl State {
 impl Job {
     /// Converts a job of the queue.
     pub fn new(id: JobId, created: Time, ttr: u32, from: &PersistedState, body_bytes: u32) -> Self {
-        let (state, deadline) = match from.standing {
-            Standing::Ready => (State::Ready, Time::ZERO),
-            Standing::Delayed(until) => (State::Delayed, until),
-            Standing::Buried(_) => (State::Buried, Time::ZERO),
+        let (state, deadline) = match from.state {
+            UnreservedState::Ready => (State::Ready, Time::ZERO),
+            UnreservedState::Delayed(until) => (State::Delayed, until),
+            UnreservedState::Buried(_) => (State::Buried, Time::ZERO),
         };
         let PersistedState { pri, delay, counts, .. } = *from;
         let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));

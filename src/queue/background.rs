@@ -2,7 +2,7 @@
 
 use super::change::Change;
 use super::engine::{Engine, Notice};
-use super::job::State;
+use super::job::JobState;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
@@ -29,7 +29,7 @@ pub(super) struct Kick {
     pub(super) conn: ConnId,
     pub(super) tube: TubeKey,
     /// `Buried` or `Delayed`.
-    pub(super) from: State,
+    pub(super) from: JobState,
     pub(super) left: u32,
     pub(super) kicked: u32,
 }
@@ -114,7 +114,7 @@ impl Engine {
             }
             let tube = self.tubes.get(kick.tube);
             let next = match kick.from {
-                State::Buried => tube.buried.front().map(JobKey),
+                JobState::Buried => tube.buried.front().map(JobKey),
                 _ => tube.delayed.min().map(|key| self.jobs.activities[key].job),
             };
             let Some(job) = next else { break };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::background::Work;
 use super::engine::Engine;
-use super::job::{Activity, State, URGENT_BELOW};
+use super::job::{Activity, JobState, URGENT_BELOW};
 use super::stats::JobTotals;
 use crate::ids::{ClientSlot, JobKey, TubeSlot};
 use crate::time::Time;
@@ -46,7 +46,7 @@ impl Engine {
             let tally = tallies.entry(job.tube).or_default();
             tally.jobs[job.state as usize] += 1;
             totals.jobs[job.state as usize] += 1;
-            let is_urgent = job.state == State::Ready && job.pri < URGENT_BELOW;
+            let is_urgent = job.state == JobState::Ready && job.pri < URGENT_BELOW;
             tally.urgent += u32::from(is_urgent);
             totals.urgent += u32::from(is_urgent);
         }
@@ -106,12 +106,13 @@ impl Engine {
             tube.buried.check(&self.jobs.slab);
             tube.narrow_waiters.check(&self.clients.watches);
             tube.wide_watches.check(&self.clients.watches);
-            tube.ready.for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), State::Ready, key.slot));
+            tube.ready
+                .for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), JobState::Ready, key.slot));
             for job in tube.buried.iter(&self.jobs.slab) {
-                self.check_place(JobKey(job), State::Buried, key.slot);
+                self.check_place(JobKey(job), JobState::Buried, key.slot);
             }
             tube.delayed.for_each(&self.jobs.activities, |activity| {
-                self.check_place(self.jobs.activities[activity].job, State::Delayed, key.slot);
+                self.check_place(self.jobs.activities[activity].job, JobState::Delayed, key.slot);
             });
             let waiting = tube.narrow_waiters.iter(&self.clients.watches);
             let seqs: Vec<u64> =
@@ -132,14 +133,14 @@ impl Engine {
             client.held.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
                 assert_eq!(activity.holder(), Some(ClientSlot(key)), "a held job names its holder");
-                assert_eq!(self.jobs.get(activity.job).state, State::Reserved);
+                assert_eq!(self.jobs.get(activity.job).state, JobState::Reserved);
             });
         }
         let held: usize = self.clients.slab.iter().map(|(_, client)| client.held.len()).sum();
-        assert_eq!(held, self.totals.in_state(State::Reserved) as usize, "every reserved job is held");
+        assert_eq!(held, self.totals.in_state(JobState::Reserved) as usize, "every reserved job is held");
     }
 
-    fn check_place(&self, job: JobKey, state: State, tube: TubeSlot) {
+    fn check_place(&self, job: JobKey, state: JobState, tube: TubeSlot) {
         let job = self.jobs.get(job);
         assert_eq!((job.state, job.tube), (state, tube), "job {} is in the container of its state", job.id);
     }

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
-use super::job::{Activity, Job, Jobs, NewJob, State};
+use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::latency::QueueLatency;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
-use super::tube_limits::Bounds;
+use super::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot, WatchKey};
 use crate::time::{Span, Time};
@@ -44,7 +44,7 @@ pub struct Engine {
     /// The number of burials so far.
     pub(super) burials: u64,
     pub(super) latency: QueueLatency,
-    pub(super) limits: Bounds,
+    pub(super) limits: TubeLimits,
     /// [`Work::PurgeTubeOrder`] is in `work`.
     pub(super) is_purging: bool,
     bodies: Bodies,
@@ -129,7 +129,7 @@ impl Engine {
             next_id: 1,
             burials: 0,
             latency: QueueLatency::new(),
-            limits: Bounds::default(),
+            limits: TubeLimits::default(),
             is_purging: false,
             bodies: Bodies::new(),
         }
@@ -238,9 +238,9 @@ impl Engine {
     /// Reserves the job with this id, which may be ready, delayed or buried. A pause of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let client = self.clients.slot(client);
-        let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != State::Reserved)?;
+        let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != JobState::Reserved)?;
         self.mark_worker(client);
-        if self.jobs.get(job).state == State::Ready {
+        if self.jobs.get(job).state == JobState::Ready {
             self.reserve_ready(job, client, now);
         } else {
             self.leave(job, now);
@@ -256,7 +256,7 @@ impl Engine {
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
         let tube = record.tube;
-        if record.state == State::Reserved && self.jobs.holder(record) != Some(client) {
+        if record.state == JobState::Reserved && self.jobs.holder(record) != Some(client) {
             return false;
         }
         self.leave(job, now);
@@ -315,8 +315,8 @@ impl Engine {
         let Client { conn, used, .. } = *self.clients.get(client);
         let tube = self.tubes.key(used);
         let record = &mut self.tubes[used];
-        let from = if record.buried.is_empty() { State::Delayed } else { State::Buried };
-        let there = if from == State::Buried { record.buried.len() } else { record.delayed.len() };
+        let from = if record.buried.is_empty() { JobState::Delayed } else { JobState::Buried };
+        let there = if from == JobState::Buried { record.buried.len() } else { record.delayed.len() };
         let left = bound.min(there as u32);
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
@@ -330,7 +330,7 @@ impl Engine {
     /// Makes one buried or delayed job ready. Returns false if there is none with this id.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
-        let is_kickable = matches!(self.jobs.get(job).state, State::Buried | State::Delayed);
+        let is_kickable = matches!(self.jobs.get(job).state, JobState::Buried | JobState::Delayed);
         if is_kickable {
             self.make_ready(job, Change::Kicked(job), self.step_limit(BACKGROUND_STEPS), now);
         }

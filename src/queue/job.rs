@@ -24,7 +24,7 @@ pub const URGENT_BELOW: u32 = 1024;
 /// ```
 /// A delayed or buried job can also be reserved by id. A client can delete any job that no other client holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum JobState {
     /// In its tube's ready heap.
     Ready,
     /// In its holder's heap and list of held jobs.
@@ -54,7 +54,7 @@ pub struct Job {
     /// A job stays in its tube until it is deleted.
     pub tube: TubeSlot,
     /// The log keeps a reserved job as ready.
-    pub state: State,
+    pub state: JobState,
 
     // In memory only.
     /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held jobs.
@@ -164,11 +164,11 @@ impl Jobs {
     }
 
     /// The memory still to be allocated until every job has an [`Activity`].
-    pub(super) const fn set_aside_bytes(&self) -> usize {
+    pub(super) const fn reserved_memory_bytes(&self) -> usize {
         self.slab.len().saturating_sub(self.activities.touched()) * size_of::<Option<Activity>>()
     }
 
-    /// What one more job adds at most to [`bytes`](Self::bytes) and [`set_aside_bytes`](Self::set_aside_bytes) together.
+    /// What one more job adds at most to [`bytes`](Self::bytes) and [`reserved_memory_bytes`](Self::reserved_memory_bytes) together.
     pub(super) fn growth(&mut self) -> usize {
         let has_activity = self.slab.len() < self.activities.touched();
         let activity = if has_activity { 0 } else { size_of::<Option<Activity>>() };
@@ -192,7 +192,7 @@ impl Jobs {
             pri,
             ttr,
             tube,
-            state: State::Ready,
+            state: JobState::Ready,
             links: Links::NONE,
             rank: 0,
             has_activity: false,

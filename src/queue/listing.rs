@@ -10,9 +10,9 @@ use crate::tube_name::TubeName;
 /// A list of tubes that is being read.
 ///
 /// [`Engine::list_tubes`] and [`Engine::list_watched`] create one, [`Engine::next_listed`] reads it. A list that is not read
-/// to its end before the next command must be registered with [`Engine::keep_list`] and ended with [`Engine::end_list`].
+/// to its end before the next command must be registered with [`Engine::register_list`] and ended with [`Engine::end_list`].
 #[derive(Debug)]
-pub struct List {
+pub struct TubeList {
     source: Source,
     /// The next place to read.
     at: usize,
@@ -41,7 +41,7 @@ pub enum Listed<'a> {
     End,
 }
 
-impl List {
+impl TubeList {
     /// The number of tubes still to be shown.
     pub fn tubes(&self) -> usize {
         self.tubes
@@ -55,28 +55,28 @@ impl List {
 
 impl Engine {
     /// A list of all tubes.
-    pub fn list_tubes(&self) -> List {
+    pub fn list_tubes(&self) -> TubeList {
         let source = Source::Tubes { version: self.tubes.version() };
-        List { source, at: 0, tubes: self.tubes.len(), name_lengths: self.tubes.name_lengths() }
+        TubeList { source, at: 0, tubes: self.tubes.len(), name_lengths: self.tubes.name_lengths() }
     }
 
     /// A list of the tubes that the client watches.
-    pub fn list_watched(&self, client: ClientKey) -> List {
+    pub fn list_watched(&self, client: ClientKey) -> TubeList {
         let record = self.clients.get(client);
         let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
-        List { source: Source::Watched(client), at: 0, tubes, name_lengths }
+        TubeList { source: Source::Watched(client), at: 0, tubes, name_lengths }
     }
 
     /// Registers a list that is read across commands, while tubes are added and removed. During a list of its watches, a client
     /// must send no command.
-    pub fn keep_list(&mut self, list: &List) {
+    pub fn register_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source {
             self.tubes.begin_list(version);
         }
     }
 
     /// Ends a [registered](Self::keep_list) list, read to its end or not.
-    pub fn end_list(&mut self, list: &List) {
+    pub fn end_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source
             && self.tubes.end_list(version)
             && !self.is_purging
@@ -90,7 +90,7 @@ impl Engine {
     ///
     /// # Panics
     /// If the list shows more or fewer tubes than there were at its start, which is a bug of the queue.
-    pub fn next_listed(&self, list: &mut List) -> Listed<'_> {
+    pub fn next_listed(&self, list: &mut TubeList) -> Listed<'_> {
         let found = match list.source {
             Source::Tubes { version } => self.tubes.listed_at(list.at, version),
             Source::Watched(client) => match self.clients.watched_at(client, list.at) {

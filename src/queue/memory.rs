@@ -19,8 +19,8 @@ impl Engine {
 
     /// Memory reserved for the activities of jobs that have none yet. Commands that create an activity are never refused for
     /// lack of memory, so a put must leave room for it.
-    pub fn set_aside_bytes(&self) -> usize {
-        self.jobs.set_aside_bytes()
+    pub fn reserved_memory_bytes(&self) -> usize {
+        self.jobs.reserved_memory_bytes()
     }
 
     /// What one more job adds to both, without its body: nothing if it fits into memory that is kept for reuse.

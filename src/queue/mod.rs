@@ -41,7 +41,7 @@
 //! indexes lie in the records. A record names another by slot, because no record is removed before the last link to it.
 //! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work.
 //!
-//! A job is in exactly one container, the one of its [`State`]. A ready job is also in its tube's `ready_order`, and a held
+//! A job is in exactly one container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, and a held
 //! one in its client's `held_order`.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
@@ -78,10 +78,10 @@ pub use background::BACKGROUND_STEPS;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
-pub use job::{Activity, Counts, Job, Jobs, NewJob, State, URGENT_BELOW};
+pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
 pub use latency::{LatencyKind, Percentiles};
-pub use listing::{List, Listed};
-pub use persisted::{PersistedState, Restored, Standing};
+pub use listing::{Listed, TubeList};
+pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
-pub use tube_limits::Bounds;
+pub use tube_limits::TubeLimits;

@@ -1,7 +1,7 @@
 //! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
 
 use super::engine::Engine;
-use super::job::{Counts, Job, State};
+use super::job::{Counts, Job, JobState};
 use super::tube::Pause;
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
@@ -15,13 +15,13 @@ pub struct PersistedState {
     pub pri: u32,
     /// The delay of the last put or release, in seconds.
     pub delay: u32,
-    pub standing: Standing,
+    pub state: UnreservedState,
     pub counts: Counts,
 }
 
 /// The persistent state of a job. A reserved job counts as ready, because a reservation does not outlive the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum UnreservedState {
     /// Ready.
     Ready,
     /// Delayed until this time.
@@ -38,25 +38,25 @@ pub struct Restored {
     pub created: Time,
     pub ttr: u32,
     pub tube: TubeKey,
-    pub kept: PersistedState,
+    pub state: PersistedState,
     /// The body with its CR LF.
     pub body: Slot,
 }
 
 impl Engine {
     /// Reads the persistent state of a job.
-    pub fn kept(&self, job: JobKey) -> PersistedState {
+    pub fn persisted_state(&self, job: JobKey) -> PersistedState {
         let record = self.jobs.get(job);
         let activity = self.jobs.activity(job);
-        let standing = match (record.state, activity) {
-            (State::Delayed, Some(activity)) => Standing::Delayed(activity.deadline),
-            (State::Buried, Some(activity)) => Standing::Buried(activity.burial),
-            _ => Standing::Ready,
+        let state = match (record.state, activity) {
+            (JobState::Delayed, Some(activity)) => UnreservedState::Delayed(activity.deadline),
+            (JobState::Buried, Some(activity)) => UnreservedState::Buried(activity.burial),
+            _ => UnreservedState::Ready,
         };
         PersistedState {
             pri: record.pri,
             delay: activity.map_or(0, |activity| activity.delay),
-            standing,
+            state,
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
         }
     }
@@ -79,33 +79,33 @@ impl Engine {
     /// # Panics
     /// If a job has this id.
     pub fn restore(&mut self, restored: Restored) -> JobKey {
-        let Restored { id, created, ttr, tube, kept, body } = restored;
-        let job = self.jobs.insert(id, kept.pri, ttr, body, self.tubes.slot(tube), created);
+        let Restored { id, created, ttr, tube, state, body } = restored;
+        let job = self.jobs.insert(id, state.pri, ttr, body, self.tubes.slot(tube), created);
         self.keep_ids_above(id);
-        self.restore_kept(job, &kept);
+        self.restore_state(job, &state);
         job
     }
 
     /// Replaces the persistent state of a restored job that is not settled.
-    pub fn restore_kept(&mut self, job: JobKey, kept: &PersistedState) {
-        let &PersistedState { pri, delay, standing, counts } = kept;
+    pub fn restore_state(&mut self, job: JobKey, kept: &PersistedState) {
+        let &PersistedState { pri, delay, state, counts } = kept;
         let record = self.jobs.get_mut(job);
         record.pri = pri;
-        record.state = match standing {
-            Standing::Ready => State::Ready,
-            Standing::Delayed(_) => State::Delayed,
-            Standing::Buried(_) => State::Buried,
+        record.state = match state {
+            UnreservedState::Ready => JobState::Ready,
+            UnreservedState::Delayed(_) => JobState::Delayed,
+            UnreservedState::Buried(_) => JobState::Buried,
         };
-        let is_plain = delay == 0 && standing == Standing::Ready && counts == Counts::default();
+        let is_plain = delay == 0 && state == UnreservedState::Ready && counts == Counts::default();
         if is_plain && self.jobs.activity(job).is_none() {
             return;
         }
         let activity = self.jobs.activity_mut(job);
         (activity.delay, activity.counts) = (delay, counts);
-        match standing {
-            Standing::Ready => {}
-            Standing::Delayed(until) => activity.deadline = until,
-            Standing::Buried(burial) => activity.burial = burial,
+        match state {
+            UnreservedState::Ready => {}
+            UnreservedState::Delayed(until) => activity.deadline = until,
+            UnreservedState::Buried(burial) => activity.burial = burial,
         }
     }
 
@@ -123,12 +123,12 @@ impl Engine {
         for job in jobs {
             let Job { id, state, created, .. } = *self.jobs.get(job);
             match (state, self.jobs.activity(job)) {
-                (State::Delayed, Some(activity)) if activity.deadline > now => {
+                (JobState::Delayed, Some(activity)) if activity.deadline > now => {
                     let latest = now + Span::from_secs(activity.delay);
                     self.enter_delayed(job, activity.deadline.min(latest));
                 }
-                (State::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
-                (State::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
+                (JobState::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
+                (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
                 // The log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
                 _ => {

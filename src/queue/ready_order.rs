@@ -4,7 +4,7 @@
 //! [`Activity`] has been ready since it was put; one of its links lies where the key of the activity would be. A job with an
 //! activity is linked by its activity, whose links a ready job does not need for anything else.
 
-use super::job::{Job, Jobs, State};
+use super::job::{Job, JobState, Jobs};
 use crate::ids::{JobKey, TubeSlot};
 use crate::intrusive::{List, NIL, Pages};
 use crate::time::Time;
@@ -69,7 +69,7 @@ impl ReadyOrder {
 
     /// Asserts that there are `len` jobs, all ready and of this tube, and that both lists are sorted.
     pub(super) fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
-        let is_ready = |job: &Job| (job.state, job.tube) == (State::Ready, tube);
+        let is_ready = |job: &Job| (job.state, job.tube) == (JobState::Ready, tube);
         let (mut before, mut at, mut count, mut time) = (NIL, self.first, 0, Time::ZERO);
         while at != NIL {
             let job = &jobs.slab[at];

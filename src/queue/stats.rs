@@ -1,7 +1,7 @@
 //! Statistics of the queue, a tube and a job. The server renders them.
 
 use super::engine::Engine;
-use super::job::{Counts, State};
+use super::job::{Counts, JobState};
 use super::latency::{LatencyKind, Percentiles};
 use crate::histogram::Histogram;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
@@ -11,7 +11,7 @@ use crate::tube_name::TubeName;
 /// Counts of the whole queue, updated by every transition.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct JobTotals {
-    /// Number of jobs in each [`State`].
+    /// Number of jobs in each [`JobState`].
     pub jobs: [u32; 4],
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
@@ -29,7 +29,7 @@ pub struct JobTotals {
 
 impl JobTotals {
     /// The number of jobs in this state.
-    pub const fn in_state(&self, state: State) -> u32 {
+    pub const fn in_state(&self, state: JobState) -> u32 {
         self.jobs[state as usize]
     }
 }
@@ -71,7 +71,7 @@ pub struct TubeStats<'a> {
 pub struct JobStats<'a> {
     pub id: JobId,
     pub tube: TubeName<'a>,
-    pub state: State,
+    pub state: JobState,
     pub pri: u32,
     pub age: Span,
     /// In seconds.
@@ -115,7 +115,7 @@ impl Engine {
 
     /// The number of clients that [`tube_waiting`](Self::tube_waiting) checks: the wide ones that watch the tube, or the wide
     /// ones that wait and may watch it, whichever are fewer.
-    pub fn tube_waiting_looks(&self, key: TubeKey) -> usize {
+    pub fn tube_waiting_cost(&self, key: TubeKey) -> usize {
         let tube = self.tubes.get(key);
         tube.wide_watches.len().min(self.clients.wide_waiters.count_after(tube.searched_through))
     }
@@ -152,7 +152,7 @@ impl Engine {
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
         let job = self.jobs.get(key);
         let activity = self.jobs.activity(key);
-        let runs = matches!(job.state, State::Delayed | State::Reserved);
+        let runs = matches!(job.state, JobState::Delayed | JobState::Reserved);
         JobStats {
             id: job.id,
             tube: self.tubes[job.tube].name(),

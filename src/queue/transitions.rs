@@ -6,7 +6,7 @@
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::job::{Job, State, URGENT_BELOW};
+use super::job::{Job, JobState, URGENT_BELOW};
 use super::latency::LatencyKind;
 use crate::ids::{ClientSlot, JobKey};
 use crate::time::{Span, Time};
@@ -17,16 +17,16 @@ impl Engine {
         let (state, tube) = (record.state, record.tube);
         let activity = || record.activity().expect("a delayed or reserved job has an activity");
         match state {
-            State::Ready => {
+            JobState::Ready => {
                 self.leave_ready(job);
                 return;
             }
-            State::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
-            State::Delayed => {
+            JobState::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
+            JobState::Delayed => {
                 let activity = activity();
                 self.tubes[tube].delayed.remove(&mut self.jobs.activities, activity);
             }
-            State::Reserved => {
+            JobState::Reserved => {
                 let activity = activity();
                 let record = &mut self.jobs.activities[activity];
                 let (holder, since) = (record.take_holder(), record.since);
@@ -53,11 +53,11 @@ impl Engine {
         if tube.reservable_changed() {
             self.tubes.update_reservable(tube_key);
         }
-        self.totals.jobs[State::Ready as usize] -= 1;
+        self.totals.jobs[JobState::Ready as usize] -= 1;
         since
     }
 
-    fn enter(&mut self, job: JobKey, state: State) -> &mut Job {
+    fn enter(&mut self, job: JobKey, state: JobState) -> &mut Job {
         self.totals.jobs[state as usize] += 1;
         let record = self.jobs.get_mut(job);
         record.state = state;
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        let &mut Job { pri, tube: tube_key, .. } = self.enter(job, State::Ready);
+        let &mut Job { pri, tube: tube_key, .. } = self.enter(job, JobState::Ready);
         let tube = &mut self.tubes[tube_key];
         tube.ready.insert(&mut self.jobs.slab, job.0);
         tube.ready_order.push(&mut self.jobs, job, now);
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
-        self.enter(job, State::Delayed);
+        self.enter(job, JobState::Delayed);
         let activity = self.jobs.activity_key(job);
         self.jobs.activities[activity].deadline = until;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     pub(super) fn enter_buried(&mut self, job: JobKey) {
-        self.enter(job, State::Buried);
+        self.enter(job, JobState::Buried);
         self.jobs.activity_mut(job).burial = self.burials;
         self.burials += 1;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
@@ -114,7 +114,7 @@ impl Engine {
         ready_since: Option<Time>,
         now: Time,
     ) {
-        let record = self.enter(job, State::Reserved);
+        let record = self.enter(job, JobState::Reserved);
         let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
         let activity = &mut self.jobs.activities[key];

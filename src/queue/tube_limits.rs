@@ -9,7 +9,7 @@ use crate::tube_name::TubeName;
 
 /// Limits of tubes and watches. Recovery may exceed them.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct TubeLimits {
     /// Maximum number of tubes.
     pub tubes: usize,
     /// Maximum number of tubes that one client watches.
@@ -22,12 +22,12 @@ pub struct Bounds {
 /// each slab.
 const ROOM_BYTES: usize = 1024 * 1024;
 
-impl Bounds {
+impl TubeLimits {
     /// No limits.
     pub const NONE: Self = Self { tubes: usize::MAX, watches: usize::MAX, bytes: usize::MAX };
 }
 
-impl Default for Bounds {
+impl Default for TubeLimits {
     fn default() -> Self {
         Self::NONE
     }
@@ -35,8 +35,8 @@ impl Default for Bounds {
 
 impl Engine {
     /// Sets the limits of tubes and watches. A new queue has none.
-    pub fn bound(&mut self, bounds: Bounds) {
-        self.limits = bounds;
+    pub fn set_tube_limits(&mut self, limits: TubeLimits) {
+        self.limits = limits;
     }
 
     /// The memory of tubes, their names and watches.

@@ -2,7 +2,7 @@
 
 use super::http::Hosts;
 use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
-use crate::queue::Bounds;
+use crate::queue::TubeLimits;
 use crate::time::Time;
 
 /// The configuration of a server.
@@ -36,9 +36,9 @@ pub struct Config {
 
 impl Config {
     /// The limits of tubes and watches.
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn tube_limits(&self) -> TubeLimits {
         let number = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
-        Bounds {
+        TubeLimits {
             tubes: number(self.max_tubes),
             watches: number(self.max_watches),
             bytes: self

@@ -122,7 +122,7 @@ impl Core {
             },
             Command::StatsTube(tube) => match engine.tubes().find(tube) {
                 Some(tube) => {
-                    self.extra_steps += engine.tube_waiting_looks(tube) as u32 + PERCENTILE_STEPS;
+                    self.extra_steps += engine.tube_waiting_cost(tube) as u32 + PERCENTILE_STEPS;
                     return self.data(replies, |core, out| stats::tube(core, tube, out, now));
                 }
                 None => None,

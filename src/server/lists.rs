@@ -7,7 +7,7 @@ use super::dispatch::STATS_BYTES_PER_STEP;
 use super::session::{ProtocolState, Session, SessionState};
 use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::protocol::reply::{Reply, Yaml};
-use crate::queue::{List, Listed};
+use crate::queue::{Listed, TubeList};
 use crate::time::Time;
 
 /// A piece ends at this many bytes: some 10 us.
@@ -36,12 +36,17 @@ impl Core {
     }
 
     /// Replies with a list: at once if it is short, else in pieces.
-    pub(super) fn begin_list(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, mut list: List) {
+    pub(super) fn begin_list(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        mut list: TubeList,
+    ) {
         let bytes = Yaml::list_length(list.tubes(), list.name_lengths());
         replies.reply(Reply::Ok { bytes }, &mut self.buffers);
         let is_done = self.reply_piece(&mut list, replies, |data| _ = Yaml::new(data));
         if !is_done {
-            self.engine.keep_list(&list);
+            self.engine.register_list(&list);
             self.lists += 1;
             protocol.list = Some(Box::new(list));
             protocol.state = SessionState::Listing;
@@ -59,7 +64,7 @@ impl Core {
     /// Appends what `begin` writes, and a bounded piece of a list. Returns true if it was the last piece.
     fn reply_piece(
         &mut self,
-        list: &mut List,
+        list: &mut TubeList,
         replies: &mut Replies,
         begin: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
@@ -73,7 +78,7 @@ impl Core {
     }
 
     /// Renders a bounded piece of a list. Returns true if it was the last.
-    fn render(&mut self, list: &mut List, out: &mut Vec<u8>) -> bool {
+    fn render(&mut self, list: &mut TubeList, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         let mut entries = 0;
         let mut is_done = false;

@@ -12,7 +12,7 @@ use crate::ids::ConnId;
 use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
-use crate::queue::List;
+use crate::queue::TubeList;
 use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
@@ -66,7 +66,7 @@ impl Server {
             + queued * size_of::<ConnId>()
             + core.effects.capacity() * size_of::<Effect>()
             + core.gate.memory_bytes()
-            + core.lists * (size_of::<List>() + ALLOCATION_BYTES)
+            + core.lists * (size_of::<TubeList>() + ALLOCATION_BYTES)
             + connections.all_http().map(HttpConnection::memory_bytes).sum::<usize>();
     }
 
@@ -149,7 +149,7 @@ impl Core {
 
     /// Memory in use and reserved memory.
     fn charged_bytes(&self) -> u64 {
-        self.memory_bytes() + self.engine.set_aside_bytes() as u64
+        self.memory_bytes() + self.engine.reserved_memory_bytes() as u64
     }
 
     /// Whether `growth` more bytes fit below the limit `max`, if need be in place of memory kept for reuse.

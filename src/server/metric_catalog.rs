@@ -4,7 +4,7 @@
 use super::Core;
 use crate::ids::TubeKey;
 use crate::protocol::command::CommandKind::{self, *};
-use crate::queue::{LatencyKind, Percentiles, State, TubeStats};
+use crate::queue::{JobState, LatencyKind, Percentiles, TubeStats};
 use crate::time::{Span, Time};
 use crate::wal::{Wal, WalStats};
 
@@ -111,7 +111,7 @@ pub(super) const TUBE: &[TubeMetric] = &[
 impl TubeMetric {
     /// The number of clients that a reading looks at.
     pub fn looks(&self, core: &Core, tube: TubeKey) -> usize {
-        if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_looks(tube) } else { 0 }
+        if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
     }
 
     pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> u64 {
@@ -141,7 +141,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(&str, V
     visit("log-last-sync-us", Gauge(log.last_sync.as_nanos() / 1000));
     visit("max-memory", Gauge(core.config.max_memory_bytes.unwrap_or(0)));
     visit("memory-used", Gauge(core.memory_bytes()));
-    visit("memory-set-aside", Gauge(core.engine.set_aside_bytes() as u64));
+    visit("memory-set-aside", Gauge(core.engine.reserved_memory_bytes() as u64));
     visit("memory-refusals", Counter(core.memory_refusals));
     visit("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
     visit("io-accept-rests", Counter(core.driver.accept_pauses));
@@ -157,10 +157,10 @@ fn queue(core: &Core, visit: &mut dyn FnMut(&str, Value<'_>)) {
     let totals = &queue.totals;
     let jobs = |state| Gauge(totals.in_state(state).into());
     visit("current-jobs-urgent", Gauge(totals.urgent.into()));
-    visit("current-jobs-ready", jobs(State::Ready));
-    visit("current-jobs-reserved", jobs(State::Reserved));
-    visit("current-jobs-delayed", jobs(State::Delayed));
-    visit("current-jobs-buried", jobs(State::Buried));
+    visit("current-jobs-ready", jobs(JobState::Ready));
+    visit("current-jobs-reserved", jobs(JobState::Reserved));
+    visit("current-jobs-delayed", jobs(JobState::Delayed));
+    visit("current-jobs-buried", jobs(JobState::Buried));
     for (key, kind) in COUNTED {
         visit(key, Counter(core.commands[kind as usize]));
     }

@@ -112,7 +112,7 @@ impl Server {
         if let Some(max) = config.max_memory_bytes {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
         }
-        engine.bound(config.bounds());
+        engine.set_tube_limits(config.tube_limits());
         Self { core: Core::new(config, engine, log), connections: Connections::default() }
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::command::PutArgs;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::protocol::reply::Reply;
-use crate::queue::List;
+use crate::queue::TubeList;
 use crate::time::Time;
 
 /// A list of tubes is rendered no further than this ahead of what is sent.
@@ -55,7 +55,7 @@ pub(super) struct ProtocolState {
     /// the mark where serving resumes.
     pub is_choked: bool,
     /// The list that is being rendered, in [`SessionState::Listing`].
-    pub list: Option<Box<List>>,
+    pub list: Option<Box<TubeList>>,
 }
 
 /// ```text

@@ -4,7 +4,7 @@ use super::Core;
 use super::metric_catalog::{self, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
-use crate::queue::State;
+use crate::queue::JobState;
 use crate::time::Time;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
@@ -29,10 +29,10 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
 pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     let stats = core.engine.job_stats(job, now);
     let state = match stats.state {
-        State::Ready => "ready",
-        State::Reserved => "reserved",
-        State::Delayed => "delayed",
-        State::Buried => "buried",
+        JobState::Ready => "ready",
+        JobState::Reserved => "reserved",
+        JobState::Delayed => "delayed",
+        JobState::Buried => "buried",
     };
     let mut yaml = Yaml::new(out);
     yaml.number("id", stats.id.0);

@@ -40,7 +40,8 @@ impl Wal {
             | Change::Returned(job)
             | Change::Buried(job)
             | Change::Kicked(job) => {
-                let record = Record::Change { id: engine.jobs().get(job).id, state: engine.kept(job) };
+                let record =
+                    Record::Change { id: engine.jobs().get(job).id, state: engine.persisted_state(job) };
                 self.append_change(&record, engine);
             }
             Change::Deleted(job, id) => {

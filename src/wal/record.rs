@@ -11,7 +11,7 @@ use super::batch::{BLOCK_BYTES, Batch};
 use super::segment::SegmentNumber;
 use crate::ids::{JobId, JobKey};
 use crate::limits::JOB_BYTES_MAX;
-use crate::queue::{Counts, Engine, Job, PersistedState, Standing};
+use crate::queue::{Counts, Engine, Job, PersistedState, UnreservedState};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -79,7 +79,7 @@ impl<'a> JobRecord<'a> {
     /// Describes a job of the queue.
     pub fn of(job: JobKey, engine: &'a Engine) -> Self {
         let Job { id, created, ttr, .. } = *engine.jobs().get(job);
-        let (tube, state, body) = (engine.tube_of(job), engine.kept(job), engine.body(job));
+        let (tube, state, body) = (engine.tube_of(job), engine.persisted_state(job), engine.body(job));
         Self { id, created, ttr, tube, state, body }
     }
 
@@ -231,14 +231,14 @@ impl Record<'_> {
                 let mut fixed = Fields::<JOB_BYTES>::default();
                 let tube = job.tube.as_bytes();
                 fixed.u64(job.id.0).u64(job.created.as_nanos()).state(&job.state);
-                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | standing_code(&job.state.standing));
+                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | state_code(&job.state.state));
                 out.push(&fixed.bytes);
                 out.push(tube);
                 out.push(job.body);
             }
             Self::Change { id, state } => {
                 let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).state(state).u32(standing_code(&state.standing));
+                fixed.u64(id.0).state(state).u32(state_code(&state.state));
                 out.push(&fixed.bytes);
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
@@ -329,11 +329,11 @@ impl Record<'_> {
     }
 }
 
-const fn standing_code(standing: &Standing) -> u32 {
-    match standing {
-        Standing::Ready => 0,
-        Standing::Delayed(_) => 1,
-        Standing::Buried(_) => 2,
+const fn state_code(state: &UnreservedState) -> u32 {
+    match state {
+        UnreservedState::Ready => 0,
+        UnreservedState::Delayed(_) => 1,
+        UnreservedState::Buried(_) => 2,
     }
 }
 
@@ -364,12 +364,12 @@ impl<const N: usize> Fields<N> {
         self.put(&value.to_le_bytes())
     }
 
-    /// All of a persisted state but its kind, which [`standing_code`] encodes: 36 bytes.
+    /// All of a persisted state but its kind, which [`state_code`] encodes: 36 bytes.
     fn state(&mut self, state: &PersistedState) -> &mut Self {
-        let order = match state.standing {
-            Standing::Ready => 0,
-            Standing::Delayed(until) => until.as_nanos(),
-            Standing::Buried(order) => order,
+        let order = match state.state {
+            UnreservedState::Ready => 0,
+            UnreservedState::Delayed(until) => until.as_nanos(),
+            UnreservedState::Buried(order) => order,
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
         self.u64(order).u32(state.pri).u32(state.delay);
@@ -414,12 +414,12 @@ impl Reader<'_> {
 
 impl RawState {
     fn state(self, code: u32) -> Option<PersistedState> {
-        let standing = match code {
-            0 => Standing::Ready,
-            1 => Standing::Delayed(Time::from_nanos(self.order)),
-            2 if self.order <= BURIALS_MAX => Standing::Buried(self.order),
+        let state = match code {
+            0 => UnreservedState::Ready,
+            1 => UnreservedState::Delayed(Time::from_nanos(self.order)),
+            2 if self.order <= BURIALS_MAX => UnreservedState::Buried(self.order),
             _ => return None,
         };
-        Some(PersistedState { pri: self.pri, delay: self.delay, standing, counts: self.counts })
+        Some(PersistedState { pri: self.pri, delay: self.delay, state, counts: self.counts })
     }
 }

@@ -86,7 +86,7 @@ impl Replay {
             Record::Change { id, state } => {
                 self.index.add_garbage(bytes as u64);
                 if let Some(job) = engine.jobs().find(*id) {
-                    engine.restore_kept(job, state);
+                    engine.restore_state(job, state);
                 }
             }
             Record::Deleted(id) => {
@@ -105,7 +105,7 @@ impl Replay {
         let JobRecord { id, created, ttr, tube, state, body } = *job;
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
-            engine.restore_kept(job, &state);
+            engine.restore_state(job, &state);
             self.index.remove(job);
             self.index.insert(job, self.segment, bytes);
             return Ok(());
@@ -114,7 +114,7 @@ impl Replay {
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        let job = engine.restore(Restored { id, created, ttr, tube, kept: state, body: slot });
+        let job = engine.restore(Restored { id, created, ttr, tube, state, body: slot });
         self.index.insert(job, self.segment, bytes);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::io::wal_files::offline::{self, Finding, ToolError};
-use crate::queue::{Counts, PersistedState, Standing};
+use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::wal::record::Record;
 
 /// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
@@ -153,11 +153,11 @@ impl<'a> Line<'a> {
 
 impl State {
     fn of(state: &PersistedState) -> Self {
-        let PersistedState { pri, delay, standing, counts } = *state;
-        let (state, delayed_until, buried_after) = match standing {
-            Standing::Ready => ("ready", None, None),
-            Standing::Delayed(until) => ("delayed", Some(until.as_nanos()), None),
-            Standing::Buried(before) => ("buried", None, Some(before)),
+        let PersistedState { pri, delay, state, counts } = *state;
+        let (state, delayed_until, buried_after) = match state {
+            UnreservedState::Ready => ("ready", None, None),
+            UnreservedState::Delayed(until) => ("delayed", Some(until.as_nanos()), None),
+            UnreservedState::Buried(before) => ("buried", None, Some(before)),
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = counts;
         Self { state, pri, delay, delayed_until, buried_after, reserves, timeouts, releases, buries, kicks }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::ids::JobId;
-use beanring::queue::{PersistedState, Standing};
+use beanring::queue::{PersistedState, UnreservedState};
 use beanring::time::Time;
 
 use beanring_testkit::random::Random;
@@ -222,10 +222,10 @@ impl Expected {
         for (id, (body, kept, tube)) in found {
             assert_eq!(tube, "default");
             let body = body.strip_suffix(b"\r\n").expect("a body ends with CR LF").to_vec();
-            let place = match kept.standing {
-                Standing::Ready => Place::Ready,
-                Standing::Delayed(_) => Place::Delayed,
-                Standing::Buried(_) => Place::Buried,
+            let place = match kept.state {
+                UnreservedState::Ready => Place::Ready,
+                UnreservedState::Delayed(_) => Place::Delayed,
+                UnreservedState::Buried(_) => Place::Buried,
             };
             let shape = Shape { place, pri: kept.pri };
             match before.remove(&id.0) {

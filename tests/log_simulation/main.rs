@@ -203,7 +203,14 @@ impl Simulation {
         engine.check();
         let upcoming = engine.upcoming_id();
         let found = engine.jobs().iter().map(|(key, job)| {
-            (job.id, (engine.body(key).to_vec(), engine.kept(key), engine.tube_of(key).as_str().to_owned()))
+            (
+                job.id,
+                (
+                    engine.body(key).to_vec(),
+                    engine.persisted_state(key),
+                    engine.tube_of(key).as_str().to_owned(),
+                ),
+            )
         });
         self.expected.compare(found.collect(), upcoming);
     }

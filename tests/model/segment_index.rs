@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Change, Counts, Engine, State};
+use beanring::queue::{Change, Counts, Engine, JobState};
 use beanring::time::Time;
 
 use beanring_testkit::naive::{Job, Model, Place};
@@ -71,7 +71,7 @@ impl SegmentIndex {
         let activity = engine.jobs().activity(key);
         // A job that a worker has reserved since then was ready.
         let (delay, place) = match activity {
-            Some(activity) if job.state == State::Delayed => {
+            Some(activity) if job.state == JobState::Delayed => {
                 (activity.delay, Lasting::Delayed(activity.deadline))
             }
             _ => (0, Lasting::Ready),

@@ -8,7 +8,7 @@ use beanring::limits::LINE_BYTES_MAX;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, Standing};
+use beanring::queue::{Engine, UnreservedState};
 use beanring::time::{Span, Time};
 
 use super::history::{DurableJob, DurableState, History, Promise};
@@ -514,13 +514,13 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         tube.pause = state.pauses.get(&tube.name).copied();
     }
     for (&id, durable) in &state.jobs {
-        let &DurableJob { tube, pri, delay, ttr, created, counts, standing } = durable;
-        let place = match standing {
-            Standing::Ready => Place::Ready,
-            Standing::Delayed(until) => Place::Delayed { until },
-            Standing::Buried(turn) => Place::Buried { turn },
+        let &DurableJob { tube, pri, delay, ttr, created, counts, state } = durable;
+        let place = match state {
+            UnreservedState::Ready => Place::Ready,
+            UnreservedState::Delayed(until) => Place::Delayed { until },
+            UnreservedState::Buried(turn) => Place::Buried { turn },
         };
-        if let Standing::Buried(turn) = standing {
+        if let UnreservedState::Buried(turn) = state {
             model.turns = model.turns.max(turn);
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::queue::{Counts, Engine, Standing};
+use beanring::queue::{Counts, Engine, UnreservedState};
 use beanring::time::{Span, Time};
 
 use super::names::number_of;
@@ -19,7 +19,7 @@ pub struct DurableJob {
     pub created: Time,
     /// The number of reserves may be older than the rest: it is written with the next other change.
     pub counts: Counts,
-    pub standing: Standing,
+    pub state: UnreservedState,
 }
 
 /// All jobs, and all paused tubes with the end and the length of the pause.
@@ -133,7 +133,7 @@ impl DurableState {
 
     fn found_in(engine: &Engine) -> Self {
         let jobs = engine.jobs().iter().map(|(key, job)| {
-            let kept = engine.kept(key);
+            let kept = engine.persisted_state(key);
             let durable = DurableJob {
                 tube: number_of(engine.tube_of(key).as_bytes()),
                 pri: kept.pri,
@@ -141,7 +141,7 @@ impl DurableState {
                 ttr: job.ttr,
                 created: job.created,
                 counts: kept.counts,
-                standing: kept.standing,
+                state: kept.state,
             };
             (job.id.0, durable)
         });
@@ -160,12 +160,12 @@ impl DurableState {
         burials.sort_unstable();
         for job in state.jobs.values_mut() {
             job.counts.reserves = 0;
-            job.standing = match job.standing {
-                Standing::Delayed(until) if until <= now => Standing::Ready,
-                Standing::Buried(number) => {
-                    Standing::Buried(burials.partition_point(|&other| other < number) as u64)
+            job.state = match job.state {
+                UnreservedState::Delayed(until) if until <= now => UnreservedState::Ready,
+                UnreservedState::Buried(number) => {
+                    UnreservedState::Buried(burials.partition_point(|&other| other < number) as u64)
                 }
-                standing => standing,
+                state => state,
             };
         }
         let tubes: BTreeSet<Name> = state.jobs.values().map(|job| job.tube).chain([0]).collect();
@@ -194,17 +194,17 @@ impl DurableState {
 
 fn durable(job: &Job) -> DurableJob {
     let &Job { tube, pri, delay, ttr, created, counts, place, .. } = job;
-    let standing = match place {
-        Place::Ready | Place::Reserved { .. } => Standing::Ready,
-        Place::Delayed { until } => Standing::Delayed(until),
-        Place::Buried { turn } => Standing::Buried(turn),
+    let state = match place {
+        Place::Ready | Place::Reserved { .. } => UnreservedState::Ready,
+        Place::Delayed { until } => UnreservedState::Delayed(until),
+        Place::Buried { turn } => UnreservedState::Buried(turn),
     };
-    DurableJob { tube, pri, delay, ttr, created, counts, standing }
+    DurableJob { tube, pri, delay, ttr, created, counts, state }
 }
 
 fn burial(job: &DurableJob) -> Option<u64> {
-    match job.standing {
-        Standing::Buried(number) => Some(number),
+    match job.state {
+        UnreservedState::Buried(number) => Some(number),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The expected data of `stats`, `stats-tube` and `stats-job`.
 
 use beanring::protocol::command::CommandKind::{self, *};
-use beanring::queue::State;
+use beanring::queue::JobState;
 use beanring::time::{Span, Time};
 
 use super::names::name_of;
@@ -62,10 +62,10 @@ pub fn stats(model: &Model, totals: &Totals) -> Report {
     let jobs = |state| u64::from(jobs_total.in_state(state));
     let mut report: Report = vec![
         ("current-jobs-urgent", known(jobs_total.urgent)),
-        ("current-jobs-ready", known(jobs(State::Ready))),
-        ("current-jobs-reserved", known(jobs(State::Reserved))),
-        ("current-jobs-delayed", known(jobs(State::Delayed))),
-        ("current-jobs-buried", known(jobs(State::Buried))),
+        ("current-jobs-ready", known(jobs(JobState::Ready))),
+        ("current-jobs-reserved", known(jobs(JobState::Reserved))),
+        ("current-jobs-delayed", known(jobs(JobState::Delayed))),
+        ("current-jobs-buried", known(jobs(JobState::Buried))),
     ];
     report.extend(COUNTED.map(|(key, kind)| (key, known(totals.commands[kind as usize]))));
     report.extend([
@@ -94,10 +94,10 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
     vec![
         ("name", Some(format!("\"{}\"", name_of(tube.name)))),
         ("current-jobs-urgent", known(urgent)),
-        ("current-jobs-ready", known(jobs[State::Ready as usize])),
-        ("current-jobs-reserved", known(jobs[State::Reserved as usize])),
-        ("current-jobs-delayed", known(jobs[State::Delayed as usize])),
-        ("current-jobs-buried", known(jobs[State::Buried as usize])),
+        ("current-jobs-ready", known(jobs[JobState::Ready as usize])),
+        ("current-jobs-reserved", known(jobs[JobState::Reserved as usize])),
+        ("current-jobs-delayed", known(jobs[JobState::Delayed as usize])),
+        ("current-jobs-buried", known(jobs[JobState::Buried as usize])),
         ("total-jobs", known(tube.total_jobs)),
         ("current-using", known(using)),
         ("current-watching", known(watching)),
@@ -112,10 +112,10 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
 
 pub fn job(model: &Model, job: &Job) -> Report {
     let state = match job.state() {
-        State::Ready => "ready",
-        State::Reserved => "reserved",
-        State::Delayed => "delayed",
-        State::Buried => "buried",
+        JobState::Ready => "ready",
+        JobState::Reserved => "reserved",
+        JobState::Delayed => "delayed",
+        JobState::Buried => "buried",
     };
     let left = job.deadline().map_or(Span::ZERO, |at| at.since(model.now));
     vec![

@@ -5,7 +5,7 @@ mod iteration;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::queue::{BACKGROUND_STEPS, Engine, Kicked, NewJob, Notice, Reserved, State};
+use beanring::queue::{BACKGROUND_STEPS, Engine, JobState, Kicked, NewJob, Notice, Reserved};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -65,11 +65,11 @@ impl Bench {
     }
 
     fn ready(&self) -> u32 {
-        self.engine.queue_stats().totals.in_state(State::Ready)
+        self.engine.queue_stats().totals.in_state(JobState::Ready)
     }
 
     fn held(&self) -> u32 {
-        self.engine.queue_stats().totals.in_state(State::Reserved)
+        self.engine.queue_stats().totals.in_state(JobState::Reserved)
     }
 
     /// Puts, reserves and deletes a job that is more urgent than all others.

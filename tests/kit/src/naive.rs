@@ -2,7 +2,7 @@
 //! leaves open.
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
-use beanring::queue::{Counts, JobTotals, State};
+use beanring::queue::{Counts, JobState, JobTotals};
 use beanring::time::{Span, Time};
 
 /// A tube; 0 is `default`.
@@ -109,12 +109,12 @@ pub enum Reserve {
 }
 
 impl Job {
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> JobState {
         match self.place {
-            Place::Ready => State::Ready,
-            Place::Reserved { .. } => State::Reserved,
-            Place::Delayed { .. } => State::Delayed,
-            Place::Buried { .. } => State::Buried,
+            Place::Ready => JobState::Ready,
+            Place::Reserved { .. } => JobState::Reserved,
+            Place::Delayed { .. } => JobState::Delayed,
+            Place::Buried { .. } => JobState::Buried,
         }
     }
 
@@ -236,16 +236,16 @@ impl Model {
     }
 
     pub fn reserve_job(&mut self, conn: Conn, id: u64) -> bool {
-        let Some(at) = self.find(id, |job| job.state() != State::Reserved) else { return false };
+        let Some(at) = self.find(id, |job| job.state() != JobState::Reserved) else { return false };
         self.client(conn).worker = true;
         self.hold(at, conn);
         true
     }
 
     pub fn delete(&mut self, conn: Conn, id: u64) -> bool {
-        let may = |job: &Job| job.state() != State::Reserved || job.is_held_by(conn);
+        let may = |job: &Job| job.state() != JobState::Reserved || job.is_held_by(conn);
         let Some(at) = self.find(id, may) else { return false };
-        if self.jobs[at].state() == State::Reserved {
+        if self.jobs[at].state() == JobState::Reserved {
             self.note_lapse(at);
         }
         let tube = self.jobs.remove(at).tube;
@@ -287,7 +287,7 @@ impl Model {
 
     pub fn kick(&mut self, conn: Conn, bound: u32) -> u32 {
         let tube = self.client(conn).used;
-        let buried = self.jobs.iter().any(|job| job.tube == tube && job.state() == State::Buried);
+        let buried = self.jobs.iter().any(|job| job.tube == tube && job.state() == JobState::Buried);
         let mut kicked = 0;
         while kicked < bound {
             let next = if buried { self.oldest_buried(tube) } else { self.soonest_delayed(tube) };
@@ -300,7 +300,7 @@ impl Model {
     }
 
     pub fn kick_job(&mut self, id: u64) -> bool {
-        let may = |job: &Job| matches!(job.state(), State::Buried | State::Delayed);
+        let may = |job: &Job| matches!(job.state(), JobState::Buried | JobState::Delayed);
         let Some(at) = self.find(id, may) else { return false };
         self.jobs[at].counts.kicks += 1;
         self.make_ready(at);
@@ -318,7 +318,7 @@ impl Model {
 
     pub fn peek_ready(&self, conn: Conn) -> Option<u64> {
         let used = self.get(conn).used;
-        let ready = self.jobs.iter().filter(|job| job.tube == used && job.state() == State::Ready);
+        let ready = self.jobs.iter().filter(|job| job.tube == used && job.state() == JobState::Ready);
         ready.min_by_key(|job| (job.pri, job.id)).map(|job| job.id)
     }
 
@@ -417,7 +417,7 @@ impl Model {
     // Statistics.
 
     pub fn job_totals(&self) -> JobTotals {
-        let jobs = [State::Ready, State::Reserved, State::Delayed, State::Buried];
+        let jobs = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
         let clients =
             |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
         JobTotals {
@@ -431,7 +431,7 @@ impl Model {
         }
     }
 
-    /// Counts of jobs by [`State`], of urgent jobs, and of clients that use, watch, or watch and wait.
+    /// Counts of jobs by [`JobState`], of urgent jobs, and of clients that use, watch, or watch and wait.
     pub fn tube_figures(&self, name: Name) -> ([usize; 4], usize, [usize; 3]) {
         let mut jobs = [0; 4];
         let mut urgent = 0;
@@ -447,7 +447,7 @@ impl Model {
 
     /// The age of the job of the tube that has been ready longest.
     pub fn oldest_ready(&self, name: Name) -> Span {
-        let ready = self.jobs.iter().filter(|job| job.tube == name && job.state() == State::Ready);
+        let ready = self.jobs.iter().filter(|job| job.tube == name && job.state() == JobState::Ready);
         ready.map(|job| self.now.since(job.since)).max().unwrap_or(Span::ZERO)
     }
 
@@ -474,7 +474,7 @@ impl Model {
     fn best_ready(&self, conn: Conn) -> Option<usize> {
         let is_paused = |name| self.tubes.iter().any(|tube| tube.name == name && tube.pause.is_some());
         let watched = &self.get(conn).watched;
-        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.state() == State::Ready);
+        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.state() == JobState::Ready);
         let mine = there.filter(|(_, job)| watched.contains(&job.tube) && !is_paused(job.tube));
         mine.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }
@@ -529,7 +529,7 @@ impl Model {
     }
 
     fn soonest_delayed(&self, tube: Name) -> Option<usize> {
-        self.soonest(|job| job.tube == tube && job.state() == State::Delayed)
+        self.soonest(|job| job.tube == tube && job.state() == JobState::Delayed)
     }
 
     fn oldest_buried(&self, tube: Name) -> Option<usize> {
@@ -575,5 +575,5 @@ impl Model {
 }
 
 fn is_urgent(job: &Job) -> bool {
-    job.state() == State::Ready && job.pri < URGENT_BELOW
+    job.state() == JobState::Ready && job.pri < URGENT_BELOW
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::salvage::{Damage, Remains, gather};
 use super::{Discarded, Offline, ToolError};
 use crate::io::wal_files::RecoveryError;
-use crate::queue::{Engine, State};
+use crate::queue::{Engine, JobState};
 use crate::time::Time;
 
 /// The state of a job log.
@@ -49,9 +49,9 @@ fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 3]> {
     let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     for (key, job) in engine.jobs().iter() {
         let state = match job.state {
-            State::Ready | State::Reserved => 0,
-            State::Delayed => 1,
-            State::Buried => 2,
+            JobState::Ready | JobState::Reserved => 0,
+            JobState::Delayed => 1,
+            JobState::Buried => 2,
         };
         let name = engine.tube_of(key).as_str();
         if !tubes.contains_key(name) {

@@ -10,7 +10,7 @@ use super::{Offline, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::WAL_FILE_BYTES_DEFAULT;
-use crate::queue::{Engine, PersistedState, Standing};
+use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
@@ -30,14 +30,14 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     let mut files = Files { directory: to, number: 1, gathered: Vec::new() };
     beanstalkd_binlog::encode_version(&mut files.gathered);
     let mut jobs: Vec<(u64, JobId, JobKey)> =
-        engine.jobs().iter().map(|(key, job)| (burial(&engine.kept(key)), job.id, key)).collect();
+        engine.jobs().iter().map(|(key, job)| (burial(&engine.persisted_state(key)), job.id, key)).collect();
     // beanstalkd buries jobs in the order of their records.
     jobs.sort_unstable();
     let last = jobs.iter().map(|&(_, id, _)| id.0).max().unwrap_or(0);
     write_last_id(last, engine.upcoming_id(), now, &mut files.gathered);
     for (_, id, key) in jobs {
         let (record, body) = (engine.jobs().get(key), engine.body(key));
-        let job = Job::new(id, record.created, record.ttr, &engine.kept(key), body.len() as u32);
+        let job = Job::new(id, record.created, record.ttr, &engine.persisted_state(key), body.len() as u32);
         files.append(engine.tube_of(key), &job, body)?;
     }
     files.finish()?;
@@ -45,9 +45,9 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
 }
 
 const fn burial(state: &PersistedState) -> u64 {
-    match state.standing {
-        Standing::Buried(before) => before,
-        Standing::Ready | Standing::Delayed(_) => 0,
+    match state.state {
+        UnreservedState::Buried(before) => before,
+        UnreservedState::Ready | UnreservedState::Delayed(_) => 0,
     }
 }
 
@@ -56,7 +56,8 @@ fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     if last + 1 >= next.0 {
         return;
     }
-    let state = PersistedState { pri: 0, delay: 0, standing: Standing::Ready, counts: Default::default() };
+    let state =
+        PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Default::default() };
     let job = Job::new(JobId(next.0 - 1), now, 1, &state, 2);
     beanstalkd_binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
     beanstalkd_binlog::encode_change(&Job { state: State::Deleted, ..job }, out);

@@ -106,7 +106,7 @@ impl Losses {
 mod tests {
     use super::*;
     use crate::ids::JobId;
-    use crate::queue::{Counts, PersistedState, Standing};
+    use crate::queue::{Counts, PersistedState, UnreservedState};
     use crate::time::Time;
     use crate::tube_name::TubeName;
     use crate::wal::SegmentNumber;
@@ -115,7 +115,7 @@ mod tests {
     const STATE: PersistedState = PersistedState {
         pri: 0,
         delay: 0,
-        standing: Standing::Ready,
+        state: UnreservedState::Ready,
         counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
     };
 

@@ -8,7 +8,7 @@ use beanring::beanstalkd_binlog::{self as binlog, Job, State, Version};
 use beanring::ids::JobId;
 use beanring::io::binlog_import::import;
 use beanring::io::wal_files::{Directory, recover};
-use beanring::queue::{Counts, Engine, PersistedState, Standing};
+use beanring::queue::{Counts, Engine, PersistedState, UnreservedState};
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
 use beanring::wal::{Durability, WalConfig};
@@ -188,12 +188,12 @@ impl Written {
         buried.sort_unstable();
         let place = |id| buried.iter().position(|&(_, other)| other == id).unwrap_or(0) as u64;
         let kept = |Known { job, tube, body, .. }: &Known| {
-            let standing = match job.state {
-                State::Buried => Standing::Buried(place(job.id)),
-                State::Delayed if job.deadline > BEGIN => Standing::Delayed(job.deadline),
-                _ => Standing::Ready,
+            let state = match job.state {
+                State::Buried => UnreservedState::Buried(place(job.id)),
+                State::Delayed if job.deadline > BEGIN => UnreservedState::Delayed(job.deadline),
+                _ => UnreservedState::Ready,
             };
-            let kept = PersistedState { pri: job.pri, delay: job.delay, standing, counts: job.counts };
+            let kept = PersistedState { pri: job.pri, delay: job.delay, state, counts: job.counts };
             let (tube, body) = (tube.as_str().to_owned(), body.clone());
             (job.id.0, KeptJob { created: job.created, ttr: job.ttr, tube, kept, body })
         };

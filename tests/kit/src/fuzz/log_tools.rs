@@ -8,7 +8,7 @@ use std::path::Path;
 use beanring::io::binlog_import;
 use beanring::io::wal_files::offline::{self, Verdict};
 use beanring::io::wal_files::{self, Directory};
-use beanring::queue::{Engine, Standing};
+use beanring::queue::{Engine, UnreservedState};
 use beanring::time::Time;
 use beanring::wal::{Durability, SegmentNumber, WalConfig};
 use beanring::wal_tool;
@@ -161,10 +161,10 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
 fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
     let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     for job in jobs.values() {
-        let at = match job.kept.standing {
-            Standing::Ready => 0,
-            Standing::Delayed(_) => 1,
-            Standing::Buried(_) => 2,
+        let at = match job.kept.state {
+            UnreservedState::Ready => 0,
+            UnreservedState::Delayed(_) => 1,
+            UnreservedState::Buried(_) => 2,
         };
         tubes.entry(job.tube.clone()).or_default()[at] += 1;
     }
@@ -178,10 +178,10 @@ fn plain(jobs: &Jobs) -> Jobs {
     for job in jobs.values_mut() {
         // Its times are signed, and end in the year 2262.
         job.created = job.created.min(Time::from_nanos(i64::MAX as u64));
-        if let Standing::Delayed(until) = &mut job.kept.standing {
+        if let UnreservedState::Delayed(until) = &mut job.kept.state {
             *until = (*until).min(Time::from_nanos(i64::MAX as u64));
         }
-        if let Standing::Buried(before) = &mut job.kept.standing {
+        if let UnreservedState::Buried(before) = &mut job.kept.state {
             *before = 0;
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, Standing};
+use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
@@ -52,7 +52,7 @@ pub struct MadeLog {
 /// Returns the jobs of a queue.
 pub fn jobs_of(engine: &Engine) -> Jobs {
     let jobs = engine.jobs().iter().map(|(key, job)| {
-        let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.kept(key));
+        let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.persisted_state(key));
         let (created, ttr, body) = (job.created, job.ttr, engine.body(key).to_vec());
         (job.id.0, KeptJob { created, ttr, tube, kept, body })
     });
@@ -331,12 +331,12 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
 
 fn forge_state(input: &mut Input<'_>) -> PersistedState {
     let counts = Counts { reserves: any(input, 0) as u32, ..Counts::default() };
-    let standing = match input.below(3) {
-        0 => Standing::Ready,
-        1 => Standing::Delayed(Time::from_nanos(any(input, 0) >> 1)),
-        _ => Standing::Buried(any(input, 0)),
+    let state = match input.below(3) {
+        0 => UnreservedState::Ready,
+        1 => UnreservedState::Delayed(Time::from_nanos(any(input, 0) >> 1)),
+        _ => UnreservedState::Buried(any(input, 0)),
     };
-    PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, standing, counts }
+    PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, state, counts }
 }
 
 /// Changes the kind of a record or some of its payload, and recomputes its checksum.
