@@ -207,7 +207,7 @@ impl Chunks {
         self.idle_pages * PAGE_BYTES
     }
 
-    /// Returns a whole run. All of it counts as warm, because more may be written than [`Chunks::warm`] was told.
+    /// Returns a whole run. All of it counts as warm, because bytes beyond those passed to [`Chunks::warm`] may be written.
     pub fn give_run(&mut self, first: Spot, pages: usize) {
         self.warm(first, pages);
         let (chunk, mut start, mut end) = (first.chunk(), first.index(), first.index() + pages);

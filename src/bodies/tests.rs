@@ -3,10 +3,10 @@ use std::collections::VecDeque;
 use super::chunks::CHUNK_PAGES;
 use super::*;
 
-/// What an arena may keep mapped when nothing is in use: its spare chunks.
+/// The memory that an empty arena may keep mapped: its spare chunks.
 const KEPT_BYTES_MAX: usize = 4 * CHUNK_BYTES;
 
-/// xorshift64*: the tests need no more than a seed that reproduces them.
+/// xorshift64*, which is enough for tests that a seed must reproduce.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,7 @@ fn reclaim_all(bodies: &mut Bodies) {
     bodies.check();
 }
 
-/// Fills both ends of a body, which is where it would meet its neighbours, and some bytes between.
+/// Fills both ends of a body, where an overlap with a neighbour would show, and some bytes between.
 fn fill(bytes: &mut [u8], seed: u64) {
     for at in pattern_places(bytes.len()) {
         bytes[at] = pattern(seed, at);
@@ -234,7 +234,7 @@ fn announced_bodies_take_no_memory() {
     let slots: Vec<_> = (0..1_000).map(|_| bodies.announce(1_000_000_002).expect("memory")).collect();
     assert!(bodies.usage().mapped_bytes > 1_000_000_000_000);
     assert!(bodies.resident_bytes() < 1_000_000, "none is counted");
-    // Other tests run beside this one; a thousandth of what is announced would be 1 GB.
+    // Other tests run in this process at the same time. A thousandth of the announced bytes would be 1 GB.
     assert!(resident_bytes() < before + (512 << 20));
     slots.into_iter().for_each(|slot| bodies.free(slot));
     reclaim_all(&mut bodies);
@@ -245,7 +245,7 @@ fn announced_bodies_take_no_memory() {
 fn a_body_on_its_way_counts_as_far_as_it_has_come() {
     for bytes in [60_002, 1_000_002] {
         let mut bodies = Bodies::new();
-        // A place that has not been used before.
+        // This place was not used before.
         let slot = bodies.announce(bytes).expect("memory");
         let before = bodies.resident_bytes();
         assert_eq!(bodies.wrote(&slot, 1), PAGE_BYTES);
@@ -273,7 +273,7 @@ fn growth_is_what_an_allocation_adds() {
         let bytes = 1 + random.below(most) as u32;
         let (before, growth) = (bodies.resident_bytes(), bodies.growth(bytes));
         slots.push_back(bodies.allocate(bytes).expect("memory"));
-        // The table of a chunk's spans may double, and those of mappings.
+        // The table of a chunk's spans may double, and so may that of the mappings.
         let upkeep = bodies.resident_bytes() - before - growth;
         assert!(upkeep <= 64 * 1024, "{bytes} bytes add {growth} and {upkeep}");
         while slots.len() > 300 {
@@ -344,7 +344,7 @@ fn a_gigabyte_goes_back_in_pieces() {
     bodies.check();
 }
 
-/// Its memory cannot be given back, so what is free in it serves the next bodies, and costs nothing.
+/// The memory of a held chunk cannot be returned, so the next bodies use it first, at no cost.
 #[test]
 fn room_in_a_held_chunk_is_taken_first() {
     const PAGES: u32 = 23;
@@ -393,7 +393,7 @@ fn a_held_chunk_stays_where_it_is() {
     assert!(bodies.usage().mapped_bytes <= KEPT_BYTES_MAX);
 }
 
-/// Runs in a process of its own: the limit holds for all of it.
+/// Runs in a process of its own, because the limit applies to the whole process.
 #[test]
 fn too_much_is_an_error() {
     const ALONE: &str = "BEANRING_TEST_ALONE";
@@ -433,7 +433,7 @@ fn a_pinned_body_is_not_written() {
     bodies.bytes_mut(&mut slot);
 }
 
-/// The flags that the kernel keeps of the mapping that an address lies in.
+/// The kernel's flags of the mapping at an address.
 fn mapping_flags(address: usize) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").expect("there is /proc");
     let range = |line: &str| {
@@ -446,7 +446,7 @@ fn mapping_flags(address: usize) -> String {
     flags.expect("the address is mapped").to_owned()
 }
 
-/// A byte must not cost 2 MiB where the system uses huge pages for all memory.
+/// A byte must not cost 2 MiB even if the system uses huge pages for all memory.
 #[test]
 fn no_memory_of_bodies_is_in_huge_pages() {
     if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {

@@ -218,7 +218,7 @@ impl Jobs {
     }
 
     /// The key of the job's activity, which is created if the job has none. The job must not be in a ready order then: its
-    /// links there lie where the key goes.
+    /// link there occupies the place of the key.
     pub(super) fn activity_key(&mut self, job: JobKey) -> u32 {
         let record = &mut self.slab[job.0];
         if !record.has_activity {

@@ -10,7 +10,7 @@ use crate::histogram::Histogram;
 use crate::limits::ALLOCATION_BYTES;
 use crate::time::Span;
 
-/// What is measured, each time that a job is reserved.
+/// The two times that are measured per reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LatencyKind {
     /// From ready to reserved. Includes pauses of the tube.

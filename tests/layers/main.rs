@@ -1,4 +1,4 @@
-//! Dependencies between modules point downwards, and only `io` and what stands above it touch the system.
+//! Dependencies between modules point downwards, and only `io` and the layers above it use the system.
 
 mod source;
 
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use source::{Module, Uses, files, modules, relative};
 
-/// Each top module with its layer: it may use those of the layers below (docs/ARCHITECTURE.md). The
-/// lowest and the highest are each one layer of small modules that use one another.
+/// The layer of each top module. A module may use the layers below its own (docs/ARCHITECTURE.md). The modules of the
+/// lowest layer, and those of the highest, may use one another.
 const LAYERS: [(&str, u32); 22] = [
     ("time", 0),
     ("limits", 0),
@@ -38,7 +38,7 @@ const LAYERS: [(&str, u32); 22] = [
 const IO: u32 = 4;
 const TOP: u32 = 5;
 
-/// What would be I/O or a clock, and so has no place below `io`.
+/// Paths that mean I/O or a clock, which modules below `io` must not use.
 const SYSTEM: [&[&str]; 14] = [
     &["nix"],
     &["libc"],
@@ -56,7 +56,8 @@ const SYSTEM: [&[&str]; 14] = [
     &["std", "time"],
 ];
 
-/// The violations of a module. `path` is its names below the root of the crate; `top` is the first of them, `lib` or `main`.
+/// Returns the violations of a module. `path` has the names below the root of the crate. `top` is the first of them, or
+/// `lib` or `main`.
 fn wrongs(top: &str, path: &[&str], uses: &Uses) -> Vec<String> {
     let layers = BTreeMap::from(LAYERS);
     let Some(&own) = layers.get(top) else { return vec![format!("{top} has no layer: add it to LAYERS")] };
@@ -68,7 +69,7 @@ fn wrongs(top: &str, path: &[&str], uses: &Uses) -> Vec<String> {
             wrong.push(format!("must not use {}: {name} is not below {top}", used.join("::")));
         }
     }
-    // The arena maps memory; it opens nothing and reads no clock.
+    // The arena maps memory. It opens nothing and reads no clock.
     let is_memory = path == ["bodies", "memory"];
     for used in uses.others.iter().filter(|_| own < IO && !is_memory) {
         let is_system =
@@ -108,7 +109,7 @@ fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
     assert!(all.is_empty(), "\n{}", all.join("\n"));
 }
 
-/// The violations in a text that stands for the module `path`.
+/// Returns the violations of a text as the module `path`.
 fn wrongs_of(path: &str, text: &str) -> Vec<String> {
     let path: Vec<String> = path.split("::").map(str::to_owned).collect();
     let read = source::read(&path, text).expect("it is Rust");
@@ -156,7 +157,7 @@ fn a_dependency_upwards_is_found_wherever_it_stands() {
     refused("queue", "impl From<crate::wal::WalConfig> for Queue {}");
     refused("queue", "fn f() { assert!(x, \"{}\", crate::server::LIMIT); }");
     refused("queue", "macro_rules! m { () => { use $crate::{ids, server::Server}; } }");
-    // What stands for the whole crate hides what is used of it.
+    // A name for the whole crate hides which modules are used.
     refused("queue", "use crate as all;");
     refused("queue", "use crate::*;");
     refused("queue", "use super::*;");

@@ -1,4 +1,4 @@
-//! What the code of a module refers to, without what only tests are built with.
+//! The paths that the code of a module refers to. Code that is built only for tests does not count.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,26 +10,26 @@ use syn::{Attribute, ItemMod, Meta, UseTree};
 
 /// A module of the crate.
 pub struct Module {
-    /// Its names from the root of the crate on; the root itself has none.
+    /// The names from the root of the crate. The root itself has none.
     pub path: Vec<String>,
-    /// The file that it is in, relative to the sources.
+    /// The file, relative to `src`.
     pub file: PathBuf,
     pub uses: Uses,
 }
 
-/// What a module's own code refers to.
+/// The references of the code of one module.
 #[derive(Default)]
 pub struct Uses {
-    /// Paths in the crate, from its root on. A star at the end stands for a glob; without a name it is the root.
+    /// Paths in the crate, from its root. A star at the end stands for a glob. An empty path is the root.
     pub own: BTreeSet<Vec<String>>,
-    /// Other paths, which may be names in scope, or begin with a crate.
+    /// Other paths, which begin with a name in scope or with a crate.
     pub others: BTreeSet<Vec<String>>,
-    /// There is unsafe code.
+    /// The module has unsafe code.
     pub is_unsafe: bool,
 }
 
-/// Every module that is built without tests, from this root on, as its `mod` items say; and every file that was read
-/// or that only tests are built with.
+/// Follows the `mod` items from this root. Returns every module that is built without tests, and every file that was read or
+/// that is built only for tests.
 pub fn modules(src: &Path, root: &str) -> (Vec<Module>, BTreeSet<PathBuf>) {
     let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     let mut left = vec![(Vec::new(), PathBuf::from(root))];
@@ -70,7 +70,7 @@ pub fn relative(src: &Path, file: &Path) -> PathBuf {
     file.strip_prefix(src).expect("a path below the sources").to_owned()
 }
 
-/// Where the module `child` of the module `path` in `file` is.
+/// The file of the module `child` of the module `path`, which is in `file`.
 fn file_of(src: &Path, file: &Path, path: &[String], child: &[String]) -> PathBuf {
     let is_root = path.is_empty() || file.ends_with("mod.rs");
     let dir = if is_root { file.with_file_name("") } else { file.with_extension("") };
@@ -79,14 +79,14 @@ fn file_of(src: &Path, file: &Path, path: &[String], child: &[String]) -> PathBu
     if src.join(&plain).is_file() { plain } else { dir.join("mod.rs") }
 }
 
-/// The modules of one file, and those that it says are in files of their own.
+/// The modules of one file, and the modules that it declares in other files.
 pub struct Read {
     pub modules: Vec<(Vec<String>, Uses)>,
-    /// Each with whether only tests are built with it.
+    /// True for a module that is built only for tests.
     children: Vec<(Vec<String>, bool)>,
 }
 
-/// Reads the text of the file that the module `path` is in.
+/// Reads the text of the file of the module `path`.
 pub fn read(path: &[String], text: &str) -> syn::Result<Read> {
     let file = syn::parse_file(text)?;
     let mut reader = Reader {
@@ -109,10 +109,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes note of a path: what it names from the root of the crate on, if it says.
+    /// Records a path, from the root of the crate if the path gives it.
     fn note(&mut self, mut names: Vec<String>) {
         let mut from = match names.first().map(String::as_str) {
-            // The program uses the library by its name.
+            // The program names the library.
             Some("crate" | "beanring") => Vec::new(),
             Some("self" | "super") => self.path.clone(),
             _ => {
@@ -147,14 +147,14 @@ impl Reader {
     }
 
     fn note_end(&mut self, mut names: Vec<String>, last: String) {
-        // In a group it is what the group stands behind.
+        // In a group, `self` is the path before the group.
         if last != "self" || names.is_empty() {
             names.push(last);
         }
         self.note(names);
     }
 
-    /// What stands in a macro is not known to be code: every path in it counts.
+    /// The tokens of a macro may or may not be code, so every path in them counts.
     fn note_tokens(&mut self, before: &[String], tokens: TokenStream) {
         let mut tokens = tokens.into_iter().peekable();
         let mut names = before.to_vec();
@@ -203,7 +203,7 @@ impl Reader {
     }
 }
 
-/// Visits these, unless only tests are built with them.
+/// Visits items, unless they are built only for tests.
 macro_rules! unless_for_tests {
     ($($visit:ident: $node:ident,)*) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {
@@ -324,7 +324,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-/// Whether these keep code out of every build but that of tests.
+/// Returns true if these attributes exclude code from all builds except those for tests.
 fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let predicate: syn::Result<Meta> = attribute.parse_args();
