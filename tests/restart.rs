@@ -325,7 +325,7 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
 
     let changes = [
         (String::new(), "-b is not the log directory of the running server"),
-        (format!("log-dir = {:?}\n", path("other")), "-b is not the directory"),
+        (format!("log-dir = {:?}\n", path("other")), "-b is not the log directory"),
         (format!("log-dir = {:?}\n", path("missing")), "there is no such directory"),
         (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not set at the start"),
         (format!("{log}log-file-size = 65536\n"), "-s is less than the current 10485760 bytes"),

@@ -320,7 +320,7 @@ pub trait Backend {
     }
 
     fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.shell().signals.next().map_err(DriverError::Signals)? {
+        while let Some(signal) = self.shell().signals.read().map_err(DriverError::Signals)? {
             self.begin_iteration();
             let shell = self.shell();
             let is_stopping = shell.run_state != RunState::Running;

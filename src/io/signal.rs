@@ -80,7 +80,7 @@ impl Signals {
     ///
     /// # Errors
     /// Those of read(2).
-    pub fn next(&mut self) -> nix::Result<Option<Signal>> {
+    pub fn read(&mut self) -> nix::Result<Option<Signal>> {
         while let Some(info) = self.fd.read_signal()? {
             match info.ssi_signo as i32 {
                 signo if signo == WATCHDOG as i32 => self.systemd.alive(),
