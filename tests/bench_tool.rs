@@ -298,7 +298,7 @@ impl Beanstalkd {
             return None;
         };
         let address = Address::fresh(Transport::Tcp);
-        let Address::Tcp(addr) = address else { unreachable!("TCP was asked for") };
+        let Address::Tcp(addr) = address else { unreachable!("the address is TCP") };
         let mut command = Command::new(program);
         command.stderr(Stdio::null());
         let (process, _) = ServerProcess::launch(command, address, &[]);

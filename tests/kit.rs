@@ -31,9 +31,9 @@ fn a_server_that_is_stopped_or_has_ended_does_not_settle() {
     assert!(message.contains("in state T"), "{message}");
     server.signal(Signal::SIGKILL);
     // The process ends some time after the signal.
-    let said =
-        (0..1000).find_map(|_| refusal(&server, Duration::ZERO).filter(|said| said.contains("state Z")));
-    assert!(said.is_some(), "it has ended");
+    let message = (0..1000)
+        .find_map(|_| refusal(&server, Duration::ZERO).filter(|message| message.contains("state Z")));
+    assert!(message.is_some(), "it has ended");
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_busy_server_does_not_settle() {
     busy.args(["-c", "while :; do :; done"]);
     let (server, _client) = ServerProcess::launch(busy, Address::Unix(path), &[]);
     // It may sleep before it becomes the shell.
-    let said = (0..1000).find_map(|_| refusal(&server, Duration::from_millis(100)));
-    assert!(said.is_some_and(|said| said.contains("does not sleep: state R")));
+    let message = (0..1000).find_map(|_| refusal(&server, Duration::from_millis(100)));
+    assert!(message.is_some_and(|message| message.contains("does not sleep: state R")));
 }
 
 fn check(pattern: &str, input: &str, outcome: Outcome) {

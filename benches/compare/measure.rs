@@ -284,8 +284,9 @@ impl<'a> Bench<'a> {
 
     /// Runs the load to its end.
     fn conduct(&self, mut load: Command) -> Result<(), Failure> {
-        let said = self.directory.join("load.stderr");
-        let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
+        let stderr_path = self.directory.join("load.stderr");
+        let stderr =
+            File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
         load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let start = |error| Failure::Start("beanring-bench".to_owned(), error);
         let mut child = Guarded(load.spawn().map_err(start)?);
@@ -296,7 +297,7 @@ impl<'a> Bench<'a> {
                 Some(false) => {
                     // Ctrl-C reaches the load too.
                     self.signals.check()?;
-                    return Err(Failure::Load(first_words(&said)));
+                    return Err(Failure::Load(first_words(&stderr_path)));
                 }
                 None => self.signals.check()?,
             }

@@ -139,7 +139,7 @@ pub struct Server {
     pub addr: SocketAddr,
     begin: Instant,
     /// The file with its output.
-    said: PathBuf,
+    stderr_path: PathBuf,
 }
 
 impl Server {
@@ -152,15 +152,16 @@ impl Server {
         log: Option<&Directory>,
     ) -> Result<Server, Failure> {
         let addr = address(nth);
-        let said = directory.join("server.stderr");
-        let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
+        let stderr_path = directory.join("server.stderr");
+        let stderr =
+            File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
         let mut command = kind.command(machine, addr, log);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // redis looks for its files in the working directory.
         command.current_dir(directory);
         let begin = Instant::now();
         let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;
-        Ok(Server { kind, process: Guarded(child), addr, begin, said })
+        Ok(Server { kind, process: Guarded(child), addr, begin, stderr_path })
     }
 
     /// Waits until the server accepts connections.
@@ -219,7 +220,7 @@ impl Server {
     /// Fails if the server has ended.
     fn check(&mut self) -> Result<(), Failure> {
         match self.process.0.try_wait() {
-            Ok(Some(_)) => Err(Failure::Ended(first_words(&self.said))),
+            Ok(Some(_)) => Err(Failure::Ended(first_words(&self.stderr_path))),
             _ => Ok(()),
         }
     }

@@ -61,10 +61,10 @@ impl Rogue {
 
     /// Sends as many bytes as the kernel takes now. Returns how many.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
-        let mut said = 0;
-        while said < bytes.len() && !self.is_closed {
-            match self.stream.write(&bytes[said..]) {
-                Ok(count) => said += count,
+        let mut sent = 0;
+        while sent < bytes.len() && !self.is_closed {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(count) => sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // The connection is not established yet, or the server does not read.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
@@ -73,8 +73,8 @@ impl Rogue {
                 Err(_) => self.is_closed = true,
             }
         }
-        self.sent += said as u64;
-        said
+        self.sent += sent as u64;
+        sent
     }
 
     /// Appends the bytes that have arrived to `received`.

@@ -70,7 +70,7 @@ impl fmt::Display for Failure {
             Failure::Interrupted => write!(f, "interrupted; the servers are stopped, nothing was written"),
             Failure::Signals(error) => write!(f, "signals cannot be received: {error}"),
             Failure::Start(name, error) => write!(f, "{name} cannot be started (is it installed?): {error}"),
-            Failure::Ended(said) => write!(f, "the server ended: {said}"),
+            Failure::Ended(output) => write!(f, "the server ended: {output}"),
             Failure::Unreachable => write!(f, "the server does not accept connections"),
             Failure::Unstopped(how) => write!(f, "the server did not stop as it should: {how}"),
             Failure::Process(pid, error) => write!(f, "process {pid}: {error}"),

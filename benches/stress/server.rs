@@ -37,7 +37,7 @@ pub struct Setup {
 /// Returns the last line that a server has printed.
 fn last_words(path: &Path) -> String {
     let text = fs::read(path).unwrap_or_default();
-    String::from_utf8_lossy(&text).lines().last().unwrap_or("it said nothing").to_owned()
+    String::from_utf8_lossy(&text).lines().last().unwrap_or("no output").to_owned()
 }
 
 /// Raises the scheduling priority of a process or a thread, if the kernel permits it: the test measures the server, not
@@ -55,7 +55,7 @@ pub struct Server {
     pub facts: Process,
     process: Guarded,
     /// The file with its output.
-    said: PathBuf,
+    stderr_path: PathBuf,
 }
 
 impl Server {
@@ -69,8 +69,9 @@ impl Server {
         log: Option<&Directory>,
     ) -> Result<Server, Failure> {
         let addr = address(nth);
-        let said = directory.join(format!("server-{nth}.stderr"));
-        let stderr = File::create(&said).map_err(|error| Failure::Write(said.clone(), error))?;
+        let stderr_path = directory.join(format!("server-{nth}.stderr"));
+        let stderr =
+            File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
         let mut words = setup.wrapper.clone();
         if let Some(limit) = setup.descriptors {
             words.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
@@ -88,7 +89,7 @@ impl Server {
         // Waits for a reply, not just for a connection: by then every wrapper program has become the server.
         while Stats::request(addr).is_err() {
             if let Ok(Some(_)) = process.0.try_wait() {
-                return Err(Failure::Ended(last_words(&said)));
+                return Err(Failure::Ended(last_words(&stderr_path)));
             }
             if begin.elapsed() > START_MAX {
                 return Err(Failure::Unreachable);
@@ -99,7 +100,7 @@ impl Server {
         prefer(&process.0.id().to_string());
         // The connection of that reply must be gone before the test starts.
         sleep(SETTLE);
-        Ok(Server { driver, addr, facts, process, said })
+        Ok(Server { driver, addr, facts, process, stderr_path })
     }
 
     pub fn pid(&self) -> u32 {
@@ -109,7 +110,7 @@ impl Server {
     /// Fails if the server has ended.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.process.0.try_wait() {
-            Ok(Some(_)) => Err(Failure::Ended(last_words(&self.said))),
+            Ok(Some(_)) => Err(Failure::Ended(last_words(&self.stderr_path))),
             _ => Ok(()),
         }
     }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_that_cannot_be_kept_apart_are_told() {
+    fn deadlines_that_are_too_close_are_reported() {
         let start = Instant::now();
         let mut deadlines = Deadlines::new(start);
         deadlines.set(start, start + ms(5));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_wall_clock_is_told() {
+    fn a_step_of_the_wall_clock_is_reported() {
         let mut deadlines = Deadlines::new(Instant::now());
         let (now, wall) = deadlines.started;
         assert_eq!(deadlines.check_at(now + ms(100), wall + ms(100)), Ok(()));

@@ -97,20 +97,20 @@ impl Wall {
 
 /// The control client checks that nothing is early or late. This checks the times in the server's statistics.
 fn step_while_running(context: &mut Context<'_>, wall: &Wall) -> Result<(), Failure> {
-    let asked = |error| Failure::Client("request statistics", error);
+    let failed = |error| Failure::Client("request statistics", error);
     let mut client = context.client()?;
     let begin = Instant::now();
-    let uptime = client.request(b"stats\r\n").map_err(asked)?.field("uptime").unwrap_or(f64::NAN);
-    client.request(b"use clock\r\n").map_err(asked)?;
-    let id = client.request(&put(0, LONG, 60, b"later")).map_err(asked)?.number(1).unwrap_or(0);
+    let uptime = client.request(b"stats\r\n").map_err(failed)?.field("uptime").unwrap_or(f64::NAN);
+    client.request(b"use clock\r\n").map_err(failed)?;
+    let id = client.request(&put(0, LONG, 60, b"later")).map_err(failed)?.number(1).unwrap_or(0);
     let mut steps = 0;
     while context.is_running()? {
         wall.step([HOUR, -HOUR, 0][context.random.below(3)])?;
         steps += 1;
         context.pause(PAUSE)?;
         let elapsed = begin.elapsed().as_secs_f64();
-        let stats = client.request(b"stats\r\n").map_err(asked)?;
-        let job = client.request(format!("stats-job {id}\r\n").as_bytes()).map_err(asked)?;
+        let stats = client.request(b"stats\r\n").map_err(failed)?;
+        let job = client.request(format!("stats-job {id}\r\n").as_bytes()).map_err(failed)?;
         let facts = [
             ("uptime", stats.field("uptime").map(|now| now - uptime)),
             ("age", job.field("age")),
@@ -123,7 +123,7 @@ fn step_while_running(context: &mut Context<'_>, wall: &Wall) -> Result<(), Fail
             }
         }
     }
-    client.request(format!("delete {id}\r\n").as_bytes()).map_err(asked)?;
+    client.request(format!("delete {id}\r\n").as_bytes()).map_err(failed)?;
     context.notes.push(format!("the wall clock of the running server stepped {steps} times"));
     Ok(())
 }

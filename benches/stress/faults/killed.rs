@@ -54,9 +54,9 @@ impl Fault for Killed {
 
     fn inject(&self, context: &mut Context<'_>) -> Result<(), Failure> {
         let mut janitor = context.client()?;
-        let asked = |error| Failure::Client("clear up", error);
+        let failed = |error| Failure::Client("clear up", error);
         for command in ["use killed\r\n", "watch killed\r\n", "ignore default\r\n"] {
-            janitor.request(command.as_bytes()).map_err(asked)?;
+            janitor.request(command.as_bytes()).map_err(failed)?;
         }
         let mut processes: Vec<Guarded> = Vec::new();
         let (mut killed, mut jobs_max) = (0, 0);
@@ -72,7 +72,7 @@ impl Fault for Killed {
             }
             processes.push(Guarded(spawn(context)?));
             sleep(PAUSE.mul_f64(context.random.below(200) as f64 / 100.0));
-            jobs_max = jobs_max.max(clear_up(&mut janitor).map_err(asked)?);
+            jobs_max = jobs_max.max(clear_up(&mut janitor).map_err(failed)?);
         }
         processes.clear();
         let connections = (PROCESSES * client_process::CONNECTIONS) as u64;

@@ -59,7 +59,7 @@ impl Fault for Unread {
         let mut received = vec![0; count];
         while context.is_running()? {
             let which = context.random.below(count);
-            if !reads_what_it_asked_for(&mut crowd.rogues[which], &mut received[which], &reply) {
+            if !reads_its_replies(&mut crowd.rogues[which], &mut received[which], &reply) {
                 context
                     .broken
                     .push("a client that reads late receives other replies than it requested".to_owned());
@@ -85,16 +85,16 @@ pub fn stuff(context: &mut Context<'_>, crowd: &mut Crowd, bytes: &[u8]) -> Resu
 }
 
 fn stuff_once(rogues: &mut [Rogue], bytes: &[u8]) -> usize {
-    let mut said = 0;
+    let mut sent = 0;
     for rogue in rogues {
         let before = (rogue.sent as usize).min(bytes.len());
-        said += rogue.send(&bytes[before..]);
+        sent += rogue.send(&bytes[before..]);
     }
-    said
+    sent
 }
 
 /// Reads some replies, which must continue where the last read ended.
-fn reads_what_it_asked_for(rogue: &mut Rogue, received: &mut usize, reply: &[u8]) -> bool {
+fn reads_its_replies(rogue: &mut Rogue, received: &mut usize, reply: &[u8]) -> bool {
     if *received > READ_BYTES_MAX {
         return true;
     }

@@ -15,9 +15,9 @@ pub const QUOTES_FROM: Version = Version(1, 13);
 /// If the program does not print a version.
 pub fn version(program: &Path) -> Version {
     let output = Command::new(program).arg("-v").output().expect("it can be started");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let version = said.strip_prefix("beanstalkd ").and_then(Version::parse);
-    version.unwrap_or_else(|| panic!("{} -v says {said:?}", program.display()))
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let version = printed.strip_prefix("beanstalkd ").and_then(Version::parse);
+    version.unwrap_or_else(|| panic!("{} -v prints {printed:?}", program.display()))
 }
 
 /// Returns the beanstalkd in `PATH`, if one is installed.

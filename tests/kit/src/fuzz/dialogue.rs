@@ -29,7 +29,7 @@ pub struct Book {
 
 /// A complete command without a reply.
 #[derive(Debug)]
-enum Asked {
+enum Pending {
     /// Its line determines the reply.
     Line(Vec<u8>),
     /// A put with this body, and the two bytes at the place of its CR LF.
@@ -52,7 +52,7 @@ pub struct Dialogue {
     /// The first line is complete.
     has_begun: bool,
     has_quit: bool,
-    asked: VecDeque<Asked>,
+    pending: VecDeque<Pending>,
     replies: Vec<u8>,
     used: Vec<u8>,
     watched: BTreeSet<Vec<u8>>,
@@ -93,20 +93,22 @@ fn begins_as_another_protocol(input: &[u8]) -> bool {
     !method.is_empty() && is_method && is_request
 }
 
-impl Dialogue {
-    pub fn new() -> Self {
+impl Default for Dialogue {
+    fn default() -> Self {
         Self {
             input: Vec::new(),
             expects: Expects::Line,
             has_begun: false,
             has_quit: false,
-            asked: VecDeque::new(),
+            pending: VecDeque::new(),
             replies: Vec::new(),
             used: b"default".to_vec(),
             watched: BTreeSet::from([b"default".to_vec()]),
         }
     }
+}
 
+impl Dialogue {
     /// Records bytes that the server has received.
     pub fn server_received(&mut self, bytes: &[u8], book: &mut Book) {
         self.input.extend_from_slice(bytes);
@@ -123,8 +125,9 @@ impl Dialogue {
         let replies = std::mem::take(&mut self.replies);
         let mut rest = &replies[..];
         while let Some((reply, bytes)) = Reply::take(rest) {
-            let asked = self.asked.pop_front().unwrap_or_else(|| panic!("{:?} answers nothing", reply.words));
-            self.compare(&asked, &reply, may_time_out, book);
+            let pending =
+                self.pending.pop_front().unwrap_or_else(|| panic!("{:?} answers nothing", reply.words));
+            self.compare(&pending, &reply, may_time_out, book);
             rest = &rest[bytes..];
         }
         self.replies = rest.to_vec();
@@ -134,10 +137,10 @@ impl Dialogue {
     pub fn check_answered(&self, may_wait: bool) {
         let waits =
             |line: &[u8]| matches!(parse(line), Ok(Command::Reserve | Command::ReserveWithTimeout { .. }));
-        match self.asked.front() {
+        match self.pending.front() {
             None => {}
-            Some(Asked::Line(line)) if may_wait && waits(line) => {}
-            Some(asked) => panic!("there is no reply to {asked:?}"),
+            Some(Pending::Line(line)) if may_wait && waits(line) => {}
+            Some(pending) => panic!("there is no reply to {pending:?}"),
         }
         assert!(self.replies.is_empty(), "half a reply: {:?}", self.replies.escape_ascii().to_string());
     }
@@ -149,7 +152,7 @@ impl Dialogue {
                 self.input.drain(..skipped as usize);
                 self.expects = if skipped < left { Expects::Skip(left - skipped) } else { Expects::Line };
                 if skipped == left {
-                    self.asked.push_back(Asked::Fixed("JOB_TOO_BIG"));
+                    self.pending.push_back(Pending::Fixed("JOB_TOO_BIG"));
                 }
                 skipped == left
             }
@@ -159,7 +162,7 @@ impl Dialogue {
                 if let Some(body) = body.strip_suffix(b"\r\n") {
                     book.put.insert(body.to_vec());
                 }
-                self.asked.push_back(Asked::Put(body));
+                self.pending.push_back(Pending::Put(body));
                 self.expects = Expects::Line;
                 true
             }
@@ -174,15 +177,15 @@ impl Dialogue {
     }
 
     fn take_line(&mut self, line: Vec<u8>, book: &mut Book) {
-        let asked = match parse(&line) {
-            _ if line.len() + 2 > LINE_BYTES_MAX => Asked::Fixed("BAD_FORMAT"),
-            Err(ParseError::BadFormat) => Asked::Fixed("BAD_FORMAT"),
-            Err(ParseError::UnknownCommand) => Asked::Fixed("UNKNOWN_COMMAND"),
+        let pending = match parse(&line) {
+            _ if line.len() + 2 > LINE_BYTES_MAX => Pending::Fixed("BAD_FORMAT"),
+            Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
+            Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
             Ok(Command::Put(args)) => {
                 if args.bytes > book.max_job_bytes {
                     self.expects = Expects::Skip(u64::from(args.bytes) + 2);
                 } else if args.trailing {
-                    self.asked.push_back(Asked::Fixed("BAD_FORMAT"));
+                    self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
                 } else {
                     self.expects = Expects::Body(args.bytes as usize + 2);
                 }
@@ -192,20 +195,20 @@ impl Dialogue {
                 self.has_quit = true;
                 return;
             }
-            Ok(Command::PauseTube { tube: None, .. }) => Asked::Fixed("BAD_FORMAT"),
+            Ok(Command::PauseTube { tube: None, .. }) => Pending::Fixed("BAD_FORMAT"),
             Ok(Command::Delete(id)) => {
                 book.condemned.insert(id.0);
-                Asked::Line(line)
+                Pending::Line(line)
             }
-            Ok(_) => Asked::Line(line),
+            Ok(_) => Pending::Line(line),
         };
-        self.asked.push_back(asked);
+        self.pending.push_back(pending);
     }
 
-    fn compare(&mut self, asked: &Asked, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
-        let is_right = match asked {
-            Asked::Fixed(expected) => reply.words == [*expected],
-            Asked::Put(body) => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
+    fn compare(&mut self, pending: &Pending, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
+        let is_right = match pending {
+            Pending::Fixed(expected) => reply.words == [*expected],
+            Pending::Put(body) => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
                 (None, ["EXPECTED_CRLF"]) => true,
                 (Some(_), ["DRAINING"]) => book.is_draining,
                 (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| body.len() > most / 2),
@@ -216,7 +219,7 @@ impl Dialogue {
                 }
                 _ => false,
             },
-            Asked::Line(line) => {
+            Pending::Line(line) => {
                 let command = parse(line).expect("it was a command");
                 let is_early =
                     matches!(command, Command::Reserve) && !may_time_out && reply.words == ["TIMED_OUT"];
@@ -224,7 +227,7 @@ impl Dialogue {
             }
         };
         let data = reply.data.map(|data| data.escape_ascii().to_string());
-        assert!(is_right, "{:?} {data:?} is no reply to {asked:?}", reply.words);
+        assert!(is_right, "{:?} {data:?} is no reply to {pending:?}", reply.words);
     }
 
     /// Returns the reply to commands that depend only on the connection.

@@ -78,7 +78,7 @@ impl Driver {
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
             connection: Connection::new(conn),
-            dialogue: Dialogue::new(),
+            dialogue: Dialogue::default(),
             reads: true,
             is_broken: false,
         });

@@ -30,7 +30,7 @@ struct Watched {
 
 struct Monitor {
     conn: ConnId,
-    asked: Vec<Asked>,
+    expected: Vec<Expected>,
     /// The client has sent something that is no request.
     is_wild: bool,
     /// Bytes that the client has sent and the server has not received.
@@ -46,7 +46,7 @@ struct Monitor {
 }
 
 /// An expected response.
-struct Asked {
+struct Expected {
     statuses: &'static [&'static str],
     has_body: bool,
     is_page: bool,
@@ -100,7 +100,7 @@ impl Watched {
         let conn = self.server.accept(Protocol::Http);
         self.monitors.push(Monitor {
             conn,
-            asked: Vec::new(),
+            expected: Vec::new(),
             is_wild: false,
             on_its_way: Vec::new(),
             unanswered_bytes: 0,
@@ -263,7 +263,7 @@ impl Monitor {
             return;
         }
         let is_page = method == "GET" && path == "/metrics";
-        self.asked.push(Asked {
+        self.expected.push(Expected {
             statuses: match path {
                 _ if method == "PUT" => &["405"],
                 "/metrics/" => &["404"],
@@ -279,23 +279,23 @@ impl Monitor {
     /// Checks a response against its request.
     fn check(&self, is_draining: bool) {
         let mut rest = &*self.received;
-        for asked in &self.asked {
-            let status = asked.read(&mut rest).expect("every request is answered");
-            assert!(asked.statuses.contains(&&*status), "{status}");
+        for expected in &self.expected {
+            let status = expected.read(&mut rest).expect("every request is answered");
+            assert!(expected.statuses.contains(&&*status), "{status}");
             assert!(is_draining || status != "503", "it is ready");
-            if !asked.keeps_alive {
+            if !expected.keeps_alive {
                 assert!(self.is_closed && rest.is_empty(), "nothing comes after the end");
                 return;
             }
         }
         if !self.is_wild {
-            assert!(rest.is_empty(), "only what is asked for is answered");
-            assert_eq!(self.is_closed, self.has_ended, "it is closed when all has been asked");
+            assert!(rest.is_empty(), "every response has a request");
+            assert_eq!(self.is_closed, self.has_ended, "it is closed after the last request");
         }
     }
 }
 
-impl Asked {
+impl Expected {
     /// Removes the first response and returns its status, or none if it is incomplete.
     fn read(&self, rest: &mut &[u8]) -> Option<String> {
         let end = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
