@@ -1,6 +1,4 @@
-//! Every limit of the server, each with its reason.
-
-use crate::time::Span;
+//! Limits that several layers share, each with its reason. Any other limit stands beside its use.
 
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
@@ -8,56 +6,48 @@ pub const LINE_BYTES_MAX: usize = 224;
 /// A tube name (protocol.txt).
 pub const TUBE_NAME_BYTES_MAX: usize = 200;
 
-/// The largest job body unless `-z` says otherwise: the reference's default.
+/// The default of `-z`, the largest job body: that of beanstalkd.
 pub const JOB_BYTES_DEFAULT: u32 = 65_535;
 
-/// The largest value that `-z` accepts: the reference's.
+/// The largest value of `-z`: that of beanstalkd.
 pub const JOB_BYTES_MAX: u32 = 1_073_741_824;
 
 /// The default of `-s`, the size of a file of the job log: that of beanstalkd.
 pub const WAL_FILE_BYTES_DEFAULT: u64 = 10_485_760;
 
-/// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
-pub const URGENT_BELOW: u32 = 1024;
-
-/// The last second of a reservation: a client that holds such a job is not made to wait for another
-/// (protocol.txt, `DEADLINE_SOON`).
-pub const SAFETY_MARGIN: Span = Span::from_secs(1);
-
 /// A body that lacks at least this much is received directly in its slot. Below this, one copy is cheaper than a separate
 /// receive.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 16 * 1024;
 
-/// What the names of metrics begin with unless `--metrics-prefix` says otherwise.
+/// The default of `--metrics-prefix`.
 pub const METRICS_PREFIX_DEFAULT: &str = "beanring";
 
-/// What a request over HTTP may be long, and how much may come ahead of the answer before.
+/// The longest HTTP request, and the most input that is kept while a response is being sent.
 pub const HTTP_REQUEST_BYTES_MAX: usize = 8 * 1024;
 
 /// A connection is not served while its unsent replies have passed this, until they fall below half of it. One reply may
 /// overshoot it by its own size.
 pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
-/// A connection that cannot be served now (it waits, or does not read its replies) is read until this
-/// much input is kept for it. One receive may overshoot it by its own size; under io_uring
-/// [`RECEIVE_BUFFERS_EACH`] of them.
+/// Input kept for a connection that cannot be served now, because it waits or does not read its replies. With more, the
+/// connection is paused. One receive may overshoot this by its own size, under io_uring [`RECEIVE_BUFFERS_EACH`] of them.
 pub const INBOX_BYTES_PAUSE: usize = 16 * 1024;
 
-/// Buffers for replies that are kept for the next connection that needs one. One is in use for each
-/// connection with unsent replies; in the usual turn that is one after the other.
+/// Reply buffers kept for reuse. Each connection with unsent replies uses one. In most iterations the connections use the
+/// same one in turn.
 pub const SPARE_BUFFERS_MAX: usize = 64;
 
-/// A buffer that has grown past this, by a list of many tubes say, is freed and not kept.
+/// A larger reply buffer is freed instead of kept for reuse.
 pub const SPARE_BUFFER_BYTES_MAX: usize = 2 * OUTPUT_BYTES_PAUSE;
 
-/// Slices of output that one send is given: well below the kernel's 1024, and more than one send takes.
+/// Slices of output in one send: well below the kernel's limit of 1024.
 pub const SEND_SLICES_MAX: usize = 64;
 
-/// Elementary steps (a tube or client looked at, a job moved, 64 bytes of a report) that one connection gets before the
-/// others have their turn: some 100 us.
+/// Elementary steps (a tube or client visited, a job moved, 64 bytes of statistics rendered) that one connection gets before
+/// the others have their turn: some 100 us.
 pub const TURN_STEPS: u32 = 1024;
 
-/// What a command takes beyond what it looks at and moves: a `put` of 64 bytes takes some 300 ns.
+/// Elementary steps that any command takes, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
 pub const COMMAND_STEPS: u32 = 3;
 
 /// Elementary steps that all events of an event-loop iteration share, and after them all connections with input in their
@@ -93,14 +83,14 @@ pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 /// Readiness events taken from the kernel at once: 12 KiB of them, and one reading of the clock.
 pub const EVENTS_MAX: usize = 1024;
 
-/// What an allocator adds to each piece of memory, and what it rounds it to.
+/// The overhead of an allocation in the allocator, and the unit to which it rounds.
 pub const ALLOCATION_BYTES: usize = 16;
 
-/// The least that `--max-memory` may say: what a server takes that has just started, with the buffers of the driver
-/// that needs most, and some room for jobs.
+/// The smallest `--max-memory`: the memory of a new server with the buffers of the driver that needs most, and some room for
+/// jobs.
 pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
-/// The share of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
+/// The part of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
 pub const TUBES_SHARE: u64 = 4;
 
 /// Buffers that are registered with the ring of tokio-uring.

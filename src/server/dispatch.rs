@@ -95,7 +95,17 @@ impl Core {
                 protocol.state = SessionState::Closing;
                 return;
             }
-            _ => return self.serve_query(protocol, replies, command, now),
+            Command::Put(_) => unreachable!("a put is served with its body"),
+            Command::Peek(_)
+            | Command::PeekReady
+            | Command::PeekDelayed
+            | Command::PeekBuried
+            | Command::Stats
+            | Command::StatsJob(_)
+            | Command::StatsTube(_)
+            | Command::ListTubeUsed
+            | Command::ListTubes
+            | Command::ListTubesWatched => return self.serve_query(protocol, replies, command, now),
         };
         replies.reply(reply, &mut self.buffers);
     }
