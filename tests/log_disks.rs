@@ -1,10 +1,10 @@
-//! The job log on file systems of its own, on loop devices: one copies on write, and the disk of another fails when the
-//! test wants it to.
+//! The job log on file systems of its own, on loop devices: on btrfs, which copies on write unless it is told not to, and
+//! on one whose disk fails when the test wants it to.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use beanring_testkit::client::{Client, launch, put, start};
 use beanring_testkit::driver;
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::random::Random;
+use beanring_testkit::scratch::{Scratch, lines_of};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::signal::Signal;
 
@@ -108,29 +109,132 @@ fn drivers(what: &str) -> impl Iterator<Item = Driver> {
 
 // Copy on write.
 
-const BTRFS_BYTES: u64 = 200 << 20;
+const BTRFS_BYTES: u64 = 160 << 20;
+const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
 
-#[test]
-fn a_full_copy_on_write_file_system_refuses_puts_alone() {
-    for io in drivers("copy on write") {
-        for mode in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
-            let scratch = Scratch::new("cow");
-            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
-            let make = ["mkfs.btrfs", "-q", "--mixed"];
-            let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &make) {
-                Ok(disk) => disk,
-                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
-            };
-            fill_and_change_jobs(&disk.at, io, mode);
-        }
+/// A server's own btrfs.
+struct Stage {
+    io: Driver,
+    mode: &'static [&'static str],
+    disk: LoopDisk,
+    // Dropped after the disk is unmounted.
+    scratch: Scratch,
+}
+
+impl Stage {
+    /// The file that the server logs to.
+    fn stderr(&self) -> PathBuf {
+        self.scratch.0.join("stderr")
+    }
+
+    /// Starts a server on a directory of the disk, and connects to it.
+    fn start(&self, dir: &Path) -> (ServerProcess, Client) {
+        let mut command = Command::new(program());
+        command.stderr(File::options().create(true).append(true).open(self.stderr()).expect("a file"));
+        launch(command, dir, self.io, &[self.mode, &["-s", "1048576"]].concat())
     }
 }
 
-fn fill_and_change_jobs(disk: &Path, io: Driver, mode: &[&str]) {
-    const SEGMENT_BYTES: &str = "1048576";
-    let dir = directory(disk.join("log"));
-    let flags = [mode, &["-s", SEGMENT_BYTES]].concat();
-    let (server, mut client) = start(&dir, io, &flags);
+/// Runs a test under each driver and in each of these modes, in parallel: each waits for its disk most of the time.
+fn on_btrfs(what: &str, modes: &[&'static [&'static str]], make: &[&str], test: impl Fn(&Stage) + Sync) {
+    let mut stages = Vec::new();
+    for io in drivers(what) {
+        for &mode in modes {
+            let scratch = Scratch::new(&format!("{}-{}", what.replace(' ', "-"), stages.len()));
+            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
+            match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &[&["mkfs.btrfs", "-q"], make].concat()) {
+                Ok(disk) => stages.push(Stage { io, mode, disk, scratch }),
+                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
+            }
+        }
+    }
+    thread::scope(|scope| {
+        for stage in &stages {
+            scope.spawn(|| test(stage));
+        }
+    });
+}
+
+fn is_written_in_place(segment: &Path) -> bool {
+    let listing = run("lsattr", &[segment.to_str().expect("UTF-8")]).expect("btrfs has attributes");
+    listing.split(' ').next().expect("attributes").contains('C')
+}
+
+/// Returns a body that cannot be compressed.
+fn large_body() -> String {
+    let mut random = Random::new(7);
+    (0..20_000).map(|_| char::from(b'0' + random.below(75) as u8)).collect()
+}
+
+/// btrfs has separate space for metadata by default.
+#[test]
+fn a_full_btrfs_deletes_every_job() {
+    on_btrfs("a full btrfs", &MODES, &[], |stage| {
+        let disk = &stage.disk.at;
+        let dir = directory(disk.join("log"));
+        let started = Instant::now();
+        let (mut server, mut client) = stage.start(&dir);
+        let command = put(0, 0, &large_body()).repeat(20);
+        let (mut jobs, mut is_full) = (0, false);
+        while !is_full {
+            client.send(&command);
+            for _ in 0..20 {
+                match client.line().as_deref() {
+                    Some("OUT_OF_MEMORY") => is_full = true,
+                    line => {
+                        jobs += 1;
+                        assert_eq!(line, Some(&*format!("INSERTED {jobs}")));
+                    }
+                }
+            }
+        }
+        assert!(jobs > 1000, "{jobs} jobs fit");
+        let filler = disk.join("filler");
+        fill(&filler);
+        for id in 1..=jobs {
+            client.expect(&format!("delete {id}\r\n"), "DELETED");
+        }
+        fs::remove_file(filler).expect("it is there");
+        insert_when_possible(&mut client, "after");
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+        assert!(segments(&dir).iter().all(|segment| is_written_in_place(segment)));
+        let logged = fs::read_to_string(stage.stderr()).expect("it was made");
+        let warnings =
+            logged.lines().filter(|line| line.contains("WARN the disk of the job log (-b) is full")).count();
+        let at_most = 1 + started.elapsed().as_secs() as usize / 60;
+        assert!((1..=at_most).contains(&warnings), "{logged}");
+        let (_server, mut client) = stage.start(&dir);
+        assert_eq!(client.stat("current-jobs-ready"), 1);
+    });
+}
+
+fn insert_when_possible(client: &mut Client, body: &str) {
+    let started = Instant::now();
+    loop {
+        match &*client.ask(&put(0, 0, body)).0 {
+            "OUT_OF_MEMORY" => assert!(started.elapsed() < REPLY_PATIENCE, "there is space again"),
+            line => break assert!(line.starts_with("INSERTED "), "{line}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Files of an older version, and all files of some file systems, copy on write.
+#[test]
+fn a_full_copy_on_write_file_system_refuses_puts_alone() {
+    on_btrfs("copy on write", &MODES, &["--mixed"], |stage| {
+        let dir = directory(stage.disk.at.join("log"));
+        // New files inherit this attribute, which excludes C.
+        run("chattr", &["+m", dir.to_str().expect("UTF-8")]).expect("btrfs has attributes");
+        fill_and_change_jobs(stage, &dir);
+    });
+}
+
+fn fill_and_change_jobs(stage: &Stage, dir: &Path) {
+    let disk = &stage.disk.at;
+    let (server, mut client) = stage.start(dir);
+    assert!(!segments(dir).iter().any(|segment| is_written_in_place(segment)));
     let body = "c".repeat(4000);
     // Until segments have been recycled.
     for _ in 0..10 {
@@ -158,51 +262,46 @@ fn fill_and_change_jobs(disk: &Path, io: Driver, mode: &[&str]) {
             client.expect(&format!("kick-job {id}\r\n"), "KICKED");
         }
     }
-    println!("{} {mode:?}: {refused} of 600 puts were refused", io.name());
+    println!("{} {:?}: {refused} of 600 puts were refused", stage.io.name(), stage.mode);
     assert!(refused > 0, "the disk was full");
     for id in &ids[..100] {
         client.expect(&format!("delete {id}\r\n"), "DELETED");
     }
     fs::remove_file(filler).expect("it is there");
-    let started = Instant::now();
-    while client.ask(&put(0, 0, &body)).0 == "OUT_OF_MEMORY" {
-        assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
-        thread::sleep(Duration::from_millis(50));
-    }
+    insert_when_possible(&mut client, &body);
     let jobs = client.stat("current-jobs-ready");
     drop((client, server));
-    let (_server, mut client) = start(&dir, io, &flags);
+    let (_server, mut client) = stage.start(dir);
     assert_eq!(client.stat("current-jobs-ready"), jobs);
 }
 
-/// btrfs has separate space for metadata by default: the space that removed files free may not be the space that a write
-/// needs.
+/// A snapshot shares the blocks that are overwritten in place otherwise: the next write to each takes new space, and
+/// removed files free none.
 #[test]
 fn a_stalled_write_succeeds_once_there_is_space() {
-    for io in drivers("a wait for space") {
-        for mode in [&["-f", "0"][..], &["-f", "50"]] {
-            let scratch = Scratch::new("wait");
-            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
-            let disk = match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &["mkfs.btrfs", "-q"]) {
-                Ok(disk) => disk,
-                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
-            };
-            wait_for_space(&disk.at, io, mode);
-        }
-    }
+    on_btrfs("a wait for space", &MODES[..2], &[], |stage| {
+        let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let (dir, snapshot) = (stage.disk.at.join("log"), stage.disk.at.join("snapshot"));
+        run("btrfs", &["subvolume", "create", &text(&dir)]).expect("a subvolume");
+        let (mut server, mut client) = stage.start(&dir);
+        client.expect(&put(0, 0, "first"), "INSERTED 1");
+        client.expect(&put(0, 0, "second"), "INSERTED 2");
+        run("btrfs", &["subvolume", "snapshot", &text(&dir), &text(&snapshot)]).expect("a snapshot");
+        wait_for_space(stage, &server, &mut client);
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+        let (_server, mut client) = stage.start(&dir);
+        assert_eq!(client.stat("current-jobs-ready"), 3);
+    });
 }
 
-fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
+fn wait_for_space(stage: &Stage, server: &ServerProcess, client: &mut Client) {
     const COMMANDS: usize = 300;
-    let dir = directory(disk.join("log"));
-    let (mut server, mut client) = start(&dir, io, &[mode, &["-s", "1048576"]].concat());
-    client.expect(&put(0, 0, "first"), "INSERTED 1");
-    client.expect(&put(0, 0, "second"), "INSERTED 2");
     let mut fillers = Vec::new();
     let mut is_waiting = false;
     for count in 0..COMMANDS {
         if count % 10 == 0 {
-            fillers.push(disk.join(format!("filler{count}")));
+            fillers.push(stage.disk.at.join(format!("filler{count}")));
             fill(fillers.last().expect("a filler was added"));
         }
         client.send("pause-tube default 0\r\n");
@@ -211,27 +310,20 @@ fn wait_for_space(disk: &Path, io: Driver, mode: &[&str]) {
             break;
         }
     }
-    println!("{} {mode:?}: a write is stalled: {is_waiting}", io.name());
+    assert!(is_waiting, "{} {:?}: a write is stalled", stage.io.name(), stage.mode);
     let mut other = Client::new(server.connect());
     assert_eq!(other.stat("current-jobs-ready"), 2);
     assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
-    if is_waiting {
-        other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
-    }
+    other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
     let before = server.cpu_time();
     thread::sleep(Duration::from_secs(1));
     println!("CPU in one second: {:?}", server.cpu_time() - before);
+    let logged = lines_of(&stage.stderr(), 1);
+    let warnings = logged.iter().filter(|line| line.contains("a write waits for space")).count();
+    assert_eq!(warnings, 1, "{logged:?}");
     fillers.iter().for_each(|filler| _ = fs::remove_file(filler));
-    if is_waiting {
-        assert_eq!(client.line().as_deref(), Some("PAUSED"));
-    }
-    let started = Instant::now();
-    while client.ask(&put(0, 0, "third")).0 == "OUT_OF_MEMORY" {
-        assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
-        thread::sleep(Duration::from_millis(50));
-    }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    assert_eq!(client.line().as_deref(), Some("PAUSED"));
+    insert_when_possible(client, "third");
 }
 
 // Failing writes.
@@ -378,5 +470,37 @@ fn an_interrupted_fallocate_is_repeated() {
     client.send(&put(0, 0, &"i".repeat(4000)).repeat(200));
     for id in 1..=200 {
         assert_eq!(client.line(), Some(format!("INSERTED {id}")));
+    }
+}
+
+/// Interruptions may go on for minutes.
+#[test]
+fn interruptions_do_not_keep_a_core_busy() {
+    if let Err(error) = run("strace", &["-V"]) {
+        return println!("skipped: an interrupted fallocate, because {error}");
+    }
+    let scratch = Scratch::new("busy");
+    let (dir, calls) = (directory(scratch.0.join("log")), scratch.0.join("calls"));
+    File::create(&calls).expect("a file");
+    let mut traced = Command::new("strace");
+    traced.args(["-D", "-f", "-qq", "-o"]).arg(&calls).args(["-e", "trace=fallocate"]);
+    traced
+        .args(["-e", "inject=fallocate:error=EINTR", program(), "-l", "127.0.0.1", "-p", "0", "-b"])
+        .arg(&dir);
+    traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Traced(traced.spawn().expect("strace starts"));
+    lines_of(&calls, 3);
+    thread::sleep(Duration::from_secs(2));
+    let count = lines_of(&calls, 3).len();
+    assert!(count < 1000, "{count} calls in two seconds");
+}
+
+/// A server that `strace -D` became. It is killed when the value is dropped.
+struct Traced(Child);
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is ours");
+        self.0.wait().expect("it is ours");
     }
 }

@@ -113,6 +113,7 @@ impl Server {
         if log.failure().is_some() {
             return self.fail();
         }
+        core.full_disk.note(log, now);
         let committed = core.committed();
         while let Some((_, conn)) = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed) {
             if let Some(session) = connections.find(conn) {

@@ -10,6 +10,7 @@ mod dispatch;
 mod ending;
 mod event;
 mod foreign_requests;
+mod full_disk;
 mod http;
 mod input;
 mod iteration;
@@ -35,6 +36,7 @@ pub use service::{BodyMemory, Protocol, Service};
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
 use self::foreign_requests::ForeignRequests;
+use self::full_disk::FullDiskWarnings;
 use self::memory::MemoryAccount;
 use self::metrics::Metrics;
 use self::session::Session;
@@ -43,7 +45,7 @@ use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
-use crate::wal::{Operation, Wal};
+use crate::wal::{Durability, Operation, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -79,6 +81,7 @@ struct Core {
     /// Jobs refused for lack of memory.
     memory_refusals: u64,
     foreign_requests: ForeignRequests,
+    full_disk: FullDiskWarnings,
     /// `use` and `watch` commands refused at a limit of memory, tubes or watches.
     tube_refusals: u64,
     /// Sessions that hold a list that is being rendered.
@@ -213,8 +216,18 @@ impl Service for Server {
     }
 
     fn failure(&self) -> Option<String> {
-        let error = self.core.log.as_ref()?.failure()?;
-        Some(format!("the log cannot be written: {error}; what was not acknowledged is lost"))
+        let log = self.core.log.as_ref()?;
+        let error = log.failure()?;
+        let lost = match log.durability() {
+            Durability::Always => "what was not acknowledged is lost",
+            Durability::Within(_) => {
+                "what was not acknowledged is lost, and with -f MS what was acknowledged since the last sync may be"
+            }
+            Durability::Never => {
+                "what was not acknowledged is lost, and with -F what was acknowledged and not yet on disk may be"
+            }
+        };
+        Some(format!("the log cannot be written: {error}; {lost}"))
     }
 
     fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
@@ -252,6 +265,7 @@ impl Core {
             memory: MemoryAccount::default(),
             memory_refusals: 0,
             foreign_requests: ForeignRequests::default(),
+            full_disk: FullDiskWarnings::default(),
             tube_refusals: 0,
             lists: 0,
             commands: [0; CommandKind::COUNT],

@@ -211,6 +211,11 @@ impl Wal {
         self.space.is_stalled()
     }
 
+    /// Whether a new file, or a write, has found no space on the disk.
+    pub const fn is_full(&self) -> bool {
+        self.space.is_full()
+    }
+
     /// Whether a change of the job waits for a stalled write.
     pub fn is_pending(&self, job: JobId) -> bool {
         self.space.is_pending(job)
@@ -225,6 +230,11 @@ impl Wal {
     /// The error that has ended the WAL. Records that are not committed yet never will be.
     pub const fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
+    }
+
+    /// When a change becomes durable.
+    pub const fn durability(&self) -> Durability {
+        self.config.durability
     }
 
     /// Returns the numbers that `stats` reports.

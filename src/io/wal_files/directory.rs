@@ -7,15 +7,17 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, fallocate};
 use nix::libc;
-use nix::sys::statfs::{BTRFS_SUPER_MAGIC, FsType, fstatfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
+use super::in_place::Overwrites;
 use super::lock::Lock;
 use crate::io::socket::to_errno;
 use crate::wal::{Arrangement, SegmentNumber};
@@ -28,6 +30,7 @@ pub struct Directory {
     handle: File,
     /// Whether new segments are filled with zeros: a durable write to a block that was written before is faster.
     prewrites: bool,
+    overwrites: Overwrites,
     is_cancelled: AtomicBool,
     lock: Lock,
 }
@@ -47,6 +50,9 @@ pub enum DirectoryError {
 pub const PREWRITTEN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const LOCK: &str = "lock";
+
+/// The pause after an interrupted call: interruptions may go on for minutes.
+const INTERRUPTED_PAUSE: Duration = Duration::from_millis(10);
 
 /// Files that exist while a binlog of beanstalkd is imported: see `io/binlog_import`.
 pub const IMPORT_BEGUN: &str = "import.begun";
@@ -91,8 +97,9 @@ impl Directory {
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
-        let prewrites = prewrites && !is_copy_on_write(&handle);
-        Ok(Self { path: path.to_owned(), handle, prewrites, is_cancelled: AtomicBool::new(false), lock })
+        let overwrites = Overwrites::on(&handle);
+        let is_cancelled = AtomicBool::new(false);
+        Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, lock })
     }
 
     /// Returns the locked file. The directory stays locked while any process has it open.
@@ -270,6 +277,8 @@ impl Directory {
 
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        // To write zeros before gains nothing where the next write goes elsewhere.
+        let prewrites = self.overwrites.prepare(&file) && prewrites;
         match self.allocate(&file, bytes) {
             Ok(()) if !prewrites || bytes > PREWRITTEN_BYTES_MAX => {}
             // Without fallocate(2), zeros allocate the space.
@@ -284,7 +293,7 @@ impl Directory {
     fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
         loop {
             match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
-                Err(Errno::EINTR) if self.refuse_cancelled().is_ok() => {}
+                Err(Errno::EINTR) if self.refuse_cancelled().is_ok() => thread::sleep(INTERRUPTED_PAUSE),
                 result => return result,
             }
         }
@@ -303,14 +312,6 @@ impl Directory {
         }
         Ok(())
     }
-}
-
-/// Whether the file system never overwrites a block in its place, so that filling files with zeros gains nothing.
-fn is_copy_on_write(directory: &File) -> bool {
-    const ZFS: FsType = FsType(0x2fc1_2fc1);
-    const BCACHEFS: FsType = FsType(0xca45_1a4e);
-    let kind = fstatfs(directory).map(|found| found.filesystem_type());
-    kind.is_ok_and(|kind| [BTRFS_SUPER_MAGIC, ZFS, BCACHEFS].contains(&kind))
 }
 
 /// Keeps servers from writing to a directory while the value lives. Returns none if there is no file to lock: it is not
