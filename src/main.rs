@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tool = arguments.tool.take();
     if let Some(Tool::Log(tool)) = tool {
-        return wal_tool::run(tool).map(|()| ExitCode::SUCCESS);
+        return wal_tool::run(tool);
     }
     if let Some(file) = arguments.config.clone() {
         config_file::complete(&mut arguments, &file)?;

@@ -41,7 +41,8 @@ fn kinds(dir: &Path) -> Vec<String> {
 
 /// The same from a copy, since a server uses the log.
 fn kinds_of_running(dir: &Path) -> Vec<String> {
-    let copy = Scratch::new("closing-copy");
+    let name = dir.file_name().expect("a directory").to_string_lossy();
+    let copy = Scratch::new(&format!("copy-of-{name}"));
     contents(dir).into_iter().for_each(|(name, bytes)| fs::write(copy.0.join(name), bytes).expect("a copy"));
     kinds(&copy.0)
 }
@@ -78,51 +79,65 @@ fn assert_refused(dir: &Path, what: &str) {
     assert!(text(&checked.stdout).contains(&format!("{place}: ")), "{what}: {}", text(&checked.stdout));
 }
 
+/// Runs a test under each driver and in each of these modes, in parallel. The test gets the name of the combination.
+fn in_parallel(
+    what: &str,
+    modes: &[&'static [&'static str]],
+    test: impl Fn(Driver, &[&str], &Scratch, &str) + Sync,
+) {
+    let drivers: Vec<Driver> = drivers(what).collect();
+    thread::scope(|scope| {
+        for io in drivers {
+            for mode in modes {
+                let test = &test;
+                scope.spawn(move || {
+                    let name = format!("{} {mode:?}", io.name());
+                    let scratch =
+                        Scratch::new(&format!("{}-{}{}", what.replace(' ', "-"), io.name(), mode.concat()));
+                    test(io, mode, &scratch, &name);
+                });
+            }
+        }
+    });
+}
+
 #[test]
 fn after_a_clean_stop() {
-    for io in drivers("a clean stop") {
-        for mode in MODES {
-            let what = format!("{} {mode:?}", io.name());
-            let scratch = Scratch::new("stop");
-            let (mut server, mut client) = start(&scratch.0, io, mode);
-            client.expect(&put(0, 0, BODY), "INSERTED 1");
-            server.signal(Signal::SIGTERM);
-            assert_eq!(server.wait(), Some(0));
-            assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
-            assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
-            // A start and a stop without a change add no record.
-            let (mut server, mut client) = start(&scratch.0, io, mode);
-            client.expect("peek 1\r\n", &format!("FOUND 1 {}", BODY.len()));
-            server.signal(Signal::SIGTERM);
-            assert_eq!(server.wait(), Some(0));
-            assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
-            assert_refused(&scratch.0, &what);
-        }
-    }
+    in_parallel("a clean stop", &MODES, |io, mode, scratch, what| {
+        let (mut server, mut client) = start(&scratch.0, io, mode);
+        client.expect(&put(0, 0, BODY), "INSERTED 1");
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+        assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
+        assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
+        // A start and a stop without a change add no record.
+        let (mut server, mut client) = start(&scratch.0, io, mode);
+        client.expect("peek 1\r\n", &format!("FOUND 1 {}", BODY.len()));
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+        assert_eq!(kinds(&scratch.0), ["job", "closed"], "{what}");
+        assert_refused(&scratch.0, what);
+    });
 }
 
 #[test]
 fn after_a_while() {
-    for io in drivers("an idle server") {
-        for mode in &MODES[..2] {
-            let what = format!("{} {mode:?}", io.name());
-            let scratch = Scratch::new("idle");
-            let (mut server, mut client) = start(&scratch.0, io, mode);
-            client.expect(&put(0, 0, BODY), "INSERTED 1");
-            let asked = Instant::now();
-            while kinds_of_running(&scratch.0) != ["job", "closed"] {
-                assert!(asked.elapsed() < REPLY_PATIENCE, "{what}: {:?}", kinds_of_running(&scratch.0));
-                thread::sleep(Duration::from_millis(50));
-            }
-            // One record per idle time.
-            thread::sleep(Duration::from_millis(2500));
-            assert_eq!(kinds_of_running(&scratch.0), ["job", "closed"], "{what}");
-            server.signal(Signal::SIGKILL);
-            server.wait();
-            assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
-            assert_refused(&scratch.0, &what);
+    in_parallel("an idle server", &MODES[..2], |io, mode, scratch, what| {
+        let (mut server, mut client) = start(&scratch.0, io, mode);
+        client.expect(&put(0, 0, BODY), "INSERTED 1");
+        let asked = Instant::now();
+        while kinds_of_running(&scratch.0) != ["job", "closed"] {
+            assert!(asked.elapsed() < REPLY_PATIENCE, "{what}: {:?}", kinds_of_running(&scratch.0));
+            thread::sleep(Duration::from_millis(50));
         }
-    }
+        // One record per idle time.
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(kinds_of_running(&scratch.0), ["job", "closed"], "{what}");
+        server.signal(Signal::SIGKILL);
+        server.wait();
+        assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "{what}");
+        assert_refused(&scratch.0, what);
+    });
 }
 
 /// Damage that looks like a torn write is discarded, and `check` reports it.
@@ -142,6 +157,41 @@ fn before_it_is_closed() {
     assert!(message.contains("discards") && message.contains(&place), "{message}");
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "0"]);
     client.expect("peek 1\r\n", "NOT_FOUND");
+}
+
+/// The first file of a log has no records of an earlier use.
+#[test]
+fn discarded_bytes_that_are_no_record_are_reported_once() {
+    let scratch = Scratch::new("unlike");
+    let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "5", "-s", "65536"]);
+    client.expect(&put(0, 0, "first"), "INSERTED 1");
+    client.expect(&put(0, 0, BODY), "INSERTED 2");
+    server.signal(Signal::SIGKILL);
+    server.wait();
+    let (name, bytes) =
+        contents(&scratch.0).into_iter().find(|(name, _)| name.starts_with("log.")).expect("a log");
+    let begin = bytes.windows(BODY.len()).position(|window| window == BODY.as_bytes()).expect("a body");
+    let (begin, end) = (begin - BEFORE_BODY, begin + BODY.len());
+    // The frame alone, and all of the record.
+    for until in [begin + 32, end] {
+        let mut damaged = bytes.clone();
+        damaged[begin..until].fill(0xee);
+        fs::write(scratch.0.join(&name), damaged).expect("a segment");
+        let place = format!("{name}:{begin}");
+        let checked = tool("check", &scratch.0);
+        assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stdout));
+        let message = text(&checked.stderr);
+        assert!(message.contains("discards") && message.contains(&place), "{message}");
+        let to = Scratch::new("unlike-saved");
+        let saved = Command::new(program()).args(["log", "salvage"]).args([&scratch.0, &to.0]).output();
+        assert_eq!(saved.expect("it runs").status.code(), Some(3));
+        let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "5", "-s", "65536"]);
+        client.expect("peek 1\r\n", "FOUND 1 5");
+        client.expect("peek 2\r\n", "NOT_FOUND");
+        server.signal(Signal::SIGKILL);
+        server.wait();
+        assert_eq!(tool("check", &scratch.0).status.code(), Some(0), "the start has cleaned up");
+    }
 }
 
 #[test]
@@ -165,22 +215,18 @@ fn check_reports_a_flipped_bit_anywhere_in_the_last_record() {
 
 #[test]
 fn an_in_place_restart_continues_behind_it() {
-    for io in drivers("an in-place restart") {
-        for mode in MODES {
-            let scratch = Scratch::new("restart");
-            let (mut server, mut client) = start(&scratch.0, io, mode);
-            client.expect(&put(0, 0, "first"), "INSERTED 1");
-            server.signal(Signal::SIGUSR2);
-            while client.line().is_some() {}
-            let mut client = beanring_testkit::client::Client::new(server.connect());
-            client.expect(&put(0, 0, BODY), "INSERTED 2");
-            server.signal(Signal::SIGTERM);
-            assert_eq!(server.wait(), Some(0));
-            let what = format!("{} {mode:?}", io.name());
-            assert_eq!(kinds(&scratch.0), ["job", "closed", "job", "closed"], "{what}");
-            assert_refused(&scratch.0, &what);
-        }
-    }
+    in_parallel("an in-place restart", &MODES, |io, mode, scratch, what| {
+        let (mut server, mut client) = start(&scratch.0, io, mode);
+        client.expect(&put(0, 0, "first"), "INSERTED 1");
+        server.signal(Signal::SIGUSR2);
+        while client.line().is_some() {}
+        let mut client = beanring_testkit::client::Client::new(server.connect());
+        client.expect(&put(0, 0, BODY), "INSERTED 2");
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+        assert_eq!(kinds(&scratch.0), ["job", "closed", "job", "closed"], "{what}");
+        assert_refused(&scratch.0, what);
+    });
 }
 
 #[test]

@@ -218,6 +218,16 @@ fn a_stop_while_a_write_is_stalled() {
         stage.pass(Span::from_secs(2));
         assert!(stage.has_failed, "{mode:?}");
         assert_eq!(stage.replies(client), "INTERNAL_ERROR\r\n", "{mode:?}");
+        let message = stage.server.failure().expect("it has failed");
+        let more = match mode {
+            Durability::Always => "is lost",
+            Durability::Within(_) => "with -f MS what was acknowledged since the last sync may be",
+            Durability::Never => "with -F what was acknowledged and not yet on disk may be",
+        };
+        assert!(
+            message.contains("what was not acknowledged is lost") && message.ends_with(more),
+            "{mode:?}: {message}"
+        );
         let mut stage = stage.restarted(Crash::Killed);
         let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "peek 1\r\n"), "FOUND 1 1\r\na\r\n", "{mode:?}");
@@ -230,6 +240,22 @@ fn a_stop_while_a_write_is_stalled() {
         assert!(!stage.has_failed && stage.server.is_settled(), "{mode:?}");
         assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
     }
+}
+
+/// A start that has to rewrite the end of the log names how much, and a way out.
+#[test]
+fn a_start_without_space_for_the_end_of_the_log() {
+    let (mut stage, _) = Stage::stalled(Durability::Never);
+    stage.disk.crash(Crash::Killed, &mut stage.random);
+    let config = WalConfig { durability: stage.mode, segment_bytes: SEGMENT_BYTES };
+    let refusal =
+        recover(&stage.disk, config, &mut Engine::new(0), stage.now).map(|_| "no refusal".to_owned());
+    let message = refusal.unwrap_or_else(|error| error.to_string());
+    let bytes = message
+        .split_once("the disk is full: free ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(bytes.is_some_and(|bytes| (100..=2 * 4096).contains(&bytes)), "{message}");
+    assert!(message.contains("`beanring log salvage`"), "{message}");
 }
 
 /// An idle server has no deadline.

@@ -35,6 +35,8 @@ pub struct Scanner<S> {
     end: Lsn,
     /// See [`traces_end`](Self::traces_end).
     traces_end: u64,
+    /// See [`nonzero_end`](Self::nonzero_end).
+    nonzero_end: u64,
 }
 
 impl<S: Source> Scanner<S> {
@@ -42,7 +44,19 @@ impl<S: Source> Scanner<S> {
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
         let (seed, end) = (header.seed(), header.first);
-        Self { source, bytes, header, seed, window, used: 0, read_to: HEADER_BYTES, end, traces_end: 0 }
+        let (traces_end, nonzero_end) = (0, 0);
+        Self {
+            source,
+            bytes,
+            header,
+            seed,
+            window,
+            used: 0,
+            read_to: HEADER_BYTES,
+            end,
+            traces_end,
+            nonzero_end,
+        }
     }
 
     /// Returns the next record and its offset in the file; none at the end of the valid records.
@@ -84,6 +98,7 @@ impl<S: Source> Scanner<S> {
                     let begin = self.used;
                     self.used += bytes;
                     self.traces_end = offset + bytes as u64;
+                    self.nonzero_end = self.traces_end;
                     return Ok(Some((offset, Record::decode(&self.window[begin..]))));
                 }
                 Err(Absent::Short(needed)) if self.read(needed)? => {}
@@ -96,6 +111,9 @@ impl<S: Source> Scanner<S> {
                     };
                     if let Some(whole) = trace {
                         self.traces_end = self.traces_end.max((offset + whole as u64).min(self.bytes));
+                    }
+                    if self.window[self.used..self.used + ALIGN_BYTES] != [0; ALIGN_BYTES] {
+                        self.nonzero_end = offset + ALIGN_BYTES as u64;
                     }
                     self.used += ALIGN_BYTES;
                 }
@@ -125,6 +143,12 @@ impl<S: Source> Scanner<S> {
     /// this segment, whole or not. All other bytes may come from an earlier use of the file.
     pub const fn traces_end(&self) -> u64 {
         self.traces_end
+    }
+
+    /// Where the last bytes end that [`next_beyond`](Self::next_beyond) has passed and that are not all zeros. In a file
+    /// without an earlier use they were written as records of this segment.
+    pub const fn nonzero_end(&self) -> u64 {
+        self.nonzero_end
     }
 
     /// The offset in the file of the next byte to examine.

@@ -49,6 +49,12 @@ impl SegmentNumber {
     }
 }
 
+/// Whether a file of the log may have held records under another number, given the oldest segment that is needed. If the
+/// first one still is, none has been recycled.
+pub fn may_be_recycled(oldest: SegmentNumber) -> bool {
+    oldest > SegmentNumber(1)
+}
+
 /// Writes the name of the segment, which is that of its file.
 impl fmt::Display for SegmentNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -79,7 +79,7 @@ pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
 impl<'a> Line<'a> {
     fn of(finding: &'a Finding<'a>) -> Self {
         match *finding {
-            Finding::Segment { file, header, is_headless } => Self {
+            Finding::Segment { file, header, is_headless, .. } => Self {
                 kind: if is_headless { "segment without a header" } else { "segment" },
                 next_id: Some(header.next_id.0).filter(|_| !is_headless),
                 oldest: Some(header.oldest.to_string()).filter(|_| !is_headless),

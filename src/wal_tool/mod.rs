@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 pub use self::dump::dump;
 use crate::cli::LogFormat;
@@ -16,44 +17,67 @@ use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError
 use crate::launch;
 use crate::time::Time;
 
-/// Runs a tool.
+/// The exit code of `salvage` where the old log had more than the new one has.
+const LOSS: u8 = 3;
+
+/// Runs a tool, and returns the exit code.
 ///
 /// # Errors
-/// If it fails, or if `check` finds that a start would discard bytes.
-pub fn run(tool: LogTool) -> Result<(), Box<dyn Error>> {
+/// If it fails, or if `check` finds that a server does not start from the log or discards bytes.
+pub fn run(tool: LogTool) -> Result<ExitCode, Box<dyn Error>> {
     launch::log_to_stderr(Verbosity::Warnings, LogFormat::Text);
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {
-        LogTool::Check { dir } => check(&dir, now, &mut out),
-        LogTool::Salvage { dir, new_dir } => salvage(&dir, &new_dir, now, &mut out),
+        LogTool::Check { dir } => check(&dir, now, &mut out)?,
+        LogTool::Salvage { dir, new_dir } => return salvage(&dir, &new_dir, now, &mut out),
         LogTool::Dump { dir } => match dump(&dir, out) {
             // The reader closed the pipe, which is not an error.
-            Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            result => Ok(result?),
+            Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
+            result => result?,
         },
         LogTool::Export { dir, new_dir } => {
             let jobs = offline::export(&dir, &new_dir, now)?;
-            writeln!(out, "{jobs} jobs are in {}; start beanstalkd -b on it", new_dir.display())?;
-            Ok(())
+            let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
+            writeln!(out, "{jobs} in {dir}; start beanstalkd -b on it")?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A number of things.
+struct Count(u64, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, thing) = self;
+        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
     }
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, damage, tubes } = offline::check(dir, now)?;
-    writeln!(out, "{records} records in {segments} files")?;
+    let Verdict { segments, records, refusal, discarded, unproven_bytes, damage, tubes } =
+        offline::check(dir, now)?;
+    writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "file"))?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
     }
-    let what = if refusal.is_some() { "can be saved" } else { "are there" };
     let jobs: usize = tubes.values().flatten().sum();
-    writeln!(out, "{jobs} jobs {what}")?;
+    let what = match (&refusal, jobs) {
+        (Some(_), _) => "can be saved",
+        (None, 1) => "is there",
+        (None, _) => "are there",
+    };
+    writeln!(out, "{} {what}", Count(jobs as u64, "job"))?;
     for (name, [ready, delayed, buried]) in tubes {
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried")?;
     }
     if let Some(refusal) = refusal {
         return Err(refusal.into());
+    }
+    if unproven_bytes > 0 {
+        let bytes = Count(unproven_bytes, "byte");
+        writeln!(out, "{bytes} are not proven to be on disk: a start writes them again first")?;
     }
     writeln!(out, "a server starts from it")?;
     if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
@@ -68,7 +92,7 @@ impl fmt::Display for Discards {
         let places: Vec<String> = self
             .0
             .iter()
-            .map(|Discarded { file, offset, bytes }| format!("{bytes} bytes at {file}:{offset}"))
+            .map(|Discarded { file, offset, bytes }| format!("{} at {file}:{offset}", Count(*bytes, "byte")))
             .collect();
         write!(
             f,
@@ -80,7 +104,7 @@ impl fmt::Display for Discards {
 
 impl Error for Discards {}
 
-fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage } = offline::salvage(dir, new_dir, now)?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
@@ -98,8 +122,13 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
             "what else happened in these places is forgotten: a job that was deleted there is back"
         )?;
     }
-    writeln!(out, "{jobs} jobs are in {}; start beanring -b on it", new_dir.display())?;
-    Ok(())
+    let has_loss = !damage.is_empty() || !lost.is_empty();
+    if has_loss {
+        writeln!(out, "the old log is damaged: jobs may be missing beyond those that are listed")?;
+    }
+    let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
+    writeln!(out, "{jobs} in {dir}; start beanring -b on it")?;
+    Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
 }
 
 /// The line of output for one damage.
@@ -108,12 +137,17 @@ struct Line<'a>(&'a Damage);
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            Damage::Short { file, bytes } => {
+                write!(f, "{file}:{bytes}: the file ends here, within its header")
+            }
             Damage::Header { file } => write!(f, "{file}:0: the header is not what was written there"),
             Damage::Records { file, offset, bytes, were_durable: true } => {
-                write!(f, "{file}:{offset}: {bytes} bytes of records are not what was written there")
+                let bytes = Count(*bytes, "byte");
+                write!(f, "{file}:{offset}: {bytes} of records are not what was written there")
             }
             Damage::Records { file, offset, bytes, were_durable: false } => {
-                write!(f, "{file}:{offset}: {bytes} bytes of records were never brought to disk")
+                let bytes = Count(*bytes, "byte");
+                write!(f, "{file}:{offset}: {bytes} of records were never brought to disk")
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),
         }

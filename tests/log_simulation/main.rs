@@ -51,7 +51,7 @@ impl Simulation {
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
             let is_full = match &error {
                 RecoveryError::Io(_, error) => is_full(error),
-                RecoveryError::NoSpace(_) => true,
+                RecoveryError::NoSpace { .. } => true,
                 _ => false,
             };
             assert!(is_full, "{error}");

@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Offline, ToolError, make_empty};
+use super::{Offline, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::WAL_FILE_BYTES_DEFAULT;
@@ -20,8 +20,8 @@ use crate::tube_name::TubeName;
 /// If the log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
     let log = Offline::open(from)?;
-    let (engine, _) = log.recover(now)?;
-    make_empty(to)?;
+    let Start { engine, .. } = log.recover(now)?;
+    make_empty(to, from)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     Ok(engine.jobs().len())
 }

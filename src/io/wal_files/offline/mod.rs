@@ -17,7 +17,7 @@ pub use self::check::{Verdict, check};
 pub use self::export::export;
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
-use self::survey::{SurveyError, survey};
+use self::survey::{SurveyError, UnreadableBytes, survey};
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
 use super::recovery::{self, RecoveryError, Tail};
@@ -43,6 +43,8 @@ pub enum ToolError {
     Unreadable(SurveyError),
     /// The new directory is not empty.
     NotEmpty(PathBuf),
+    /// The new directory is inside the directory of the log.
+    Inside(PathBuf),
     /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
     /// The output cannot be written.
@@ -56,6 +58,18 @@ pub struct Discarded {
     pub file: String,
     pub offset: u64,
     pub bytes: u64,
+}
+
+/// What a server would find that starts from a log.
+struct Start {
+    /// The queue that it would start with.
+    engine: Engine,
+    /// What it would discard.
+    discarded: Vec<Discarded>,
+    /// Bytes that it would rewrite, since nothing proves that they are on disk.
+    unproven_bytes: u64,
+    /// Why it would not start after all.
+    refusal: Option<RecoveryError>,
 }
 
 /// A job log that no server uses while the value lives.
@@ -84,15 +98,27 @@ impl<'a> Offline<'a> {
         Ok(Self { path, files, _lock: lock })
     }
 
-    /// Returns the queue that a server would start with, and what it would discard.
-    fn recover(&self, now: Time) -> Result<(Engine, Vec<Discarded>), ToolError> {
+    /// Reads the log as a server does that starts from it.
+    fn recover(&self, now: Time) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
-        let (_, findings, tail) =
+        let (_, mut findings, tail) =
             recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
         let behind = tail.as_ref().and_then(Tail::discarded);
         let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
         let discarded = behind.into_iter().chain(lost);
-        Ok((engine, discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect()))
+        let mut discarded: Vec<Discarded> =
+            discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect();
+        if tail.is_none() {
+            for &number in self.files.keys() {
+                let unreadable = UnreadableBytes::of(self.path, number);
+                let unreadable =
+                    unreadable.map_err(|error| ToolError::Unusable(self.path.to_owned(), error))?;
+                let discard = |UnreadableBytes { file, offset, bytes }| Discarded { file, offset, bytes };
+                discarded.extend(unreadable.map(discard));
+            }
+        }
+        let (unproven_bytes, refusal) = (findings.unproven_bytes(), findings.take_refusal());
+        Ok(Start { engine, discarded, unproven_bytes, refusal })
     }
 
     /// Returns a queue without jobs.
@@ -111,8 +137,18 @@ pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>)
     survey(log.path, &log.files, show)
 }
 
-/// Creates a directory, or accepts one that is empty.
-fn make_empty(path: &Path) -> Result<(), ToolError> {
+/// Creates a directory, or accepts one that is empty. It must not be inside the directory of the log, which must not
+/// change.
+fn make_empty(path: &Path, log: &Path) -> Result<(), ToolError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if let (Ok(parent), Ok(log)) = (fs::canonicalize(parent), fs::canonicalize(log))
+        && parent.starts_with(log)
+    {
+        return Err(ToolError::Inside(path.to_owned()));
+    }
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -145,6 +181,9 @@ impl fmt::Display for ToolError {
             Self::Unreadable(error) => write!(f, "the log cannot be read: {error}"),
             Self::NotEmpty(path) => {
                 write!(f, "{}: it is not empty; name a directory that is, or a new one", path.display())
+            }
+            Self::Inside(path) => {
+                write!(f, "{}: it is inside the directory of the log; name one outside", path.display())
             }
             Self::Unwritable(path, error) => write!(
                 f,

@@ -14,6 +14,7 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{JobRecord, Lsn, Record};
+use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
@@ -23,6 +24,13 @@ pub enum Damage {
     Header {
         /// The name of the file.
         file: String,
+    },
+    /// A file ends within its header.
+    Short {
+        /// The name of the file.
+        file: String,
+        /// Its size.
+        bytes: u64,
     },
     /// Records are invalid or missing.
     Records {
@@ -70,7 +78,7 @@ pub(super) struct Remains {
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
     let remains = gather(&log, now)?;
-    make_empty(to)?;
+    make_empty(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     write(&remains, to, segment_bytes, now)?;
@@ -88,8 +96,12 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     let (mut end, mut proven) = ((Lsn(0), String::new(), 0), Lsn(0));
     survey(log.path, &log.files, |finding| {
         match finding {
-            Finding::Segment { file, header, is_headless } => {
+            Finding::Segment { file, header, is_headless, bytes } => {
                 replay.open(header);
+                if bytes < HEADER_BYTES {
+                    losses.gap();
+                    gaps.push((Lsn(0), Damage::Short { file: file.to_owned(), bytes }));
+                }
                 segments += 1;
                 first.get_or_insert(header.previous);
                 if is_headless {
@@ -120,7 +132,8 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
         Ok::<(), ToolError>(())
     })?;
     let (end, file, offset) = end;
-    if end < proven {
+    let is_told = |(at, damage): &(Lsn, Damage)| *at == end && matches!(damage, Damage::Records { .. });
+    if end < proven && !gaps.iter().any(is_told) {
         losses.gap();
         gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_durable: true }));
     }

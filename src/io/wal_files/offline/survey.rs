@@ -10,7 +10,7 @@ use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{HEADER_BYTES, Header};
+use crate::wal::segment::{self, HEADER_BYTES, Header};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
 const SEARCH_BYTES: u64 = 1 << 24;
@@ -26,6 +26,8 @@ pub enum Finding<'a> {
         header: &'a Header,
         /// Whether the header is reconstructed.
         is_headless: bool,
+        /// The size of the file.
+        bytes: u64,
     },
     /// Records are missing here.
     Gap {
@@ -77,9 +79,13 @@ pub fn survey<E: From<SurveyError>>(
     files: &BTreeMap<SegmentNumber, u64>,
     mut visit: impl FnMut(Finding<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let segments = segments(directory, files)?;
+    let Survey { segments, unreadable } = segments(directory, files)?;
+    for UnreadableBytes { file, offset, bytes } in &unreadable {
+        visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;
+    }
     let mut last: Option<(&Segment, Lsn)> = None;
     let mut window = Vec::new();
+    let mut oldest = SegmentNumber(0);
     for segment in &segments {
         let Segment { name, header, limit, .. } = segment;
         let failed = |error| SurveyError::Io(name.clone(), error);
@@ -87,7 +93,9 @@ pub fn survey<E: From<SurveyError>>(
             let (file, offset) = (&*before.name, before.header.offset(end));
             visit(Finding::Gap { file, offset, at: end, bytes: header.first.0 - end.0 })?;
         }
-        visit(Finding::Segment { file: name, header, is_headless: segment.is_headless })?;
+        let Segment { is_headless, bytes, .. } = *segment;
+        visit(Finding::Segment { file: name, header, is_headless, bytes })?;
+        oldest = oldest.max(header.oldest);
         let mut end = header.first;
         let file = File::open(directory.join(name)).map_err(failed)?;
         let mut scanner = Scanner::new(file, segment.bytes, *header, window);
@@ -101,7 +109,17 @@ pub fn survey<E: From<SurveyError>>(
                 visit(Finding::Gap { file: name, offset, at: end, bytes: at.0 - end.0 })?;
             }
             end = Lsn(at.0 + framed.bytes as u64);
+            if let Record::Oldest(segment) = framed.record {
+                oldest = oldest.max(segment);
+            }
             visit(Finding::Record { file: name, offset, at, framed: &framed })?;
+        }
+        // Behind the end of the log only traces show that there were records. Elsewhere the next segment does.
+        let traces_end =
+            if segment::may_be_recycled(oldest) { scanner.traces_end() } else { scanner.nonzero_end() };
+        let offset = header.offset(end);
+        if *limit == Lsn(u64::MAX) && traces_end > offset {
+            visit(Finding::Gap { file: name, offset, at: end, bytes: traces_end - offset })?;
         }
         window = scanner.into_window();
         last = Some((segment, end));
@@ -109,18 +127,63 @@ pub fn survey<E: From<SurveyError>>(
     Ok(())
 }
 
-fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Vec<Segment>, SurveyError> {
+/// The result of reading all headers.
+struct Survey {
+    segments: Vec<Segment>,
+    unreadable: Vec<UnreadableBytes>,
+}
+
+/// Bytes of a file that has neither a header nor a valid record.
+pub struct UnreadableBytes {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl UnreadableBytes {
+    /// Returns the bytes of a file from the first to the last that is not zero, if there is one.
+    pub fn of(directory: &Path, number: SegmentNumber) -> io::Result<Option<Self>> {
+        let file = File::open(directory.join(number.to_string()))?;
+        let (mut from, mut end, mut at) = (None, 0, 0);
+        let mut piece = vec![0; 1 << 20];
+        loop {
+            let count = read_up_to(&file, at, &mut piece)?;
+            if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
+                let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
+                from.get_or_insert(at + first as u64);
+                end = at + last as u64 + 1;
+            }
+            at += count as u64;
+            if count < piece.len() {
+                break;
+            }
+        }
+        Ok(from.map(|offset| Self { file: number.to_string(), offset, bytes: end - offset }))
+    }
+}
+
+fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, SurveyError> {
     let mut headers = Vec::new();
+    let mut is_blank = true;
     for &number in files.keys() {
         let name = number.to_string();
         let mut block = vec![0; HEADER_BYTES as usize];
         let read = File::open(directory.join(&name)).and_then(|file| read_up_to(&file, 0, &mut block));
         let count = read.map_err(|error| SurveyError::Io(name, error))?;
+        is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
         headers.push(Header::decode(&block[..count]).ok());
+    }
+    let unreadable_of = |number: SegmentNumber| {
+        UnreadableBytes::of(directory, number).map_err(|error| SurveyError::Io(number.to_string(), error))
+    };
+    if is_blank {
+        // As on a disk where the first write of a log was torn.
+        let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
+        return Ok(Survey { segments: Vec::new(), unreadable: unreadable.collect::<Result<_, _>>()? });
     }
     let log_id = headers.iter().find_map(|header| header.map(|header| header.log_id));
     let log_id = log_id.ok_or(SurveyError::NoHeader)?;
-    let mut segments = Vec::new();
+    let (mut segments, mut unreadable) = (Vec::new(), Vec::new());
     for ((&number, &bytes), header) in files.iter().zip(headers) {
         let name = number.to_string();
         let (header, is_headless) = match header {
@@ -132,7 +195,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
                 let file = File::open(directory.join(&name));
                 match file.and_then(|file| reconstruct_header(&file, bytes, number, log_id)) {
                     Ok(Some(header)) => (header, true),
-                    Ok(None) => continue,
+                    Ok(None) => {
+                        // A file that was never used has zeros there.
+                        unreadable.extend(
+                            unreadable_of(number)?.filter(|unreadable| unreadable.offset < HEADER_BYTES),
+                        );
+                        continue;
+                    }
                     Err(error) => return Err(SurveyError::Io(name, error)),
                 }
             }
@@ -142,7 +211,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Ve
     for at in (1..segments.len()).rev() {
         segments[at - 1].limit = segments[at].limit.min(segments[at].header.first);
     }
-    Ok(segments)
+    Ok(Survey { segments, unreadable })
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.

@@ -19,7 +19,7 @@ pub enum RecoveryError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// The log begins with this file, which does not exist.
+    /// The log begins or continues with this file, which does not exist.
     Missing(String),
     /// A newer version of beanring wrote the file.
     Version(String, u32),
@@ -38,7 +38,12 @@ pub enum RecoveryError {
         id: JobId,
     },
     /// The unproven end of the log cannot be rewritten: the disk is full.
-    NoSpace(String),
+    NoSpace {
+        /// The name of the file.
+        file: String,
+        /// How many bytes are to be rewritten in all files.
+        bytes: u64,
+    },
     /// Two reads of the file returned different records.
     Unstable(String),
     /// There is too little memory for the jobs.
@@ -76,12 +81,11 @@ impl fmt::Display for RecoveryError {
                 "{file}: a job has the id {id}, above which ids could run out; export the log to beanstalkd, or work off \
                  its jobs with the version that has written it, and start with an empty directory"
             ),
-            Self::NoSpace(file) => {
-                write!(
-                    f,
-                    "the end of the log, in {file}, has to be written again, and the disk is full: free some space"
-                )
-            }
+            Self::NoSpace { file, bytes } => write!(
+                f,
+                "the end of the log, in {file}, has to be written again, and the disk is full: free {bytes} bytes or more, \
+                 or write a new log to another disk with `beanring log salvage` and start from that"
+            ),
             Self::Unstable(file) => write!(
                 f,
                 "{file} has changed since the start began: its disk has lost what was written last; start again to see \

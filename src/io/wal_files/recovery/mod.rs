@@ -37,8 +37,8 @@ pub fn recover(
 ) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(|error| io_error("the directory", error))?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
-    if let Some((file, id)) = findings.id_too_large.take() {
-        return Err(RecoveryError::Id { file, id });
+    if let Some(refusal) = findings.take_refusal() {
+        return Err(refusal);
     }
     let needed = HEADER_BYTES + recovered.largest;
     if needed > config.segment_bytes {
@@ -75,7 +75,7 @@ pub fn read<S: Segments + ?Sized>(
     {
         warn!(
             "{file}: {discarded} bytes from offset {offset} on were not synced before the server ended, and are \
-             discarded ({left} whole records)"
+             discarded; whole records in them: {left}"
         );
     }
     let mut recovered = replay.finish(engine, now);
@@ -101,16 +101,21 @@ pub fn read<S: Segments + ?Sized>(
 fn secure(storage: &impl Storage, findings: &mut Findings, filling: &[u8]) -> Result<(), RecoveryError> {
     let mut window = Vec::new();
     let last = findings.read.last().map(|piece| piece.header.number);
-    for &Piece { header, end, bytes } in &findings.read {
-        // A record behind the header that was durable proves the header too.
-        let is_header_proven = header.first < findings.proven;
-        let is_last = Some(header.number) == last;
-        if is_header_proven && end <= findings.proven && (!is_last || filling.is_empty()) {
-            continue;
-        }
-        let from = if is_header_proven { header.offset(findings.proven.min(end)) } else { 0 };
-        let (from, to) = (from / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, header.offset(end));
-        let then = if is_last { filling } else { &[] };
+    // The filling of the last block with records is counted with that block.
+    let block_bytes = BLOCK_BYTES as u64;
+    let needed = findings.unproven_bytes() + filling.len() as u64 / block_bytes * block_bytes;
+    let needed = needed.max(block_bytes);
+    for piece in &findings.read {
+        let &Piece { header, end, bytes } = piece;
+        let then = if Some(header.number) == last { filling } else { &[] };
+        let (from, to) = match findings.unproven(piece) {
+            Some(unproven) => unproven,
+            None if then.is_empty() => continue,
+            None => {
+                let to = header.offset(end);
+                (to / block_bytes * block_bytes, to)
+            }
+        };
         let failed = |error| io_error(&header.number.to_string(), error);
         let mut written = storage.rewrite(header.number, from, to, then);
         while let Err(error) = &written
@@ -122,7 +127,7 @@ fn secure(storage: &impl Storage, findings: &mut Findings, filling: &[u8]) -> Re
             written = storage.rewrite(header.number, from, to, then);
         }
         written.map_err(|error| match is_full(&error) {
-            true => RecoveryError::NoSpace(header.number.to_string()),
+            true => RecoveryError::NoSpace { file: header.number.to_string(), bytes: needed },
             false => failed(error),
         })?;
         // The kernel may have evicted an unwritten page since the first read.

@@ -11,7 +11,7 @@ use crate::queue::Engine;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::record::{Lsn, Record, Stamp, padding_bytes};
 use crate::wal::scan::{Scanner, Source};
-use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault};
+use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use crate::wal::{BACKLOG_BYTES_MAX, Replay, SegmentNumber, WalConfig};
 
 /// Discarded bytes behind the last record are overwritten with zeros up to this size, about what a server may have in
@@ -28,6 +28,8 @@ pub struct Findings {
     pub markers: Vec<SegmentNumber>,
     /// Segments behind the end of the log. Their records were never durable.
     pub lost: Vec<SegmentNumber>,
+    /// The segment before the first lost one, if its file does not exist.
+    missing: Option<SegmentNumber>,
     /// The segment with the largest number.
     pub last: Option<SegmentNumber>,
     /// The segments that make up the log, in order.
@@ -35,7 +37,7 @@ pub struct Findings {
     /// Everything before this position was durable when a later record was written.
     pub proven: Lsn,
     /// The first file with an id that a server does not start from.
-    pub id_too_large: Option<(String, JobId)>,
+    id_too_large: Option<(String, JobId)>,
 }
 
 /// The valid records of a segment.
@@ -60,6 +62,8 @@ pub struct Tail {
     pub left: u64,
     /// Bytes behind the end that were written as records of this segment.
     pub discarded: u64,
+    /// Bytes behind the end up to the last one that is not zero.
+    nonzero: u64,
     /// Whether the last record closes the log.
     pub is_closed: bool,
     /// Whether the segment has an older format, which has no records of some kinds.
@@ -75,6 +79,11 @@ impl Tail {
             && self.left == 0
             && self.discarded <= WIPED_BYTES_MAX
             && self.block_end() < self.bytes
+    }
+
+    /// Whether nothing shows damage behind the last record.
+    const fn is_whole(&self) -> bool {
+        self.left == 0 && self.discarded == 0
     }
 
     /// The end of the last block that has a record, with the padding behind it.
@@ -154,6 +163,9 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             };
             self.oldest = self.oldest.max(header.oldest);
             window = if self.is_lost(&header) {
+                if self.findings.lost.is_empty() {
+                    self.findings.missing = self.missing_before(&header, files);
+                }
                 self.findings.lost.push(number);
                 self.read_lost(file, bytes, header, window)?
             } else {
@@ -172,6 +184,13 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             || self.tail.as_ref().is_some_and(|tail| header.first != tail.end)
     }
 
+    /// Returns the segment before the first lost one, if the records up to it are whole and its file does not exist.
+    fn missing_before(&self, lost: &Header, files: &BTreeMap<SegmentNumber, u64>) -> Option<SegmentNumber> {
+        let tail = self.tail.as_ref().filter(|tail| tail.is_whole())?;
+        let is_missing = lost.previous > tail.header.number && !files.contains_key(&lost.previous);
+        Some(lost.previous).filter(|_| is_missing)
+    }
+
     /// Refuses a log whose end is before what was durable, or whose first needed segment does not exist. `renamed` are
     /// unused files with the segments that they were before.
     fn refuse_damage(
@@ -185,12 +204,21 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             (None, None) => return Ok(()),
         };
         if self.findings.proven > end {
+            if let Some(missing) = self.findings.missing {
+                return Err(RecoveryError::Missing(missing.to_string()));
+            }
             return Err(RecoveryError::Damaged { file, offset });
         }
         renamed.retain(|&(_, was)| was >= self.oldest);
         for (number, was) in renamed {
             self.findings.markers.push(number);
             self.oldest = self.oldest.max(was.next());
+        }
+        if !segment::may_be_recycled(self.oldest)
+            && let Some(tail) = &mut self.tail
+        {
+            tail.discarded = tail.discarded.max(tail.nonzero);
+            tail.is_closed &= tail.discarded == 0;
         }
         match self.first {
             Some(Header { previous, .. }) if previous.0 > 0 && previous >= self.oldest => {
@@ -209,6 +237,10 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let mut block = vec![0; HEADER_BYTES as usize];
         let count = file.read_at(0, &mut block).map_err(|error| io_error(name, error))?;
         block.truncate(count);
+        if block.len() < HEADER_BYTES as usize && block.iter().any(|&byte| byte != 0) {
+            // A file gets all its space before anything is written to it.
+            return Err(RecoveryError::Damaged { file: name.to_owned(), offset: count as u64 });
+        }
         let header = match Header::decode(&block) {
             Ok(header) => header,
             Err(HeaderFault::Version(version)) => {
@@ -264,10 +296,21 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let left = self.read_beyond(&mut scanner).map_err(failed)?;
         let offset = header.offset(end);
         let discarded = scanner.traces_end().saturating_sub(offset);
+        let nonzero = scanner.nonzero_end().saturating_sub(offset);
         is_closed &= discarded == 0;
         self.findings.read.push(Piece { header, end, bytes });
-        self.tail =
-            Some(Tail { header, end, file: name, offset, bytes, left, discarded, is_closed, is_older });
+        self.tail = Some(Tail {
+            header,
+            end,
+            file: name,
+            offset,
+            bytes,
+            left,
+            discarded,
+            nonzero,
+            is_closed,
+            is_older,
+        });
         Ok(scanner.into_window())
     }
 
@@ -307,6 +350,30 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
 }
 
 impl Findings {
+    /// Returns why a server does not start, if that is known only once all is read.
+    pub fn take_refusal(&mut self) -> Option<RecoveryError> {
+        self.id_too_large.take().map(|(file, id)| RecoveryError::Id { file, id })
+    }
+
+    /// Bytes of files that are not proven to be on disk, in whole blocks.
+    pub fn unproven_bytes(&self) -> u64 {
+        let blocks = |(from, to): (u64, u64)| to.next_multiple_of(BLOCK_BYTES as u64) - from;
+        self.read.iter().filter_map(|piece| self.unproven(piece)).map(blocks).sum()
+    }
+
+    /// Returns which bytes of a file are not proven to be on disk: from the beginning of a block to the end of the
+    /// records.
+    pub fn unproven(&self, piece: &Piece) -> Option<(u64, u64)> {
+        let &Piece { header, end, .. } = piece;
+        // A record behind the header that was durable proves the header too.
+        let is_header_proven = header.first < self.proven;
+        if is_header_proven && end <= self.proven {
+            return None;
+        }
+        let from = if is_header_proven { header.offset(self.proven) } else { 0 };
+        Some((from / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, header.offset(end)))
+    }
+
     fn note_id(&mut self, file: &str, id: JobId) {
         if id > JobId::START_MAX && self.id_too_large.is_none() {
             self.id_too_large = Some((file.to_owned(), id));
