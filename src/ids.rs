@@ -33,8 +33,8 @@ macro_rules! slab_key {
 }
 
 slab_key! {
-    /// The slot of a job's record. It has no generation, because a job record is a full cache line. Only a call that gets the
-    /// key uses it, or the record of a job that exists.
+    /// The slot of a job's record. It has no generation, because the record fills a cache line. A key that leaves the
+    /// queue is used before the next call.
     JobKey
 }
 slab_key! {

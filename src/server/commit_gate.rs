@@ -2,7 +2,8 @@
 //!
 //! The log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
-//! [`Core::replies_to_send`]. So no caller can forget a ticket, and no reply can overtake its commit.
+//! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, a group of replies
+//! waits only if it [reveals a change that is not committed](Replies::reveal_uncommitted).
 //!
 //! Without a log every reply has ticket 0, and everything counts as committed.
 
@@ -38,7 +39,7 @@ impl CommitGate {
 impl Core {
     /// Runs `write`, which may append replies, and gives these their ticket. Changes that the replies reveal must be
     /// recorded in the log before `write` returns.
-    // Inlined, so that the group costs a command nothing but a few instructions per event.
+    // Inlined: a group then costs a few instructions per event.
     #[inline(always)]
     pub(super) fn with_replies<R>(
         &mut self,

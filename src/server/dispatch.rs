@@ -214,7 +214,7 @@ impl Core {
         }
     }
 
-    /// Returns when the job log has room for a job in the tube that the client uses.
+    /// Returns whether the job log has space for a job in the tube that the client uses.
     pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32) -> PutSpace {
         let Some(log) = &mut self.log else { return PutSpace::Available };
         let tube = self.engine.used(client).name();

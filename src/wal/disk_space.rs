@@ -32,7 +32,7 @@ impl DiskSpace {
         self.retry_create_at = Some(now + RETRY_INTERVAL);
     }
 
-    /// A new segment was created, or none is needed: whether there is space is not known any more.
+    /// A new segment was created, or none is needed: it is unknown again whether there is space.
     pub const fn clear_full(&mut self) {
         self.retry_create_at = None;
     }

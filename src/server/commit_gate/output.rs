@@ -126,7 +126,7 @@ impl Replies {
 }
 
 impl Output {
-    /// Begins a group of replies that may need the commit `next`. Replies before it that need none so late leave without it.
+    /// Begins a group of replies that may need the commit `next`. Earlier replies that need only an earlier commit do not wait for it.
     #[inline]
     pub(super) fn begin_group(&mut self, next: Ticket) -> &mut Replies {
         let replies = &mut self.replies;
