@@ -2,8 +2,8 @@
 //!
 //! The log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
-//! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, a group of replies
-//! waits only if it [reveals a change that is not committed](Replies::reveal_uncommitted).
+//! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, replies that are
+//! declared [harmless](Replies::set_harmless) leave without waiting.
 //!
 //! Without a log every reply has ticket 0, and everything counts as committed.
 

@@ -35,12 +35,13 @@ impl Core {
             }
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;
-                if self.is_stalled() && self.may_reveal_uncommitted(protocol.client, &command) {
-                    replies.reveal_uncommitted();
-                }
+                replies.set_harmless(
+                    self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command),
+                );
                 self.serve_command(protocol, replies, command, now);
+                replies.set_harmless(false);
             }
-            Err(error) => replies.reply(error.into(), &mut self.buffers),
+            Err(error) => replies.refuse(error.into(), &mut self.buffers),
         }
     }
 
@@ -189,7 +190,7 @@ impl Core {
             return;
         }
         if args.trailing {
-            return replies.reply(Reply::BadFormat, &mut self.buffers);
+            return replies.refuse(Reply::BadFormat, &mut self.buffers);
         }
         let client = protocol.client;
         self.engine.mark_producer(client);
@@ -232,7 +233,7 @@ impl Core {
         now: Time,
     ) {
         let bodies = self.engine.bodies_mut();
-        let reply = if !bodies.bytes(&slot).ends_with(b"\r\n") {
+        let refusal = if !bodies.bytes(&slot).ends_with(b"\r\n") {
             bodies.free(slot);
             Reply::ExpectedCrlf
         } else if self.draining {
@@ -243,12 +244,12 @@ impl Core {
             Reply::OutOfMemory
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
-            replies.reveal_uncommitted();
             self.engine.put(client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
-            Reply::Inserted(id)
+            self.observe(client, Observation::Put(id, Reply::Inserted(id)));
+            return replies.reply(Reply::Inserted(id), &mut self.buffers);
         };
-        self.observe(client, Observation::Put(id, reply));
-        replies.reply(reply, &mut self.buffers);
+        self.observe(client, Observation::Put(id, refusal));
+        replies.refuse(refusal, &mut self.buffers);
     }
 
     fn reserve(

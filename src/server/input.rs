@@ -87,7 +87,7 @@ impl Core {
                         }
                         Some(Line::TooLong) => {
                             core.observe(protocol.client, Observation::LineTooLong);
-                            replies.reply(Reply::BadFormat, &mut core.buffers);
+                            replies.refuse(Reply::BadFormat, &mut core.buffers);
                         }
                         None => break,
                     }
@@ -132,7 +132,6 @@ impl Core {
             // The client may be gone: no job should have to find that out.
             self.engine.end_wait(session.protocol.client);
             self.with_replies(&mut session.output, |core, replies| {
-                replies.reveal_uncommitted();
                 replies.reply(Reply::TimedOut, &mut core.buffers);
             });
             session.protocol.state = SessionState::Serving;
@@ -234,7 +233,7 @@ impl Core {
         if *left > 0 {
             return false;
         }
-        replies.reply(*reply, &mut self.buffers);
+        replies.refuse(*reply, &mut self.buffers);
         protocol.input = Input::Line;
         true
     }

@@ -97,7 +97,6 @@ impl Core {
     fn answer(&mut self, session: &mut Session, notice: Notice, now: Time) {
         session.note_request(now);
         self.with_replies(&mut session.output, |core, replies: &mut Replies| {
-            replies.reveal_uncommitted();
             let reply = match notice {
                 Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
                 Notice::TimedOut(_) => Reply::TimedOut,

@@ -24,6 +24,7 @@ impl Core {
     pub(super) fn continue_list(&mut self, session: &mut Session, now: Time) {
         let Session { protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
+            replies.set_harmless(true);
             let list = protocol.list.as_mut().expect("a session that lists has a list");
             if core.reply_piece(list, replies, |_| {}) {
                 core.end_list(protocol);

@@ -45,6 +45,7 @@ impl Core {
         }
         protocol.state = SessionState::Serving;
         self.with_replies(output, |core, replies| {
+            replies.set_harmless(true);
             core.stats(protocol, replies, now);
             protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
         });

@@ -40,8 +40,10 @@ pub(in crate::server) struct Replies {
     ticketed: usize,
     /// Unsent bytes in front of this batch.
     unsent_before: usize,
-    /// The replies of this group may reveal a change that is not committed yet.
+    /// A reply of this group may reveal a change that is not committed yet.
     reveals_uncommitted: bool,
+    /// The replies that are appended now reveal no such change: see [`Replies::set_harmless`].
+    is_harmless: bool,
 }
 
 /// Bytes with large bodies set in between, each before the byte at its position.
@@ -92,18 +94,19 @@ impl Replies {
     /// Appends a reply, or the first line of one.
     #[inline]
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
-        self.batch.write(buffers, |bytes| reply.render(bytes));
+        self.write(buffers, |bytes| reply.render(bytes));
     }
 
     /// Appends data as it is.
     pub fn data(&mut self, data: &[u8], buffers: &mut Buffers) {
-        self.batch.write(buffers, |bytes| bytes.extend_from_slice(data));
+        self.write(buffers, |bytes| bytes.extend_from_slice(data));
     }
 
     /// Appends a job's body with its CR LF. A small body is copied, a large one is sent from where it is.
     pub fn body(&mut self, slot: &Slot, bodies: &mut Bodies, buffers: &mut Buffers) {
         match bodies.pin(slot) {
             Some(pinned) => {
+                self.reveals_uncommitted |= !self.is_harmless;
                 let position = self.batch.bytes.len();
                 self.batch.bodies.push((position, pinned));
                 self.batch.len += slot.len();
@@ -112,10 +115,22 @@ impl Replies {
         }
     }
 
-    /// Makes this group of replies wait for the next commit even while the job log is stalled.
+    /// Appends a reply that reveals no change: an error, or the refusal of a command.
+    pub fn refuse(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
+        self.batch.write(buffers, |bytes| reply.render(bytes));
+    }
+
+    /// Declares that the following replies of this group reveal no uncommitted change, or revokes that. While the job log is
+    /// stalled, a group of harmless replies does not wait. Replies are not harmless unless declared so.
     #[inline]
-    pub fn reveal_uncommitted(&mut self) {
-        self.reveals_uncommitted = true;
+    pub fn set_harmless(&mut self, is_harmless: bool) {
+        self.is_harmless = is_harmless;
+    }
+
+    #[inline]
+    fn write(&mut self, buffers: &mut Buffers, write: impl FnOnce(&mut Vec<u8>)) {
+        self.reveals_uncommitted |= !self.is_harmless;
+        self.batch.write(buffers, write);
     }
 
     /// Bytes of the connection that are not sent yet, with those of this group.
@@ -137,7 +152,7 @@ impl Output {
         }
         let earlier = self.earlier.as_ref().map_or(0, |batch| batch.len);
         replies.unsent_before = self.in_flight.len - self.sent + earlier;
-        replies.reveals_uncommitted = false;
+        (replies.reveals_uncommitted, replies.is_harmless) = (false, false);
         replies
     }
 
@@ -182,7 +197,7 @@ impl Output {
             earlier.clear(bodies, buffers);
         }
         self.replies.batch.clear(bodies, buffers);
-        self.replies.reply(reply, buffers);
+        self.replies.refuse(reply, buffers);
         self.replies.ticketed = self.replies.batch.len;
     }
 
