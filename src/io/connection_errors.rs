@@ -1,4 +1,4 @@
-//! Logs connections that break though neither their peer nor the network caused it.
+//! Logs connections that break for a reason other than the peer or the network.
 
 use nix::errno::Errno;
 use tracing::{debug, warn};

@@ -21,7 +21,8 @@ use crate::time::{Span, Time};
 const OWN_DESCRIPTORS: u64 = 24;
 
 /// Spare descriptors for the log, so that a process full of connections can continue it: two segments, each open in two ways
-/// (4), and one for each of its threads (2). The others make up for those that a connection gets first (2).
+/// (4), and one for each of its threads (2). Two more replace spare descriptors that a new connection takes before the
+/// log does.
 const SPARE_DESCRIPTORS: usize = 8;
 
 /// Attempts to open a file of the log that found no descriptor, and the pause between them: the loop waits for a second.

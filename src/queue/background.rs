@@ -8,8 +8,8 @@ use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 
-/// Elementary steps of one piece of background work: some 50 us. All disconnects of an event-loop iteration get as many at
-/// once.
+/// Elementary steps of one piece of background work: some 50 us. All disconnects of an event-loop iteration share another
+/// piece of this size.
 pub const BACKGROUND_STEPS: u32 = 256;
 
 /// Unfinished work. It pins the tube that it names.

@@ -39,10 +39,14 @@
 //!
 //! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
 //! indexes lie in the records. A record names another by slot, because no record is removed before the last link to it.
-//! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work.
+//! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work. A `TubeSlot`
+//! or `ClientSlot` is such a slot. The keys of jobs, watches and timers are slots too, without a generation.
 //!
-//! A job is in exactly one container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, and a held
-//! one in its client's `held_order`.
+//! What a call leads to comes out in two queues: [`Notice`]s for clients that wait, and [`Change`]s for the job log. Work that
+//! takes more than one step waits in a third, until [`Engine::step`] continues it.
+//!
+//! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, and a
+//! reserved one in its holder's `held_order`.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.

@@ -106,7 +106,7 @@ impl Engine {
         tube.buried.push_back(&mut self.jobs.slab, job.0);
     }
 
-    /// The client now holds the job, which is in no container. `ready_since` is set if the job was ready.
+    /// Gives the job to the client. The job must have left its container. `ready_since` is set if it was ready.
     pub(super) fn enter_reserved(
         &mut self,
         job: JobKey,

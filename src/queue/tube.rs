@@ -42,7 +42,7 @@ pub struct Tube {
     pub(super) narrow_waiters: List,
     /// Watches of wide clients, waiting or not.
     pub(super) wide_watches: List,
-    /// No wide client that still waits watches the tube if the sequence number of its wait is not above this.
+    /// Searches for a wide client begin behind this wait: clients whose waits began up to here do not watch the tube.
     pub(super) searched_through: u64,
 
     // In memory only: work and statistics.

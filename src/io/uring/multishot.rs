@@ -1,7 +1,7 @@
 //! Shows whether the running kernel loses the last of many wake-ups of a multishot request (docs/IO.md).
 //!
-//! One of two threads has a ring and is busy while the other makes a burst of wake-ups. Then the second makes the last one when the
-//! first has nearly processed the burst. Each attempt adapts the time of that moment.
+//! Thread A has a ring and is busy while thread B makes a burst of wake-ups. B makes the last wake-up at the moment at which A
+//! has nearly processed the burst. Each attempt adjusts that moment.
 
 #![allow(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //!
 //! Kernels lose wake-ups of multishot receives (docs/IO.md). Input, or its end, then lies in the socket until more comes, and
 //! a client that waits for its reply would wait forever. So the driver checks each connection once that has been quiet for a
-//! while after such a receive brought something. It also checks for requests that it has failed to make itself. It repairs
-//! what it finds, logs a warning, and counts it.
+//! while after such a receive brought something. It also looks for requests that the
+//! driver should have made and has not. It repairs what it finds, logs a warning, and counts it.
 
 use std::collections::VecDeque;
 
