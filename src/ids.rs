@@ -7,7 +7,7 @@ use std::fmt;
 pub struct JobId(pub u64);
 
 impl JobId {
-    /// The largest id that a log record can have.
+    /// The largest id that a record of the job log can have.
     pub const LAST: Self = Self(i64::MAX as u64);
 
     /// The largest id that recovery accepts in a job log: far enough below [`LAST`](Self::LAST) that ids do not run out.

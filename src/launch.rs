@@ -55,7 +55,7 @@ pub fn run(config: ServerConfig) -> Result<(), Box<dyn Error>> {
     }
     let driver = PreparedDriver::choose(config.io)?;
     let host = host::facts(driver.name())?;
-    // Before the log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
+    // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
     sandbox::enter(&needs(&config, &listeners, &program));
     let clock = Clock::start();
     let seed = host::random_word()?;
@@ -63,7 +63,7 @@ pub fn run(config: ServerConfig) -> Result<(), Box<dyn Error>> {
     let now = clock.now();
     let log = directory.as_ref().map(|from| recover(from, config.log, &mut engine, now)).transpose()?;
     let disk = directory.map(Disk::new).transpose()?;
-    // After the log: clients should not connect to a server that ends because its log is refused.
+    // After the job log: clients should not connect to a server that ends because its log is refused.
     listen(&listeners)?;
     systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
     signals.notify_systemd(systemd);
@@ -91,7 +91,7 @@ fn running_server(
     })
 }
 
-/// Recovers the jobs in the directory, and returns the log that continues there.
+/// Recovers the jobs in the directory, and returns the job log that continues there.
 fn recover(
     directory: &Directory,
     config: wal::WalConfig,

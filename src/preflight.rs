@@ -21,7 +21,7 @@ use crate::server::Protocol;
 pub enum Refusal {
     /// All jobs would be lost, since it has no log or another one.
     LogDir,
-    /// A job in the log may be larger than a log file.
+    /// A job in the job log may be larger than one of its files.
     LogFileSize {
         /// The present size, in bytes.
         present: u64,

@@ -17,15 +17,15 @@ use crate::server::Protocol;
 use crate::time::{Span, Time};
 
 /// Descriptors of a server besides those of connections and the spare ones: the standard ones, listeners, the event loop's
-/// own, those of the log.
+/// own, those of the job log.
 const OWN_DESCRIPTORS: u64 = 24;
 
-/// Spare descriptors for the log, so that a process full of connections can continue it: two segments, each open in two ways
+/// Spare descriptors for the job log, so that a process full of connections can continue it: two segments, each open in two ways
 /// (4), and one for each of its threads (2). Two more replace spare descriptors that a new connection takes before the
 /// log does.
 const SPARE_DESCRIPTORS: usize = 8;
 
-/// Attempts to open a file of the log that found no descriptor, and the pause between them: the loop waits for a second.
+/// Attempts to open a file of the job log that found no descriptor, and the pause between them: the loop waits for a second.
 const OPEN_ATTEMPTS: u32 = 200;
 const OPEN_PAUSE: Span = Span::from_millis(5);
 
@@ -54,7 +54,7 @@ pub const fn connections_within(limit: u64) -> u64 {
     limit.saturating_sub(SPARE_DESCRIPTORS as u64 + OWN_DESCRIPTORS)
 }
 
-/// Descriptors kept from connections, for files of the log that must be opened. Shared by the threads that open such files.
+/// Descriptors kept from connections, for files of the job log that must be opened. Shared by the threads that open such files.
 #[derive(Debug)]
 pub struct SpareDescriptors {
     /// Each is a descriptor or [`NONE`].

@@ -52,7 +52,7 @@ pub struct Resources {
     pub signals: Signals,
     /// The clock whose times the server is given.
     pub clock: Clock,
-    /// The disk, for a server with a log.
+    /// The disk, for a server with a job log.
     pub disk: Option<Disk>,
     /// The maximum number of client connections, if they are bounded.
     pub connections_max: Option<u32>,
@@ -84,7 +84,7 @@ fn retry_briefly<T, E>(
 pub enum Exit {
     /// The server has stopped.
     Stopped,
-    /// The server has stopped, and the process is to restart in place with these listeners and the lock of the log.
+    /// The server has stopped, and the process is to restart in place with these listeners and the lock of the job log.
     Restart(Vec<Listener>, File),
 }
 

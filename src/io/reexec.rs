@@ -1,5 +1,5 @@
 //! In-place restart: the process checks the program as it is installed now, and executes it with the listeners and the lock of
-//! the log. New connections wait in the listen backlog.
+//! the job log. New connections wait in the listen backlog.
 //!
 //! The process stays the same, so it can be the first of a container or the main process of a service.
 
@@ -33,9 +33,9 @@ pub struct Program {
 /// What the new program must know of the running server to tell whether it can replace it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunningServer {
-    /// Device and inode of the directory of the log.
+    /// Device and inode of the directory of the job log.
     pub log_dir: (u64, u64),
-    /// The size of a log file, in bytes. A job may take a whole one.
+    /// The size of a file of the job log, in bytes. A job may take a whole one.
     pub segment_bytes: u64,
     /// It has a listener for HTTP.
     pub speaks_http: bool,
@@ -57,7 +57,7 @@ pub(super) struct Preflight {
 /// The environment variable that describes the running server to a preflight check.
 const RUNNING_SERVER: &str = "BEANRING_SUCCEEDS";
 
-/// The environment variable that passes the lock of the log to the new program: its process and the descriptor.
+/// The environment variable that passes the lock of the job log to the new program: its process and the descriptor.
 const LOCK: &str = "BEANRING_LOG_LOCK";
 
 /// The most that is logged of the stderr of a failed check.
@@ -100,7 +100,7 @@ impl Program {
     }
 
     /// Executes this program in place of the running one. It finds the listeners as if by socket activation, and the lock of
-    /// the log. Signals stay blocked, so none is lost.
+    /// the job log. Signals stay blocked, so none is lost.
     ///
     /// # Errors
     /// Returns only if neither the program nor the running one can be executed.
@@ -147,7 +147,7 @@ impl Program {
     }
 }
 
-/// The lock of the log, if the program that ran in this process before has passed it. Must be called once, before anything
+/// The lock of the job log, if the program that ran in this process before has passed it. Must be called once, before anything
 /// in the process opens descriptors.
 pub fn inherit_lock() -> Option<File> {
     let words = env::var(LOCK).ok()?;

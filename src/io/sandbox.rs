@@ -48,7 +48,7 @@ const SHARED: [&str; 22] = [
 /// The files that the server needs.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// The directory of the log.
+    /// The directory of the job log.
     pub log_dir: Option<PathBuf>,
     /// Directories from which files of sockets are removed at the end.
     pub socket_dirs: Vec<PathBuf>,

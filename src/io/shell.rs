@@ -54,7 +54,7 @@ pub struct WatchedListener {
 /// ```text
 ///             SIGTERM, or SIGUSR2 and a check that passed
 ///   Running -----------------------------------------------> Stopping
-///      |             the log cannot be written                   |
+///      |           the job log cannot be written                 |
 ///      +----------------------> Failed <-------------------------+
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,7 +262,7 @@ pub trait Backend {
     /// Waits for connections at a listener again.
     fn watch_listener(&mut self, listener: usize) -> nix::Result<()>;
 
-    /// Begins an operation of the log. Returns its outcome if it is complete.
+    /// Begins an operation of the job log. Returns its outcome if it is complete.
     fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
         self.shell().disk.as_mut().expect("a server with a log has a disk").begin(operation)
     }

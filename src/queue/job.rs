@@ -53,7 +53,7 @@ pub struct Job {
     pub ttr: u32,
     /// A job stays in its tube until it is deleted.
     pub tube: TubeSlot,
-    /// The log keeps a reserved job as ready.
+    /// The job log keeps a reserved job as ready.
     pub state: JobState,
 
     // In memory only.
@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<Option<Job>>() == 64);
 #[derive(Debug)]
 pub struct Activity {
     // Persistent.
-    /// When a delayed job becomes ready. Of a reserved job, which the log keeps as ready: when it times out.
+    /// When a delayed job becomes ready. Of a reserved job, which the job log keeps as ready: when it times out.
     pub deadline: Time,
     /// The delay of the last put or release, in seconds.
     pub delay: u32,

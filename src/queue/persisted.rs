@@ -115,7 +115,7 @@ impl Engine {
         self.bodies_mut().free(body);
     }
 
-    /// Moves all restored jobs to the containers of their states. No delay becomes longer than it was at first: the log may
+    /// Moves all restored jobs to the containers of their states. No delay becomes longer than it was at first: the job log may
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
@@ -130,7 +130,7 @@ impl Engine {
                 (JobState::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
                 (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
-                // The log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
+                // The job log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
                 _ => {
                     self.jobs.activity_mut(job);
                     ready.push((now, job));

@@ -1,11 +1,11 @@
 //! The commit gate: a reply leaves only after the job log has committed every change that the reply may reveal.
 //!
-//! The log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
+//! The job log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
 //! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, replies that are
 //! declared [harmless](Replies::set_harmless) leave without waiting.
 //!
-//! Without a log every reply has ticket 0, and everything counts as committed.
+//! Without a job log every reply has ticket 0, and everything counts as committed.
 
 mod output;
 mod uncommitted;
@@ -38,7 +38,7 @@ impl CommitGate {
 
 impl Core {
     /// Runs `write`, which may append replies, and gives these their ticket. Changes that the replies reveal must be
-    /// recorded in the log before `write` returns.
+    /// recorded in the job log before `write` returns.
     // Inlined: a group then costs a few instructions per event.
     #[inline(always)]
     pub(super) fn with_replies<R>(
@@ -106,7 +106,7 @@ impl Core {
 }
 
 impl Server {
-    /// Reports the end of a disk operation to the log, and lets the replies leave that it has committed.
+    /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
         let Self { core, connections } = self;
         let log = core.log.as_mut().expect("only a log has disk operations");
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// The log cannot be written: every client that waits for a commit gets an error, and the driver stops.
+    /// The job log cannot be written: every client that waits for a commit gets an error, and the driver stops.
     fn fail(&mut self) {
         let Self { core, connections } = self;
         while let Some((_, conn)) = core.gate.waiting.pop_front() {

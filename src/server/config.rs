@@ -18,7 +18,7 @@ pub struct Config {
     pub max_tubes: Option<u32>,
     /// The maximum number of tubes that one connection watches. `None`: unlimited.
     pub max_watches: Option<u32>,
-    /// The size of a log file (`-s`) in bytes, for `stats`.
+    /// The size of a file of the job log (`-s`) in bytes, for `stats`.
     pub log_file_bytes: u64,
     /// Does not close connections that begin with a request of another protocol.
     pub allow_foreign_requests: bool,

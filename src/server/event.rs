@@ -40,7 +40,7 @@ pub enum Event<'a> {
     },
     /// The server is to accept no new jobs (SIGUSR1).
     Drain,
-    /// The process is to end (SIGTERM): the server syncs the log.
+    /// The process is to end (SIGTERM): the server syncs the job log.
     Stop,
     /// An operation from [`Service::disk`](super::Service::disk) is complete.
     Disk(Outcome),

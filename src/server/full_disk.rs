@@ -30,7 +30,7 @@ impl FullDiskWarnings {
         is_due
     }
 
-    /// Logs what an operator has to know of the state of the log after a disk operation.
+    /// Logs what an operator has to know of the state of the job log after a disk operation.
     pub fn note(&mut self, log: &Wal, now: Time) {
         if log.is_stalled() {
             if Self::is_due(&mut self.stalled_at, now) {

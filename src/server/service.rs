@@ -24,7 +24,7 @@ pub enum Protocol {
 /// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
-/// [`disk`](Self::disk) the next operation of the log. The driver calls `turn` once per batch of events, and no later than
+/// [`disk`](Self::disk) the next operation of the job log. The driver calls `turn` once per batch of events, and no later than
 /// [`next_deadline`](Self::next_deadline).
 pub trait Service {
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
@@ -53,7 +53,7 @@ pub trait Service {
     /// Appends the output to send to this connection next. It stays in place until [`Event::Sent`] or [`Event::Closed`].
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
-    /// The next operation of the log, to be begun now. [`Event::Disk`] reports its outcome.
+    /// The next operation of the job log, to be begun now. [`Event::Disk`] reports its outcome.
     fn disk(&mut self, _now: Time) -> Option<Operation> {
         None
     }

@@ -1,4 +1,4 @@
-//! The log's files. Durable writes and syncs are requests on the runtime's ring, made by one task for each kind. Everything else
+//! The job log's files. Durable writes and syncs are requests on the runtime's ring, made by one task for each kind. Everything else
 //! is as under every driver.
 
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use crate::wal::{Batch, Operation, Outcome, SegmentNumber};
 /// A sync of more segments is left to the thread, which opens one after the other.
 const RING_SYNC_SEGMENTS_MAX: usize = 8;
 
-/// The operations that wait for their tasks. The log has one write and one sync in flight at a time, and so has each task.
+/// The operations that wait for their tasks. The job log has one write and one sync in flight at a time, and so has each task.
 #[derive(Default)]
 pub struct LogFiles {
     /// The segment that was last written durably.

@@ -1,4 +1,4 @@
-//! The log's writes. A write that has to be durable is a request on the ring, past the page cache. Everything else is as under
+//! The job log's writes. A write that has to be durable is a request on the ring, past the page cache. Everything else is as under
 //! every driver.
 
 use std::fs::File;
@@ -65,7 +65,7 @@ impl LogWrite {
 }
 
 impl<S: Service, R: Ring> UringDriver<S, R> {
-    /// Begins an operation of the log. Returns its outcome if it is complete.
+    /// Begins an operation of the job log. Returns its outcome if it is complete.
     pub(super) fn begin_operation(&mut self, operation: Operation) -> Option<Outcome> {
         let disk = self.shell.disk.as_mut().expect("a server with a log has a disk");
         let Operation::Write { segment, offset, batch, sync: true } = operation else {

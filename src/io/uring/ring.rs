@@ -31,7 +31,7 @@ pub enum Token {
     Cancel,
     /// A thread of the disk has completed an operation.
     Disk,
-    /// A write to the log.
+    /// A write to the job log.
     LogWrite,
 }
 

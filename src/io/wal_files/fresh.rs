@@ -58,7 +58,7 @@ impl<'a> Fresh<'a> {
         if self.batch.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Syncs everything, and closes the log with its closing record.
+    /// Syncs everything, and closes the job log with its closing record.
     pub fn finish(mut self) -> io::Result<()> {
         self.write()?;
         self.file.sync_all()?;

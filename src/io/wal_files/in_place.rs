@@ -43,7 +43,7 @@ impl Overwrites {
 }
 
 /// Sets the attribute `C` of chattr(1). btrfs accepts it for an empty file only. Such a file has no checksums of the
-/// file system; each record of the log has its own.
+/// file system; each record of the job log has its own.
 #[allow(unsafe_code)]
 fn set_no_copy_on_write(file: &File) -> io::Result<()> {
     /// `FS_NOCOW_FL` of linux/fs.h.

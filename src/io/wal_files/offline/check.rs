@@ -32,7 +32,7 @@ pub struct Verdict {
 /// Reads a whole job log and changes nothing.
 ///
 /// # Errors
-/// If the log cannot be read, or a server does not start from it for another reason than damage.
+/// If the job log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
     let (strict, discarded, unproven_bytes, refusal) = match log.recover(now) {

@@ -14,10 +14,10 @@ use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
-/// Writes all jobs of the log in `from` as a binlog into `to`. Returns the number of jobs.
+/// Writes all jobs of the job log in `from` as a binlog into `to`. Returns the number of jobs.
 ///
 /// # Errors
-/// If the log cannot be read, or `to` is not empty or cannot be written.
+/// If the job log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
     let log = Offline::open(from)?;
     let Start { engine, .. } = log.recover(now)?;

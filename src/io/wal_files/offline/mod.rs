@@ -26,7 +26,7 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::SegmentNumber;
 
-/// Why a tool fails. The log has not changed.
+/// Why a tool fails. The job log has not changed.
 #[derive(Debug)]
 pub enum ToolError {
     /// A directory cannot be read or created.
@@ -37,13 +37,13 @@ pub enum ToolError {
     NoLog(PathBuf),
     /// An import into the directory has not ended.
     Importing(PathBuf),
-    /// A server does not start from the log.
+    /// A server does not start from the job log.
     Log(RecoveryError),
-    /// No record of the log can be read.
+    /// No record of the job log can be read.
     Unreadable(SurveyError),
     /// The new directory is not empty.
     NotEmpty(PathBuf),
-    /// The new directory is inside the directory of the log.
+    /// The new directory is inside the directory of the job log.
     Inside(PathBuf),
     /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
@@ -60,7 +60,7 @@ pub struct Discarded {
     pub bytes: u64,
 }
 
-/// What a server would find that starts from a log.
+/// What a server would find that starts from a job log.
 struct Start {
     /// The queue that it would start with.
     engine: Engine,
@@ -80,7 +80,7 @@ struct Offline<'a> {
 }
 
 impl<'a> Offline<'a> {
-    /// Opens the log in a directory, which does not change.
+    /// Opens the job log in a directory, which does not change.
     fn open(path: &'a Path) -> Result<Self, ToolError> {
         let unusable = |error| ToolError::Unusable(path.to_owned(), error);
         let lock = directory::lock_to_read(path).map_err(|error| match error {
@@ -98,7 +98,7 @@ impl<'a> Offline<'a> {
         Ok(Self { path, files, _lock: lock })
     }
 
-    /// Reads the log as a server does that starts from it.
+    /// Reads the job log as a server does that starts from it.
     fn recover(&self, now: Time) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
         let (_, mut findings, tail) =
@@ -128,16 +128,16 @@ impl<'a> Offline<'a> {
     }
 }
 
-/// Shows everything that can be read of the log in this directory, in order.
+/// Shows everything that can be read of the job log in this directory, in order.
 ///
 /// # Errors
-/// If the log cannot be read, or `show` returns one.
+/// If the job log cannot be read, or `show` returns one.
 pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>) -> Result<(), ToolError> {
     let log = Offline::open(path)?;
     survey(log.path, &log.files, show)
 }
 
-/// Creates a directory, or accepts one that is empty. It must not be inside the directory of the log, which must not
+/// Creates a directory, or accepts one that is empty. It must not be inside the directory of the job log, which must not
 /// change.
 fn make_empty(path: &Path, log: &Path) -> Result<(), ToolError> {
     let parent = match path.parent() {

@@ -61,7 +61,7 @@ pub struct Salvaged {
     pub damage: Vec<Damage>,
 }
 
-/// Everything that can be read of a log.
+/// Everything that can be read of a job log.
 pub(super) struct Remains {
     pub engine: Engine,
     pub recovered: Recovered,
@@ -71,7 +71,7 @@ pub(super) struct Remains {
     pub records: u64,
 }
 
-/// Writes the valid records of the log in `from` as a new log into `to`.
+/// Writes the valid records of the job log in `from` as a new job log into `to`.
 ///
 /// # Errors
 /// If no record can be read, or `to` is not empty or cannot be written.
@@ -145,7 +145,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
 }
 
-/// Completes a damage once it is known up to where the log was durable.
+/// Completes a damage once it is known up to where the job log was durable.
 fn complete(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
     if let Damage::Records { were_durable, .. } = &mut damage {
         *were_durable |= at < proven;

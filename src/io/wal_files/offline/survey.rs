@@ -35,7 +35,7 @@ pub enum Finding<'a> {
         file: &'a str,
         /// The offset in the file.
         offset: u64,
-        /// The position in the log.
+        /// The position in the job log.
         at: Lsn,
         /// The number of bytes.
         bytes: u64,
@@ -46,7 +46,7 @@ pub enum Finding<'a> {
         file: &'a str,
         /// The offset in the file.
         offset: u64,
-        /// The position in the log.
+        /// The position in the job log.
         at: Lsn,
         /// The record and its frame.
         framed: &'a Framed<'a>,
@@ -58,7 +58,7 @@ pub enum Finding<'a> {
 pub enum SurveyError {
     /// A file cannot be read.
     Io(String, io::Error),
-    /// No segment has a valid header. The id of the log is in it, and without the id no record is valid.
+    /// No segment has a valid header. The id of the job log is in it, and without the id no record is valid.
     NoHeader,
 }
 
@@ -114,7 +114,7 @@ pub fn survey<E: From<SurveyError>>(
             }
             visit(Finding::Record { file: name, offset, at, framed: &framed })?;
         }
-        // Behind the end of the log only traces show that there were records. Elsewhere the next segment does.
+        // Behind the end of the job log only traces show that there were records. Elsewhere the next segment does.
         let traces_end =
             if segment::may_be_recycled(oldest) { scanner.traces_end() } else { scanner.nonzero_end() };
         let offset = header.offset(end);
@@ -177,7 +177,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         UnreadableBytes::of(directory, number).map_err(|error| SurveyError::Io(number.to_string(), error))
     };
     if is_blank {
-        // As on a disk where the first write of a log was torn.
+        // As on a disk where the first write of a job log was torn.
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
         return Ok(Survey { segments: Vec::new(), unreadable: unreadable.collect::<Result<_, _>>()? });
     }

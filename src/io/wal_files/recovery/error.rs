@@ -19,7 +19,7 @@ pub enum RecoveryError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// The log begins or continues with this file, which does not exist.
+    /// The job log begins or continues with this file, which does not exist.
     Missing(String),
     /// A newer version of beanring wrote the file.
     Version(String, u32),
@@ -37,7 +37,7 @@ pub enum RecoveryError {
         /// The id.
         id: JobId,
     },
-    /// The unproven end of the log cannot be rewritten: the disk is full.
+    /// The unproven end of the job log cannot be rewritten: the disk is full.
     NoSpace {
         /// The name of the file.
         file: String,

@@ -25,10 +25,10 @@ use crate::wal::scan::Scanner;
 use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Arrangement, Recovered, SegmentNumber, Wal, WalConfig, is_full};
 
-/// Reads the log, restores the jobs into the queue, and prepares the directory for new records.
+/// Reads the job log, restores the jobs into the queue, and prepares the directory for new records.
 ///
 /// # Errors
-/// If the log is damaged, is not one that this version continues, or cannot be read or written.
+/// If the job log is damaged, is not one that this version continues, or cannot be read or written.
 pub fn recover(
     storage: &impl Storage,
     config: WalConfig,
@@ -61,7 +61,7 @@ pub fn recover(
     Ok(Wal::new(config, recovered, prepared, engine))
 }
 
-/// Reads the log and restores the jobs into the queue. Changes nothing in the directory.
+/// Reads the job log and restores the jobs into the queue. Changes nothing in the directory.
 pub fn read<S: Segments + ?Sized>(
     segments: &S,
     files: &BTreeMap<SegmentNumber, u64>,

@@ -15,7 +15,7 @@ use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use crate::wal::{BACKLOG_BYTES_MAX, Replay, SegmentNumber, WalConfig};
 
 /// Discarded bytes behind the last record are overwritten with zeros up to this size, about what a server may have in
-/// flight. Behind more than that, the log continues in another file.
+/// flight. Behind more than that, the job log continues in another file.
 const WIPED_BYTES_MAX: u64 = BACKLOG_BYTES_MAX as u64;
 
 /// What the segments turned out to be.
@@ -26,13 +26,13 @@ pub struct Findings {
     /// Of those, recycled files whose old header alone announces that their old segment, and all before it, are not
     /// needed.
     pub markers: Vec<SegmentNumber>,
-    /// Segments behind the end of the log. Their records were never durable.
+    /// Segments behind the end of the job log. Their records were never durable.
     pub lost: Vec<SegmentNumber>,
     /// The segment before the first lost one, if its file does not exist.
     missing: Option<SegmentNumber>,
     /// The segment with the largest number.
     pub last: Option<SegmentNumber>,
-    /// The segments that make up the log, in order.
+    /// The segments that make up the job log, in order.
     pub read: Vec<Piece>,
     /// Everything before this position was durable when a later record was written.
     pub proven: Lsn,
@@ -48,7 +48,7 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// The end of the log, and the segment that it is in.
+/// The end of the job log, and the segment that it is in.
 #[derive(Clone)]
 pub struct Tail {
     pub header: Header,
@@ -64,7 +64,7 @@ pub struct Tail {
     pub discarded: u64,
     /// Bytes behind the end up to the last one that is not zero.
     nonzero: u64,
-    /// Whether the last record closes the log.
+    /// Whether the last record closes the job log.
     pub is_closed: bool,
     /// Whether the segment has an older format, which has no records of some kinds.
     is_older: bool,
@@ -199,7 +199,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     ) -> Result<(), RecoveryError> {
         let (end, file, offset) = match (&self.tail, self.findings.unused.first()) {
             (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
-            // Records are missing from the beginning of the log on.
+            // Records are missing from the beginning of the job log on.
             (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
             (None, None) => return Ok(()),
         };
