@@ -1,4 +1,4 @@
-//! The job log on file systems of its own, on loop devices: on btrfs, which copies on write unless it is told not to, and
+//! The job log on file systems of its own, on loop devices: on btrfs, with and without copy-on-write files, and
 //! on one whose disk fails when the test wants it to.
 
 use std::fs::{self, File};

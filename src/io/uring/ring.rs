@@ -125,7 +125,7 @@ pub trait Ring {
     /// fail to report input while a multishot receive is armed ([`self_check`](super::self_check)).
     fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool);
 
-    /// Receives once, straight to a place. What is received beyond it may be in a buffer of the same completion, whose result
+    /// Receives once, straight to a place. Bytes beyond that place may be in a buffer of the same completion, whose result
     /// counts both.
     ///
     /// # Safety
