@@ -1,5 +1,5 @@
 //! The job log on file systems of its own, on loop devices: on btrfs, with and without copy-on-write files, and
-//! on one whose disk fails when the test wants it to.
+//! on ext4 whose device fails when the test wants it to.
 
 use std::fs::{self, File};
 use std::io::Write;

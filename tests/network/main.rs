@@ -175,7 +175,7 @@ fn over_a_network(what: &str, wrapper: &[&str], test: impl FnOnce(&Network) + Se
     }
 }
 
-/// Runs a program with a limit of locked memory (RLIMIT_MEMLOCK).
+/// Returns the command that runs a program with a limit of locked memory (RLIMIT_MEMLOCK).
 fn limit() -> Vec<&'static str> {
     let mut words = vec!["prlimit", MEMLOCK];
     // Root has a capability that voids the limit. Other users do not have it, and may not drop capabilities like this.
