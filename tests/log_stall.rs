@@ -232,6 +232,17 @@ fn a_stop_while_a_write_is_stalled() {
         let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(stage.ask(client, "peek 1\r\n"), "FOUND 1 1\r\na\r\n", "{mode:?}");
 
+        // A client whose earlier reply is still being sent when the write fails.
+        let (mut stage, _) = Stage::stalled(mode);
+        let busy = stage.server.accept(Protocol::Beanstalk);
+        for command in ["use x\r\n", "delete 1\r\n"] {
+            stage.server.handle(stage.now, Event::Received { conn: busy, bytes: command.as_bytes() });
+            stage.settle();
+        }
+        stage.server.handle(stage.now, Event::Stop);
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.replies(busy), "USING x\r\nINTERNAL_ERROR\r\n", "{mode:?}");
+
         // There is space again before the stop ends.
         let (mut stage, client) = Stage::stalled(mode);
         stage.server.handle(stage.now, Event::Stop);

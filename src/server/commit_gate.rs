@@ -1,4 +1,5 @@
-//! The commit gate: a reply leaves only after the job log has committed every change that the reply may reveal.
+//! The commit gate: a reply leaves only after the job log has committed every change that the reply may reveal, which is
+//! every change recorded before it.
 //!
 //! The job log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
@@ -96,9 +97,11 @@ impl Core {
 
     /// Replaces the replies that cannot be committed any more by an error, and requests a send for it.
     fn fail_replies(&mut self, session: &mut Session) {
+        let committed = self.committed();
         let Session { conn, output, .. } = session;
-        output.fail(Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers);
-        if !output.is_sending {
+        if output.fail(committed, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
+            && !output.is_sending
+        {
             output.is_sending = true;
             self.effects.push_back(Effect::Send(*conn));
         }
@@ -123,14 +126,12 @@ impl Server {
         }
     }
 
-    /// The job log cannot be written: every client that waits for a commit gets an error, and the driver stops.
+    /// The job log cannot be written: every client whose replies wait for a commit gets an error, and the driver stops.
+    // The queue of the gate does not suffice: a connection that is sending joins it only after the send.
     fn fail(&mut self) {
         let Self { core, connections } = self;
-        while let Some((_, conn)) = core.gate.waiting.pop_front() {
-            if let Some(session) = connections.find(conn) {
-                core.fail_replies(session);
-            }
-        }
+        core.gate.waiting.clear();
+        connections.clients_mut().for_each(|session| core.fail_replies(session));
         core.effects.push_back(Effect::Fail);
     }
 }

@@ -109,6 +109,13 @@ impl Connections {
         })
     }
 
+    pub fn clients_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.slab.iter_mut().filter_map(|(_, connection)| match connection {
+            Connection::Client(session) => Some(&mut **session),
+            Connection::Http(_) => None,
+        })
+    }
+
     pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {
         self.http.iter().map(|&slot| match &self.slab[slot as usize] {
             Connection::Http(connection) => &**connection,

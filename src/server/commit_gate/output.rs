@@ -191,14 +191,25 @@ impl Output {
         self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket <= committed)
     }
 
-    /// Replaces everything that waits for a commit by one reply.
-    pub(super) fn fail(&mut self, reply: Reply<'_>, bodies: &mut Bodies, buffers: &mut Buffers) {
-        if let Some(mut earlier) = self.earlier.take() {
+    /// Replaces everything that waits for a commit after `committed` by one reply. Returns whether there was any.
+    pub(super) fn fail(
+        &mut self,
+        committed: Ticket,
+        reply: Reply<'_>,
+        bodies: &mut Bodies,
+        buffers: &mut Buffers,
+    ) -> bool {
+        let earlier = self.earlier.take_if(|earlier| earlier.ticket > committed);
+        if earlier.is_none() && self.replies.batch.ticket <= committed {
+            return false;
+        }
+        if let Some(mut earlier) = earlier {
             earlier.clear(bodies, buffers);
         }
         self.replies.batch.clear(bodies, buffers);
         self.replies.refuse(reply, buffers);
         self.replies.ticketed = self.replies.batch.len;
+        true
     }
 
     /// Appends what to send next, in order, of what is committed. Shows the same bytes, or more of them, until they are
