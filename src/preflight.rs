@@ -30,7 +30,7 @@ pub enum Refusal {
     Space,
     /// HTTP needs a new port, and the process has dropped the privilege to bind one.
     Http,
-    /// The program that was started is another one, which has started this one as its child.
+    /// The program is a child of the one that would be executed, for example of a script.
     Parent,
 }
 

@@ -8,7 +8,7 @@ use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 
-/// Elementary steps of one piece of background work: some 50 us. All disconnects of an event-loop iteration share another
+/// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
 /// piece of this size.
 pub const BACKGROUND_STEPS: u32 = 256;
 
@@ -16,7 +16,7 @@ pub const BACKGROUND_STEPS: u32 = 256;
 pub(super) enum Work {
     /// Make jobs ready, then notify the client of their number.
     Kick(Kick),
-    /// Return the held jobs of a client that has disconnected, and remove its watches.
+    /// Return the reserved jobs of a client that has disconnected, and remove its watches.
     Disconnect { client: ClientKey },
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
@@ -126,7 +126,7 @@ impl Engine {
         true
     }
 
-    /// Returns held jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
+    /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
     pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: StepLimit) -> bool {
         let slot = self.clients.slot(client);
         // In the order of reservation, as in beanstalkd: waiting clients get the jobs in this order.
@@ -170,7 +170,7 @@ impl Engine {
                 self.notices.push_back(notice);
             }
         }
-        while let Some(activity) = self.clients[client].held.min() {
+        while let Some(activity) = self.clients[client].reserved.min() {
             let activity = &mut self.jobs.activities[activity];
             // Not `is_reached`: `activity` borrows a part of the engine.
             if activity.deadline > now || self.steps >= limit.0 {

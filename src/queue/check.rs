@@ -120,24 +120,28 @@ impl Engine {
             assert!(seqs.is_sorted(), "the client that waits longest is first");
         }
         for (key, client) in self.clients.slab.iter() {
-            client.held.check(&self.jobs.activities);
+            client.reserved.check(&self.jobs.activities);
             client.held_order.check(&self.jobs.slab);
             assert_eq!(
-                client.held.len(),
+                client.reserved.len(),
                 client.held_order.len(),
-                "held jobs are in the heap and in the list"
+                "reserved jobs are in the heap and in the list"
             );
             for job in client.held_order.iter(&self.jobs.slab) {
                 assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientSlot(key)));
             }
-            client.held.for_each(&self.jobs.activities, |activity| {
+            client.reserved.for_each(&self.jobs.activities, |activity| {
                 let activity = &self.jobs.activities[activity];
-                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a held job names its holder");
+                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a reserved job names its holder");
                 assert_eq!(self.jobs.get(activity.job).state, JobState::Reserved);
             });
         }
-        let held: usize = self.clients.slab.iter().map(|(_, client)| client.held.len()).sum();
-        assert_eq!(held, self.totals.in_state(JobState::Reserved) as usize, "every reserved job is held");
+        let held: usize = self.clients.slab.iter().map(|(_, client)| client.reserved.len()).sum();
+        assert_eq!(
+            held,
+            self.totals.in_state(JobState::Reserved) as usize,
+            "every reserved job has a holder"
+        );
     }
 
     fn check_place(&self, job: JobKey, state: JobState, tube: TubeSlot) {

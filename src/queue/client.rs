@@ -24,7 +24,7 @@ pub struct Client {
     /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
     /// The jobs that it holds by (deadline, id), through their activities.
-    pub held: Heap,
+    pub reserved: Heap,
     /// The same jobs in the order in which it reserved them.
     pub(super) held_order: List,
     /// Set while the client waits.
@@ -192,7 +192,7 @@ impl Clients {
             used,
             watches: Vec::new(),
             name_lengths: 0,
-            held: Heap::new(),
+            reserved: Heap::new(),
             held_order: List::new(),
             wait: None,
             is_producer: false,
@@ -211,7 +211,7 @@ impl Clients {
         let generation = client.generation;
         let client = self.slab.remove(client.slot.0);
         assert_eq!(client.generation, generation, "a client key is not stale");
-        assert!(client.held.is_empty() && client.watches.is_empty() && client.wait.is_none());
+        assert!(client.reserved.is_empty() && client.watches.is_empty() && client.wait.is_none());
         self.list_bytes -= client.list_bytes();
         client
     }

@@ -57,7 +57,7 @@ pub enum Notice {
     Reserved(ConnId, JobKey),
     /// The wait of this connection timed out.
     TimedOut(ConnId),
-    /// The wait ended because a held job times out within the safety margin.
+    /// The wait ended because a reserved job times out within the safety margin.
     DeadlineSoon(ConnId),
     /// The `kick` is finished. It has kicked this many jobs.
     Kicked(ConnId, u32),
@@ -80,7 +80,7 @@ impl Notice {
 pub enum Reserved {
     /// The client holds this job now.
     Job(JobKey),
-    /// There is no job, and a held job times out within the safety margin.
+    /// There is no job, and a reserved job times out within the safety margin.
     DeadlineSoon,
     /// There is no job, and the timeout is zero.
     TimedOut,
@@ -268,7 +268,7 @@ impl Engine {
         true
     }
 
-    /// Makes a held job ready or delayed, with a new priority. Returns false if the client does not hold it.
+    /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
@@ -283,7 +283,7 @@ impl Engine {
         true
     }
 
-    /// Buries a held job, with a new priority. Returns false if the client does not hold it.
+    /// Buries a reserved job, with a new priority. Returns false if the client has not reserved it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
@@ -295,13 +295,13 @@ impl Engine {
         true
     }
 
-    /// Restarts the time to run of a held job. Returns false if the client does not hold it.
+    /// Restarts the time to run of a reserved job. Returns false if the client has not reserved it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         let ttr = Span::from_secs(self.jobs.get(job).ttr);
         let activity = self.jobs.activity_key(job);
-        let held = &mut self.clients[client].held;
+        let held = &mut self.clients[client].reserved;
         held.remove(&mut self.jobs.activities, activity);
         self.jobs.activities[activity].deadline = now + ttr;
         held.insert(&mut self.jobs.activities, activity);
@@ -507,7 +507,7 @@ impl Engine {
         tube.wide_watches.remove(&mut self.clients.watches, watch.0);
     }
 
-    // Held jobs.
+    // Reserved jobs.
 
     /// The client that holds the job.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
@@ -520,7 +520,7 @@ impl Engine {
 
     /// The deadline of the reservation that ends first.
     pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
-        self.clients[client].held.min().map(|key| {
+        self.clients[client].reserved.min().map(|key| {
             let activity: &Activity = &self.jobs.activities[key];
             activity.deadline
         })

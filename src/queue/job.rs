@@ -27,7 +27,7 @@ pub const URGENT_BELOW: u32 = 1024;
 pub enum JobState {
     /// In its tube's ready heap.
     Ready,
-    /// In its holder's heap and list of held jobs.
+    /// In its holder's heap and list of reserved jobs.
     Reserved,
     /// In its tube's heap of delayed jobs.
     Delayed,
@@ -57,7 +57,7 @@ pub struct Job {
     pub state: JobState,
 
     // In memory only.
-    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of held jobs.
+    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of reserved jobs.
     links: Links,
     rank: u8,
     pub(super) has_activity: bool,
@@ -93,7 +93,7 @@ pub struct Activity {
     is_held: bool,
     /// The client that holds the job. Meaningless unless `is_held`.
     holder: ClientSlot,
-    /// In the tube's heap of delayed jobs, its ready order, or the holder's heap of held jobs.
+    /// In the tube's heap of delayed jobs, its ready order, or the holder's heap of reserved jobs.
     links: Links,
     rank: u8,
 }

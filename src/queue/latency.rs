@@ -16,7 +16,7 @@ pub enum LatencyKind {
     /// From ready to reserved. Includes pauses of the tube.
     Queue,
     /// From reserved to deleted, released, buried, timed out or returned by a disconnect.
-    Held,
+    Reserved,
 }
 
 const LATENCY_KINDS: usize = 2;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(times.percentiles(LatencyKind::Queue), Percentiles::default());
         add(&mut times, LatencyKind::Queue, Sample::new(Span::ZERO));
         assert_eq!(times.percentiles(LatencyKind::Queue).in_order(), [Span::from_nanos(1000); 3]);
-        assert_eq!(times.percentiles(LatencyKind::Held), Percentiles::default());
+        assert_eq!(times.percentiles(LatencyKind::Reserved), Percentiles::default());
     }
 
     #[test]
@@ -275,10 +275,10 @@ mod tests {
             let mut samples: Vec<u64> = (0..count).map(|_| draw()).collect();
             let mut times = TubeLatency::new();
             for &ns in &samples {
-                add(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(ns)));
+                add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(ns)));
             }
             samples.sort_unstable();
-            let reported = times.percentiles(LatencyKind::Held).in_order();
+            let reported = times.percentiles(LatencyKind::Reserved).in_order();
             for (percent, span) in [50, 95, 99].into_iter().zip(reported) {
                 let sample = samples[(samples.len() * percent).div_ceil(100) - 1] as f64;
                 let error = (span.as_nanos() as f64 - sample).abs();
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(count, expected as u64, "{bound} ns");
         }
         assert_eq!(histogram.count(), samples.len() as u64);
-        assert_eq!(latency.get(LatencyKind::Held).count(), 0);
+        assert_eq!(latency.get(LatencyKind::Reserved).count(), 0);
         assert_eq!(histogram.sum(), samples.iter().map(|&ns| u128::from(ns)).sum());
     }
 
@@ -315,8 +315,8 @@ mod tests {
         let samples = [
             (LatencyKind::Queue, short),
             (LatencyKind::Queue, long),
-            (LatencyKind::Held, short),
-            (LatencyKind::Held, long),
+            (LatencyKind::Reserved, short),
+            (LatencyKind::Reserved, long),
         ];
         for ((kind, sample), count) in samples.into_iter().zip([u32::MAX - 1, 1000, 7, 7]) {
             times.add_block(kind, sample);
@@ -333,10 +333,10 @@ mod tests {
         let mut times = TubeLatency::new();
         for us in 0..1000 {
             add(&mut times, LatencyKind::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
-            add(&mut times, LatencyKind::Held, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
+            add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
         }
         assert!(times.bytes() <= 250, "{} bytes", times.bytes());
-        for kind in [LatencyKind::Queue, LatencyKind::Held] {
+        for kind in [LatencyKind::Queue, LatencyKind::Reserved] {
             (0..64).for_each(|shift| add(&mut times, kind, Sample::new(Span::from_nanos(1 << shift))));
         }
         let most = TubeLatency::BYTES_MIN + (LATENCY_KINDS * GROUPS - 1) * TubeLatency::BLOCK_BYTES;

@@ -26,7 +26,7 @@
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
-//! | Client  | `held`           | heap      | Activity   | deadline, id                      |
+//! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
 //! | Client  | `held_order`     | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
 //! | Jobs    | `index`          | job index | Job        | id                                |

@@ -94,9 +94,9 @@ impl Engine {
         self.latency.get(LatencyKind::Queue)
     }
 
-    /// The times for which clients held jobs, in nanoseconds, of the whole queue.
-    pub fn held_times(&self) -> &Histogram {
-        self.latency.get(LatencyKind::Held)
+    /// The times for which clients reserved jobs, in nanoseconds, of the whole queue.
+    pub fn reserved_times(&self) -> &Histogram {
+        self.latency.get(LatencyKind::Reserved)
     }
 
     /// Counts the clients that watch a tube and wait. Checks [some](Self::tube_waiting_looks) of the wide ones.

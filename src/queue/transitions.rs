@@ -31,10 +31,10 @@ impl Engine {
                 let record = &mut self.jobs.activities[activity];
                 let (holder, since) = (record.take_holder(), record.since);
                 let holder = &mut self.clients[holder];
-                holder.held.remove(&mut self.jobs.activities, activity);
+                holder.reserved.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved -= 1;
-                self.record_latency(tube, LatencyKind::Held, now.since(since));
+                self.record_latency(tube, LatencyKind::Reserved, now.since(since));
             }
         }
         self.totals.jobs[state as usize] -= 1;
@@ -124,7 +124,7 @@ impl Engine {
         activity.counts.reserves += 1;
         let holder = &mut self.clients[client];
         self.timers.arm(holder.timer, activity.deadline);
-        holder.held.insert(&mut self.jobs.activities, key);
+        holder.reserved.insert(&mut self.jobs.activities, key);
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes[tube].reserved += 1;
         if let Some(since) = ready_since {

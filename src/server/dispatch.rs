@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Serves a command that changes the queue or the client.
+    /// Serves any command but `put`.
     fn serve_command(
         &mut self,
         protocol: &mut ProtocolState,

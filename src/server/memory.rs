@@ -1,7 +1,7 @@
 //! The memory that the server takes, and whether it suffices for another job.
 //!
-//! Counted is what the kernel has provided, in use or kept for reuse, and what commands that are never refused may add to
-//! the existing jobs (reserved memory). A job that fits into memory kept for reuse adds nothing, so it is accepted even at
+//! The total is what the kernel has provided, in use or kept for reuse, and what commands that are never refused may still
+//! add to the existing jobs (reserved memory). A job that fits into memory kept for reuse adds nothing, so it is accepted even at
 //! the limit.
 
 use super::connections::Connections;

@@ -103,9 +103,9 @@ pub(super) const TUBE: &[TubeMetric] = &[
     latency("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
     latency("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
     latency("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
-    latency("held-time-p50-us", LatencyKind::Held, |times| times.p50),
-    latency("held-time-p95-us", LatencyKind::Held, |times| times.p95),
-    latency("held-time-p99-us", LatencyKind::Held, |times| times.p99),
+    latency("held-time-p50-us", LatencyKind::Reserved, |times| times.p50),
+    latency("held-time-p95-us", LatencyKind::Reserved, |times| times.p95),
+    latency("held-time-p99-us", LatencyKind::Reserved, |times| times.p99),
 ];
 
 impl TubeMetric {

@@ -5,8 +5,8 @@
 //!                        │            the record, and the copies of its jobs, are on disk
 //!                        └ a record, or the header of a later segment, announces that it is not needed
 //! ```
-//! On a full disk there may be no space for that record. Then the file announces it: it is renamed and keeps its old
-//! header, which makes it a *marker* for recovery.
+//! On a full disk there may be no space for that record. Then the file of the segment is renamed and keeps its old
+//! header, and recovery takes it for the announcement: it is a *marker*.
 
 use super::SegmentNumber;
 use super::record::Lsn;

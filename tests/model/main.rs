@@ -240,7 +240,7 @@ impl Pair {
         self.compare_clients();
         assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
-        compare_histograms(self.engine.held_times(), &self.model.lapses.held);
+        compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
         assert!(self.kicked.is_none(), "a kick has one notice");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
@@ -268,7 +268,7 @@ impl Pair {
             assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
             assert_eq!(stats.oldest_ready, self.model.oldest_ready(tube.name), "{}", stats.name.as_str());
             compare_percentiles(self.engine.tube_times(key, LatencyKind::Queue), &tube.lapses.queue);
-            compare_percentiles(self.engine.tube_times(key, LatencyKind::Held), &tube.lapses.held);
+            compare_percentiles(self.engine.tube_times(key, LatencyKind::Reserved), &tube.lapses.reserved);
         }
     }
 

@@ -252,7 +252,9 @@ impl Checker {
         }
         assert_eq!(engine.queue_stats().totals, self.model.job_totals());
         let lapses = &self.model.lapses;
-        for (times, samples) in [(engine.queue_times(), &lapses.queue), (engine.held_times(), &lapses.held)] {
+        for (times, samples) in
+            [(engine.queue_times(), &lapses.queue), (engine.reserved_times(), &lapses.reserved)]
+        {
             let sum_ns = samples.iter().map(|&sample| u128::from(sample)).sum();
             assert_eq!((times.count(), times.sum()), (samples.len() as u64, sum_ns), "the times of jobs");
         }

@@ -28,7 +28,17 @@ impl Core {
             Command::PeekReady => is_any(self.engine.peek_ready(client)),
             Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
             Command::PeekBuried => is_any(self.engine.peek_buried(client)),
-            _ => true,
+            Command::Put(_)
+            | Command::Reserve
+            | Command::ReserveWithTimeout { .. }
+            | Command::ReserveJob(_)
+            | Command::Delete(_)
+            | Command::Release { .. }
+            | Command::Bury { .. }
+            | Command::Kick { .. }
+            | Command::KickJob(_)
+            | Command::Touch(_)
+            | Command::PauseTube { .. } => true,
         }
     }
 }

@@ -198,7 +198,12 @@ fn histograms(core: &Core, out: &mut Vec<u8>) {
         NANOSECONDS_PER_SECOND,
         engine.queue_times(),
     );
-    page.buckets("held_time_seconds", "how long jobs were held", NANOSECONDS_PER_SECOND, engine.held_times());
+    page.buckets(
+        "held_time_seconds",
+        "how long jobs were held",
+        NANOSECONDS_PER_SECOND,
+        engine.reserved_times(),
+    );
     page.buckets(
         "reply_seconds",
         "from the input, or from the job that a waiting client gets, until all replies are sent",

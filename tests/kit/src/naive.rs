@@ -32,11 +32,11 @@ pub struct Model {
     pub lapses: Lapses,
 }
 
-/// All times from ready to reserved, and all times held, in nanoseconds.
+/// All times from ready to reserved, and all times reserved, in nanoseconds.
 #[derive(Clone, Default, Debug)]
 pub struct Lapses {
     pub queue: Vec<u64>,
-    pub held: Vec<u64>,
+    pub reserved: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -145,7 +145,7 @@ impl Model {
         self.clients.push(client);
     }
 
-    /// Held jobs are returned in the order of reservation, so waiting clients get them in this order. Then the watches are
+    /// Reserved jobs are returned in the order of reservation, so waiting clients get them in this order. Then the watches are
     /// removed from the front, as in beanstalkd, and the last watch takes the place of the first.
     pub fn disconnect(&mut self, conn: Conn) {
         self.client(conn).wait = None;
@@ -504,7 +504,7 @@ impl Model {
         for lapses in [&mut tube.lapses, &mut self.lapses] {
             match place {
                 Place::Ready => lapses.queue.push(span),
-                Place::Reserved { .. } => lapses.held.push(span),
+                Place::Reserved { .. } => lapses.reserved.push(span),
                 Place::Delayed { .. } | Place::Buried { .. } => {}
             }
         }
