@@ -17,6 +17,7 @@
 //! send or log write that reads it has ended.
 
 mod bits;
+mod chunk_table;
 mod chunks;
 mod classes;
 mod list;
@@ -33,7 +34,8 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use crate::limits::JOB_BYTES_MAX;
-use chunks::{CHUNK_BYTES, Chunks, PAGE_BYTES, PageState, Spot};
+use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Spot};
+use chunks::Chunks;
 use classes::Class;
 use mappings::Mappings;
 use readers::Readers;

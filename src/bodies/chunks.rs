@@ -10,19 +10,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use slab::Slab;
 
 use super::OutOfMemory;
-use super::bits::{BITS, Bits};
+use super::bits::Bits;
+use super::chunk_table::{
+    CHUNK_BYTES, CHUNK_PAGES, Chunk, FreeRuns, Meta, PAGE_BYTES, PageState, SPOT_CHUNKS_MAX, Spot, Table,
+};
 use super::list::{Link, Nodes};
 use super::memory::Mapping;
-use super::readers::Readers;
 use super::runs::Runs;
 use super::small::Span;
-
-/// The size of a chunk. A thousand chunks, which an io_uring can have as registered buffers, are 2 GiB. A chunk is still
-/// small enough to be returned whole.
-pub const CHUNK_BYTES: usize = 2 * 1024 * 1024;
-/// The unit of runs. Memory returns to the kernel in the kernel's own pages, which may be larger.
-pub const PAGE_BYTES: usize = 4096;
-pub const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 
 /// Number of empty chunks that stay mapped.
 const SPARE_CHUNKS_MAX: usize = 4;
@@ -36,73 +31,7 @@ const SWEEP_PAGES: usize = 1024;
 pub const CALL_PAGES: usize = 16;
 const SWEEP_CHUNKS: usize = 256;
 
-const _: () = assert!(CHUNK_PAGES == BITS);
 const _: () = assert!(SPARE_CHUNKS_MAX * CHUNK_PAGES <= WARM_PAGES_MIN);
-
-/// The number of a chunk and the number of a page or a span in it. This bounds the arena to 16 TiB.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spot(pub u32);
-
-const SPOT_CHUNKS_MAX: usize = u32::MAX as usize / CHUNK_PAGES;
-
-impl Spot {
-    pub const fn new(chunk: usize, index: usize) -> Self {
-        debug_assert!(chunk < SPOT_CHUNKS_MAX && index < CHUNK_PAGES);
-        Self((chunk * CHUNK_PAGES + index) as u32)
-    }
-
-    pub const fn chunk(self) -> usize {
-        self.0 as usize / CHUNK_PAGES
-    }
-
-    pub const fn index(self) -> usize {
-        self.0 as usize % CHUNK_PAGES
-    }
-}
-
-/// The state of a page. The module that takes a run sets the states of its pages. [`Chunks::give_run`] clears them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageState {
-    /// In a run whose other pages say more.
-    Inner,
-    /// The first page of a free run.
-    Free { pages: u16, link: Link },
-    /// The last page of a free run of two pages or more.
-    FreeEnd { pages: u16 },
-    /// In a span of small bodies.
-    Span { index: u16 },
-    /// The first page of a large body.
-    Large { pages: u16, readers: Readers },
-}
-
-/// A mapped chunk. The table has what reading a body needs, and a pointer to the rest. So the table stays small enough
-/// (1.2 MB at 100 GB of bodies) to be moved when it grows.
-struct Chunk {
-    memory: Mapping,
-    meta: Box<Meta>,
-}
-
-struct Meta {
-    pages: [PageState; CHUNK_PAGES],
-    spans: Slab<Span>,
-    /// Pages in use.
-    used: Bits,
-    /// Pages that may have memory behind them, because they were used since the last discard.
-    warm: Bits,
-    /// The chunk is a registered buffer and keeps its memory, used or not.
-    held: bool,
-}
-
-impl Meta {
-    /// Unused pages with memory.
-    fn idle(&self) -> Bits {
-        self.warm.without(&self.used)
-    }
-
-    fn idle_pages(&self) -> usize {
-        self.idle().len()
-    }
-}
 
 /// All chunks. The number and the address of a chunk stay the same while it is mapped. The lowest free number is used first.
 pub struct Chunks {
@@ -311,9 +240,9 @@ impl Chunks {
     /// Stores a span in its chunk and marks its pages.
     pub fn add_span(&mut self, first: Spot, pages: usize, span: Span) -> Spot {
         let meta = self.table.meta_mut(first.chunk());
-        let before = spans_bytes(&meta.spans);
+        let before = meta.memory_bytes();
         let index = meta.spans.insert(span);
-        self.meta_bytes += spans_bytes(&meta.spans) - before;
+        self.meta_bytes += meta.memory_bytes() - before;
         meta.pages[first.index()..first.index() + pages].fill(PageState::Span { index: index as u16 });
         Spot::new(first.chunk(), index)
     }
@@ -391,11 +320,11 @@ impl Chunks {
             };
             assert_eq!(memory.len(), CHUNK_BYTES);
             assert_eq!(self.addresses.get(&memory.as_ptr().addr().get()), Some(&(number as u32)));
-            let used = check_tiling(meta, &mut free_runs[usize::from(meta.held)]);
+            let used = meta.check_tiling(&mut free_runs[usize::from(meta.held)]);
             mapped += 1;
             used_pages += used;
             warm_pages += meta.warm.len();
-            meta_bytes += size_of::<Meta>() + spans_bytes(&meta.spans);
+            meta_bytes += meta.memory_bytes();
             if !meta.held {
                 empty += usize::from(used == 0);
                 idle_pages += meta.idle_pages();
@@ -446,7 +375,7 @@ impl Chunks {
 
     /// Moves the free runs of a chunk to the lists of held chunks, or back.
     fn set_held(&mut self, chunk: usize, held: bool) {
-        let free: Vec<usize> = free_runs(&self.table.meta(chunk).pages).collect();
+        let free: Vec<usize> = self.table.meta(chunk).free_runs().collect();
         let taken: Vec<(Spot, usize)> = free
             .into_iter()
             .map(|start| Spot::new(chunk, start))
@@ -496,7 +425,7 @@ impl Chunks {
                 debug_assert!(meta.used.is_empty() && meta.spans.is_empty() && !meta.held);
                 self.idle_pages -= meta.idle_pages();
                 self.warm_pages -= meta.warm.len();
-                self.meta_bytes -= size_of::<Meta>() + spans_bytes(&meta.spans);
+                self.meta_bytes -= meta.memory_bytes();
                 self.empty -= 1;
                 self.mapped -= 1;
                 self.vacant.push(Reverse(chunk as u32));
@@ -549,92 +478,4 @@ impl Chunks {
         meta.pages[first.index() + pages - 1] = PageState::Inner;
         pages
     }
-}
-
-/// The first pages of the free runs of a chunk.
-fn free_runs(pages: &[PageState; CHUNK_PAGES]) -> impl Iterator<Item = usize> {
-    pages
-        .iter()
-        .enumerate()
-        .filter(|(_, page)| matches!(page, PageState::Free { .. }))
-        .map(|(start, _)| start)
-}
-
-/// The memory of the table of a chunk's spans.
-fn spans_bytes(spans: &Slab<Span>) -> usize {
-    spans.capacity() * (size_of::<Span>() + size_of::<usize>())
-}
-
-/// The chunks by number. A type of its own, so that the lists can be borrowed beside it.
-struct Table(Vec<Option<Chunk>>);
-
-impl Table {
-    fn get(&self, chunk: usize) -> &Chunk {
-        self.0[chunk].as_ref().expect("the chunk is mapped")
-    }
-
-    fn get_mut(&mut self, chunk: usize) -> &mut Chunk {
-        self.0[chunk].as_mut().expect("the chunk is mapped")
-    }
-
-    fn meta(&self, chunk: usize) -> &Meta {
-        &self.get(chunk).meta
-    }
-
-    fn meta_mut(&mut self, chunk: usize) -> &mut Meta {
-        &mut self.get_mut(chunk).meta
-    }
-}
-
-/// The spans as nodes.
-impl Nodes for Table {
-    fn link(&mut self, key: u32) -> &mut Link {
-        let key = Spot(key);
-        &mut self.meta_mut(key.chunk()).spans[key.index()].link
-    }
-}
-
-/// The free runs as nodes, by first page.
-struct FreeRuns<'a>(&'a mut Table);
-
-impl Nodes for FreeRuns<'_> {
-    fn link(&mut self, key: u32) -> &mut Link {
-        let key = Spot(key);
-        match &mut self.0.meta_mut(key.chunk()).pages[key.index()] {
-            PageState::Free { link, .. } => link,
-            page => panic!("{key:?} is {page:?}, not the first of a free run"),
-        }
-    }
-}
-
-/// Checks one chunk and counts its free runs by length. Returns its used pages.
-fn check_tiling(meta: &Meta, free_runs: &mut [usize]) -> usize {
-    let mut used = 0;
-    let mut start = 0;
-    let mut after_free = false;
-    while start < CHUNK_PAGES {
-        if let PageState::Free { pages, .. } = meta.pages[start] {
-            let pages = pages as usize;
-            assert!(!after_free, "free runs side by side at page {start}");
-            assert_eq!(meta.used.count(start..start + pages), 0);
-            if pages > 1 {
-                assert_eq!(meta.pages[start + pages - 1], PageState::FreeEnd { pages: pages as u16 });
-                assert!(
-                    meta.pages[start + 1..start + pages - 1].iter().all(|&page| page == PageState::Inner)
-                );
-            }
-            free_runs[pages] += 1;
-            start += pages;
-            after_free = true;
-        } else {
-            assert!(!matches!(meta.pages[start], PageState::FreeEnd { .. }));
-            assert!(meta.used.contains(start));
-            let is_small = matches!(meta.pages[start], PageState::Span { .. });
-            assert!(!is_small || meta.warm.contains(start), "spans count whole");
-            used += 1;
-            start += 1;
-            after_free = false;
-        }
-    }
-    used
 }

@@ -2,7 +2,7 @@
 
 use super::SMALL_BYTES_MAX;
 use super::bits::BITS;
-use super::chunks::{CHUNK_PAGES, PAGE_BYTES};
+use super::chunk_table::{CHUNK_PAGES, PAGE_BYTES};
 
 /// The number of sizes.
 pub const CLASSES: usize = FINE_CLASSES + 8 * 6;

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use super::OutOfMemory;
-use super::chunks::{CALL_PAGES, PAGE_BYTES};
+use super::chunk_table::PAGE_BYTES;
+use super::chunks::CALL_PAGES;
 use super::memory::Mapping;
 use super::readers::Readers;
 

@@ -1,7 +1,7 @@
 //! Free runs of pages, by their length.
 
 use super::bits::Bits;
-use super::chunks::{CHUNK_PAGES, Spot};
+use super::chunk_table::{CHUNK_PAGES, Spot};
 use super::list::{Link, List, Nodes};
 
 /// The free runs of some chunks. The index of a list is the length in pages, less one.

@@ -6,7 +6,8 @@
 
 use super::OutOfMemory;
 use super::bits::Bits;
-use super::chunks::{Chunks, PAGE_BYTES, PageState, Spot};
+use super::chunk_table::{PAGE_BYTES, PageState, Spot};
+use super::chunks::Chunks;
 use super::classes::{CLASSES, Class};
 use super::list::{Link, List};
 

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use super::chunks::CHUNK_PAGES;
+use super::chunk_table::CHUNK_PAGES;
 use super::*;
 
 /// The memory that an empty arena may keep mapped: its spare chunks.
