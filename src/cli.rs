@@ -17,6 +17,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::io::driver::Choice;
 
+/// Options with a value, and the flags that set the same. The later one on the command line counts, or else the flag.
+const SAME_SETTING: [(&str, &str); 2] = [("sync_interval", "no_sync"), ("log_level", "verbose")];
+
 /// The command line: the options of the server, or a tool.
 #[derive(Parser)]
 #[command(
@@ -154,9 +157,13 @@ pub struct Arguments {
     #[arg(long, value_name = "WORD", env = "BEANRING_METRICS_PREFIX", hide_env = true)]
     pub metrics_prefix: Option<String>,
 
-    /// Log connections; twice: commands too
+    /// Write log lines of this level and of the more severe ones [default: info]
+    #[arg(long, value_enum, value_name = "LEVEL", env = "BEANRING_LOG_LEVEL", hide_env = true)]
+    pub log_level: Option<LogLevel>,
+
+    /// Same as --log-level debug; -VV: --log-level trace
     #[arg(short = 'V', long, action = ArgAction::Count, env = "BEANRING_VERBOSE", hide_env = true)]
-    #[arg(value_parser = verbosity)]
+    #[arg(value_parser = count)]
     pub verbose: u8,
 
     /// How to write what is logged: lines for people, or a JSON object a line [default: text]
@@ -221,14 +228,17 @@ impl Arguments {
                 clear(&mut set, name.as_str());
             }
         }
-        // -f and -F set the same. The later one on the command line counts, or else -F.
-        if set.contains_id("sync_interval") && set.get_one("no_sync") == Some(&true) {
-            let index = |name| {
-                let is_typed = set.value_source(name) == Some(ValueSource::CommandLine);
-                is_typed.then(|| set.index_of(name))
-            };
-            let loser = if index("sync_interval") > index("no_sync") { "no_sync" } else { "sync_interval" };
-            clear(&mut set, loser);
+        for (value, flag) in SAME_SETTING {
+            if set.contains_id(value) && set.contains_id(flag) {
+                let index = |name| {
+                    let is_typed = set.value_source(name) == Some(ValueSource::CommandLine);
+                    is_typed.then(|| set.indices_of(name)?.next_back())
+                };
+                let is_value_last = index(value) > index(flag);
+                let is_flag_off = matches!(set.try_get_one(flag), Ok(Some(false)))
+                    || matches!(set.try_get_one(flag), Ok(Some(0_u8)));
+                clear(&mut set, if is_value_last || is_flag_off { flag } else { value });
+            }
         }
         Self { set, tool, ..Self::default() }.with_set()
     }
@@ -236,9 +246,12 @@ impl Arguments {
     /// Takes the options that neither the command line nor the environment sets from those of a file.
     pub(crate) fn fill_from(&mut self, mut file: Self) {
         (file.set, file.tool) = (std::mem::take(&mut self.set), self.tool.take());
-        // -f and -F set the same: one that is set hides both of the file.
+        // One that is set hides both of the file.
         if file.set.contains_id("sync_interval") || file.set.contains_id("no_sync") {
             (file.sync_interval, file.no_sync) = (None, false);
+        }
+        if file.set.contains_id("log_level") || file.set.contains_id("verbose") {
+            (file.log_level, file.verbose) = (None, 0);
         }
         *self = file.with_set().expect("the same options were parsed before");
     }
@@ -279,6 +292,23 @@ fn text_or_texts<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::
         Value::One(text) => vec![text],
         Value::Several(texts) => texts,
     })
+}
+
+/// The least severe level of log lines that are written.
+#[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// The server ends.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// Start, drain, restart and stop.
+    #[default]
+    Info,
+    /// Also connections.
+    Debug,
+    /// Also commands.
+    Trace,
 }
 
 /// The format of log lines.
@@ -348,7 +378,7 @@ pub enum LogTool {
     },
 }
 
-fn verbosity(given: &str) -> Result<u8, &'static str> {
+fn count(given: &str) -> Result<u8, &'static str> {
     given.parse().map_err(|_| "must be a number from 0 to 255")
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 
-use crate::cli::{Arguments, LogFormat};
+use crate::cli::{Arguments, LogFormat, LogLevel};
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
@@ -84,23 +84,12 @@ pub struct ServerConfig {
     pub log_dir: Option<PathBuf>,
     /// The options of the job log.
     pub log: wal::WalConfig,
-    /// What to write to stderr.
-    pub verbosity: Verbosity,
+    /// The level of the lines on stderr.
+    pub log_level: LogLevel,
     /// The format on stderr.
     pub log_format: LogFormat,
     /// Warnings to be logged once logging is set up.
     pub warnings: Vec<Warning>,
-}
-
-/// What to write to stderr.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verbosity {
-    /// Warnings only.
-    Warnings,
-    /// Also connections.
-    Connections,
-    /// Also commands.
-    Commands,
 }
 
 /// A problem of the options that does not keep the server from starting.
@@ -210,10 +199,10 @@ impl ServerConfig {
             file: arguments.config,
             log_dir: arguments.log_dir,
             log,
-            verbosity: match arguments.verbose {
-                0 => Verbosity::Warnings,
-                1 => Verbosity::Connections,
-                2.. => Verbosity::Commands,
+            log_level: match arguments.verbose {
+                0 => arguments.log_level.unwrap_or_default(),
+                1 => LogLevel::Debug,
+                2.. => LogLevel::Trace,
             },
             log_format: arguments.log_format.unwrap_or_default(),
             warnings,
@@ -636,6 +625,22 @@ mod tests {
             [("", 10_485_760), ("-s 1", 65_536), ("-s 65537", 69_632), ("-s 1048576", 1_048_576)]
         {
             assert_eq!(log(line).segment_bytes, bytes, "{line}");
+        }
+    }
+
+    #[test]
+    fn log_levels() {
+        let level = |line| check(line).unwrap().log_level;
+        for (line, expected) in [
+            ("", LogLevel::Info),
+            ("--log-level error", LogLevel::Error),
+            ("-V", LogLevel::Debug),
+            ("-VV", LogLevel::Trace),
+            ("--log-level warn -V", LogLevel::Debug),
+            ("-VV --log-level warn", LogLevel::Warn),
+            ("-V --log-level warn -V", LogLevel::Trace),
+        ] {
+            assert_eq!(level(line), expected, "{line}");
         }
     }
 

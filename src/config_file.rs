@@ -107,17 +107,18 @@ mod tests {
             http-host = ["queue.example", "*.svc"]
             allow-foreign-requests = true
             metrics-prefix = "queue"
-            verbose = 1
+            log-level = "debug"
             log-format = "json"
         "#;
         let file = ServerConfig::check(with(text, "").unwrap()).unwrap();
         let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m \
                     --max-connections 9 --max-tubes 8 --max-watches 7 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
-                    --allow-foreign-requests --metrics-prefix queue -V --log-format json";
+                    --allow-foreign-requests --metrics-prefix queue --log-level debug --log-format json";
         assert_eq!(file, ServerConfig::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);
+        assert_eq!(with("verbose = 1", "").unwrap().verbose, 1);
         let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
-        let not_in_a_file = ["config", "check-config", "version", "help", "no-sync"];
+        let not_in_a_file = ["config", "check-config", "version", "help", "no-sync", "verbose"];
         for option in Arguments::command().get_arguments().filter_map(clap::Arg::get_long) {
             assert!(not_in_a_file.contains(&option) || keys.contains(&option), "{option} is a key");
         }
@@ -131,6 +132,8 @@ mod tests {
         let arguments = with("sync-interval = 5", "-F").unwrap();
         assert!(arguments.no_sync && arguments.sync_interval.is_none());
         assert_eq!(with("verbose = 1", "-VV").unwrap().verbose, 2);
+        assert_eq!(with("verbose = 1", "--log-level warn").unwrap().verbose, 0);
+        assert_eq!(with("log-level = \"warn\"", "-V").unwrap().log_level, None);
         assert_eq!(with("http-host = \"a\"", "").unwrap().http_host, ["a"]);
         assert_eq!(with("http-host = \"a\"", "--http-host b").unwrap().http_host, ["b"]);
     }

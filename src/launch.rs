@@ -7,8 +7,8 @@ use std::process;
 use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 
-use crate::cli::LogFormat;
-use crate::config::{ServerConfig, Verbosity};
+use crate::cli::{LogFormat, LogLevel};
+use crate::config::ServerConfig;
 use crate::io::binlog_import;
 use crate::io::clock::Clock;
 use crate::io::driver::PreparedDriver;
@@ -31,7 +31,7 @@ use crate::wal::{self, Durability, Wal};
 /// If the server cannot start or continue.
 pub fn run(config: ServerConfig) -> Result<(), Box<dyn Error>> {
     let program = Program::of_this_process();
-    log_to_stderr(config.verbosity, config.log_format);
+    log_to_stderr(config.log_level, config.log_format);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
     let lock = reexec::inherit_lock();
@@ -199,12 +199,14 @@ fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<List
 }
 
 /// Sets up the log on stderr.
-pub fn log_to_stderr(verbosity: Verbosity, format: LogFormat) {
+pub fn log_to_stderr(level: LogLevel, format: LogFormat) {
     let lines = tracing_subscriber::fmt()
-        .with_max_level(match verbosity {
-            Verbosity::Warnings => LevelFilter::WARN,
-            Verbosity::Connections => LevelFilter::DEBUG,
-            Verbosity::Commands => LevelFilter::TRACE,
+        .with_max_level(match level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
         })
         .with_target(false)
         // A failed write to stderr cannot be reported on stderr.

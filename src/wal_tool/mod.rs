@@ -9,9 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub use self::dump::dump;
-use crate::cli::LogFormat;
-use crate::cli::LogTool;
-use crate::config::Verbosity;
+use crate::cli::{LogFormat, LogLevel, LogTool};
 use crate::io::clock::Clock;
 use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
 use crate::launch;
@@ -25,7 +23,7 @@ const LOSS: u8 = 3;
 /// # Errors
 /// If it fails, or if `check` finds that a server does not start from the log or discards bytes.
 pub fn run(tool: LogTool) -> Result<ExitCode, Box<dyn Error>> {
-    launch::log_to_stderr(Verbosity::Warnings, LogFormat::Text);
+    launch::log_to_stderr(LogLevel::Warn, LogFormat::Text);
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {
