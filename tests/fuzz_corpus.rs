@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz targets without a fuzzer. `BEANRING_FUZZ_INPUT=FILE` replays one other input instead,
+//! Replays the corpus of the fuzz targets without a fuzzer. `BEANRING_TEST_FUZZ_INPUT=FILE` replays one other input instead,
 //! such as a crash that `ci/fuzz` has left.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use beanring_testkit::fuzz;
 
 /// Returns the inputs of a target, sorted by name.
 fn inputs(target: &str) -> Vec<PathBuf> {
-    if let Some(one) = env::var_os("BEANRING_FUZZ_INPUT") {
+    if let Some(one) = env::var_os("BEANRING_TEST_FUZZ_INPUT") {
         return vec![one.into()];
     }
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);

@@ -1,7 +1,7 @@
 //! The life of a client and of a server on the running kernel, in steps, under each driver. `ci/kernels` boots other
 //! kernels with this program and the static server.
 //!
-//! `BEANRING_PEERS` names two addresses of this machine, which the server and the client use as if on two machines. Without it both
+//! `BEANRING_TEST_PEERS` names two addresses of this machine, which the server and the client use as if on two machines. Without it both
 //! use one address. The log is in the directory of temporary files (`TMPDIR`).
 
 use std::fs::{self, File};
@@ -110,7 +110,7 @@ fn live(name: &str) {
 
 /// The addresses of the server and of its client.
 fn peers(driver: Driver) -> (Ipv4Addr, Ipv4Addr) {
-    let Ok(both) = env::var("BEANRING_PEERS") else {
+    let Ok(both) = env::var("BEANRING_TEST_PEERS") else {
         // The tests of all drivers run at the same time.
         let number = Driver::ALL.iter().position(|&other| other == driver).expect("the driver is built in");
         let own = Ipv4Addr::new(127, 77, (std::process::id() % 250) as u8, 1 + number as u8);

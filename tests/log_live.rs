@@ -27,7 +27,7 @@ fn drivers(what: &str) -> impl Iterator<Item = Driver> {
 
 #[test]
 fn acknowledged_changes_survive_a_kill_and_a_stop() {
-    let cycles = env::var("BEANRING_CYCLES").map_or(4, |text| text.parse().expect("a number"));
+    let cycles = env::var("BEANRING_TEST_CYCLES").map_or(4, |text| text.parse().expect("a number"));
     for io in drivers("kill") {
         for mode in MODES {
             for seed in seeds(1) {
@@ -376,7 +376,7 @@ fn await_idle(server: &ServerProcess) {
 
 #[test]
 fn a_log_stays_small_beside_an_ancient_job() {
-    let rounds = env::var("BEANRING_ROUNDS").map_or(100, |text| text.parse().expect("a number"));
+    let rounds = env::var("BEANRING_TEST_ROUNDS").map_or(100, |text| text.parse().expect("a number"));
     for io in drivers("space") {
         for mode in MODES {
             let scratch = Scratch::new("space");

@@ -257,7 +257,10 @@ fn bytes_that_have_changed_anywhere() {
         let unreported: Vec<u64> = alive().difference(&reported).copied().collect();
         // No record shows what was behind the last valid one.
         let last = found.iter().chain(&lost).max().copied().unwrap_or(0);
-        assert!(unreported.iter().all(|&id| id > last), "BEANRING_SEED={seed}: not reported: {unreported:?}");
+        assert!(
+            unreported.iter().all(|&id| id > last),
+            "BEANRING_TEST_SEED={seed}: not reported: {unreported:?}"
+        );
         let verdict = tool("check", &[&log.0]);
         assert!([0, 1].contains(&verdict.code) && verdict.error.lines().count() <= 2, "{}", verdict.error);
         files.iter().zip(before).for_each(|(file, bytes)| fs::write(file, bytes).expect("a segment"));

@@ -167,7 +167,7 @@ fn restart(server: &ServerProcess, place: &Place) {
 
 #[test]
 fn no_connection_is_refused_and_no_job_is_lost() {
-    let restarts = env::var("BEANRING_RESTARTS").map_or(3, |text| text.parse().expect("a number"));
+    let restarts = env::var("BEANRING_TEST_RESTARTS").map_or(3, |text| text.parse().expect("a number"));
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart")) {
         for transport in [Transport::Tcp, Transport::Unix] {
             for mode in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {

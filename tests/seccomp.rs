@@ -1,7 +1,7 @@
 //! The seccomp profile for containers, `deploy/seccomp-io-uring.json`: it allows everything that the server needs under each driver,
 //! and refuses what containers must not do.
 //!
-//! `BEANRING_SYSCALLS` names a file with one system call per line, to which the server is restricted too. `ci/deploy` sets it to
+//! `BEANRING_TEST_SYSCALLS` names a file with one system call per line, to which the server is restricted too. `ci/deploy` sets it to
 //! those of the systemd unit.
 
 #![cfg(target_arch = "x86_64")]
@@ -128,7 +128,7 @@ fn the_profile_allows_what_the_server_needs() {
 
 #[test]
 fn the_unit_allows_what_the_server_needs() {
-    let Some(path) = std::env::var_os("BEANRING_SYSCALLS") else {
+    let Some(path) = std::env::var_os("BEANRING_TEST_SYSCALLS") else {
         println!("skipped: the system calls of the unit, because ci/deploy has not listed them");
         return;
     };

@@ -1,7 +1,7 @@
 //! Clients that connect, or send, in the moment in which a server has processed everything before. After more than 128 other
 //! wake-ups, kernels lose that of an io_uring then (docs/IO.md).
 //!
-//! A round meets that moment by chance. `BEANRING_ROUNDS` sets the number of rounds.
+//! A round meets that moment by chance. `BEANRING_TEST_ROUNDS` sets the number of rounds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const REPLY: &[u8] = b"USING default\r\n";
 const DELAY_MAX: Duration = Duration::from_micros(2_500);
 
 fn rounds() -> usize {
-    env::var("BEANRING_ROUNDS").map_or(50, |text| text.parse().expect("a number of rounds"))
+    env::var("BEANRING_TEST_ROUNDS").map_or(50, |text| text.parse().expect("a number of rounds"))
 }
 
 #[test]

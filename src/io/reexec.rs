@@ -55,10 +55,10 @@ pub(super) struct Preflight {
 }
 
 /// The environment variable that describes the running server to a preflight check.
-const RUNNING_SERVER: &str = "BEANRING_SUCCEEDS";
+const RUNNING_SERVER: &str = "BEANRING_RESTART_OF";
 
 /// The environment variable that passes the lock of the job log to the new program: its process and the descriptor.
-const LOCK: &str = "BEANRING_LOG_LOCK";
+const LOCK: &str = "BEANRING_WAL_LOCK";
 
 /// The most that is logged of the stderr of a failed check.
 const REASON_BYTES_MAX: u64 = 4096;

@@ -1,7 +1,7 @@
 //! Random conversations with Debian's beanstalkd and with beanring at once: both receive the same bytes, and their
 //! replies are compared.
 //!
-//! `BEANRING_SEEDS` and `BEANRING_STEPS` determine the length, `BEANRING_SEED` runs one seed.
+//! `BEANRING_TEST_SEEDS` and `BEANRING_TEST_STEPS` determine the length, `BEANRING_TEST_SEED` runs one seed.
 
 mod deadlines;
 mod effort;
@@ -28,14 +28,14 @@ const TIMED_PERCENT_MIN: usize = 20;
 
 #[test]
 fn beanring_replies_as_beanstalkd() {
-    compare_with_beanstalkd(Path::new(program()), setting("BEANRING_SEEDS", SEEDS_DEFAULT));
+    compare_with_beanstalkd(Path::new(program()), setting("BEANRING_TEST_SEEDS", SEEDS_DEFAULT));
 }
 
 /// The protocol does not determine what differs here, so it must not be generated.
 #[test]
 fn beanstalkd_replies_as_itself() {
     if let Some(program) = installed() {
-        compare_with_beanstalkd(&program, setting("BEANRING_SEEDS", SEEDS_DEFAULT).div_ceil(6));
+        compare_with_beanstalkd(&program, setting("BEANRING_TEST_SEEDS", SEEDS_DEFAULT).div_ceil(6));
     }
 }
 
@@ -67,14 +67,14 @@ fn a_divergence_in_half_of_all_runs_is_found() {
 fn compare_with_beanstalkd(program: &Path, seeds: u64) {
     let Some(reference) = installed() else { return skip() };
     println!("compared with beanstalkd {}", version(&reference));
-    let steps = setting("BEANRING_STEPS", STEPS_DEFAULT as u64) as usize;
-    let seeds: Vec<u64> = match env::var("BEANRING_SEED") {
-        Ok(_) => vec![setting("BEANRING_SEED", 0)],
+    let steps = setting("BEANRING_TEST_STEPS", STEPS_DEFAULT as u64) as usize;
+    let seeds: Vec<u64> = match env::var("BEANRING_TEST_SEED") {
+        Ok(_) => vec![setting("BEANRING_TEST_SEED", 0)],
         Err(_) => (0..seeds).collect(),
     };
     let report = compare(&seeds, steps, |seed| run(&reference, program, seed, steps));
     for (seed, trouble) in &report.differences {
-        println!("\nBEANRING_SEED={seed} BEANRING_STEPS={steps}\n{trouble}");
+        println!("\nBEANRING_TEST_SEED={seed} BEANRING_TEST_STEPS={steps}\n{trouble}");
     }
     println!("{report}");
     assert!(report.differences.is_empty(), "{} of {} seeds differ", report.differences.len(), seeds.len());

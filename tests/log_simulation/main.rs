@@ -290,7 +290,7 @@ fn all_lives(run: &Run) -> usize {
     let lives = seeds(30).map(|seed| {
         let run = std::panic::catch_unwind(|| run.live(seed));
         let (_, _, refused) = run.unwrap_or_else(|panic| {
-            println!("BEANRING_SEED={seed}");
+            println!("BEANRING_TEST_SEED={seed}");
             std::panic::resume_unwind(panic)
         });
         refused
@@ -349,7 +349,7 @@ fn at_every_operation(crashes: [Crash; 4], fault: fn(usize) -> Fault) {
                 let run = Run { crashes, fault: fault(at), ..Run::new(durability, Crash::Killed, 5) };
                 let (has_come, retired, _) =
                     std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
-                        println!("BEANRING_SEED={seed}, operation {at}, {durability:?}");
+                        println!("BEANRING_TEST_SEED={seed}, operation {at}, {durability:?}");
                         std::panic::resume_unwind(panic)
                     });
                 most = most.max(retired);

@@ -1,7 +1,7 @@
 //! Random commands of many clients, run by the engine and by a naive model of the queue. Every answer, every notice and all
 //! visible state must agree, and the changes must be sufficient to rebuild the persistent state.
 //!
-//! `BEANRING_SEEDS` is the number of seeds, `BEANRING_SEED` replays one seed.
+//! `BEANRING_TEST_SEEDS` is the number of seeds, `BEANRING_TEST_SEED` replays one seed.
 
 mod ops;
 mod segment_index;
@@ -26,10 +26,10 @@ const TAIL: usize = 40;
 #[test]
 fn the_engine_agrees_with_the_model() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("BEANRING_SEED") {
+    if let Some(seed) = number("BEANRING_TEST_SEED") {
         return run(seed);
     }
-    for seed in 0..number("BEANRING_SEEDS").unwrap_or(SEEDS_DEFAULT) {
+    for seed in 0..number("BEANRING_TEST_SEEDS").unwrap_or(SEEDS_DEFAULT) {
         run(seed);
     }
 }
@@ -55,7 +55,7 @@ fn run(seed: u64) {
         for (step, op) in done.iter().enumerate().skip(done.len().saturating_sub(TAIL)) {
             eprintln!("{step:5} {op:?}");
         }
-        eprintln!("replay with BEANRING_SEED={seed}");
+        eprintln!("replay with BEANRING_TEST_SEED={seed}");
         resume_unwind(panic);
     }
 }

@@ -1,8 +1,8 @@
 //! A deterministic simulation of the whole server with clients, network, disk and clock. A seed chooses among all possible
 //! events, and a checker knows the replies that each client must get.
 //!
-//! `BEANRING_SEEDS` sets the number of seeds and `BEANRING_FROM` the first one. `BEANRING_SECONDS` runs seeds for a time
-//! instead, and `BEANRING_SEED` replays one. A seed that fails is shortened to a script. A script in `scripts/` is a test.
+//! `BEANRING_TEST_SEEDS` sets the number of seeds and `BEANRING_TEST_FROM` the first one. `BEANRING_TEST_SECONDS` runs seeds for a time
+//! instead, and `BEANRING_TEST_SEED` replays one. A seed that fails is shortened to a script. A script in `scripts/` is a test.
 
 mod action;
 mod checker;
@@ -50,10 +50,10 @@ fn number(name: &str) -> Option<u64> {
 /// Runs the seeds that the environment asks for.
 #[test]
 fn seeds_are_clean() {
-    let one = number("BEANRING_SEED");
-    let first = one.or(number("BEANRING_FROM")).unwrap_or(0);
-    let count = if one.is_some() { 1 } else { number("BEANRING_SEEDS").unwrap_or(SEEDS_DEFAULT) };
-    let patience = number("BEANRING_SECONDS").map(Duration::from_secs);
+    let one = number("BEANRING_TEST_SEED");
+    let first = one.or(number("BEANRING_TEST_FROM")).unwrap_or(0);
+    let count = if one.is_some() { 1 } else { number("BEANRING_TEST_SEEDS").unwrap_or(SEEDS_DEFAULT) };
+    let patience = number("BEANRING_TEST_SECONDS").map(Duration::from_secs);
     let began = Instant::now();
     let mut seeds = first..first + count;
     if patience.is_some() {
@@ -74,7 +74,7 @@ fn seeds_are_clean() {
                 short.actions.len(),
                 short.text()
             );
-            panic!("BEANRING_SEED={seed} replays it: {message}");
+            panic!("BEANRING_TEST_SEED={seed} replays it: {message}");
         }
     }
     println!("{count} seeds from {first}, none failed");

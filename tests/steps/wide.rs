@@ -163,7 +163,7 @@ fn wide_waiters_match_a_naive_list() {
     const TUBES: usize = 120;
     const CLIENTS: usize = 700;
     for seed in seeds(4) {
-        println!("BEANRING_SEED={seed}");
+        println!("BEANRING_TEST_SEED={seed}");
         let mut random = Random::new(seed);
         let mut bench = Bench::new();
         let name = |tube: usize| format!("tube-{tube}");

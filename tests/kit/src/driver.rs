@@ -6,12 +6,12 @@ use beanring::io::driver::Driver;
 
 use super::kernel;
 
-/// Returns whether the kernel must support this driver. Prints "tested" or "skipped" for `ci/test`. `BEANRING_ONLY`
+/// Returns whether the kernel must support this driver. Prints "tested" or "skipped" for `ci/test`. `BEANRING_TEST_ONLY`
 /// names the only driver to test, for places where no other one works.
 pub fn is_allowed(driver: Driver, what: &str) -> bool {
     let name = driver.name();
-    if env::var("BEANRING_ONLY").is_ok_and(|only| only != name) {
-        println!("skipped: {what} under {name}, because BEANRING_ONLY names another");
+    if env::var("BEANRING_TEST_ONLY").is_ok_and(|only| only != name) {
+        println!("skipped: {what} under {name}, because BEANRING_TEST_ONLY names another");
         return false;
     }
     match kernel::allows(name) {

@@ -43,15 +43,15 @@ impl Random {
     }
 }
 
-/// Returns the seeds of a random test: the one in `BEANRING_SEED`, or as many as in `BEANRING_SEEDS`, or `default` of
+/// Returns the seeds of a random test: the one in `BEANRING_TEST_SEED`, or as many as in `BEANRING_TEST_SEEDS`, or `default` of
 /// them.
 pub fn seeds(default: u64) -> Range<u64> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a seed is a number"));
-    match number("BEANRING_SEED") {
+    match number("BEANRING_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
-            let seeds = number("BEANRING_SEEDS").unwrap_or(default);
-            assert!(seeds > 0, "BEANRING_SEEDS=0 would test nothing");
+            let seeds = number("BEANRING_TEST_SEEDS").unwrap_or(default);
+            assert!(seeds > 0, "BEANRING_TEST_SEEDS=0 would test nothing");
             0..seeds
         }
     }
