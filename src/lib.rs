@@ -20,6 +20,7 @@ pub mod intrusive;
 pub mod io;
 pub mod launch;
 pub mod limits;
+pub mod log_limit;
 pub mod preflight;
 pub mod protocol;
 pub mod queue;

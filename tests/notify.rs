@@ -163,7 +163,7 @@ fn the_watchdog_is_notified_without_free_descriptors() {
         let _clients: Vec<_> = (0..60)
             .map(|_| TcpStream::connect(&address).expect("the backlog takes the connection"))
             .collect();
-        assert!(stderr.any(|line| line.expect("UTF-8").contains("new connections have to wait")));
+        assert!(stderr.any(|line| line.expect("UTF-8").contains("accept is paused")));
         manager.socket.set_nonblocking(true).expect("the mode is set");
         while manager.socket.recv(&mut [0; 64]).is_ok() {}
         manager.socket.set_nonblocking(false).expect("the mode is set");

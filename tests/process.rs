@@ -494,10 +494,10 @@ fn new_connections_wait_when_descriptors_run_out() {
     others.iter_mut().for_each(|client| {
         client.send("list-tube-used\r\n");
     });
-    server.logged("new connections have to wait: Too many open files");
+    server.logged("new connections wait in the listen backlog: Too many open files");
     first.send("list-tube-used\r\n").expect("USING default\r\n");
     thread::sleep(Duration::from_millis(1500));
-    assert!(server.count_logged("have to wait") <= 2);
+    assert!(server.count_logged("accept is paused") <= 2);
 
     // Each connection that closes makes room for one in the backlog.
     for mut client in others {

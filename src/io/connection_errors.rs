@@ -4,51 +4,46 @@ use nix::errno::Errno;
 use tracing::{debug, warn};
 
 use crate::ids::ConnId;
+use crate::log_limit::LogLimit;
 use crate::time::{Span, Time};
 
 /// A kernel that refuses one send may refuse all of them, so warnings are limited to one in this time.
 const WARNING_INTERVAL: Span = Span::from_secs(10);
 
 /// Logs why connections break.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct ConnectionErrors {
-    last_warning: Option<Time>,
-    /// Errors since then that no warning was logged for.
-    suppressed: u64,
+    limit: LogLimit,
+    #[cfg(all(test, feature = "uring"))]
+    pub has_warned: bool,
+}
+
+impl Default for ConnectionErrors {
+    fn default() -> Self {
+        Self {
+            limit: LogLimit::every(WARNING_INTERVAL),
+            #[cfg(all(test, feature = "uring"))]
+            has_warned: false,
+        }
+    }
 }
 
 impl ConnectionErrors {
     /// Logs why a connection breaks: as a warning if the server's own kernel or requests caused it.
     pub fn log(&mut self, now: Time, conn: ConnId, errno: Errno) {
-        match self.due_warning(now, errno) {
-            Some(0) => warn!(conn = conn.slot, "the kernel refuses to send or receive: {}", errno.desc()),
-            Some(unsaid) => warn!(
-                conn = conn.slot,
-                unsaid,
-                "the kernel refuses to send or receive: {}; {unsaid} more connections broke since the last such line",
-                errno.desc()
-            ),
-            None => debug!(conn = conn.slot, "the connection broke: {}", errno.desc()),
-        }
-    }
-
-    /// Whether a warning was logged.
-    #[cfg(all(test, feature = "uring"))]
-    pub const fn has_warned(&self) -> bool {
-        self.last_warning.is_some()
-    }
-
-    /// Returns the number of suppressed warnings if one is to be logged now.
-    fn due_warning(&mut self, now: Time, errno: Errno) -> Option<u64> {
         if is_of_the_network(errno) {
-            return None;
+            debug!(conn = conn.slot, "connection broke: {}", errno.desc());
+        } else if let Some(left_out) = self.limit.admit(now) {
+            #[cfg(all(test, feature = "uring"))]
+            {
+                self.has_warned = true;
+            }
+            warn!(
+                conn = conn.slot,
+                "the kernel refuses to send or receive, and the connection is closed: {}{left_out}",
+                errno.desc()
+            );
         }
-        if self.last_warning.is_some_and(|at| now.since(at) < WARNING_INTERVAL) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last_warning = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -78,23 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_about_errors_that_no_peer_causes_are_limited() {
-        let start = Time::from_nanos(1);
-        let later = start + WARNING_INTERVAL;
-        let mut errors = ConnectionErrors::default();
-        for (now, errno, suppressed) in [
-            (start, Errno::ECONNRESET, None),
-            (start, Errno::EPIPE, None),
-            (start, Errno::ETIMEDOUT, None),
-            (start, Errno::EINVAL, Some(0)),
-            (start, Errno::EINVAL, None),
-            (start, Errno::EBADF, None),
-            (later, Errno::EHOSTUNREACH, None),
-            (later, Errno::EOPNOTSUPP, Some(2)),
-            (later, Errno::ENOMEM, None),
-            (later + WARNING_INTERVAL, Errno::EFAULT, Some(1)),
+    fn only_errors_that_no_peer_causes_are_warnings() {
+        for (errno, expected) in [
+            (Errno::ECONNRESET, true),
+            (Errno::EPIPE, true),
+            (Errno::ETIMEDOUT, true),
+            (Errno::EHOSTUNREACH, true),
+            (Errno::EINVAL, false),
+            (Errno::EBADF, false),
+            (Errno::EOPNOTSUPP, false),
+            (Errno::ENOMEM, false),
         ] {
-            assert_eq!(errors.due_warning(now, errno), suppressed, "{errno} at {now:?}");
+            assert_eq!(is_of_the_network(errno), expected, "{errno}");
         }
     }
 }

@@ -13,6 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::socket::to_errno;
+use crate::log_limit::LogLimit;
 use crate::server::Protocol;
 use crate::time::{Span, Time};
 
@@ -33,8 +34,8 @@ const OPEN_PAUSE: Span = Span::from_millis(5);
 /// pause is for descriptors that others free.
 pub(super) const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
-/// The shortest time between warnings about pauses.
-const WARNING_INTERVAL: Span = Span::from_secs(1);
+/// The shortest time between warnings about pauses. A client at the maximum that reconnects causes one each time.
+const WARNING_INTERVAL: Span = Span::from_secs(10);
 
 /// Raises the soft limit of this process to the hard limit, and returns it. The usual soft limit of 1024 is for programs that
 /// call select(2).
@@ -152,7 +153,7 @@ pub struct Admission {
     open_max: u32,
     /// When to try again to get what was missing.
     paused_until: Option<Time>,
-    last_warning: Option<Time>,
+    limit: LogLimit,
     pauses: u64,
     /// Filled before connections are accepted again.
     spares: Option<Arc<SpareDescriptors>>,
@@ -162,7 +163,8 @@ impl Admission {
     /// Admits up to `open_max` client connections, and only while the spare descriptors are complete, if there are any.
     pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
-        Self { open: 0, open_max, paused_until: None, last_warning: None, pauses: 0, spares }
+        let limit = LogLimit::every(WARNING_INTERVAL);
+        Self { open: 0, open_max, paused_until: None, limit, pauses: 0, spares }
     }
 
     /// Pauses accept for [`ACCEPT_PAUSE`], since it failed for want of something.
@@ -177,7 +179,9 @@ impl Admission {
             self.open += 1;
             let open = self.open;
             if open == self.open_max {
-                self.note_pause(now, || format!("{open} are open, as many as --max-connections allows"));
+                self.note_pause(now, || {
+                    format!("{open} connections are open, as many as --max-connections allows")
+                });
             }
         }
     }
@@ -229,9 +233,8 @@ impl Admission {
 
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.pauses += 1;
-        if self.last_warning.is_none_or(|at| now.since(at) >= WARNING_INTERVAL) {
-            self.last_warning = Some(now);
-            warn!("new connections have to wait: {}", why());
+        if let Some(left_out) = self.limit.admit(now) {
+            warn!("accept is paused, new connections wait in the listen backlog: {}{left_out}", why());
         }
     }
 }

@@ -184,7 +184,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Whether a connection broke for a reason that was logged as a warning.
     #[cfg(all(test, feature = "uring"))]
     pub const fn has_warned(&self) -> bool {
-        self.errors.has_warned()
+        self.errors.has_warned
     }
 
     fn report_stats(&mut self) {

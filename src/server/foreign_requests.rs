@@ -4,6 +4,7 @@ use tracing::warn;
 
 use super::Core;
 use crate::ids::ConnId;
+use crate::log_limit::LogLimit;
 use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::time::{Span, Time};
 
@@ -11,25 +12,20 @@ use crate::time::{Span, Time};
 const WARNING_INTERVAL: Span = Span::from_secs(60);
 
 /// Counts requests of other protocols, and limits how often they are logged.
-#[derive(Default)]
 pub(super) struct ForeignRequests {
     count: u64,
-    last_warning: Option<Time>,
+    limit: LogLimit,
+}
+
+impl Default for ForeignRequests {
+    fn default() -> Self {
+        Self { count: 0, limit: LogLimit::every(WARNING_INTERVAL) }
+    }
 }
 
 impl ForeignRequests {
     pub const fn count(&self) -> u64 {
         self.count
-    }
-
-    /// Counts one more. Returns whether to log it.
-    fn add(&mut self, now: Time) -> bool {
-        self.count += 1;
-        let is_due = self.last_warning.is_none_or(|at| now.since(at) >= WARNING_INTERVAL);
-        if is_due {
-            self.last_warning = Some(now);
-        }
-        is_due
     }
 }
 
@@ -46,32 +42,18 @@ impl Core {
         let Some(verdict) = opening.as_mut().and_then(|line| line.feed(input)) else { return false };
         *opening = None;
         let Verdict::Foreign(protocol) = verdict else { return false };
-        if self.foreign_requests.add(now) {
+        self.foreign_requests.count += 1;
+        if let Some(left_out) = self.foreign_requests.limit.admit(now) {
             let what = match protocol {
                 Foreign::Http => "an HTTP request",
                 Foreign::Tls => "a TLS handshake",
             };
             warn!(
                 conn = conn.slot,
-                "closed a connection that began with {what}; {} in all (foreign-requests in stats, peers with -V, \
-                 --allow-foreign-requests to serve them)",
-                self.foreign_requests.count
+                "closed a connection that began with {what} on the port for beanstalk clients; --log-level debug logs \
+                 the addresses of clients{left_out}"
             );
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_request_is_counted_and_one_per_minute_is_logged() {
-        let mut requests = ForeignRequests::default();
-        let begin = Time::from_nanos(7);
-        let logged = [0, 1, 59, 60, 61, 119, 120].map(|second| requests.add(begin + Span::from_secs(second)));
-        assert_eq!(logged, [true, false, false, true, false, false, true]);
-        assert_eq!(requests.count(), 7);
     }
 }

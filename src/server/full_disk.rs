@@ -1,9 +1,10 @@
-//! Log lines that say that the disk of the job log is full.
+//! Log lines about a full disk of the job log.
 
 use std::mem;
 
 use tracing::{info, warn};
 
+use crate::log_limit::LogLimit;
 use crate::time::{Span, Time};
 use crate::wal::Wal;
 
@@ -11,41 +12,39 @@ use crate::wal::Wal;
 const WARNING_INTERVAL: Span = Span::from_secs(60);
 
 /// Limits how often a full disk is logged.
-#[derive(Default)]
 pub(super) struct FullDiskWarnings {
-    /// When a line last said that a new file found no space.
-    full_at: Option<Time>,
-    /// When a line last said that a write waits.
-    stalled_at: Option<Time>,
+    /// A new segment found no space.
+    full: LogLimit,
+    /// A write waits for space.
+    stalled: LogLimit,
     /// Whether a line said that the current write waits.
     is_stall_logged: bool,
 }
 
-impl FullDiskWarnings {
-    fn is_due(last: &mut Option<Time>, now: Time) -> bool {
-        let is_due = last.is_none_or(|at| now.since(at) >= WARNING_INTERVAL);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
+impl Default for FullDiskWarnings {
+    fn default() -> Self {
+        let limit = || LogLimit::every(WARNING_INTERVAL);
+        Self { full: limit(), stalled: limit(), is_stall_logged: false }
     }
+}
 
+impl FullDiskWarnings {
     /// Logs what an operator has to know of the state of the job log after a disk operation.
     pub fn note(&mut self, log: &Wal, now: Time) {
         if log.is_stalled() {
-            if Self::is_due(&mut self.stalled_at, now) {
+            if self.stalled.admit(now).is_some() {
                 self.is_stall_logged = true;
                 warn!(
-                    "the disk of the job log (-b) is full: a write waits for space, and clients whose commands change or \
-                     reserve a job wait with it; free some space"
+                    "the disk of the job log (-b) is full: a write waits for space, and so do clients whose commands \
+                     change or reserve a job; free some space"
                 );
             }
         } else if mem::take(&mut self.is_stall_logged) {
-            info!("the write to the job log that waited for space is done");
-        } else if log.is_full() && Self::is_due(&mut self.full_at, now) {
+            info!("the disk of the job log has space again: the write that waited is complete");
+        } else if log.is_full() && self.full.admit(now).is_some() {
             warn!(
-                "the disk of the job log (-b) is full: no new file can be created, and put is answered OUT_OF_MEMORY when \
-                 the prepared files are used up; free some space"
+                "the disk of the job log (-b) is full: no new segment can be created, and put is refused with \
+                 OUT_OF_MEMORY once the prepared segments are used up; free some space"
             );
         }
     }
