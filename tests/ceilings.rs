@@ -182,7 +182,7 @@ fn connections_above_the_limit_wait_in_the_backlog() {
         server.settle();
         assert_eq!(first.stat("current-connections"), MOST as u64);
         assert_eq!(first.stat("max-connections"), MOST as u64);
-        assert_eq!(first.stat("io-accept-rests"), 1, "{}", io.name());
+        assert_eq!(first.stat("io-accept-pauses"), 1, "{}", io.name());
         for client in &mut waiting {
             assert_eq!(client.stream.receive(Duration::from_millis(20)), Received::Silence);
         }
@@ -354,7 +354,7 @@ fn memory_for_reservations_is_reserved_with_the_put() {
 fn stats_show_absent_limits_as_zero() {
     let (_server, mut client) = run(Driver::Epoll, &[]);
     let (_, stats) = client.ask("stats\r\n");
-    let keys = ["max-memory", "memory-set-aside", "memory-refusals", "max-connections", "io-accept-rests"];
+    let keys = ["max-memory", "memory-reserved", "memory-refusals", "max-connections", "io-accept-pauses"];
     for key in keys {
         assert_eq!(field(&stats, key), "0", "{key}");
     }

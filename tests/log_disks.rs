@@ -436,9 +436,9 @@ fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
 
 /// Waits until a sync has begun and ended after this.
 fn await_sync(client: &mut Client) {
-    let (before, asked) = (client.stat("log-syncs"), Instant::now());
+    let (before, asked) = (client.stat("wal-syncs"), Instant::now());
     client.expect("pause-tube default 0\r\n", "PAUSED");
-    while client.stat("log-syncs") < before + 2 {
+    while client.stat("wal-syncs") < before + 2 {
         assert!(asked.elapsed() < REPLY_PATIENCE, "it syncs");
         // Something to sync.
         client.expect("pause-tube default 0\r\n", "PAUSED");

@@ -426,7 +426,7 @@ fn compaction_adds_no_syncs() {
         for id in 1..=JOBS {
             client.expect(&put(0, 0, &"m".repeat(64)), &format!("INSERTED {id}"));
         }
-        let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("log-syncs"));
+        let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("wal-syncs"));
         assert!(moved > JOBS, "{moved} jobs were compacted");
         // One per put and not two; some more where segments are created so slowly that compaction cannot wait.
         assert!(syncs < JOBS + JOBS / 2, "{}: {syncs} syncs", io.name());
@@ -449,7 +449,7 @@ fn a_log_shrinks_with_its_jobs() {
         let gone = (1..=JOBS).filter(|id| id % 100 != 0);
         client.send(&gone.map(|id| format!("delete {id}\r\n")).collect::<String>());
         (0..JOBS / 100 * 99).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
-        let live = client.stat("log-live-bytes");
+        let live = client.stat("wal-live-bytes");
         let limit = (2 * live + 2 * SEGMENT_BYTES).max(4 * SEGMENT_BYTES);
         let started = Instant::now();
         while disk_use(&scratch.0).0 > limit {

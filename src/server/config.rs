@@ -70,7 +70,7 @@ pub struct HostFacts {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DriverStats {
     /// Waits for events.
-    pub enters: u64,
+    pub waits: u64,
     /// Memory registered with the kernel, in bytes.
     pub registered_bytes: u64,
     /// Zero-copy sends.

@@ -103,9 +103,9 @@ pub(super) const TUBE: &[TubeMetric] = &[
     latency("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
     latency("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
     latency("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
-    latency("held-time-p50-us", LatencyKind::Reserved, |times| times.p50),
-    latency("held-time-p95-us", LatencyKind::Reserved, |times| times.p95),
-    latency("held-time-p99-us", LatencyKind::Reserved, |times| times.p99),
+    latency("reserved-time-p50-us", LatencyKind::Reserved, |times| times.p50),
+    latency("reserved-time-p95-us", LatencyKind::Reserved, |times| times.p95),
+    latency("reserved-time-p99-us", LatencyKind::Reserved, |times| times.p99),
 ];
 
 impl TubeMetric {
@@ -134,17 +134,17 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(&str, V
     visit("binlog-records-written", Counter(log.records_written));
     visit("binlog-max-size", Gauge(core.config.log_file_bytes));
     host(core, visit);
-    visit("log-live-bytes", Gauge(log.live_bytes));
-    visit("log-disk-bytes", Gauge(log.disk_bytes));
-    visit("log-syncs", Counter(log.syncs));
-    visit("log-records-a-sync", Gauge(log.records_a_sync));
-    visit("log-last-sync-us", Gauge(log.last_sync.as_nanos() / 1000));
+    visit("wal-live-bytes", Gauge(log.live_bytes));
+    visit("wal-disk-bytes", Gauge(log.disk_bytes));
+    visit("wal-syncs", Counter(log.syncs));
+    visit("wal-records-per-sync", Gauge(log.records_a_sync));
+    visit("wal-last-sync-us", Gauge(log.last_sync.as_nanos() / 1000));
     visit("max-memory", Gauge(core.config.max_memory_bytes.unwrap_or(0)));
     visit("memory-used", Gauge(core.memory_bytes()));
-    visit("memory-set-aside", Gauge(core.engine.reserved_memory_bytes() as u64));
+    visit("memory-reserved", Gauge(core.engine.reserved_memory_bytes() as u64));
     visit("memory-refusals", Counter(core.memory_refusals));
     visit("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
-    visit("io-accept-rests", Counter(core.driver.accept_pauses));
+    visit("io-accept-pauses", Counter(core.driver.accept_pauses));
     visit("foreign-requests", Counter(core.foreign_requests.count()));
     visit("max-tubes", Gauge(core.config.max_tubes.unwrap_or(0).into()));
     visit("max-watches", Gauge(core.config.max_watches.unwrap_or(0).into()));
@@ -194,6 +194,6 @@ fn host(core: &Core, visit: &mut dyn FnMut(&str, Value<'_>)) {
     visit("io-driver", Word(host.driver));
     visit("io-registered-bytes", Gauge(core.driver.registered_bytes));
     visit("io-zero-copy-sends", Counter(core.driver.zero_copy_sends));
-    visit("io-enters", Counter(core.driver.enters));
+    visit("io-waits", Counter(core.driver.waits));
     visit("io-self-check-repairs", Counter(core.driver.self_check_repairs));
 }

@@ -12,7 +12,7 @@ import greenstalk
 from prometheus_client.parser import text_string_to_metric_families
 
 # What goes on by itself, or with the asking.
-MOVES = {"rusage-utime", "rusage-stime", "uptime", "io-enters", "memory-used", "cmd-stats", "cmd-stats-tube"}
+MOVES = {"rusage-utime", "rusage-stime", "uptime", "io-waits", "memory-used", "cmd-stats", "cmd-stats-tube"}
 TEXTS = {"version", "id", "hostname", "os", "platform", "io-driver"}
 
 

@@ -118,7 +118,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     fn run(&mut self, now: impl Fn() -> Time) -> Result<(), DriverError> {
         let mut timeout = Some(Span::ZERO);
         while !self.shell.is_done() {
-            self.shell.stats.enters += 1;
+            self.shell.stats.waits += 1;
             self.ring.enter(timeout).map_err(DriverError::Wait)?;
             timeout = self.iterate(now())?;
         }

@@ -199,8 +199,8 @@ fn histograms(core: &Core, out: &mut Vec<u8>) {
         engine.queue_times(),
     );
     page.buckets(
-        "held_time_seconds",
-        "how long jobs were held",
+        "reserved_time_seconds",
+        "how long jobs were reserved",
         NANOSECONDS_PER_SECOND,
         engine.reserved_times(),
     );
