@@ -176,6 +176,9 @@ impl Row {
         if self.idle > 0 {
             title += &format!(", {} idle", self.idle);
         }
+        if self.group == Group::LargeBodies {
+            title += ", 60,000 bytes";
+        }
         title + &self.log_title()
     }
 

@@ -49,7 +49,7 @@ impl Log {
 /// A place for job logs.
 pub struct Place {
     path: PathBuf,
-    /// The type of its file system, as `stat -f` prints it.
+    /// The type of its file system, as it was mounted. `stat -f` does not tell ext2, ext3 and ext4 apart.
     pub file_system: String,
 }
 
@@ -62,7 +62,7 @@ impl Place {
     }
 
     fn at(parent: &Path, name: String) -> Place {
-        let kind = first_line("stat", &["-f", "-c", "%T", &parent.to_string_lossy()]);
+        let kind = first_line("findmnt", &["-n", "-o", "FSTYPE", "-T", &parent.to_string_lossy()]);
         Place { path: parent.join(name), file_system: kind.unwrap_or("unknown".to_owned()) }
     }
 
