@@ -14,6 +14,7 @@ use clap::{
     ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use serde::{Deserialize, Deserializer};
+use tracing::level_filters::LevelFilter;
 
 use crate::io::driver::Choice;
 
@@ -309,6 +310,18 @@ pub enum LogLevel {
     Debug,
     /// Also commands.
     Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
 }
 
 /// The format of log lines.

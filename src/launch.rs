@@ -1,17 +1,17 @@
 //! Starts a server from its configuration, in the order that privileges and descriptors demand.
 
+mod report;
+
 use std::error::Error;
-use std::io::{self, IsTerminal};
-use std::process;
+use std::fs::File;
+use std::process::{self, ExitCode};
 
-use tracing::level_filters::LevelFilter;
-use tracing::{info, warn};
+use tracing::{error, info};
 
-use crate::cli::{LogFormat, LogLevel};
 use crate::config::ServerConfig;
 use crate::io::binlog_import;
 use crate::io::clock::Clock;
-use crate::io::driver::PreparedDriver;
+use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
@@ -19,62 +19,137 @@ use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, Disk};
-use crate::io::{Exit, Resources, descriptors, host};
+use crate::io::{Exit, Resources, cgroup, descriptors, host};
+use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, Protocol, Server};
 use crate::time::Time;
 use crate::wal::{self, Durability, Wal};
 
-/// Runs a server of this configuration until it stops or restarts in place.
+/// Everything that a start takes from the system before it reads the job log.
+struct Prepared {
+    config: ServerConfig,
+    program: Program,
+    clock: Clock,
+    began: Time,
+    listeners: Vec<Listener>,
+    /// The sockets come from socket activation, and replace the configured address.
+    is_address_ignored: bool,
+    signals: Signals,
+    systemd: NotifySocket,
+    descriptors_max: u64,
+    /// The memory limit of the cgroup, in bytes.
+    cgroup_bytes: Option<u64>,
+    user: Option<User>,
+    directory: Option<Directory>,
+    driver: PreparedDriver,
+    /// Why `--io auto` has chosen epoll.
+    fallback: Option<Cause>,
+}
+
+/// Runs a server of this configuration until it stops or restarts in place. Returns its exit code; if it has failed, the last
+/// line of the log says why.
 ///
 /// # Errors
-/// If the server cannot start or continue.
-pub fn run(config: ServerConfig) -> Result<(), Box<dyn Error>> {
+/// If the start is refused. Nothing has been logged or written.
+pub fn run(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     let program = Program::of_this_process();
-    log_to_stderr(config.log_level, config.log_format);
+    logging::to_stderr(config.log_level.into(), config.log_format);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
     let lock = reexec::inherit_lock();
-    for warning in &config.warnings {
-        warn!("{warning}");
+    let prepared = Prepared::take(config, program, inherited, lock)?;
+    Ok(match prepared.serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!("{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+impl Prepared {
+    fn take(
+        config: ServerConfig,
+        program: Program,
+        inherited: Vec<Listener>,
+        lock: Option<File>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let clock = Clock::start();
+        let began = clock.now();
+        host::tune_allocator();
+        let descriptors_max = descriptors::raise_limit()?;
+        let cgroup_bytes = cgroup::memory_limit();
+        let user = config.user.as_deref().map(User::find).transpose()?;
+        let mut signals = Signals::block()?;
+        // Before privileges are dropped: the user that systemd starts may connect to its socket.
+        let systemd = NotifySocket::from_environment();
+        let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
+        let listeners = listeners(inherited, &config)?;
+        drop_privileges(user.as_ref())?;
+        let prewrites = config.log.durability == Durability::Always;
+        let directory =
+            config.log_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
+        let directory = directory.transpose()?;
+        if let Some(directory) = &directory {
+            signals.enable_restart(program.clone(), running_server(directory, &config, &listeners)?)?;
+        }
+        let (driver, fallback) = PreparedDriver::choose(config.io)?;
+        Ok(Self {
+            config,
+            program,
+            clock,
+            began,
+            listeners,
+            is_address_ignored,
+            signals,
+            systemd,
+            descriptors_max,
+            cgroup_bytes,
+            user,
+            directory,
+            driver,
+            fallback,
+        })
     }
-    host::tune_allocator();
-    let descriptors_max = descriptors::raise_limit()?;
-    warn_of_few_descriptors(config.max_connections, descriptors_max);
-    let user = config.user.as_deref().map(User::find).transpose()?;
-    let mut signals = Signals::block()?;
-    // Before privileges are dropped: the user that systemd starts may connect to its socket.
-    let systemd = NotifySocket::from_environment();
-    let listeners = listeners(inherited, &config)?;
-    drop_privileges(user.as_ref())?;
-    let prewrites = config.log.durability == Durability::Always;
-    let directory = config.log_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
-    let directory = directory.transpose()?;
-    if let Some(directory) = &directory {
-        signals.enable_restart(program.clone(), running_server(directory, &config, &listeners)?)?;
-    }
-    let driver = PreparedDriver::choose(config.io)?;
-    let host = host::facts(driver.name())?;
-    // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their rights.
-    sandbox::enter(&needs(&config, &listeners, &program));
-    let clock = Clock::start();
-    let seed = host::random_word()?;
-    let mut engine = Engine::new(seed);
-    let now = clock.now();
-    let log = directory.as_ref().map(|from| recover(from, config.log, &mut engine, now)).transpose()?;
-    let disk = directory.map(Disk::new).transpose()?;
-    // After the job log: clients should not connect to a server that ends because its log is refused.
-    listen(&listeners)?;
-    systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
-    signals.notify_systemd(systemd);
-    let server_config = server_config(&config, &listeners, host, clock.now(), seed);
-    let server = Server::with_log(server_config, engine, log);
-    warn_of_little_memory(config.max_memory_bytes, server.memory_bytes());
-    let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
-    let resources = Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max };
-    match driver.run(server, resources)? {
-        Exit::Stopped => Ok(()),
-        Exit::Restart(listeners, lock) => match program.restart(listeners, lock)? {},
+
+    fn serve(self) -> Result<(), Box<dyn Error>> {
+        report::start(&self);
+        let Self {
+            config, program, clock, began, listeners, mut signals, systemd, directory, driver, ..
+        } = self;
+        let host = host::facts(driver.name())?;
+        // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
+        // rights.
+        sandbox::enter(&needs(&config, &listeners, &program));
+        let seed = host::random_word()?;
+        let mut engine = Engine::new(seed);
+        let log =
+            directory.as_ref().map(|from| recover(from, config.log, &mut engine, &clock)).transpose()?;
+        report::limits(&config);
+        let disk = directory.map(Disk::new).transpose()?;
+        // After the job log: clients should not connect to a server that ends because its log is refused.
+        listen(&listeners)?;
+        systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
+        signals.notify_systemd(systemd);
+        let server_config = server_config(&config, &listeners, host, clock.now(), seed);
+        let server = Server::with_log(server_config, engine, log);
+        report::little_memory(config.max_memory_bytes, server.memory_bytes());
+        report::ready(clock.now().since(began));
+        let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
+        let resources = Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max };
+        let exit = driver.run(server, resources)?;
+        let uptime = clock.now().since(began).as_secs();
+        match exit {
+            Exit::Stopped => {
+                info!("stopped after {uptime} s of uptime");
+                Ok(())
+            }
+            Exit::Restart(listeners, lock) => {
+                info!("restarting in place after {uptime} s of uptime: executing {}", program.name());
+                match program.restart(listeners, lock)? {}
+            }
+        }
     }
 }
 
@@ -96,10 +171,14 @@ fn recover(
     directory: &Directory,
     config: wal::WalConfig,
     engine: &mut Engine,
-    now: Time,
+    clock: &Clock,
 ) -> Result<Wal, Box<dyn Error>> {
+    let now = clock.now();
     binlog_import::import(directory, config)?;
-    Ok(wal_files::recover(directory, config, engine, now)?)
+    let segments = directory.segments()?.len();
+    let wal = wal_files::recover(directory, config, engine, now)?;
+    report::recovery(directory.path(), engine.jobs().len(), segments, clock.now().since(now));
+    Ok(wal)
 }
 
 fn server_config(
@@ -129,36 +208,15 @@ fn server_config(
 fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
     for listener in listeners {
         listener.listen()?;
-        match listener.protocol() {
-            Protocol::Beanstalk => info!("listening on {}", listener.local_name()),
-            Protocol::Http => info!("HTTP at {}", listener.local_name()),
-        }
+        report::listener(listener);
     }
     Ok(())
-}
-
-fn warn_of_little_memory(max: Option<u64>, used: u64) {
-    if let Some(max) = max.filter(|&max| used >= max) {
-        warn!(
-            "the jobs of the log take {used} bytes of memory, and --max-memory is {max}: no new ones for now"
-        );
-    }
 }
 
 /// The status line of `systemctl status`.
 fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     format!("listening on {}, began with {jobs} jobs, driver {driver}", names.join(" and "))
-}
-
-fn warn_of_few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
-    let possible = descriptors::connections_within(descriptors_max);
-    if let Some(max) = connections_max.filter(|&max| u64::from(max) > possible) {
-        warn!(
-            "--max-connections {max}: with a limit of {descriptors_max} open files there is room for about \
-             {possible}; raise the hard limit (ulimit -Hn)"
-        );
-    }
 }
 
 /// The host names that HTTP requests may contain. A browser does not connect to a UNIX socket, so any is allowed there.
@@ -179,6 +237,12 @@ fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Ne
     Needs { log_dir: log_dir.clone(), socket_dirs, restart }
 }
 
+/// Whether clients connect to sockets from socket activation.
+fn is_activated(inherited: &[Listener]) -> bool {
+    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == Protocol::Beanstalk);
+    !inherited.iter().any(Listener::is_from_restart) && sockets.next().is_some()
+}
+
 /// The listeners that the process has inherited, and those that are missing.
 fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<Listener>, ListenError> {
     let (mut http, mut listeners): (Vec<_>, Vec<_>) =
@@ -186,8 +250,6 @@ fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<List
     if listeners.is_empty() {
         let default = Address::default();
         listeners.push(Listener::bind(config.listen.as_ref().unwrap_or(&default))?);
-    } else if config.listen.is_some() && !listeners.iter().any(Listener::is_from_restart) {
-        warn!("-l and -p are ignored: the sockets were handed over by LISTEN_FDS");
     }
     if let Some(address) = config.http.as_ref().filter(|_| http.is_empty()) {
         let mut listener = Listener::bind(address)?;
@@ -196,24 +258,4 @@ fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<List
     }
     listeners.append(&mut http);
     Ok(listeners)
-}
-
-/// Sets up the log on stderr.
-pub fn log_to_stderr(level: LogLevel, format: LogFormat) {
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(match level {
-            LogLevel::Error => LevelFilter::ERROR,
-            LogLevel::Warn => LevelFilter::WARN,
-            LogLevel::Info => LevelFilter::INFO,
-            LogLevel::Debug => LevelFilter::DEBUG,
-            LogLevel::Trace => LevelFilter::TRACE,
-        })
-        .with_target(false)
-        // A failed write to stderr cannot be reported on stderr.
-        .log_internal_errors(false)
-        .with_writer(io::stderr);
-    match format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => lines.json().init(),
-    }
 }

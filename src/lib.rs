@@ -21,6 +21,7 @@ pub mod io;
 pub mod launch;
 pub mod limits;
 pub mod log_limit;
+pub mod logging;
 pub mod preflight;
 pub mod protocol;
 pub mod queue;

@@ -49,6 +49,6 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
             error!("{error}");
             Ok(ExitCode::FAILURE)
         }
-        result => result.map(|()| ExitCode::SUCCESS),
+        result => result,
     }
 }

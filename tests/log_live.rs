@@ -522,7 +522,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
         client.send(&text);
         (0..100).for_each(|_| assert!(client.line().is_some_and(|line| line.starts_with("INSERTED "))));
     });
-    refuses(&good, &[], "another server uses this log");
+    refuses(&good, &[], "another server uses this job log");
     drop((client, server));
     let copy = |name: &str| {
         let to = dir(name);
@@ -539,7 +539,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();
     assert!(segments.len() >= 3, "{segments:?}");
 
-    refuses(&scratch.0.join("none"), &[], "there is no such directory; make it first");
+    refuses(&scratch.0.join("none"), &[], "no such directory; create it first");
     let foreign = dir("foreign");
     fs::write(foreign.join("photo.jpg"), b"precious").expect("a file");
     refuses(&foreign, &[], "there is \"photo.jpg\" in it and no log");
@@ -566,7 +566,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
     bytes[72..76].copy_from_slice(&sum);
     fs::write(mixed.join(&segments[1]), bytes).expect("a segment");
-    refuses(&mixed, &[], &format!("{} belongs to another log", segments[1]));
+    refuses(&mixed, &[], &format!("{} belongs to another job log", segments[1]));
     let incomplete = copy("incomplete");
     fs::remove_file(incomplete.join(&segments[0])).expect("a segment");
     refuses(&incomplete, &[], &format!("{} is missing", segments[0]));
@@ -578,7 +578,7 @@ fn a_directory_of_another_user_is_refused() {
         return println!("skipped: a directory of another user, because only root can become one");
     }
     let scratch = Scratch::new("roots");
-    refuses(&scratch.0, &["-u", "nobody"], "it has to be a directory that this user may write to");
+    refuses(&scratch.0, &["-u", "nobody"], "it must be a directory that this user can write to");
 }
 
 /// Asserts that a server does not start in the directory, says why in one line, and changes nothing.

@@ -224,7 +224,7 @@ fn files_that_are_missing_or_have_no_header() {
         } else if !is_last {
             let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
             assert!(reported.is_superset(&alive()), "every job is found or reported as lost");
-            let refusal = format!("the log is damaged: {} is missing", name(file));
+            let refusal = format!("the job log is damaged: {} is missing", name(file));
             assert!(result.error.contains(&refusal), "{}", result.error);
         }
         assert_eq!(
@@ -274,7 +274,11 @@ fn directories_that_the_tools_refuse() {
     let none = empty.0.join("none");
     for name in ["check", "dump"] {
         let result = tool(name, &[&empty.0]);
-        assert!(result.code == 1 && result.error.contains("there is no log in it"), "{}", result.error);
+        assert!(
+            result.code == 1 && result.error.contains("the directory contains no job log"),
+            "{}",
+            result.error
+        );
         assert_eq!(tool(name, &[&none]).code, 1);
     }
     assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "no file was created");
@@ -324,7 +328,7 @@ fn a_file_that_ends_within_its_header() {
             fs::write(&file, &bytes[..length]).expect("a segment");
             assert_refused(
                 &log.0,
-                &format!("{}:{length} is not what was written there; bring back", name(&file)),
+                &format!("{}:{length} is not what was written there; restore", name(&file)),
             );
             let to = Scratch::new("short-saved");
             let result = tool("salvage", &[&log.0, &to.0]);
@@ -349,7 +353,7 @@ fn a_header_whose_ids_could_run_out() {
     let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
     bytes[72..76].copy_from_slice(&sum);
     fs::write(&file, bytes).expect("a segment");
-    assert_refused(&log.0, "above which ids could run out");
+    assert_refused(&log.0, "ids above it could run out");
 }
 
 /// A server that was killed before it wrote anything leaves such a file, as does a power failure then.

@@ -178,7 +178,7 @@ fn a_full_notification_socket_does_not_block_the_server() {
         let child = manager.start(server(driver).env("WATCHDOG_USEC", "2000").stderr(Stdio::piped()));
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
         let (address, _) = manager.receive_ready();
-        assert!(stderr.any(|line| line.expect("UTF-8").contains("cannot tell the service manager")));
+        assert!(stderr.any(|line| line.expect("UTF-8").contains("cannot notify systemd")));
         // More lines follow, and nothing else reads them.
         thread::spawn(move || stderr.for_each(drop));
         let mut client = TcpStream::connect(address).expect("the server accepts connections");
@@ -208,7 +208,7 @@ fn a_missing_notification_socket_is_only_a_warning() {
     let mut lines =
         BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
     let warning = lines.next().expect("a line");
-    assert!(warning.contains("NOTIFY_SOCKET /no/such/socket: cannot tell the service manager"), "{warning}");
+    assert!(warning.contains("NOTIFY_SOCKET /no/such/socket: cannot connect to systemd"), "{warning}");
     assert!(lines.any(|line| line.contains("listening on ")));
     child.kill().and_then(|()| child.wait()).expect("the child is killed");
 }

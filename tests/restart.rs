@@ -326,11 +326,11 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     let changes = [
         (String::new(), "-b is not the log directory of the running server"),
         (format!("log-dir = {:?}\n", path("other")), "-b is not the log directory"),
-        (format!("log-dir = {:?}\n", path("missing")), "there is no such directory"),
+        (format!("log-dir = {:?}\n", path("missing")), "no such directory"),
         (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not set at the start"),
         (format!("{log}log-file-size = 65536\n"), "-s is less than the current 10485760 bytes"),
         (format!("{log}log-file-size = {}\n", 1_u64 << 40), "-s: there is no space for a file of that size"),
-        (format!("{log}user = \"no such user\"\n"), "-u no such user: there is no such user"),
+        (format!("{log}user = \"no such user\"\n"), "-u no such user: no such user"),
         (format!("{log}max-job-size = \"x\"\n"), "must be a number"),
     ];
     let changes_count = changes.len();
@@ -536,7 +536,7 @@ fn without_a_log_there_is_no_restart() {
     server.signal(Signal::SIGUSR2);
     // The line shows that the server has handled the signal.
     let said = lines_of(&stderr, 1);
-    assert!(said[0].contains(" WARN no restart: without a log (-b)"), "{said:?}");
+    assert!(said[0].contains(" WARN no restart: without a job log (-b)"), "{said:?}");
     assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
     assert_eq!(id_of(&place), first);
     server.signal(Signal::SIGTERM);

@@ -4,7 +4,6 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use tracing::{info, warn};
 
 #[cfg(feature = "tokio-uring")]
 use super::tokio_uring;
@@ -51,9 +50,18 @@ pub enum PreparedDriver {
     TokioUring(tokio_uring::Runtime),
 }
 
+/// A driver that was chosen by name is not available.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// The name of the driver, as `--io` takes it.
+    pub name: &'static str,
+    /// Why.
+    pub cause: Cause,
+}
+
 /// Why a driver is not available.
 #[derive(Debug)]
-pub enum Unavailable {
+pub enum Cause {
     /// This build does not contain it.
     NotBuilt {
         /// The name of the driver, which is also that of its build feature.
@@ -64,65 +72,56 @@ pub enum Unavailable {
 }
 
 impl PreparedDriver {
-    /// Prepares the driver of this choice. Logs which one `auto` chooses, and why.
+    /// Prepares the driver of this choice. Returns it with the reason why it is not a better one, if `auto` falls back to it.
     ///
     /// # Errors
-    /// If it is not built in, or the kernel refuses it.
-    pub fn choose(choice: Choice) -> Result<Self, Unavailable> {
+    /// If it was chosen by name, and is not built in or is refused by the kernel.
+    pub fn choose(choice: Choice) -> Result<(Self, Option<Cause>), Unavailable> {
+        let named = |driver: Result<Self, Cause>, name| match driver {
+            Ok(driver) => Ok((driver, None)),
+            Err(cause) => Err(Unavailable { name, cause }),
+        };
         match choice {
-            Choice::Auto => {
-                let (driver, refusal) = Self::best();
-                match refusal {
-                    Some(refusal) => warn!("using epoll: {refusal}"),
-                    None if cfg!(feature = "uring") => info!("using io_uring"),
-                    None => info!("using epoll: this program was built without io_uring"),
-                }
-                Ok(driver)
-            }
-            Choice::Epoll => Ok(Self::Epoll),
-            #[cfg(feature = "uring")]
-            Choice::Uring => Self::uring().map_err(Unavailable::Refused),
-            #[cfg(not(feature = "uring"))]
-            Choice::Uring => Err(Unavailable::NotBuilt { name: "uring" }),
-            #[cfg(feature = "tokio-uring")]
-            Choice::TokioUring => tokio_uring::runtime().map(Self::TokioUring).map_err(Unavailable::Refused),
-            #[cfg(not(feature = "tokio-uring"))]
-            Choice::TokioUring => Err(Unavailable::NotBuilt { name: "tokio-uring" }),
+            Choice::Auto => match Self::uring() {
+                Ok(driver) => Ok((driver, None)),
+                Err(cause) => Ok((Self::Epoll, Some(cause))),
+            },
+            Choice::Uring => named(Self::uring(), "uring"),
+            Choice::Epoll => Ok((Self::Epoll, None)),
+            Choice::TokioUring => named(Self::tokio_uring(), "tokio-uring"),
         }
     }
 
-    /// Returns the name of the driver that a server would run with this choice, and the reason if `auto` has to take epoll.
+    /// Returns the name of the driver that a server would run with this choice, and the reason if `auto` falls back to it.
     ///
     /// # Errors
     /// As those of [`choose`](Self::choose).
     pub fn name_of_choice(choice: Choice) -> Result<String, Unavailable> {
-        if choice != Choice::Auto {
-            return Self::choose(choice).map(|driver| driver.name().to_owned());
-        }
-        let (driver, refusal) = Self::best();
-        Ok(match refusal {
-            Some(refusal) => format!("{} ({refusal})", driver.name()),
+        let (driver, fallback) = Self::choose(choice)?;
+        Ok(match fallback {
+            Some(cause) => format!("{} ({cause})", driver.name()),
             None => driver.name().to_owned(),
         })
     }
 
-    /// The best driver that the kernel allows, and why it is not a better one.
     #[cfg(feature = "uring")]
-    fn best() -> (Self, Option<DriverError>) {
-        match Self::uring() {
-            Ok(driver) => (driver, None),
-            Err(refusal) => (Self::Epoll, Some(refusal)),
-        }
+    fn uring() -> Result<Self, Cause> {
+        uring::ring().map(Box::new).map(Self::Uring).map_err(Cause::Refused)
     }
 
     #[cfg(not(feature = "uring"))]
-    const fn best() -> (Self, Option<DriverError>) {
-        (Self::Epoll, None)
+    const fn uring() -> Result<Self, Cause> {
+        Err(Cause::NotBuilt { name: "uring" })
     }
 
-    #[cfg(feature = "uring")]
-    fn uring() -> Result<Self, DriverError> {
-        uring::ring().map(Box::new).map(Self::Uring)
+    #[cfg(feature = "tokio-uring")]
+    fn tokio_uring() -> Result<Self, Cause> {
+        tokio_uring::runtime().map(Self::TokioUring).map_err(Cause::Refused)
+    }
+
+    #[cfg(not(feature = "tokio-uring"))]
+    const fn tokio_uring() -> Result<Self, Cause> {
+        Err(Cause::NotBuilt { name: "tokio-uring" })
     }
 
     /// The name of the driver in `--io` and `stats`.
@@ -176,14 +175,17 @@ impl Driver {
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotBuilt { name } => write!(
-                f,
-                "--io {name}: this program was built without it (the feature \"{name}\" of its build)"
-            ),
-            Self::Refused(error) => error.fmt(f),
-        }
+        write!(f, "--io {}: {}; --io epoll works on any kernel", self.name, self.cause)
     }
 }
 
 impl std::error::Error for Unavailable {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt { name } => write!(f, "this program was built without the feature \"{name}\""),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}

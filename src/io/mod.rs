@@ -5,6 +5,7 @@
 //! what all drivers do alike, and [`driver`] chooses one.
 
 pub mod binlog_import;
+pub mod cgroup;
 pub mod clock;
 mod conn_table;
 mod connection_errors;

@@ -48,7 +48,7 @@ pub enum PrivilegesError {
 pub fn drop_privileges(user: Option<&User>) -> Result<(), PrivilegesError> {
     let Some(user) = user else {
         if let Err(error) = restrict(&CapsHashSet::from(KEPT)) {
-            warn!("the process keeps rights that it does not need: {error}");
+            warn!("cannot drop the capabilities that the server does not need: {error}");
         }
         return Ok(());
     };
@@ -71,6 +71,11 @@ impl User {
             Ok(None) | Err(Errno::ENOENT) => Err(PrivilegesError::UnknownUser { name: name.to_owned() }),
             Err(errno) => Err(PrivilegesError::User { name: name.to_owned(), errno }),
         }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Becomes this user with its own groups and no others. A process that runs as this user already may have no right to
@@ -104,7 +109,7 @@ impl User {
             Err(Errno::EPERM) if self.is_current() && foreign.is_empty() => Ok(()),
             Err(Errno::EPERM) if self.is_current() => {
                 warn!(
-                    "-u {}: no right to leave the groups {}, which the process was started with",
+                    "-u {}: the process may not leave the groups {} that it was started with; start it as root or without them",
                     self.name,
                     foreign.join(", ")
                 );
@@ -151,7 +156,7 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
 impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownUser { name } => write!(f, "-u {name}: there is no such user"),
+            Self::UnknownUser { name } => write!(f, "-u {name}: no such user"),
             Self::User { name, errno } => write!(f, "-u {name}: cannot become this user: {}", errno.desc()),
             Self::Capabilities(error) => write!(f, "-u: cannot drop the capabilities of root: {error}"),
         }

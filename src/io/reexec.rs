@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -93,6 +93,11 @@ impl Program {
         Self { path, arguments: words.collect() }
     }
 
+    /// The path of the program, for messages.
+    pub fn name(&self) -> path::Display<'_> {
+        self.path.display()
+    }
+
     /// The path of the program, and the file that it leads to if it is a symbolic link.
     pub fn files(&self) -> Vec<PathBuf> {
         let target = self.path.canonicalize().ok();
@@ -117,7 +122,10 @@ impl Program {
             (LOCK, format!("{pid}:{lock_number}")),
         ];
         let refused = self.execute(&self.path, &variables);
-        warn!("{}: cannot be started: {refused}", self.path.display());
+        warn!(
+            "cannot execute {}: {refused}; the program that was running is executed again",
+            self.path.display()
+        );
         self.execute(Path::new(SELF), &variables);
         // This removes the files of UNIX sockets, which have no listener now.
         drop(listeners);
@@ -207,11 +215,11 @@ impl Preflight {
             return;
         }
         if self.running.is_some() {
-            warn!("the preflight check is still running, and is started again");
+            warn!("the preflight check is still running: it is ended and started again");
             self.kill();
         }
         let Program { path, arguments } = &self.program;
-        info!("preflight check of {}", path.display());
+        info!("preflight check of {} and its configuration", path.display());
         let mut command = Command::new(path);
         command.args(arguments).arg("--check-config").env(RUNNING_SERVER, self.server.to_words());
         for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, "NOTIFY_SOCKET"] {
@@ -222,12 +230,12 @@ impl Preflight {
             Err(error) => {
                 let hint = match error.kind() {
                     ErrorKind::PermissionDenied => {
-                        ": it has to be where the first one was, or below /usr or /opt; in a directory such as / or \
-                         /tmp it has to be the same file"
+                        ": the sandbox permits a program in the directory of the running one, or below /usr or /opt; in a \
+                         shared directory such as / or /tmp only the same file"
                     }
                     _ => "",
                 };
-                warn!("no restart: {} cannot be started: {error}{hint}", path.display());
+                warn!("no restart: cannot execute {}: {error}{hint}", path.display());
             }
         }
     }
@@ -238,12 +246,17 @@ impl Preflight {
         let program = self.program.path.display();
         match child.try_wait() {
             Ok(None) => return false,
-            Ok(Some(status)) if status.success() => self.has_passed = true,
+            Ok(Some(status)) if status.success() => {
+                info!("the preflight check has passed: the server stops and restarts in place");
+                self.has_passed = true;
+            }
             Ok(Some(status)) => match reason(stderr) {
-                reason if reason.is_empty() => warn!("no restart: {program} would not start ({status})"),
-                reason => warn!("no restart: {program} would not start: {reason}"),
+                reason if reason.is_empty() => {
+                    warn!("no restart: the preflight check of {program} has failed ({status})")
+                }
+                reason => warn!("no restart: the preflight check of {program} has failed: {reason}"),
             },
-            Err(error) => warn!("no restart: {error}"),
+            Err(error) => warn!("no restart: cannot wait for the preflight check: {error}"),
         }
         self.running = None;
         self.has_passed

@@ -22,19 +22,18 @@ impl RingError {
         let Self { driver, oldest, errno } = self;
         let answer = errno.desc();
         match errno {
-            Errno::ENOMEM => "there is too little memory for an io_uring: raise the limit of locked memory \
-                 (ulimit -l), or the memory of the container; --io epoll works without"
+            Errno::ENOMEM => "too little memory for an io_uring; raise the limit of locked memory (ulimit -l) or the memory \
+                 of the container"
                 .to_owned(),
             Errno::EPERM | Errno::EACCES | Errno::ENOSYS => format!(
                 "the kernel refuses io_uring ({answer}): a seccomp filter, as containers have, or the sysctl \
-                 kernel.io_uring_disabled may forbid it; --io epoll works without"
+                 kernel.io_uring_disabled may forbid it"
             ),
             // The answer of a kernel that knows io_uring, but not everything that the driver needs.
             Errno::EINVAL | Errno::EOPNOTSUPP => format!(
-                "the driver {driver} needs Linux {oldest} or newer, and this is Linux {running} ({answer}); \
-                 --io epoll works on any"
+                "the driver {driver} needs Linux {oldest} or newer, and this is Linux {running} ({answer})"
             ),
-            _ => format!("cannot set up an io_uring: {answer}; --io epoll works without"),
+            _ => format!("cannot set up an io_uring: {answer}"),
         }
     }
 }
@@ -49,8 +48,8 @@ impl fmt::Display for RingError {
 mod tests {
     use super::*;
 
-    const OLD: [&str; 3] = ["the driver uring needs Linux 6.0 or newer", "this is Linux 5.15.0-91", "epoll"];
-    const FORBIDDEN: [&str; 3] = ["seccomp", "kernel.io_uring_disabled", "epoll"];
+    const OLD: [&str; 2] = ["the driver uring needs Linux 6.0 or newer", "this is Linux 5.15.0-91"];
+    const FORBIDDEN: [&str; 2] = ["seccomp", "kernel.io_uring_disabled"];
 
     #[test]
     fn each_errno_gets_its_own_advice() {
@@ -60,8 +59,8 @@ mod tests {
             (Errno::EPERM, FORBIDDEN, "newer"),
             (Errno::EACCES, FORBIDDEN, "newer"),
             (Errno::ENOSYS, FORBIDDEN, "newer"),
-            (Errno::ENOMEM, ["ulimit -l", "container", "epoll"], "seccomp"),
-            (Errno::EMFILE, ["cannot set up an io_uring", "open files", "epoll"], "seccomp"),
+            (Errno::ENOMEM, ["ulimit -l", "container"], "seccomp"),
+            (Errno::EMFILE, ["cannot set up an io_uring", "open files"], "seccomp"),
         ] {
             let error = RingError { driver: "uring", oldest: "6.0", errno };
             let text = error.explain("5.15.0-91");

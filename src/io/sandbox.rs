@@ -10,7 +10,7 @@ use landlock::{
 };
 use nix::errno::Errno;
 use nix::sys::prctl::set_no_new_privs;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// The newest Landlock ABI that this module knows. An older kernel enforces what it has.
 const INTERFACE: ABI = ABI::V6;
@@ -68,24 +68,30 @@ pub struct Files {
 /// Restricts this thread, and those that it will start, to the needed files permanently. Logs what the kernel cannot enforce.
 pub fn enter(needs: &Needs) {
     if let Err(errno) = set_no_new_privs() {
-        warn!("programs may still bring rights: {}", errno.desc());
+        warn!(
+            "cannot set no_new_privs, so programs that the server executes could gain privileges: {}",
+            errno.desc()
+        );
     }
     match restrict(needs) {
         Ok(RestrictionStatus { ruleset: RulesetStatus::FullyEnforced, landlock, .. }) => {
-            debug!("Landlock is enforced in full (ABI {})", version(landlock));
+            info!("sandbox: Landlock is enforced in full (ABI {})", version(landlock));
         }
         Ok(RestrictionStatus { ruleset: RulesetStatus::PartiallyEnforced, landlock, .. }) => {
             let abi = version(landlock);
             let unlimited = unlimited(abi).join(", ");
             info!(
-                "Landlock is enforced in part: this kernel has ABI {abi}, which does not limit {unlimited}"
+                "sandbox: Landlock is enforced in part: this kernel has ABI {abi}, which does not limit {unlimited}"
             );
         }
-        Ok(_) => info!("this kernel has no Landlock: all files stay in reach"),
+        Ok(_) => info!("sandbox: this kernel has no Landlock, so file access is not restricted"),
         // The kernel stacks at most sixteen rulesets. Those of the programs before an in-place restart stay in force.
         Err(RulesetError::RestrictSelf(RestrictSelfError::RestrictSelfCall { source, .. }))
-            if source.raw_os_error() == Some(Errno::E2BIG as i32) => {}
-        Err(error) => warn!("files stay in reach that are not needed: {error}"),
+            if source.raw_os_error() == Some(Errno::E2BIG as i32) =>
+        {
+            info!("sandbox: the Landlock rules of earlier restarts stay in force");
+        }
+        Err(error) => warn!("cannot restrict file access by Landlock: {error}"),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::clock::Clock;
 use super::conn_table::ConnTable;
@@ -145,7 +145,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
     pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         let conn = self.server.accept(protocol);
-        debug!(conn = conn.slot, peer = peer_name(fd), "connected");
+        debug!(conn = conn.slot, peer = %peer_name(fd), "connection opened");
         self.admission.opened(protocol, self.now);
         conn
     }
@@ -158,7 +158,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// Counts a connection whose descriptor was closed.
     pub fn descriptor_closed(&mut self, conn: ConnId, protocol: Protocol) {
-        debug!(conn = conn.slot, "closed");
+        debug!(conn = conn.slot, "connection closed");
         self.admission.closed(protocol, self.now);
     }
 
@@ -332,6 +332,9 @@ pub trait Backend {
                         shell.run_state = RunState::Stopping { restarts: signal == Signal::Restart };
                     }
                     shell.handle(Event::Stop);
+                    if !is_stopping && !shell.server.is_settled() {
+                        info!("waiting until the job log is on disk");
+                    }
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! Signals as input: blocked, and read from a descriptor when the event loop gets to them.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SigSet};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use tracing::warn;
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use tracing::{info, warn};
 
 use super::reexec::{Preflight, Program, RunningServer};
 use super::systemd::NotifySocket;
@@ -82,25 +83,53 @@ impl Signals {
     /// Those of read(2).
     pub fn read(&mut self) -> nix::Result<Option<Signal>> {
         while let Some(info) = self.fd.read_signal()? {
+            let sender = Sender(&info);
             match info.ssi_signo as i32 {
                 signo if signo == WATCHDOG as i32 => self.systemd.alive(),
-                signo if signo == SIGUSR1 as i32 => return Ok(Some(Signal::Drain)),
+                signo if signo == SIGUSR1 as i32 => {
+                    info!(
+                        "SIGUSR1{sender}: draining; put is refused with DRAINING until a client sends undrain"
+                    );
+                    return Ok(Some(Signal::Drain));
+                }
                 signo if signo == SIGUSR2 as i32 => match &mut self.preflight {
-                    Some(preflight) => preflight.start(),
-                    None => warn!("no restart: without a log (-b) it would lose all jobs"),
+                    Some(preflight) => {
+                        info!("SIGUSR2{sender}: restart requested");
+                        preflight.start();
+                    }
+                    None => warn!(
+                        "no restart: without a job log (-b) all jobs would be lost; the server keeps running"
+                    ),
                 },
                 signo if signo == SIGCHLD as i32 => {
                     if self.preflight.as_mut().is_some_and(Preflight::has_passed) {
                         return Ok(Some(Signal::Restart));
                     }
                 }
-                _ => {
+                signo => {
+                    let name = if signo == SIGTERM as i32 { "SIGTERM" } else { "SIGINT" };
+                    info!("{name}{sender}: stopping");
                     self.systemd.stopping();
                     return Ok(Some(Signal::Stop));
                 }
             }
         }
         Ok(None)
+    }
+}
+
+/// The process that has sent a signal. Displays as nothing if that is not known, as for Ctrl-C and a process of another PID
+/// namespace.
+struct Sender<'a>(&'a siginfo);
+
+impl fmt::Display for Sender<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            info if info.ssi_code <= 0 && info.ssi_pid > 0 => {
+                write!(f, " from process {} of user {}", info.ssi_pid, info.ssi_uid)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -433,11 +433,11 @@ impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (address, reason) = match self {
             Self::UnknownHost { address } => (address, "no such host"),
-            Self::NotASocket { address } => (address, "a file that is not a socket stands there"),
-            Self::Answered { address } => (address, "another server answers there"),
-            Self::System { address, errno: Errno::EADDRINUSE } => (address, "it is in use"),
+            Self::NotASocket { address } => (address, "the path is a file and not a socket"),
+            Self::Answered { address } => (address, "another server listens there"),
+            Self::System { address, errno: Errno::EADDRINUSE } => (address, "the address is in use"),
             Self::System { address, errno: Errno::EADDRNOTAVAIL } => {
-                (address, "it is not an address of this machine")
+                (address, "this machine does not have the address")
             }
             Self::System { address, errno } => (address, errno.desc()),
             Self::Refused { name, errno } => {

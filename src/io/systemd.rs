@@ -2,6 +2,7 @@
 //!
 //! The socket is opened once at the start: a server whose connections have taken all descriptors must still be able to notify.
 
+use std::cell::Cell;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -12,6 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use nix::sys::signal::{SigEvent, SigevNotify};
+use nix::sys::stat::fstat;
 use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
@@ -26,6 +28,8 @@ pub struct NotifySocket {
     socket: Option<UnixDatagram>,
     /// Sends [`WATCHDOG`] to this process twice per watchdog period.
     watchdog: Option<Timer>,
+    /// The last message was not sent, and a line said so.
+    has_failed: Cell<bool>,
 }
 
 impl NotifySocket {
@@ -38,17 +42,23 @@ impl NotifySocket {
         let socket = match connect(&name) {
             Ok(socket) => socket,
             Err(error) => {
-                warn!("NOTIFY_SOCKET {}: cannot tell the service manager anything: {error}", name.display());
+                warn!(
+                    "NOTIFY_SOCKET {}: cannot connect to systemd, which will not learn that the server is ready: {error}",
+                    name.display()
+                );
                 return Self::default();
             }
         };
         let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
         let watchdog = period.map(|period| start_timer(period / 2)).transpose();
         let watchdog = watchdog.unwrap_or_else(|errno| {
-            warn!("WATCHDOG_USEC: cannot tell the service manager regularly: {}", errno.desc());
+            warn!(
+                "WATCHDOG_USEC: cannot start the watchdog timer, so systemd may end the server: {}",
+                errno.desc()
+            );
             None
         });
-        Self { socket: Some(socket), watchdog }
+        Self { socket: Some(socket), watchdog, has_failed: Cell::new(false) }
     }
 
     /// Notifies that clients are served from now on. `systemctl status` shows `status`.
@@ -81,10 +91,22 @@ impl NotifySocket {
         for state in states {
             writeln!(message, "{state}").expect("a write to a string does not fail");
         }
-        if let Err(error) = socket.send(message.as_bytes()) {
-            warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
+        let sent = socket.send(message.as_bytes());
+        // Keep-alives may fail twice per watchdog period for hours: the first failure of a series is logged.
+        let had_failed = self.has_failed.replace(sent.is_err());
+        if let Err(error) = sent
+            && !had_failed
+        {
+            warn!("NOTIFY_SOCKET: cannot notify systemd: {error}");
         }
     }
+}
+
+/// Whether stderr is a stream of the systemd journal, as `JOURNAL_STREAM` says (systemd.exec(5)). A redirected stderr is
+/// another file than the one that the variable names.
+pub fn is_stderr_the_journal() -> bool {
+    let Ok(file) = fstat(io::stderr()) else { return false };
+    env::var("JOURNAL_STREAM").is_ok_and(|stream| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }
 
 /// Connects to a socket. A name that begins with `@` is in the abstract namespace (sd_notify(3)).

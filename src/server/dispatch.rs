@@ -1,5 +1,9 @@
 //! From a command to its reply.
 
+use std::mem;
+
+use tracing::info;
+
 use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, ProtocolState, SessionState};
@@ -89,7 +93,7 @@ impl Core {
                 Ignored::Last => Reply::NotIgnored,
             },
             Command::Undrain => {
-                self.draining = false;
+                self.undrain(client);
                 Reply::Undrained
             }
             Command::Quit => {
@@ -153,6 +157,14 @@ impl Core {
             other => unreachable!("{other:?} is not a query"),
         };
         self.job_or_not_found(replies, job, found);
+    }
+
+    #[cold]
+    fn undrain(&mut self, client: ClientKey) {
+        if mem::replace(&mut self.draining, false) {
+            let conn = self.engine.clients().get(client).conn.slot;
+            info!(conn, "client connection {conn} has sent undrain: put is accepted again");
+        }
     }
 
     fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Reply<'a> {

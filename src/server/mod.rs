@@ -219,15 +219,15 @@ impl Service for Server {
         let log = self.core.log.as_ref()?;
         let error = log.failure()?;
         let lost = match log.durability() {
-            Durability::Always => "what was not acknowledged is lost",
+            Durability::Always => "changes without a reply are lost",
             Durability::Within(_) => {
-                "what was not acknowledged is lost, and with -f MS what was acknowledged since the last sync may be"
+                "changes without a reply are lost, and with -f MS those since the last sync may be lost"
             }
             Durability::Never => {
-                "what was not acknowledged is lost, and with -F what was acknowledged and not yet on disk may be"
+                "changes without a reply are lost, and with -F those that are not on disk yet may be lost"
             }
         };
-        Some(format!("the log cannot be written: {error}; {lost}"))
+        Some(format!("cannot write the job log: {error}; {lost}"))
     }
 
     fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {

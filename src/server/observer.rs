@@ -32,8 +32,12 @@ impl Display for Observation<'_> {
         match self {
             Self::Line(line) => line.escape_ascii().fmt(f),
             Self::LineTooLong => f.write_str("(a line that is too long)"),
-            Self::Put(_, reply) => write!(f, "{reply:?}"),
-            Self::Left => f.write_str("leaves"),
+            Self::Put(_, reply) => {
+                let mut line = Vec::new();
+                reply.render(&mut line);
+                line.trim_ascii_end().escape_ascii().fmt(f)
+            }
+            Self::Left => f.write_str("(the client leaves the queue)"),
         }
     }
 }

@@ -12,7 +12,7 @@ pub use self::dump::dump;
 use crate::cli::{LogFormat, LogLevel, LogTool};
 use crate::io::clock::Clock;
 use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
-use crate::launch;
+use crate::logging;
 use crate::time::Time;
 
 /// The exit code of `salvage` where the old log had more than the new one has.
@@ -23,7 +23,7 @@ const LOSS: u8 = 3;
 /// # Errors
 /// If it fails, or if `check` finds that a server does not start from the log or discards bytes.
 pub fn run(tool: LogTool) -> Result<ExitCode, Box<dyn Error>> {
-    launch::log_to_stderr(LogLevel::Warn, LogFormat::Text);
+    logging::to_stderr(LogLevel::Warn.into(), LogFormat::Text);
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {

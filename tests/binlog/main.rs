@@ -42,7 +42,9 @@ fn refusal(log: &Path) -> String {
     command.args(["60", program(), "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stdin(Stdio::null());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    String::from_utf8(output.stderr).unwrap()
+    let said = String::from_utf8(output.stderr).unwrap();
+    let last = said.lines().last().unwrap();
+    last.split_once(" ERROR ").map_or(last, |(_, message)| message).to_owned()
 }
 
 fn binlogs(directory: &Path) -> Vec<String> {
@@ -138,7 +140,7 @@ fn a_server_that_still_runs_keeps_its_binlog() {
     let mut theirs = Served::start(&program, &dir, &[]);
     theirs.put(0, 0, 1, b"mine");
     let refusal = refusal(&dir);
-    assert!(refusal.contains("another server uses this log"), "{refusal}");
+    assert!(refusal.contains("another server uses this job log"), "{refusal}");
     assert_eq!(binlogs(&dir), ["binlog.1"]);
     drop(theirs);
     let mut ours = Served::start(beanring(), &dir, &[]);
@@ -147,7 +149,7 @@ fn a_server_that_still_runs_keeps_its_binlog() {
     let output = export(&dir, &scratch.0.join("back"));
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(stderr, format!("beanring: {}: a server uses this log; stop it first\n", dir.display()));
+    assert_eq!(stderr, format!("beanring: {}: a server uses this job log; stop it first\n", dir.display()));
     assert!(!scratch.0.join("back").exists());
 }
 
@@ -171,13 +173,13 @@ fn an_export_does_not_change_the_log() {
     fs::write(full.join("file"), "precious").unwrap();
     let output = export(&dir, &full);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("it is not empty"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the directory is not empty"));
     let empty = scratch.dir("empty");
     assert!(export(&dir, &empty).status.success());
     assert_eq!(binlogs(&empty), ["binlog.1"]);
     assert!(contents() == before);
     let output = export(&empty, &scratch.0.join("more"));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("there is no log in it"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the directory contains no job log"));
 }
 
 /// If an import is killed at any point, the next start completes it, and each job is imported once.

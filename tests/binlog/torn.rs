@@ -232,12 +232,12 @@ fn an_interrupted_import_is_completed() {
     let refusal = refusal(&dir);
     assert_eq!(
         refusal,
-        "beanring: the binlog cannot be imported: binlog.3 and a log of beanring are in one directory, and their \
-         jobs may be the same; move one of them out\n"
+        "cannot import the binlog of beanstalkd: binlog.3 and a job log of beanring are in one directory, and may contain \
+         the same jobs; move one of them out of the directory"
     );
     let dir = fresh("taken");
     fs::write(dir.join("binlog.2.imported"), "precious").unwrap();
-    assert!(import(&dir).unwrap_err().contains("binlog.2.imported is there from an earlier import"));
+    assert!(import(&dir).unwrap_err().contains("binlog.2.imported exists from an earlier import"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 23] = [
+const LAYERS: [(&str, u32); 24] = [
     ("time", 0),
     ("limits", 0),
     ("log_limit", 0),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, u32); 23] = [
     ("config_file", 5),
     ("healthcheck", 5),
     ("launch", 5),
+    ("logging", 5),
     ("preflight", 5),
     ("wal_tool", 5),
     ("lib", 5),

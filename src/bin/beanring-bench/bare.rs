@@ -33,7 +33,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         connections_max: None,
         registered_bytes_max: 0,
     };
-    let driver = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
+    let (driver, _) = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
     driver.run(Bare::default(), resources).map(drop).map_err(|error| failed(&error))
 }
 

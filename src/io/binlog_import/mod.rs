@@ -62,7 +62,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
         return Ok(());
     }
     if has_begun {
-        warn!("an import of a binlog was interrupted, and starts again");
+        warn!("an earlier import of beanstalkd's binlog was interrupted; it starts again");
         remove_segments(directory)?;
     } else {
         refuse_two_logs(directory.path(), &names)?;
@@ -88,7 +88,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     rename(directory, IMPORT_BEGUN, IMPORT_DONE)?;
     sync(directory)?;
     finish(directory)?;
-    info!("{} jobs of beanstalkd's were imported; its files end in .imported now", jobs.len());
+    info!("imported {} jobs from the binlog of beanstalkd, and renamed its files to *.imported", jobs.len());
     Ok(())
 }
 
@@ -185,20 +185,20 @@ fn io_error(file: &str, error: io::Error) -> ImportError {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the binlog cannot be imported: ")?;
+        f.write_str("cannot import the binlog of beanstalkd: ")?;
         match self {
             Self::Binlog(error) => error.fmt(f),
             Self::Io(file, error) => write!(f, "{file}: {error}"),
             Self::TwoLogs(file) => write!(
                 f,
-                "{file} and a log of beanring are in one directory, and their jobs may be the same; move one of \
-                 them out"
+                "{file} and a job log of beanring are in one directory, and may contain the same jobs; move one of them \
+                 out of the directory"
             ),
             Self::NameTaken(file) => {
-                write!(f, "{file} is there from an earlier import; move it out of the directory")
+                write!(f, "{file} exists from an earlier import; move it out of the directory")
             }
             Self::JobTooLarge { bytes } => {
-                write!(f, "a job needs a file of {bytes} bytes; start with -s {bytes} or more")
+                write!(f, "a job needs a segment of {bytes} bytes; start with -s {bytes} or more")
             }
         }
     }

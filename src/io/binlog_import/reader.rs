@@ -122,7 +122,10 @@ impl Binlog {
             if !is_torn {
                 return Err(self.damaged(offset));
             }
-            warn!("{}: the record at offset {offset} was never completed, and is left out", self.name);
+            warn!(
+                "{}: the record at offset {offset} is left out: beanstalkd did not finish writing it",
+                self.name
+            );
             return Ok(());
         }
         Ok(())
@@ -263,24 +266,24 @@ fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
 impl fmt::Display for BinlogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(file, error) => write!(f, "{file}: {error}; this user has to be able to read it"),
+            Self::Io(file, error) => write!(f, "{file}: {error}; this user must be able to read it"),
             Self::Damaged { file, offset } => write!(
                 f,
-                "{file}:{offset} is not what beanstalkd has written there; bring back a copy of the file, or start \
+                "{file}:{offset} is damaged: beanstalkd wrote something else there; restore a copy of the file, or start \
                  beanstalkd on it, which skips what it cannot read"
             ),
             Self::Version(file, version) => write!(
                 f,
-                "{file} is of version {version}, and 5 and 7 are known; start the beanstalkd that has written it, \
-                 and let it work off its jobs"
+                "{file} has version {version}, and beanring reads 5 and 7; start the beanstalkd that wrote it, and \
+                 finish its jobs there"
             ),
             Self::Id { file, id } => write!(
                 f,
-                "{file}: job {id} has an id that beanring does not go on from; ids from 1 to {} are known",
+                "{file}: job {id} has an id that beanring cannot continue from: it reads ids from 1 to {}",
                 JobId::IMPORT_MAX
             ),
             Self::Missing(file) => {
-                write!(f, "{file} is missing, and there are older and newer files; bring it back")
+                write!(f, "{file} is missing between older and newer files; restore it")
             }
         }
     }

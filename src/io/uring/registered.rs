@@ -68,7 +68,7 @@ impl Registered {
                 let at = self.chunks.partition_point(|chunk| chunk.address < address);
                 self.chunks.insert(at, Chunk { address, bytes, index });
                 self.bytes += bytes as u64;
-                debug!("{} bytes of job bodies are registered with the kernel", self.bytes);
+                debug!("{} bytes of job bodies are registered for zero-copy sends", self.bytes);
             }
             Err(errno) => {
                 bodies.unpin(chunk);
@@ -79,7 +79,15 @@ impl Registered {
     }
 
     fn warn(&self, errno: Errno) {
-        let hint = if errno == Errno::ENOMEM { "; raise the limit of locked memory (ulimit -l)" } else { "" };
-        warn!("no more than {} bytes of job bodies can be registered: {}{hint}", self.bytes, errno.desc());
+        let hint = if errno == Errno::ENOMEM {
+            "; raise the limit of locked memory (ulimit -l), or lower --zero-copy-memory"
+        } else {
+            ""
+        };
+        warn!(
+            "the kernel registers no more than {} bytes of job bodies for zero-copy sends: {}{hint}",
+            self.bytes,
+            errno.desc()
+        );
     }
 }

@@ -15,6 +15,7 @@ use super::connection::{Connection, QuietCheck, ReceiveRequest};
 use super::ring::Ring;
 use crate::ids::ConnId;
 use crate::io::shell::{Backend, InputState};
+use crate::log_limit::LogLimit;
 use crate::server::Service;
 use crate::time::{Span, Time};
 
@@ -25,13 +26,24 @@ pub(super) const SELF_CHECK_INTERVAL: Span = Span::from_secs(1);
 /// Connections that one iteration checks: some 100 us.
 const SELF_CHECK_STEPS: usize = 256;
 
+/// How often, at most, each kind of repair is logged. They are counted in `stats`.
+const WARNING_INTERVAL: Span = Span::from_secs(60);
+
 /// The connections that are to be checked, and when.
-#[derive(Default)]
 pub(super) struct SelfCheck {
     /// Sorted by time. A connection is in it at most once.
     quiet: VecDeque<(Time, ConnId)>,
     /// The slot at which the search for missing requests continues.
     next_slot: u32,
+    unreported_limit: LogLimit,
+    missing_limit: LogLimit,
+}
+
+impl Default for SelfCheck {
+    fn default() -> Self {
+        let limit = || LogLimit::every(WARNING_INTERVAL);
+        Self { quiet: VecDeque::new(), next_slot: 0, unreported_limit: limit(), missing_limit: limit() }
+    }
 }
 
 impl SelfCheck {
@@ -74,11 +86,20 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             unreported += u64::from(self.check_quiet(conn, due));
         }
         let missing = self.make_missing_requests();
-        if unreported > 0 {
-            warn!("io_uring has not reported the input of {unreported} connections; it is read now");
+        if unreported > 0
+            && let Some(left_out) = self.self_check.unreported_limit.admit(now)
+        {
+            warn!(
+                "the kernel did not report the input of {unreported} connections to io_uring; the server reads it now{left_out}"
+            );
         }
-        if missing > 0 {
-            warn!("{missing} requests to io_uring were missing; they are made now. Please report this bug");
+        if missing > 0
+            && let Some(left_out) = self.self_check.missing_limit.admit(now)
+        {
+            warn!(
+                "bug: {missing} requests to io_uring were missing, and the server makes them now; please report this \
+                 line{left_out}"
+            );
         }
         self.shell.stats.self_check_repairs += unreported + missing;
         self.carry_out();

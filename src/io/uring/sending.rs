@@ -102,7 +102,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             Err(errno @ Errno::EINVAL) if connection.zero_copy == Some(true) => {
                 connection.zero_copy = Some(false);
                 if stats.zero_copy_sends == 0 && !std::mem::replace(&mut self.refuses_zero_copy, true) {
-                    info!("no zero-copy sends: this kernel refuses them ({})", errno.desc());
+                    info!("zero-copy sends are off: the kernel refuses them ({})", errno.desc());
                 }
                 self.send_next(conn);
             }

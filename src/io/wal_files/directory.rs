@@ -350,7 +350,7 @@ fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
     }
     let name = entry.file_name();
     let kind = if found.is_symlink() { "a symbolic link" } else { "not a regular file" };
-    Err(io::Error::other(format!("{} is {kind}; put the file of the log itself there", name.display())))
+    Err(io::Error::other(format!("{} is {kind}; replace it by the segment file itself", name.display())))
 }
 
 /// Refuses a directory that has files, and none of a job log: it has another purpose.
@@ -379,24 +379,25 @@ impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unusable(path, error) if error.kind() == ErrorKind::NotFound => {
-                write!(f, "-b {}: there is no such directory; make it first", path.display())
+                write!(f, "-b {}: no such directory; create it first", path.display())
             }
             Self::Unusable(path, error) => {
                 write!(
                     f,
-                    "-b {}: {error}; it has to be a directory that this user may write to",
+                    "-b {}: {error}; it must be a directory that this user can write to",
                     path.display()
                 )
             }
             Self::Locked(path) => write!(
                 f,
-                "-b {}: another server uses this log; stop it, or choose another directory",
+                "-b {}: another server uses this job log; stop it, or choose another directory",
                 path.display()
             ),
             Self::Foreign(path, name) => write!(
                 f,
-                "-b {}: there is {name:?} in it and no log; choose an empty directory",
-                path.display()
+                "-b {}: the directory contains \"{}\" and no job log; choose an empty directory",
+                path.display(),
+                name.escape_debug()
             ),
         }
     }

@@ -87,6 +87,8 @@ impl ServerProcess {
     /// If the server does not start.
     pub fn launch(mut command: Command, address: Address, flags: &[String]) -> (Self, Stream) {
         command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
+        // The output of the tests stays readable. A flag in `flags` wins.
+        command.env("BEANRING_LOG_LEVEL", "warn");
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut server = Self { child, address };
         let started = Instant::now();

@@ -170,27 +170,27 @@ impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Locked(path) => write!(f, "{}: a server uses this log; stop it first", path.display()),
-            Self::NoLog(path) => write!(f, "{}: there is no log in it", path.display()),
+            Self::Locked(path) => write!(f, "{}: a server uses this job log; stop it first", path.display()),
+            Self::NoLog(path) => write!(f, "{}: the directory contains no job log", path.display()),
             Self::Importing(path) => write!(
                 f,
-                "{}: a binlog is being imported into it; start beanring -b on it to finish that",
+                "{}: an import of beanstalkd's binlog is incomplete; start `beanring -b` on the directory to finish it",
                 path.display()
             ),
             Self::Log(error) => error.fmt(f),
-            Self::Unreadable(error) => write!(f, "the log cannot be read: {error}"),
+            Self::Unreadable(error) => write!(f, "cannot read the job log: {error}"),
             Self::NotEmpty(path) => {
-                write!(f, "{}: it is not empty; name a directory that is, or a new one", path.display())
+                write!(f, "{}: the directory is not empty; name an empty or a new one", path.display())
             }
             Self::Inside(path) => {
-                write!(f, "{}: it is inside the directory of the log; name one outside", path.display())
+                write!(f, "{}: the directory is inside that of the job log; name one outside", path.display())
             }
             Self::Unwritable(path, error) => write!(
                 f,
-                "{}: {error}; the new directory is incomplete, remove it and try again",
+                "{}: {error}; the new directory is incomplete: remove it and try again",
                 path.display()
             ),
-            Self::Output(error) => write!(f, "cannot write what was found: {error}"),
+            Self::Output(error) => write!(f, "cannot write the output: {error}"),
         }
     }
 }

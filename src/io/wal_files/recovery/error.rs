@@ -53,45 +53,48 @@ pub enum RecoveryError {
 impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(file, error) if is_full(error) => {
-                write!(
-                    f,
-                    "the log needs a new file, {file}, and there is no space for it: make some, or start with the last -f and -s"
-                )
-            }
-            Self::Io(file, error) => write!(f, "the log cannot be used: {file}: {error}"),
-            Self::JobTooLarge { bytes } => {
-                write!(f, "a job needs a file of {bytes} bytes; start with -s {bytes} or more")
-            }
+            Self::Io(file, error) if is_full(error) => write!(
+                f,
+                "the disk is full, and the job log needs the new segment {file}; free some space, or start with the -f and \
+                 -s of the last run"
+            ),
+            Self::Io(file, error) => write!(f, "cannot read or write the job log: {file}: {error}"),
+            Self::JobTooLarge { bytes } => write!(
+                f,
+                "a job in the job log needs a segment of {bytes} bytes; start with -s {bytes} or more"
+            ),
             Self::Damaged { file, offset } => write!(
                 f,
-                "the log is damaged: {file}:{offset} is not what was written there; bring back a backup of the directory, or see what `beanring log salvage` can save"
+                "the job log is damaged: {file}:{offset} is not what was written there; restore a backup of the directory, \
+                 or run `beanring wal salvage`, which saves the intact jobs"
             ),
             Self::Missing(file) => write!(
                 f,
-                "the log is damaged: {file} is missing; bring it back, or see what `beanring log salvage` can save"
+                "the job log is damaged: {file} is missing; restore it, or run `beanring wal salvage`, which saves the \
+                 intact jobs"
             ),
-            Self::Version(file, version) => write!(
-                f,
-                "{file} is of format {version}, which a newer version of beanring writes; start that one"
-            ),
-            Self::Foreign(file) => write!(f, "{file} belongs to another log; move it out of the directory"),
+            Self::Version(file, version) => {
+                write!(f, "{file} has format {version} of a newer version of beanring; start that version")
+            }
+            Self::Foreign(file) => {
+                write!(f, "{file} belongs to another job log; move it out of the directory")
+            }
             Self::Id { file, id } => write!(
                 f,
-                "{file}: a job has the id {id}, above which ids could run out; export the log to beanstalkd, or work off \
-                 its jobs with the version that has written it, and start with an empty directory"
+                "{file}: job {id} has too large an id: the ids above it could run out; export the job log to beanstalkd \
+                 (`beanring wal export`), or finish its jobs with the version that wrote it and start with an empty directory"
             ),
             Self::NoSpace { file, bytes } => write!(
                 f,
-                "the end of the log, in {file}, has to be written again, and the disk is full: free {bytes} bytes or more, \
-                 or write a new log to another disk with `beanring log salvage` and start from that"
+                "the disk is full, and the end of the job log in {file} must be rewritten; free {bytes} bytes or more, or \
+                 write a new job log to another disk with `beanring wal salvage` and start from that"
             ),
             Self::Unstable(file) => write!(
                 f,
-                "{file} has changed since the start began: its disk has lost what was written last; start again to see \
-                 what is left"
+                "{file} has changed since the start began: the disk has lost the latest writes; start again to see what is \
+                 left"
             ),
-            Self::Memory => write!(f, "there is too little memory for the jobs of the log"),
+            Self::Memory => write!(f, "too little memory for the jobs of the job log"),
         }
     }
 }

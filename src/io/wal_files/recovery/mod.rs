@@ -10,7 +10,7 @@ mod reader;
 use std::collections::BTreeMap;
 use std::io;
 
-use tracing::{info, warn};
+use tracing::warn;
 
 pub use self::error::RecoveryError;
 pub use self::reader::Tail;
@@ -69,19 +69,15 @@ pub fn read<S: Segments + ?Sized>(
     now: Time,
 ) -> Result<(Recovered, Findings, Option<Tail>), RecoveryError> {
     let (replay, tail, findings) = Reader::new(segments, engine).read_all(files)?;
-    let jobs = engine.jobs().len();
     if let Some(Tail { file, offset, discarded, left, .. }) = &tail
         && *discarded > 0
     {
         warn!(
-            "{file}: {discarded} bytes from offset {offset} on were not synced before the server ended, and are \
-             discarded; whole records in them: {left}"
+            "{file}: discarded the unsynced tail that the last run left: {discarded} bytes from offset {offset} on, \
+             whole records in them: {left}"
         );
     }
     let mut recovered = replay.finish(engine, now);
-    if !files.is_empty() {
-        info!("{jobs} jobs are back");
-    }
     match &tail {
         Some(tail) => {
             (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);

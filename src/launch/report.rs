@@ -1,0 +1,196 @@
+//! What the log says about a start.
+
+use std::fmt;
+use std::path::Path;
+
+use tracing::{info, warn};
+
+use super::Prepared;
+use crate::config::ServerConfig;
+use crate::io::descriptors;
+use crate::io::socket::Listener;
+use crate::server::Protocol;
+use crate::time::Span;
+use crate::wal::Durability;
+
+/// Logs what the start has taken from the system, and what an operator may not have meant.
+pub(super) fn start(prepared: &Prepared) {
+    let Prepared { config, listeners, user, driver, fallback, .. } = prepared;
+    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    let restarted = if listeners.iter().any(Listener::is_from_restart) { ", restarted in place" } else { "" };
+    info!("beanring {version} (pid {pid}){restarted}");
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+    if prepared.is_address_ignored {
+        warn!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
+    }
+    few_descriptors(config.max_connections, prepared.descriptors_max);
+    cgroup_limit(config.max_memory_bytes, prepared.cgroup_bytes);
+    if let Some(user) = user {
+        info!("running as user {}", user.name());
+    }
+    match fallback {
+        Some(cause) => info!("I/O driver: {}: {cause}", driver.name()),
+        None => info!("I/O driver: {}", driver.name()),
+    }
+}
+
+/// Logs what recovery has found.
+pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Span) {
+    let directory = directory.display();
+    let duration_ms = millis(took);
+    if segments == 0 {
+        info!("job log: new in {directory}");
+    } else {
+        info!(
+            jobs,
+            segments,
+            duration_ms,
+            "job log: recovered {} from {directory} in {duration_ms} ms ({})",
+            Count(jobs, "job"),
+            Count(segments, "segment")
+        );
+    }
+}
+
+/// Logs how durable a reply is, and the limits.
+pub(super) fn limits(config: &ServerConfig) {
+    match config.log.durability {
+        _ if config.log_dir.is_none() => {
+            info!(
+                "no job log: jobs are kept in memory only, and a stop or a restart loses them (-b DIR keeps them)"
+            );
+        }
+        Durability::Always => info!("durability: fsync before reply (-f 0)"),
+        Durability::Within(span) => {
+            let ms = millis(span);
+            info!("durability: sync within {ms} ms of a change (-f {ms})");
+        }
+        Durability::Never => info!("durability: no syncs (-F): a power failure may lose jobs"),
+    }
+    info!(
+        "limits: memory {}, job size {}, connections {}, tubes {}, watches per connection {}",
+        Limit(config.max_memory_bytes.map(Bytes)),
+        Bytes(config.job_bytes_max.into()),
+        Limit(config.max_connections),
+        Limit(config.max_tubes),
+        Limit(config.max_watches)
+    );
+}
+
+/// Logs the address of a listener.
+pub(super) fn listener(listener: &Listener) {
+    let name = listener.local_name();
+    match listener.protocol() {
+        Protocol::Beanstalk => info!("listening on {name}"),
+        Protocol::Http if listener.is_unix() => info!("serving metrics on {name}"),
+        Protocol::Http => info!("serving metrics on http://{name}/metrics"),
+    }
+}
+
+/// Warns of recovered jobs that leave no room for new ones.
+pub(super) fn little_memory(max: Option<u64>, used: u64) {
+    if let Some(max) = max.filter(|&max| used >= max) {
+        warn!(
+            "the recovered jobs take {}, and --max-memory is {}: put is refused with OUT_OF_MEMORY until jobs are deleted",
+            Bytes(used),
+            Bytes(max)
+        );
+    }
+}
+
+/// Logs the end of the start.
+pub(super) fn ready(took: Span) {
+    let duration_ms = millis(took);
+    info!(duration_ms, "ready after {duration_ms} ms");
+}
+
+fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
+    let possible = descriptors::connections_within(descriptors_max);
+    if let Some(max) = connections_max.filter(|&max| u64::from(max) > possible) {
+        warn!(
+            "--max-connections {max}: the limit of {descriptors_max} open files leaves room for about {possible}; raise the \
+             hard limit (ulimit -Hn, LimitNOFILE=)"
+        );
+    }
+}
+
+/// Beyond the limit of its cgroup, the kernel kills a server that could have refused jobs.
+fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) {
+    let Some(limit) = cgroup else { return };
+    match max {
+        None => warn!(
+            "no --max-memory, and the cgroup limits memory to {}: the kernel kills the server when jobs need more; set \
+             --max-memory below that limit",
+            Bytes(limit)
+        ),
+        Some(max) if max >= limit => warn!(
+            "--max-memory is {}, and the cgroup limits memory to {}: the kernel kills the server when jobs need more; set \
+             --max-memory below that limit",
+            Bytes(max),
+            Bytes(limit)
+        ),
+        Some(_) => {}
+    }
+}
+
+const fn millis(span: Span) -> u64 {
+    span.as_nanos() / 1_000_000
+}
+
+/// A limit that may not be there.
+struct Limit<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Limit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(limit) => limit.fmt(f),
+            None => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// A number of things.
+struct Count(usize, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, what) = self;
+        write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
+/// A number of bytes, in the largest unit that it is a multiple of.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.trailing_zeros() >= *shift) {
+            Some((shift, unit)) => write!(f, "{} {unit}", self.0 >> shift),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_the_largest_unit_that_fits() {
+        for (bytes, expected) in [
+            (0, "0 bytes"),
+            (65_535, "65535 bytes"),
+            (65_536, "64 KiB"),
+            (1_048_577, "1048577 bytes"),
+            (512 << 20, "512 MiB"),
+            (3 << 30, "3 GiB"),
+            (1 << 40, "1024 GiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), expected);
+        }
+        assert_eq!(Limit(None::<u32>).to_string(), "unlimited");
+    }
+}

@@ -1,0 +1,122 @@
+//! The log on stderr: lines for people, JSON objects for programs, or lines for the systemd journal.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::cli::LogFormat;
+use crate::io::systemd;
+
+/// Writes log lines of at least this severity to stderr from now on.
+pub fn to_stderr(least: LevelFilter, format: LogFormat) {
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(least)
+        .with_target(false)
+        // A failed write to stderr cannot be reported on stderr.
+        .log_internal_errors(false)
+        .with_writer(io::stderr);
+    match format {
+        LogFormat::Text => {
+            let text = TextLines { is_for_journal: systemd::is_stderr_the_journal() };
+            lines.with_ansi(io::stderr().is_terminal()).event_format(text).init();
+        }
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        }
+    }
+}
+
+/// Time, level, message; at the levels debug and trace also the fields, such as the number of the connection. Messages of the
+/// other levels contain what a person needs.
+struct TextLines {
+    /// The journal has the time of each line. It takes the priority from a number at the front (sd-daemon(3)).
+    is_for_journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for TextLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        if self.is_for_journal {
+            write!(writer, "<{}>", priority(level))?;
+        } else {
+            SystemTime.format_time(&mut writer)?;
+            writer.write_char(' ')?;
+        }
+        if writer.has_ansi_escapes() {
+            write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", color(level))?;
+        } else {
+            write!(writer, "{level:>5} ")?;
+        }
+        let mut line = Line { writer, has_fields: level > Level::INFO, result: Ok(()) };
+        event.record(&mut line);
+        line.result?;
+        writeln!(line.writer)
+    }
+}
+
+/// A line that is being written.
+struct Line<'a> {
+    writer: Writer<'a>,
+    has_fields: bool,
+    result: fmt::Result,
+}
+
+impl Line<'_> {
+    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        let written = match field.name() {
+            // The first field.
+            "message" => self.writer.write_fmt(value),
+            name if self.has_fields => write!(self.writer, " {name}={value}"),
+            _ => Ok(()),
+        };
+        self.result = self.result.and(written);
+    }
+}
+
+impl Visit for Line<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.write(field, format_args!("{value}"));
+    }
+
+    /// Formatted messages, numbers, and values with `%`: for these `Debug` is `Display`.
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.write(field, format_args!("{value:?}"));
+    }
+}
+
+/// The number of a syslog priority.
+const fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// The number of a terminal color.
+const fn color(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        Level::DEBUG => 34,
+        _ => 35,
+    }
+}
