@@ -158,6 +158,11 @@ pub struct Arguments {
     #[arg(long, value_name = "WORD", env = "BEANRING_METRICS_PREFIX", hide_env = true)]
     pub metrics_prefix: Option<String>,
 
+    /// Maximum number of tubes that /metrics shows; 0 shows none [default: 1000]
+    #[arg(long, value_name = "NUMBER", env = "BEANRING_METRICS_TUBES", hide_env = true)]
+    #[serde(deserialize_with = "number_or_text")]
+    pub metrics_tubes: Option<String>,
+
     /// Write log lines of this level and of the more severe ones [default: info]
     #[arg(long, value_enum, value_name = "LEVEL", env = "BEANRING_LOG_LEVEL", hide_env = true)]
     pub log_level: Option<LogLevel>,

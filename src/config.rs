@@ -8,8 +8,8 @@ use crate::cli::{Arguments, LogFormat, LogLevel};
 use crate::io::driver::Choice;
 use crate::io::socket::Address;
 use crate::limits::{
-    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, TUBE_NAME_BYTES_MAX,
-    WAL_FILE_BYTES_DEFAULT,
+    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, METRICS_TUBES_DEFAULT,
+    TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
 };
 use crate::server::Hosts;
 use crate::time::Span;
@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub allow_foreign_requests: bool,
     /// The prefix of metric names.
     pub metrics_prefix: String,
+    /// The maximum number of tubes that `/metrics` shows.
+    pub metrics_tubes: u32,
     /// The user to run as, if it is set.
     pub user: Option<String>,
     /// The I/O driver.
@@ -188,6 +190,7 @@ impl ServerConfig {
             http_hosts: http_hosts(arguments.http_host)?,
             allow_foreign_requests: arguments.allow_foreign_requests,
             metrics_prefix: metrics_prefix(arguments.metrics_prefix)?,
+            metrics_tubes: metrics_tubes(arguments.metrics_tubes)?,
             user: arguments.user,
             io: arguments.io.unwrap_or_default(),
             registered_bytes: registered_bytes.min(registered_share),
@@ -278,6 +281,11 @@ fn metrics_prefix(given: Option<String>) -> Result<String, ConfigError> {
     } else {
         Err(ConfigError::MetricsPrefix { given: prefix })
     }
+}
+
+fn metrics_tubes(given: Option<String>) -> Result<u32, ConfigError> {
+    let flag = "--metrics-tubes (BEANRING_METRICS_TUBES)";
+    given.map_or(Ok(METRICS_TUBES_DEFAULT), |given| Ok(number(flag, given, u32::MAX.into())? as u32))
 }
 
 /// Checks the options of the job log even if there is no job log, so that a mistake shows before one is added.

@@ -107,13 +107,14 @@ mod tests {
             http-host = ["queue.example", "*.svc"]
             allow-foreign-requests = true
             metrics-prefix = "queue"
+            metrics-tubes = 10
             log-level = "debug"
             log-format = "json"
         "#;
         let file = ServerConfig::check(with(text, "").unwrap()).unwrap();
         let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m \
                     --max-connections 9 --max-tubes 8 --max-watches 7 --io epoll --registered-memory 0 --http 9100 --http-host queue.example,*.svc \
-                    --allow-foreign-requests --metrics-prefix queue --log-level debug --log-format json";
+                    --allow-foreign-requests --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
         assert_eq!(file, ServerConfig::check(with("", line).unwrap()).unwrap());
         assert!(with("no-sync = true", "").unwrap().no_sync);
         assert_eq!(with("verbose = 1", "").unwrap().verbose, 1);

@@ -12,6 +12,7 @@ use crate::config::ServerConfig;
 use crate::io::binlog_import;
 use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
+use crate::io::host::ProcessFiles;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
@@ -23,7 +24,7 @@ use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, Protocol, Server};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wal::{self, Durability, Wal};
 
 /// Everything that a start takes from the system before it reads the job log.
@@ -33,6 +34,7 @@ struct Prepared {
     clock: Clock,
     began: Time,
     listeners: Vec<Listener>,
+    process: ProcessFiles,
     /// The sockets come from socket activation, and replace the configured address.
     is_address_ignored: bool,
     signals: Signals,
@@ -86,6 +88,7 @@ impl Prepared {
         let systemd = NotifySocket::from_environment();
         let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
         let listeners = listeners(inherited, &config)?;
+        let process = ProcessFiles::open();
         drop_privileges(user.as_ref())?;
         let prewrites = config.log.durability == Durability::Always;
         let directory =
@@ -101,6 +104,7 @@ impl Prepared {
             clock,
             began,
             listeners,
+            process,
             is_address_ignored,
             signals,
             systemd,
@@ -116,7 +120,7 @@ impl Prepared {
     fn serve(self) -> Result<(), Box<dyn Error>> {
         report::start(&self);
         let Self {
-            config, program, clock, began, listeners, mut signals, systemd, directory, driver, ..
+            config, program, clock, began, listeners, process, mut signals, systemd, directory, driver, ..
         } = self;
         let host = host::facts(driver.name())?;
         // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
@@ -124,20 +128,23 @@ impl Prepared {
         sandbox::enter(&needs(&config, &listeners, &program));
         let seed = host::random_word()?;
         let mut engine = Engine::new(seed);
+        let recovery_began = clock.now();
         let log =
             directory.as_ref().map(|from| recover(from, config.log, &mut engine, &clock)).transpose()?;
+        let recovery = clock.now().since(recovery_began);
         report::limits(&config);
         let disk = directory.map(Disk::new).transpose()?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
         listen(&listeners)?;
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
         signals.notify_systemd(systemd);
-        let server_config = server_config(&config, &listeners, host, clock.now(), seed);
+        let server_config = server_config(&config, &listeners, host, clock.now(), recovery, seed);
         let server = Server::with_log(server_config, engine, log);
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
-        let resources = Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max };
+        let resources =
+            Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max, process };
         let exit = driver.run(server, resources)?;
         let uptime = clock.now().since(began).as_secs();
         match exit {
@@ -186,6 +193,7 @@ fn server_config(
     listeners: &[Listener],
     host: HostFacts,
     started: Time,
+    recovery: Span,
     seed: u64,
 ) -> server::Config {
     server::Config {
@@ -198,7 +206,9 @@ fn server_config(
         allow_foreign_requests: config.allow_foreign_requests,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         metrics_prefix: config.metrics_prefix.clone(),
+        metrics_tubes: config.metrics_tubes,
         started,
+        recovery,
         seed,
         host,
     }

@@ -22,6 +22,9 @@ pub const DIRECT_RECEIVE_BYTES_MIN: usize = 16 * 1024;
 /// The default of `--metrics-prefix`.
 pub const METRICS_PREFIX_DEFAULT: &str = "beanring";
 
+/// The default of `--metrics-tubes`: some 20,000 series.
+pub const METRICS_TUBES_DEFAULT: u32 = 1000;
+
 /// The longest HTTP request, and the most input that is kept while a response is being sent.
 pub const HTTP_REQUEST_BYTES_MAX: usize = 8 * 1024;
 

@@ -1,11 +1,14 @@
 //! The machine and the process: what `stats` shows of them, and settings that are made once at start.
 
-use nix::sys::resource::{UsageWho, getrusage};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::server::{CpuUsage, HostFacts};
+use crate::server::{CpuUsage, HostFacts, ProcessUsage};
 
 /// Collects what `stats` shows of the host.
 ///
@@ -39,10 +42,47 @@ pub fn cpu_usage() -> CpuUsage {
 
 /// The resident memory of this process, in bytes. 0 if /proc is not there.
 pub fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    pages.zip(page_bytes).map_or(0, |(pages, bytes)| pages * bytes as usize)
+    ProcessFiles::open().memory_bytes().map_or(0, |[_, resident]| resident as usize)
+}
+
+/// Files in which the kernel shows what this process uses. They are opened before the server gives up its access to /proc,
+/// by its user or by Landlock.
+#[derive(Default, Debug)]
+pub struct ProcessFiles {
+    memory: Option<File>,
+    descriptors: Option<File>,
+}
+
+impl ProcessFiles {
+    /// Opens the files, as far as they are there.
+    pub fn open() -> Self {
+        let open = |path| File::open(path).ok();
+        Self { memory: open("/proc/self/statm"), descriptors: open("/proc/self/fd") }
+    }
+
+    /// Returns what the process uses now. Takes a few system calls.
+    pub fn usage(&self) -> ProcessUsage {
+        let memory = self.memory_bytes();
+        // The size of the directory is the number of descriptors since Linux 6.2, and 0 before. To list them would take
+        // long when there are many.
+        let descriptors = self.descriptors.as_ref().and_then(|directory| directory.metadata().ok());
+        ProcessUsage {
+            virtual_bytes: memory.map(|[virtual_bytes, _]| virtual_bytes),
+            resident_bytes: memory.map(|[_, resident_bytes]| resident_bytes),
+            open_descriptors: descriptors.map(|directory| directory.len()).filter(|&count| count > 0),
+            descriptors_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
+        }
+    }
+
+    /// Virtual and resident memory.
+    fn memory_bytes(&self) -> Option<[u64; 2]> {
+        let mut text = [0; 128];
+        let length = self.memory.as_ref()?.read_at(&mut text, 0).ok()?;
+        let mut pages = str::from_utf8(&text[..length]).ok()?.split(' ').map(str::parse::<u64>);
+        let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok()?? as u64;
+        let mut bytes = || Some(pages.next()?.ok()? * page_bytes);
+        Some([bytes()?, bytes()?])
+    }
 }
 
 /// Makes glibc return large blocks to the kernel when they are freed. By default it raises its threshold to the largest block
@@ -86,6 +126,18 @@ mod tests {
     #[test]
     fn the_resident_memory_is_plausible() {
         assert!((100_000..10_000_000_000).contains(&resident_bytes()));
+    }
+
+    #[test]
+    fn the_usage_of_this_process_is_plausible() {
+        let usage = ProcessFiles::open().usage();
+        assert!(
+            usage.virtual_bytes > usage.resident_bytes && usage.resident_bytes > Some(100_000),
+            "{usage:?}"
+        );
+        assert!(usage.descriptors_max > Some(2), "{usage:?}");
+        // None before Linux 6.2.
+        assert!(usage.open_descriptors.is_none_or(|open| (3..10_000).contains(&open)), "{usage:?}");
     }
 
     #[test]

@@ -37,6 +37,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use clock::Clock;
+use host::ProcessFiles;
 use ring_error::RingError;
 use signal::Signals;
 use socket::Listener;
@@ -59,6 +60,8 @@ pub struct Resources {
     pub connections_max: Option<u32>,
     /// The maximum size of body memory that is registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
+    /// What the kernel tells about the process.
+    pub process: ProcessFiles,
 }
 
 /// Pauses between attempts at something that the kernel may not have back yet from a process that has ended: an address, or

@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::conn_table::ConnTable;
 use super::connection_errors::ConnectionErrors;
 use super::descriptors::Admission;
-use super::host::cpu_usage;
+use super::host::{ProcessFiles, cpu_usage};
 use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, peer_name};
@@ -39,6 +39,7 @@ pub struct Shell<S, C> {
     pub disk: Option<Disk>,
     pub iovecs: IoVecs,
     pub stats: DriverStats,
+    process: ProcessFiles,
     errors: ConnectionErrors,
     /// Memory that the driver has allocated for itself.
     memory_bytes: u64,
@@ -103,7 +104,7 @@ pub trait Connection {
 
 impl<S: Service, C: Connection> Shell<S, C> {
     pub fn new(server: S, resources: Resources) -> (Self, Clock) {
-        let Resources { listeners, signals, clock, disk, connections_max, .. } = resources;
+        let Resources { listeners, signals, clock, disk, connections_max, process, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let shell = Self {
             server,
@@ -115,6 +116,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             disk,
             iovecs: IoVecs::default(),
             stats: DriverStats::default(),
+            process,
             errors: ConnectionErrors::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
@@ -188,7 +190,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn report_stats(&mut self) {
-        let stats = DriverStats { accept_pauses: self.admission.pauses(), cpu: cpu_usage(), ..self.stats };
+        let stats = DriverStats {
+            accept_pauses: self.admission.pauses(),
+            is_accept_paused: self.admission.is_paused(Protocol::Beanstalk),
+            cpu: cpu_usage(),
+            process: self.process.usage(),
+            ..self.stats
+        };
         self.handle(Event::StatsSampled(stats));
     }
 

@@ -77,7 +77,78 @@ pub enum Reply<'a> {
     Undrained,
 }
 
+/// The kind under which an error reply is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum ErrorKind {
+    BadFormat,
+    UnknownCommand,
+    JobTooBig,
+    ExpectedCrlf,
+    OutOfMemory,
+    Draining,
+    NotFound,
+    NotIgnored,
+    DeadlineSoon,
+    InternalError,
+}
+
+impl ErrorKind {
+    /// Every kind, in order, with its name in metrics.
+    pub const ALL: [(Self, &'static str); 10] = [
+        (Self::BadFormat, "bad_format"),
+        (Self::UnknownCommand, "unknown_command"),
+        (Self::JobTooBig, "job_too_big"),
+        (Self::ExpectedCrlf, "expected_crlf"),
+        (Self::OutOfMemory, "out_of_memory"),
+        (Self::Draining, "draining"),
+        (Self::NotFound, "not_found"),
+        (Self::NotIgnored, "not_ignored"),
+        (Self::DeadlineSoon, "deadline_soon"),
+        (Self::InternalError, "internal_error"),
+    ];
+    /// Number of kinds.
+    pub const COUNT: usize = Self::InternalError as usize + 1;
+}
+
+const _: () = assert!(ErrorKind::ALL.len() == ErrorKind::COUNT);
+
 impl Reply<'_> {
+    /// Returns the kind of the error that the reply reports, if it reports one. `TIMED_OUT` is no error: a worker that
+    /// polls expects it.
+    #[inline]
+    pub const fn error(&self) -> Option<ErrorKind> {
+        match self {
+            Self::BadFormat => Some(ErrorKind::BadFormat),
+            Self::UnknownCommand => Some(ErrorKind::UnknownCommand),
+            Self::JobTooBig => Some(ErrorKind::JobTooBig),
+            Self::ExpectedCrlf => Some(ErrorKind::ExpectedCrlf),
+            Self::OutOfMemory => Some(ErrorKind::OutOfMemory),
+            Self::Draining => Some(ErrorKind::Draining),
+            Self::NotFound => Some(ErrorKind::NotFound),
+            Self::NotIgnored => Some(ErrorKind::NotIgnored),
+            Self::DeadlineSoon => Some(ErrorKind::DeadlineSoon),
+            Self::InternalError => Some(ErrorKind::InternalError),
+            Self::Inserted(_)
+            | Self::InsertedBuried(_)
+            | Self::Buried
+            | Self::Using(_)
+            | Self::Reserved { .. }
+            | Self::Found { .. }
+            | Self::Ok { .. }
+            | Self::Deleted
+            | Self::Released
+            | Self::Touched
+            | Self::Kicked(_)
+            | Self::KickedJob
+            | Self::Watching(_)
+            | Self::Paused
+            | Self::TimedOut
+            | Self::Undrained => None,
+        }
+    }
+
     /// Appends the line, with its CR LF.
     pub fn render(&self, out: &mut Vec<u8>) {
         let fixed: &[u8] = match *self {

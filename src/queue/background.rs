@@ -179,6 +179,8 @@ impl Engine {
             activity.counts.timeouts += 1;
             let job = activity.job;
             self.totals.timeouts += 1;
+            let tube = self.jobs.get(job).tube;
+            self.tubes[tube].counts.timeouts += 1;
             self.make_ready(job, Change::TimedOut(job), limit, now);
         }
         self.arm_client_timer(client);

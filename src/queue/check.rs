@@ -39,8 +39,10 @@ impl Engine {
     }
 
     fn check_counts(&self) {
-        let mut totals = JobTotals { timeouts: self.totals.timeouts, ..JobTotals::default() };
-        totals.total_jobs = self.totals.total_jobs;
+        // Nothing is left to count what has happened to jobs.
+        let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, .. } = self.totals;
+        let mut totals =
+            JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, ..JobTotals::default() };
         let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
         for (_, job) in self.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();

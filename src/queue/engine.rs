@@ -263,6 +263,7 @@ impl Engine {
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes[tube].counts.deletes += 1;
+        self.totals.deletes += 1;
         self.changes.push(Change::Deleted(job, id));
         self.remove_if_unreferenced(tube);
         true
@@ -277,6 +278,7 @@ impl Engine {
         record.pri = pri;
         let tube = record.tube;
         self.jobs.activity_mut(job).counts.releases += 1;
+        self.totals.releases += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Released(job));
         self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
@@ -288,7 +290,11 @@ impl Engine {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         self.leave(job, now);
-        self.jobs.get_mut(job).pri = pri;
+        let record = self.jobs.get_mut(job);
+        record.pri = pri;
+        let tube = record.tube;
+        self.tubes[tube].counts.buries += 1;
+        self.totals.buries += 1;
         self.jobs.activity_mut(job).counts.buries += 1;
         self.enter_buried(job);
         self.changes.push(Change::Buried(job));

@@ -83,7 +83,7 @@ pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
-pub use latency::{LatencyKind, Percentiles};
+pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};

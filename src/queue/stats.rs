@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::job::{Counts, JobState};
-use super::latency::{LatencyKind, Percentiles};
+use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::histogram::Histogram;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
 use crate::time::{Span, Time};
@@ -25,6 +25,14 @@ pub struct JobTotals {
     pub total_jobs: u64,
     /// Reservations that timed out since the start.
     pub timeouts: u64,
+    /// Jobs deleted since the start.
+    pub deletes: u64,
+    /// Jobs released since the start.
+    pub releases: u64,
+    /// Jobs buried since the start.
+    pub buries: u64,
+    /// Jobs kicked since the start.
+    pub kicks: u64,
 }
 
 impl JobTotals {
@@ -58,6 +66,8 @@ pub struct TubeStats<'a> {
     pub watching: u32,
     pub deletes: u64,
     pub pauses: u64,
+    pub timeouts: u64,
+    pub buries: u64,
     /// The length of the current pause, zero without one.
     pub pause: Span,
     pub pause_left: Span,
@@ -126,6 +136,12 @@ impl Engine {
         latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind))
     }
 
+    /// Returns the number and the sum of the times of one tube that [`tube_times`](Self::tube_times) covers.
+    pub fn tube_time_sum(&self, key: TubeKey, kind: LatencyKind) -> TimeSum {
+        let latency = self.tubes.get(key).latency.as_ref();
+        latency.map_or(TimeSum::default(), |latency| latency.sum(kind))
+    }
+
     /// Returns the statistics of one tube, without those that cost more: [`tube_waiting`](Self::tube_waiting) and
     /// [`tube_times`](Self::tube_times).
     pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
@@ -142,6 +158,8 @@ impl Engine {
             watching: tube.watching,
             deletes: tube.counts.deletes,
             pauses: tube.counts.pauses,
+            timeouts: tube.counts.timeouts,
+            buries: tube.counts.buries,
             pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
             pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
             oldest_ready: tube.ready_order.oldest(&self.jobs).map_or(Span::ZERO, |since| now.since(since)),

@@ -139,6 +139,7 @@ impl Engine {
         self.leave(job, now);
         if let Change::Kicked(_) = change {
             self.jobs.activity_mut(job).counts.kicks += 1;
+            self.totals.kicks += 1;
         }
         self.enter_ready(job, now);
         self.changes.push(change);

@@ -70,7 +70,7 @@ pub struct Tube {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 248);
+const _: () = assert!(size_of::<Option<Tube>>() == 264);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,10 @@ pub struct TubeCounts {
     pub deletes: u64,
     /// `pause-tube` commands.
     pub pauses: u64,
+    /// Reservations that timed out.
+    pub timeouts: u64,
+    /// `bury` commands that buried a job.
+    pub buries: u64,
 }
 
 /// All tubes.
@@ -220,6 +224,13 @@ impl Tubes {
     pub(super) fn find_slot(&self, name: TubeName<'_>) -> Option<TubeSlot> {
         let hash = self.hash(name);
         self.index.find(&self.slab, hash, |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
+    }
+
+    /// Up to `max` tubes: those with a ready job and without a pause, then the others in the order of `list-tubes`.
+    pub fn busiest(&self, max: usize) -> Vec<TubeKey> {
+        let reservable = self.reservable.iter(&self.slab).map(|slot| self.key(TubeSlot(slot)));
+        let others = self.iter().filter(|(_, tube)| !tube.in_reservable).map(|(key, _)| key);
+        reservable.chain(others).take(max).collect()
     }
 
     /// All tubes, in the order of `list-tubes`.

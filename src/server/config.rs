@@ -3,7 +3,7 @@
 use super::http::Hosts;
 use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::TubeLimits;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
@@ -26,8 +26,12 @@ pub struct Config {
     pub http_hosts: Hosts,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.
     pub metrics_prefix: String,
+    /// The maximum number of tubes that `/metrics` shows.
+    pub metrics_tubes: u32,
     /// The start of the server, for `stats`.
     pub started: Time,
+    /// How long the recovery of the job log took.
+    pub recovery: Span,
     /// The seed of hashes, so that clients cannot choose names, ids and watches that collide. It changes nothing else.
     pub seed: u64,
     /// What `stats` shows of the host.
@@ -66,7 +70,7 @@ pub struct HostFacts {
     pub memory_bytes: u64,
 }
 
-/// What a driver counts for `stats` and `/metrics`, all since its start but `registered_bytes`.
+/// What a driver reports for `stats` and `/metrics`. Counts are since its start.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DriverStats {
     /// Waits for events.
@@ -77,10 +81,14 @@ pub struct DriverStats {
     pub zero_copy_sends: u64,
     /// How often accept was paused, for want of descriptors or at the maximum number of connections.
     pub accept_pauses: u64,
+    /// Client connections are not accepted now.
+    pub is_accept_paused: bool,
     /// Repairs of the self-check: requests that were missing, and input that the kernel did not report.
     pub self_check_repairs: u64,
     /// CPU time of the process.
     pub cpu: CpuUsage,
+    /// Other resources of the process.
+    pub process: ProcessUsage,
 }
 
 /// CPU time in microseconds.
@@ -89,4 +97,14 @@ pub struct DriverStats {
 pub struct CpuUsage {
     pub user_us: u64,
     pub system_us: u64,
+}
+
+/// What the process uses. `None`: the kernel does not tell.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)]
+pub struct ProcessUsage {
+    pub resident_bytes: Option<u64>,
+    pub virtual_bytes: Option<u64>,
+    pub open_descriptors: Option<u64>,
+    pub descriptors_max: Option<u64>,
 }

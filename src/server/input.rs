@@ -17,6 +17,7 @@ use crate::wal::PutSpace;
 
 impl Core {
     pub(super) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
+        self.received_bytes += bytes.len() as u64;
         session.note_request(now);
         let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
         if used < bytes.len() && session.is_open() {
@@ -27,6 +28,7 @@ impl Core {
     }
 
     pub(super) fn received_direct(&mut self, session: &mut Session, bytes: usize, now: Time) {
+        self.received_bytes += bytes as u64;
         session.note_request(now);
         let Input::Body(incoming) = &mut session.protocol.input else {
             panic!("a driver receives only bodies directly");

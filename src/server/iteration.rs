@@ -78,6 +78,7 @@ impl Core {
     }
 
     fn sent(&mut self, session: &mut Session, bytes: usize, now: Time) {
+        self.sent_bytes += bytes as u64;
         self.take_sent(session.conn, &mut session.output, bytes);
         let unsent = session.output.unsent_bytes();
         let is_answered = unsent == 0 && session.protocol.state != SessionState::Listing;

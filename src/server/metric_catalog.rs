@@ -1,22 +1,20 @@
-//! Every metric of the server and of a tube, in the order of `stats` and `stats-tube`. [`stats`](super::stats) renders them
-//! as YAML, [`http`](super::http) for Prometheus.
+//! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
+//! `stats-tube`. [`stats`](super::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 
 use super::Core;
+use crate::histogram::Histogram;
 use crate::ids::TubeKey;
 use crate::protocol::command::CommandKind::{self, *};
-use crate::queue::{JobState, LatencyKind, Percentiles, TubeStats};
+use crate::protocol::reply::ErrorKind;
+use crate::queue::{JobState, JobTotals, LatencyKind, Percentiles, TubeStats};
 use crate::time::{Span, Time};
 use crate::wal::{Wal, WalStats};
 
-/// The value of a server metric.
+/// A value of the server or a tube.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    /// A number that goes up and down.
-    Gauge(u64),
-    /// A number that only goes up.
-    Counter(u64),
-    /// CPU time in microseconds, which only goes up.
-    Cpu(u64),
+    Number(u64),
+    Seconds(f64),
     Flag(bool),
     /// Text that needs no quotes.
     Word(&'a str),
@@ -24,29 +22,118 @@ pub(super) enum Value<'a> {
     Text(&'a str),
 }
 
+/// A metric, or one of several that share a name and have different labels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metric<'a> {
+    pub name: &'static str,
+    pub kind: MetricKind,
+    /// A sentence.
+    pub help: &'static str,
+    /// Names and values. A label without a name is none.
+    pub labels: [(&'static str, &'a str); 2],
+    /// The name is a convention of Prometheus and has no prefix.
+    pub is_standard: bool,
+    /// What follows the name in a sample, for the parts of a summary.
+    pub suffix: &'static str,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MetricKind {
     Gauge,
     Counter,
+    Summary,
+    Histogram,
 }
 
-pub(super) struct TubeMetric {
-    pub key: &'static str,
-    pub kind: MetricKind,
-    source: Source,
+/// Where a value is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    /// The key in `stats` or `stats-tube`.
+    pub key: Option<&'static str>,
+    pub metric: Option<Metric<'a>>,
 }
 
-enum Source {
-    Stats(fn(&TubeStats<'_>) -> u64),
-    /// Separate from `Stats`, because it looks at each client that watches many tubes.
-    Waiting,
-    /// Separate from `Stats`, because it reads all bins of a histogram.
-    Latency(LatencyKind, fn(&Percentiles) -> Span),
+impl<'a> Metric<'a> {
+    pub const fn new(kind: MetricKind, name: &'static str, help: &'static str) -> Self {
+        Self { name, kind, help, labels: [("", ""); 2], is_standard: false, suffix: "" }
+    }
+
+    const fn label(mut self, name: &'static str, value: &'a str) -> Self {
+        let at = if self.labels[0].0.is_empty() { 0 } else { 1 };
+        self.labels[at] = (name, value);
+        self
+    }
+
+    const fn standard(self) -> Self {
+        Self { is_standard: true, ..self }
+    }
+
+    const fn part(self, suffix: &'static str) -> Self {
+        Self { suffix, ..self }
+    }
 }
 
-use Value::{Counter, Cpu, Flag, Gauge, Text, Word};
+const fn gauge(name: &'static str, help: &'static str) -> Metric<'static> {
+    Metric::new(MetricKind::Gauge, name, help)
+}
 
-/// The commands that `stats` counts, in its order.
+const fn counter(name: &'static str, help: &'static str) -> Metric<'static> {
+    Metric::new(MetricKind::Counter, name, help)
+}
+
+impl From<u64> for Value<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<Span> for Value<'_> {
+    fn from(span: Span) -> Self {
+        Self::Seconds(span.as_nanos() as f64 / 1e9)
+    }
+}
+
+/// Shows each value of the server to a visitor.
+pub(super) struct Catalog<'a> {
+    visit: &'a mut dyn FnMut(Entry<'_>, Value<'_>),
+}
+
+impl Catalog<'_> {
+    fn both<'v>(&mut self, key: &'static str, metric: Metric<'_>, value: impl Into<Value<'v>>) {
+        (self.visit)(Entry { key: Some(key), metric: Some(metric) }, value.into());
+    }
+
+    /// A value of `stats` alone.
+    fn key<'v>(&mut self, key: &'static str, value: impl Into<Value<'v>>) {
+        (self.visit)(Entry { key: Some(key), metric: None }, value.into());
+    }
+
+    /// A value of `/metrics` alone.
+    fn metric<'v>(&mut self, metric: Metric<'_>, value: impl Into<Value<'v>>) {
+        (self.visit)(Entry { key: None, metric: Some(metric) }, value.into());
+    }
+
+    /// The same, if there is a value.
+    fn metric_if_known(&mut self, metric: Metric<'_>, value: Option<u64>) {
+        if let Some(value) = value {
+            self.metric(metric, value);
+        }
+    }
+}
+
+/// The commands that `stats` counts, in its order. Without `cmd-`, a key is the name of the command.
 const COUNTED: [(&str, CommandKind); 22] = [
     ("cmd-put", Put),
     ("cmd-peek", Peek),
@@ -72,40 +159,345 @@ const COUNTED: [(&str, CommandKind); 22] = [
     ("cmd-pause-tube", PauseTube),
 ];
 
-const fn gauge(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
-    TubeMetric { key, kind: MetricKind::Gauge, source: Source::Stats(read) }
+/// The commands that only `/metrics` counts.
+const UNCOUNTED: [(&str, CommandKind); 4] =
+    [("reserve-job", ReserveJob), ("kick-job", KickJob), ("undrain", Undrain), ("quit", Quit)];
+
+const _: () = assert!(COUNTED.len() + UNCOUNTED.len() == CommandKind::COUNT);
+
+/// Calls `visit` with every value of the server but its histograms.
+pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'_>, Value<'_>)) {
+    let catalog = &mut Catalog { visit };
+    let totals = core.engine.queue_stats().totals;
+    jobs(&totals, catalog);
+    commands(core, catalog);
+    job_events(&totals, catalog);
+    connections(core, &totals, catalog);
+    process(core, now, catalog);
+    let wal = core.log.as_ref().map_or(WalStats::default(), Wal::stats);
+    binlog(core, &wal, catalog);
+    host(core, catalog);
+    log(core, &wal, catalog);
+    limits(core, catalog);
 }
 
-const fn counter(key: &'static str, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
-    TubeMetric { key, kind: MetricKind::Counter, source: Source::Stats(read) }
+fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
+    let urgent = gauge("jobs_urgent", "Number of ready jobs with a priority below 1024.");
+    catalog.both("current-jobs-urgent", urgent, totals.urgent);
+    let jobs = gauge("jobs", "Number of jobs by state.");
+    for (key, name, state) in [
+        ("current-jobs-ready", "ready", JobState::Ready),
+        ("current-jobs-reserved", "reserved", JobState::Reserved),
+        ("current-jobs-delayed", "delayed", JobState::Delayed),
+        ("current-jobs-buried", "buried", JobState::Buried),
+    ] {
+        catalog.both(key, jobs.label("state", name), totals.in_state(state));
+    }
 }
 
-const fn latency(key: &'static str, kind: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeMetric {
-    TubeMetric { key, kind: MetricKind::Gauge, source: Source::Latency(kind, read) }
+fn commands(core: &Core, catalog: &mut Catalog<'_>) {
+    let commands = counter("commands_total", "Number of commands served, by command.");
+    for (key, kind) in COUNTED {
+        let name = key.strip_prefix("cmd-").expect("a key of a command begins with cmd-");
+        catalog.both(key, commands.label("command", name), core.commands[kind as usize]);
+    }
+    for (name, kind) in UNCOUNTED {
+        catalog.metric(commands.label("command", name), core.commands[kind as usize]);
+    }
+    let errors = counter("errors_total", "Number of error replies, by kind.");
+    for (kind, name) in ErrorKind::ALL {
+        catalog.metric(errors.label("kind", name), core.buffers.errors(kind));
+    }
 }
 
-/// The metrics of a tube.
+fn job_events(totals: &JobTotals, catalog: &mut Catalog<'_>) {
+    let timed_out =
+        counter("jobs_timed_out_total", "Number of reservations that ended by their time to run.");
+    catalog.both("job-timeouts", timed_out, totals.timeouts);
+    catalog.both(
+        "total-jobs",
+        counter("jobs_created_total", "Number of jobs that put has stored."),
+        totals.total_jobs,
+    );
+    catalog.metric(counter("jobs_deleted_total", "Number of jobs deleted."), totals.deletes);
+    catalog.metric(counter("jobs_released_total", "Number of jobs released."), totals.releases);
+    catalog.metric(counter("jobs_buried_total", "Number of jobs buried."), totals.buries);
+    catalog.metric(counter("jobs_kicked_total", "Number of jobs kicked."), totals.kicks);
+}
+
+fn connections(core: &Core, totals: &JobTotals, catalog: &mut Catalog<'_>) {
+    let Core { config, clients, clients_total, .. } = core;
+    let max_job_bytes = gauge("job_size_limit_bytes", "Maximum size of a job body (-z).");
+    catalog.both("max-job-size", max_job_bytes, config.max_job_bytes);
+    let tubes = core.engine.tubes().len() as u64;
+    catalog.both("current-tubes", gauge("tubes", "Number of tubes."), tubes);
+    catalog.both("current-connections", gauge("connections", "Number of client connections."), *clients);
+    let producers = gauge("producer_connections", "Number of client connections that have put a job.");
+    catalog.both("current-producers", producers, totals.producers);
+    let workers = gauge("worker_connections", "Number of client connections that have reserved a job.");
+    catalog.both("current-workers", workers, totals.workers);
+    let waiting = gauge("waiting_connections", "Number of client connections that wait for a job.");
+    catalog.both("current-waiting", waiting, totals.waiting);
+    let accepted = counter("connections_accepted_total", "Number of client connections accepted.");
+    catalog.both("total-connections", accepted, *clients_total);
+    let received = counter("received_bytes_total", "Number of bytes received from clients.");
+    catalog.metric(received, core.received_bytes);
+    catalog.metric(counter("sent_bytes_total", "Number of bytes sent to clients."), core.sent_bytes);
+}
+
+fn process(core: &Core, now: Time, catalog: &mut Catalog<'_>) {
+    let (host, cpu, usage) = (&core.config.host, &core.driver.cpu, &core.driver.process);
+    catalog.key("pid", host.pid);
+    catalog.key("version", Value::Text(&host.version));
+    let build = gauge("build_info", "Version of the server and its I/O driver; the value is always 1.");
+    let build = build.label("version", &host.version).label("driver", host.driver);
+    catalog.metric(build, 1_u32);
+    let seconds = |us: u64| Value::Seconds(us as f64 / 1e6);
+    catalog.key("rusage-utime", seconds(cpu.user_us));
+    catalog.key("rusage-stime", seconds(cpu.system_us));
+    catalog.metric(
+        counter("process_cpu_seconds_total", "CPU time of the process, user and system.").standard(),
+        seconds(cpu.user_us + cpu.system_us),
+    );
+    let resident = gauge("process_resident_memory_bytes", "Resident memory of the process.");
+    catalog.metric_if_known(resident.standard(), usage.resident_bytes);
+    let virtual_memory = gauge("process_virtual_memory_bytes", "Virtual memory of the process.");
+    catalog.metric_if_known(virtual_memory.standard(), usage.virtual_bytes);
+    let open = gauge("process_open_fds", "Number of open file descriptors.");
+    catalog.metric_if_known(open.standard(), usage.open_descriptors);
+    let max = gauge("process_max_fds", "Maximum number of open file descriptors.");
+    catalog.metric_if_known(max.standard(), usage.descriptors_max);
+    let started = core.config.started;
+    catalog.key("uptime", now.since(started).as_secs());
+    let start = gauge("process_start_time_seconds", "Start of the server in seconds since 1970.").standard();
+    catalog.metric(start, started.since(Time::ZERO));
+}
+
+fn binlog(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
+    let oldest = gauge("wal_oldest_segment", "Number of the oldest segment of the job log.");
+    catalog.both("binlog-oldest-index", oldest, wal.oldest);
+    let active = gauge("wal_active_segment", "Number of the segment of the job log that is written.");
+    catalog.both("binlog-current-index", active, wal.current);
+    let compacted =
+        counter("wal_compacted_records_total", "Number of records that compaction has rewritten.");
+    catalog.both("binlog-records-migrated", compacted, wal.records_moved);
+    let written = counter("wal_records_total", "Number of records written to the job log.");
+    catalog.both("binlog-records-written", written, wal.records_written);
+    let segment = gauge("wal_segment_bytes", "Size of a new segment of the job log (-s).");
+    catalog.both("binlog-max-size", segment, core.config.log_file_bytes);
+}
+
+fn host(core: &Core, catalog: &mut Catalog<'_>) {
+    let (host, driver) = (&core.config.host, &core.driver);
+    catalog.both("draining", gauge("draining", "1 in drain mode, else 0."), core.draining);
+    catalog.key("id", Value::Word(&host.id));
+    catalog.key("hostname", Value::Text(&host.hostname));
+    catalog.key("os", Value::Text(&host.os));
+    catalog.key("platform", Value::Text(&host.platform));
+    catalog.key("io-driver", Value::Word(host.driver));
+    let registered = gauge("io_registered_bytes", "Memory that is registered with the kernel.");
+    catalog.both("io-registered-bytes", registered, driver.registered_bytes);
+    let zero_copy = counter("io_zero_copy_sends_total", "Number of zero-copy sends.");
+    catalog.both("io-zero-copy-sends", zero_copy, driver.zero_copy_sends);
+    let waits = counter("io_waits_total", "Number of event-loop iterations: waits for events.");
+    catalog.both("io-waits", waits, driver.waits);
+    let repairs =
+        counter("io_self_check_repairs_total", "Number of lost wake-ups that the driver has found.");
+    catalog.both("io-self-check-repairs", repairs, driver.self_check_repairs);
+}
+
+fn log(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
+    let live = gauge("wal_live_bytes", "Size of the records of all jobs in the job log.");
+    catalog.both("wal-live-bytes", live, wal.live_bytes);
+    catalog.both("wal-disk-bytes", gauge("wal_disk_bytes", "Size of all segments."), wal.disk_bytes);
+    catalog.key("wal-syncs", wal.syncs);
+    catalog.key("wal-records-per-sync", wal.records_a_sync);
+    catalog.key("wal-last-sync-us", wal.last_sync.as_nanos() / 1000);
+    let is = |is: fn(&Wal) -> bool| core.log.as_ref().is_some_and(is);
+    let full = gauge("wal_disk_full", "1 while the disk of the job log has no space, else 0.");
+    catalog.metric(full, is(Wal::is_full));
+    let stalled = gauge("wal_stalled", "1 while a write to the job log waits for disk space, else 0.");
+    catalog.metric(stalled, is(Wal::is_stalled));
+    let recovery = gauge("wal_recovery_seconds", "Duration of the recovery of the job log at the start.");
+    catalog.metric(recovery, core.config.recovery);
+    let recovered = gauge("wal_recovered_jobs", "Number of jobs that were recovered at the start.");
+    catalog.metric(recovered, core.recovered_jobs as u64);
+}
+
+fn limits(core: &Core, catalog: &mut Catalog<'_>) {
+    let Core { config, engine, driver, .. } = core;
+    let memory = gauge("memory_limit_bytes", "Memory limit (--max-memory); 0 is none.");
+    catalog.both("max-memory", memory, config.max_memory_bytes.unwrap_or(0));
+    let used = gauge("memory_used_bytes", "Memory that counts for the memory limit.");
+    catalog.both("memory-used", used, core.memory_bytes());
+    let reserved = gauge("memory_reserved_bytes", "Part of the used memory that later commands may need.");
+    catalog.both("memory-reserved", reserved, engine.reserved_memory_bytes() as u64);
+    let refusals = counter("memory_refusals_total", "Number of jobs refused for lack of memory.");
+    catalog.both("memory-refusals", refusals, core.memory_refusals);
+    let connections =
+        gauge("connections_limit", "Maximum number of client connections (--max-connections); 0 is none.");
+    catalog.both("max-connections", connections, config.max_connections.unwrap_or(0));
+    let pauses = counter("accept_pauses_total", "Number of times that accept was paused.");
+    catalog.both("io-accept-pauses", pauses, driver.accept_pauses);
+    let paused = gauge("accept_paused", "1 while new client connections wait in the listen backlog, else 0.");
+    catalog.metric(paused, driver.is_accept_paused);
+    let foreign = counter(
+        "foreign_requests_total",
+        "Number of connections closed because they began with a request of another protocol.",
+    );
+    catalog.both("foreign-requests", foreign, core.foreign_requests.count());
+    let tubes = gauge("tubes_limit", "Maximum number of tubes (--max-tubes); 0 is none.");
+    catalog.both("max-tubes", tubes, config.max_tubes.unwrap_or(0));
+    let watches =
+        gauge("watches_limit", "Maximum number of tubes per connection (--max-watches); 0 is none.");
+    catalog.both("max-watches", watches, config.max_watches.unwrap_or(0));
+    let tube_memory = gauge("memory_tubes_bytes", "Memory of tubes, their names, and watches.");
+    catalog.both("memory-tubes", tube_memory, engine.tube_bytes() as u64);
+    let tube_refusals =
+        counter("tube_refusals_total", "Number of use and watch commands refused with OUT_OF_MEMORY.");
+    catalog.both("tube-refusals", tube_refusals, core.tube_refusals);
+}
+
+/// Calls `visit` with every histogram, and how many of its units are one of the metric.
+pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &Histogram, f64)) {
+    const NANOSECONDS: f64 = 1e9;
+    let metric = |name, help| Metric::new(MetricKind::Histogram, name, help);
+    let queue = metric("queue_time_seconds", "Time from when a job became ready until it was reserved.");
+    visit(queue, core.engine.queue_times(), NANOSECONDS);
+    let reserved = metric(
+        "reserved_time_seconds",
+        "Time from when a job was reserved until it was deleted, released, buried or timed out.",
+    );
+    visit(reserved, core.engine.reserved_times(), NANOSECONDS);
+    let reply = metric("reply_time_seconds", "Time from a command until its reply is sent.");
+    visit(reply, &core.metrics.replies, NANOSECONDS);
+    let commands = metric("commands_per_iteration", "Number of commands served per event-loop iteration.");
+    visit(commands, &core.metrics.commands, 1.0);
+    if let Some(log) = &core.log {
+        let sync = metric("wal_sync_seconds", "Duration of a sync of the job log.");
+        visit(sync, log.sync_times(), NANOSECONDS);
+    }
+}
+
+/// A value of a tube.
+pub(super) struct TubeMetric {
+    pub entry: Entry<'static>,
+    source: Source,
+}
+
+enum Source {
+    Stats(fn(&TubeStats<'_>) -> u64),
+    /// Separate from `Stats`, because it looks at each client that watches many tubes.
+    Waiting,
+    /// Separate from `Stats`, because it reads all bins of a histogram.
+    Latency(LatencyKind, fn(&Percentiles) -> Span),
+    TimeSum(LatencyKind),
+    TimeCount(LatencyKind),
+}
+
+const fn both(key: &'static str, metric: Metric<'static>, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Stats(read) }
+}
+
+const fn percentile(key: &'static str, kind: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: None }, source: Source::Latency(kind, read) }
+}
+
+const fn metric(metric: Metric<'static>, source: Source) -> TubeMetric {
+    TubeMetric { entry: Entry { key: None, metric: Some(metric) }, source }
+}
+
+const TUBE_JOBS: Metric<'static> = gauge("tube_jobs", "Number of jobs of a tube, by state.");
+const TUBE_QUEUE_TIME: Metric<'static> = Metric::new(
+    MetricKind::Summary,
+    "tube_queue_time_seconds",
+    "Time from when a job of the tube became ready until it was reserved.",
+);
+const TUBE_RESERVED_TIME: Metric<'static> = Metric::new(
+    MetricKind::Summary,
+    "tube_reserved_time_seconds",
+    "Time from when a job of the tube was reserved until it was deleted, released, buried or timed out.",
+);
+
+/// The values of a tube.
 pub(super) const TUBE: &[TubeMetric] = &[
-    gauge("current-jobs-urgent", |tube| tube.urgent.into()),
-    gauge("current-jobs-ready", |tube| tube.ready as u64),
-    gauge("current-jobs-reserved", |tube| tube.reserved.into()),
-    gauge("current-jobs-delayed", |tube| tube.delayed as u64),
-    gauge("current-jobs-buried", |tube| tube.buried as u64),
-    counter("total-jobs", |tube| tube.total_jobs),
-    gauge("current-using", |tube| tube.using.into()),
-    gauge("current-watching", |tube| tube.watching.into()),
-    TubeMetric { key: "current-waiting", kind: MetricKind::Gauge, source: Source::Waiting },
-    counter("cmd-delete", |tube| tube.deletes),
-    counter("cmd-pause-tube", |tube| tube.pauses),
-    gauge("pause", |tube| tube.pause.as_secs()),
-    gauge("pause-time-left", |tube| tube.pause_left.as_secs()),
-    gauge("oldest-ready-age", |tube| tube.oldest_ready.as_secs()),
-    latency("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
-    latency("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
-    latency("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
-    latency("reserved-time-p50-us", LatencyKind::Reserved, |times| times.p50),
-    latency("reserved-time-p95-us", LatencyKind::Reserved, |times| times.p95),
-    latency("reserved-time-p99-us", LatencyKind::Reserved, |times| times.p99),
+    both(
+        "current-jobs-urgent",
+        gauge("tube_jobs_urgent", "Number of ready jobs of a tube with a priority below 1024."),
+        |tube| tube.urgent.into(),
+    ),
+    both("current-jobs-ready", TUBE_JOBS.label("state", "ready"), |tube| tube.ready as u64),
+    both("current-jobs-reserved", TUBE_JOBS.label("state", "reserved"), |tube| tube.reserved.into()),
+    both("current-jobs-delayed", TUBE_JOBS.label("state", "delayed"), |tube| tube.delayed as u64),
+    both("current-jobs-buried", TUBE_JOBS.label("state", "buried"), |tube| tube.buried as u64),
+    both(
+        "total-jobs",
+        counter("tube_jobs_created_total", "Number of jobs that put has stored in a tube."),
+        |tube| tube.total_jobs,
+    ),
+    both(
+        "current-using",
+        gauge("tube_using_connections", "Number of client connections that use a tube."),
+        |tube| tube.using.into(),
+    ),
+    both(
+        "current-watching",
+        gauge("tube_watching_connections", "Number of client connections that watch a tube."),
+        |tube| tube.watching.into(),
+    ),
+    TubeMetric {
+        entry: Entry {
+            key: Some("current-waiting"),
+            metric: Some(gauge(
+                "tube_waiting_connections",
+                "Number of client connections that wait for a job of a tube.",
+            )),
+        },
+        source: Source::Waiting,
+    },
+    both("cmd-delete", counter("tube_jobs_deleted_total", "Number of jobs of a tube deleted."), |tube| {
+        tube.deletes
+    }),
+    both(
+        "cmd-pause-tube",
+        counter("tube_pauses_total", "Number of pause-tube commands for a tube."),
+        |tube| tube.pauses,
+    ),
+    TubeMetric {
+        entry: Entry { key: Some("pause"), metric: None },
+        source: Source::Stats(|tube| tube.pause.as_secs()),
+    },
+    both(
+        "pause-time-left",
+        gauge("tube_pause_remaining_seconds", "Whole seconds until the pause of a tube ends; 0 without one."),
+        |tube| tube.pause_left.as_secs(),
+    ),
+    both(
+        "oldest-ready-age",
+        gauge("tube_oldest_ready_age_seconds", "Whole seconds since the oldest ready job became ready."),
+        |tube| tube.oldest_ready.as_secs(),
+    ),
+    percentile("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
+    percentile("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
+    percentile("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
+    percentile("reserved-time-p50-us", LatencyKind::Reserved, |times| times.p50),
+    percentile("reserved-time-p95-us", LatencyKind::Reserved, |times| times.p95),
+    percentile("reserved-time-p99-us", LatencyKind::Reserved, |times| times.p99),
+    both(
+        "job-timeouts",
+        counter(
+            "tube_jobs_timed_out_total",
+            "Number of reservations of a tube that ended by their time to run.",
+        ),
+        |tube| tube.timeouts,
+    ),
+    both("job-buries", counter("tube_jobs_buried_total", "Number of jobs of a tube buried."), |tube| {
+        tube.buries
+    }),
+    metric(TUBE_QUEUE_TIME.part("_sum"), Source::TimeSum(LatencyKind::Queue)),
+    metric(TUBE_QUEUE_TIME.part("_count"), Source::TimeCount(LatencyKind::Queue)),
+    metric(TUBE_RESERVED_TIME.part("_sum"), Source::TimeSum(LatencyKind::Reserved)),
+    metric(TUBE_RESERVED_TIME.part("_count"), Source::TimeCount(LatencyKind::Reserved)),
 ];
 
 impl TubeMetric {
@@ -114,86 +506,16 @@ impl TubeMetric {
         if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
     }
 
-    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> u64 {
+    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> Value<'static> {
+        let engine = &core.engine;
         match self.source {
-            Source::Stats(read) => read(&core.engine.tube_stats(tube, now)),
-            Source::Waiting => core.engine.tube_waiting(tube) as u64,
-            Source::Latency(kind, read) => read(&core.engine.tube_times(tube, kind)).as_nanos() / 1000,
+            Source::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
+            Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
+            Source::Latency(kind, read) => {
+                Value::Number(read(&engine.tube_times(tube, kind)).as_nanos() / 1000)
+            }
+            Source::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
+            Source::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),
         }
     }
-}
-
-/// Calls `visit` with every metric of the server.
-pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(&str, Value<'_>)) {
-    queue(core, visit);
-    process(core, now, visit);
-    let log = core.log.as_ref().map_or(WalStats::default(), Wal::stats);
-    visit("binlog-oldest-index", Gauge(log.oldest));
-    visit("binlog-current-index", Gauge(log.current));
-    visit("binlog-records-migrated", Counter(log.records_moved));
-    visit("binlog-records-written", Counter(log.records_written));
-    visit("binlog-max-size", Gauge(core.config.log_file_bytes));
-    host(core, visit);
-    visit("wal-live-bytes", Gauge(log.live_bytes));
-    visit("wal-disk-bytes", Gauge(log.disk_bytes));
-    visit("wal-syncs", Counter(log.syncs));
-    visit("wal-records-per-sync", Gauge(log.records_a_sync));
-    visit("wal-last-sync-us", Gauge(log.last_sync.as_nanos() / 1000));
-    visit("max-memory", Gauge(core.config.max_memory_bytes.unwrap_or(0)));
-    visit("memory-used", Gauge(core.memory_bytes()));
-    visit("memory-reserved", Gauge(core.engine.reserved_memory_bytes() as u64));
-    visit("memory-refusals", Counter(core.memory_refusals));
-    visit("max-connections", Gauge(core.config.max_connections.unwrap_or(0).into()));
-    visit("io-accept-pauses", Counter(core.driver.accept_pauses));
-    visit("foreign-requests", Counter(core.foreign_requests.count()));
-    visit("max-tubes", Gauge(core.config.max_tubes.unwrap_or(0).into()));
-    visit("max-watches", Gauge(core.config.max_watches.unwrap_or(0).into()));
-    visit("memory-tubes", Gauge(core.engine.tube_bytes() as u64));
-    visit("tube-refusals", Counter(core.tube_refusals));
-}
-
-fn queue(core: &Core, visit: &mut dyn FnMut(&str, Value<'_>)) {
-    let queue = core.engine.queue_stats();
-    let totals = &queue.totals;
-    let jobs = |state| Gauge(totals.in_state(state).into());
-    visit("current-jobs-urgent", Gauge(totals.urgent.into()));
-    visit("current-jobs-ready", jobs(JobState::Ready));
-    visit("current-jobs-reserved", jobs(JobState::Reserved));
-    visit("current-jobs-delayed", jobs(JobState::Delayed));
-    visit("current-jobs-buried", jobs(JobState::Buried));
-    for (key, kind) in COUNTED {
-        visit(key, Counter(core.commands[kind as usize]));
-    }
-    visit("job-timeouts", Counter(totals.timeouts));
-    visit("total-jobs", Counter(totals.total_jobs));
-    visit("max-job-size", Gauge(core.config.max_job_bytes.into()));
-    visit("current-tubes", Gauge(queue.tubes as u64));
-    visit("current-connections", Gauge(core.clients));
-    visit("current-producers", Gauge(totals.producers.into()));
-    visit("current-workers", Gauge(totals.workers.into()));
-    visit("current-waiting", Gauge(totals.waiting.into()));
-    visit("total-connections", Counter(core.clients_total));
-}
-
-fn process(core: &Core, now: Time, visit: &mut dyn FnMut(&str, Value<'_>)) {
-    let host = &core.config.host;
-    visit("pid", Gauge(host.pid.into()));
-    visit("version", Text(&host.version));
-    visit("rusage-utime", Cpu(core.driver.cpu.user_us));
-    visit("rusage-stime", Cpu(core.driver.cpu.system_us));
-    visit("uptime", Gauge(now.since(core.config.started).as_secs()));
-}
-
-fn host(core: &Core, visit: &mut dyn FnMut(&str, Value<'_>)) {
-    let host = &core.config.host;
-    visit("draining", Flag(core.draining));
-    visit("id", Word(&host.id));
-    visit("hostname", Text(&host.hostname));
-    visit("os", Text(&host.os));
-    visit("platform", Text(&host.platform));
-    visit("io-driver", Word(host.driver));
-    visit("io-registered-bytes", Gauge(core.driver.registered_bytes));
-    visit("io-zero-copy-sends", Counter(core.driver.zero_copy_sends));
-    visit("io-waits", Counter(core.driver.waits));
-    visit("io-self-check-repairs", Counter(core.driver.self_check_repairs));
 }

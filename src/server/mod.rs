@@ -27,7 +27,7 @@ mod stats;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-pub use config::{Config, CpuUsage, DriverStats, HostFacts};
+pub use config::{Config, CpuUsage, DriverStats, HostFacts, ProcessUsage};
 pub use event::{Effect, Event};
 pub use http::Hosts;
 pub use observer::{Observation, Observer};
@@ -88,6 +88,9 @@ struct Core {
     lists: usize,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
+    /// Bytes that clients have sent, and bytes that were sent to them.
+    received_bytes: u64,
+    sent_bytes: u64,
     clients: u64,
     clients_total: u64,
     draining: bool,
@@ -97,6 +100,8 @@ struct Core {
     /// The driver's statistics as they were at `sampled_at`.
     driver: DriverStats,
     sampled_at: Option<Time>,
+    /// Jobs in the queue at the start.
+    recovered_jobs: usize,
     /// Memory that the driver has allocated for itself, in bytes.
     driver_bytes: u64,
     observer: Option<Box<dyn Observer>>,
@@ -249,6 +254,7 @@ impl Server {
 
 impl Core {
     fn new(config: Config, engine: Engine, log: Option<Wal>) -> Self {
+        let recovered_jobs = engine.jobs().len();
         Self {
             config,
             engine,
@@ -269,6 +275,8 @@ impl Core {
             tube_refusals: 0,
             lists: 0,
             commands: [0; CommandKind::COUNT],
+            received_bytes: 0,
+            sent_bytes: 0,
             clients: 0,
             clients_total: 0,
             draining: false,
@@ -276,6 +284,7 @@ impl Core {
             sample_waiters: VecDeque::new(),
             driver: DriverStats::default(),
             sampled_at: None,
+            recovered_jobs,
             driver_bytes: 0,
             observer: None,
         }

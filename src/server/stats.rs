@@ -9,12 +9,10 @@ use crate::time::Time;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
-    metric_catalog::visit_server(core, now, &mut |key, value| match value {
-        Value::Gauge(number) | Value::Counter(number) => yaml.number(key, number),
-        Value::Cpu(us) => yaml.plain(key, format_args!("{}.{:06}", us / 1_000_000, us % 1_000_000)),
-        Value::Flag(flag) => yaml.plain(key, flag),
-        Value::Word(word) => yaml.plain(key, word),
-        Value::Text(text) => yaml.quoted(key, text),
+    metric_catalog::visit_server(core, now, &mut |entry, value| {
+        if let Some(key) = entry.key {
+            write(&mut yaml, key, value);
+        }
     });
 }
 
@@ -22,7 +20,19 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", core.engine.tubes().get(tube).name().as_str());
     for metric in metric_catalog::TUBE {
-        yaml.number(metric.key, metric.read(core, tube, now));
+        if let Some(key) = metric.entry.key {
+            write(&mut yaml, key, metric.read(core, tube, now));
+        }
+    }
+}
+
+fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
+    match value {
+        Value::Number(number) => yaml.number(key, number),
+        Value::Seconds(seconds) => yaml.plain(key, format_args!("{seconds:.6}")),
+        Value::Flag(flag) => yaml.plain(key, flag),
+        Value::Word(word) => yaml.plain(key, word),
+        Value::Text(text) => yaml.quoted(key, text),
     }
 }
 

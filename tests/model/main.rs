@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved};
+use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, TimeSum};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
@@ -261,14 +261,17 @@ impl Pair {
             let clients = [stats.using as usize, stats.watching as usize, self.engine.tube_waiting(key)];
             let figures = (jobs, stats.urgent as usize, clients);
             assert_eq!(figures, self.model.tube_figures(tube.name), "{}", stats.name.as_str());
-            let totals = (stats.total_jobs, stats.deletes, stats.pauses);
-            assert_eq!(totals, (tube.total_jobs, tube.deletes, tube.pauses), "{}", stats.name.as_str());
+            let totals = [stats.total_jobs, stats.deletes, stats.pauses, stats.timeouts, stats.buries];
+            let expected = [tube.total_jobs, tube.deletes, tube.pauses, tube.timeouts, tube.buries];
+            assert_eq!(totals, expected, "{}", stats.name.as_str());
             let pause =
                 tube.pause.map_or((Span::ZERO, Span::ZERO), |(until, length)| (length, until.since(now)));
             assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
             assert_eq!(stats.oldest_ready, self.model.oldest_ready(tube.name), "{}", stats.name.as_str());
             compare_percentiles(self.engine.tube_times(key, LatencyKind::Queue), &tube.lapses.queue);
             compare_percentiles(self.engine.tube_times(key, LatencyKind::Reserved), &tube.lapses.reserved);
+            compare_sums(self.engine.tube_time_sum(key, LatencyKind::Queue), &tube.lapses.queue);
+            compare_sums(self.engine.tube_time_sum(key, LatencyKind::Reserved), &tube.lapses.reserved);
         }
     }
 
@@ -328,6 +331,12 @@ fn compare_percentiles(percentiles: Percentiles, samples: &[u64]) {
             (reported - sample).abs() <= 0.12 * sample + 500.0 || (reported == 1000.0 && sample < 1000.0);
         assert!(is_near, "p{percent} is {sample} ns, not {reported}");
     }
+}
+
+fn compare_sums(sum: TimeSum, samples: &[u64]) {
+    let exact = samples.iter().map(|&sample| u128::from(sample)).sum::<u128>() as f64;
+    assert_eq!(sum.count, samples.len() as u64);
+    assert!((sum.ns - exact).abs() <= exact * 1e-9, "{} ns, not {exact}", sum.ns);
 }
 
 /// The histograms of the whole queue are exact.

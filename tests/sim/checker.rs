@@ -15,7 +15,7 @@ use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use beanring_testkit::naive::{Conn, Job, Lapses, Model, Place, Reserve, Told, Tube};
+use beanring_testkit::naive::{Conn, Job, Model, Place, Reserve, Told, Tube};
 
 /// The model of the server, and the replies that follow from it.
 pub struct Checker {
@@ -507,9 +507,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
     for (key, tube) in engine.tubes().iter() {
         let name = number_of(tube.name().as_bytes());
         if name != 0 {
-            let (total_jobs, deletes, pauses) = (0, 0, 0);
-            let lapses = Lapses::default();
-            model.tubes.push(Tube { name, key, pause: None, total_jobs, deletes, pauses, lapses });
+            model.tubes.push(Tube::new(name, key));
         }
     }
     for tube in &mut model.tubes {

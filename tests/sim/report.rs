@@ -107,6 +107,14 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
         ("pause", known(length.as_secs())),
         ("pause-time-left", known(until.since(model.now).as_secs())),
         ("oldest-ready-age", known(model.oldest_ready(tube.name).as_secs())),
+        ("queue-time-p50-us", None),
+        ("queue-time-p95-us", None),
+        ("queue-time-p99-us", None),
+        ("reserved-time-p50-us", None),
+        ("reserved-time-p95-us", None),
+        ("reserved-time-p99-us", None),
+        ("job-timeouts", known(tube.timeouts)),
+        ("job-buries", known(tube.buries)),
     ]
 }
 

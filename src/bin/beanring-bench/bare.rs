@@ -9,6 +9,7 @@ use beanring::io::Resources;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, PreparedDriver};
+use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
@@ -32,6 +33,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         disk: None,
         connections_max: None,
         registered_bytes_max: 0,
+        process: ProcessFiles::default(),
     };
     let (driver, _) = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
     driver.run(Bare::default(), resources).map(drop).map_err(|error| failed(&error))

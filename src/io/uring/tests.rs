@@ -19,6 +19,7 @@ use super::ring::{Ring, Token};
 use crate::ids::ConnId;
 use crate::io::Resources;
 use crate::io::clock::Clock;
+use crate::io::host::ProcessFiles;
 use crate::io::shell::{Backend, InputState, Shell};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, Listener};
@@ -90,6 +91,7 @@ impl Simulated {
             disk: None,
             connections_max,
             registered_bytes_max,
+            process: ProcessFiles::default(),
         };
         let mut driver = UringDriver::new(server, FakeRing::new(seed), resources, Time::ZERO);
         // The memory limits of conversations are for the core alone, without the buffers of a driver.

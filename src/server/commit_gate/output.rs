@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use super::Ticket;
 use crate::bodies::{Bodies, PinnedBody, Slot};
 use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
-use crate::protocol::reply::Reply;
+use crate::protocol::reply::{ErrorKind, Reply};
 
 /// Rendered replies. Bytes in flight neither move nor change until they are sent: new replies gather in another batch.
 #[derive(Default)]
@@ -56,12 +56,15 @@ struct Batch {
     ticket: Ticket,
 }
 
-/// Reply buffers that no connection needs now. The last one given back is reused first: the CPU cache still holds it.
+/// What the replies of all connections share: buffers that no connection needs now, and the number of errors. The last
+/// buffer given back is reused first: the CPU cache still holds it.
 #[derive(Default)]
 pub(in crate::server) struct Buffers {
     spare: Vec<Vec<u8>>,
     /// Capacity of the buffers in use and of the spare ones.
     bytes: usize,
+    /// Error replies since the start, by kind.
+    errors: [u64; ErrorKind::COUNT],
 }
 
 impl Buffers {
@@ -79,6 +82,18 @@ impl Buffers {
         }
     }
 
+    #[inline]
+    fn count_error(&mut self, reply: &Reply<'_>) {
+        if let Some(kind) = reply.error() {
+            self.errors[kind as usize] += 1;
+        }
+    }
+
+    /// The number of error replies of this kind since the start.
+    pub const fn errors(&self, kind: ErrorKind) -> u64 {
+        self.errors[kind as usize]
+    }
+
     /// The memory of all buffers, in use or spare.
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -94,6 +109,7 @@ impl Replies {
     /// Appends a reply, or the first line of one.
     #[inline]
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
+        buffers.count_error(&reply);
         self.write(buffers, |bytes| reply.render(bytes));
     }
 
@@ -117,6 +133,7 @@ impl Replies {
 
     /// Appends a reply that reveals no change: an error, or the refusal of a command.
     pub fn refuse(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
+        buffers.count_error(&reply);
         self.batch.write(buffers, |bytes| reply.render(bytes));
     }
 

@@ -22,7 +22,9 @@ macro_rules! server_config {
             allow_foreign_requests: false,
             http_hosts: beanring::server::Hosts::any(),
             metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
+            metrics_tubes: beanring::limits::METRICS_TUBES_DEFAULT,
             started: beanring::time::Time::ZERO,
+            recovery: beanring::time::Span::ZERO,
             seed: 0,
             host: beanring::server::HostFacts {
                 pid: 1,

@@ -25,6 +25,10 @@ pub struct Model {
     pub told: Vec<(Conn, Told)>,
     pub total_jobs: u64,
     pub timeouts: u64,
+    pub deletes: u64,
+    pub releases: u64,
+    pub buries: u64,
+    pub kicks: u64,
     pub last_id: u64,
     /// Numbers waits and burials.
     pub turns: u64,
@@ -78,6 +82,8 @@ pub struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
+    pub timeouts: u64,
+    pub buries: u64,
     pub lapses: Lapses,
 }
 
@@ -106,6 +112,14 @@ pub enum Reserve {
     DeadlineSoon,
     TimedOut,
     Waiting,
+}
+
+impl Tube {
+    /// An empty tube that nothing has been counted for.
+    pub fn new(name: Name, key: TubeKey) -> Self {
+        let lapses = Lapses::default();
+        Self { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0, timeouts: 0, buries: 0, lapses }
+    }
 }
 
 impl Job {
@@ -250,6 +264,7 @@ impl Model {
         }
         let tube = self.jobs.remove(at).tube;
         self.tube(tube).deletes += 1;
+        self.deletes += 1;
         self.drop_tubes();
         true
     }
@@ -261,6 +276,7 @@ impl Model {
         let job = &mut self.jobs[at];
         (job.pri, job.delay, job.place, job.since) = (pri, delay, place, self.now);
         job.counts.releases += 1;
+        self.releases += 1;
         self.serve();
         true
     }
@@ -272,6 +288,9 @@ impl Model {
         let job = &mut self.jobs[at];
         (job.pri, job.place) = (pri, Place::Buried { turn: self.turns });
         job.counts.buries += 1;
+        let tube = job.tube;
+        self.tube(tube).buries += 1;
+        self.buries += 1;
         true
     }
 
@@ -293,6 +312,7 @@ impl Model {
             let next = if buried { self.oldest_buried(tube) } else { self.soonest_delayed(tube) };
             let Some(at) = next else { break };
             self.jobs[at].counts.kicks += 1;
+            self.kicks += 1;
             self.make_ready(at);
             kicked += 1;
         }
@@ -303,6 +323,7 @@ impl Model {
         let may = |job: &Job| matches!(job.state(), JobState::Buried | JobState::Delayed);
         let Some(at) = self.find(id, may) else { return false };
         self.jobs[at].counts.kicks += 1;
+        self.kicks += 1;
         self.make_ready(at);
         true
     }
@@ -395,6 +416,8 @@ impl Model {
         while let Some(at) = self.soonest(is_due) {
             self.timeouts += 1;
             self.jobs[at].counts.timeouts += 1;
+            let tube = self.jobs[at].tube;
+            self.tube(tube).timeouts += 1;
             self.make_ready(at);
         }
     }
@@ -428,6 +451,10 @@ impl Model {
             workers: clients(|client| client.worker),
             total_jobs: self.total_jobs,
             timeouts: self.timeouts,
+            deletes: self.deletes,
+            releases: self.releases,
+            buries: self.buries,
+            kicks: self.kicks,
         }
     }
 
@@ -544,8 +571,7 @@ impl Model {
     fn make_tube(&mut self, name: Name) {
         if self.tubes.iter().all(|tube| tube.name != name) {
             let key = TubeKey { slot: TubeSlot(u32::MAX), generation: 0 };
-            let lapses = Lapses::default();
-            self.tubes.push(Tube { name, key, pause: None, total_jobs: 0, deletes: 0, pauses: 0, lapses });
+            self.tubes.push(Tube::new(name, key));
         }
     }
 
