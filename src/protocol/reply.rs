@@ -323,6 +323,26 @@ mod tests {
         check(Reply::Undrained, "UNDRAINED");
     }
 
+    #[test]
+    fn the_name_of_an_error_is_its_reply() {
+        let errors = [
+            Reply::BadFormat,
+            Reply::UnknownCommand,
+            Reply::JobTooBig,
+            Reply::ExpectedCrlf,
+            Reply::OutOfMemory,
+            Reply::Draining,
+            Reply::NotFound,
+            Reply::NotIgnored,
+            Reply::DeadlineSoon,
+            Reply::InternalError,
+        ];
+        for ((kind, name), reply) in ErrorKind::ALL.into_iter().zip(errors) {
+            assert_eq!(reply.error(), Some(kind));
+            check(reply, &name.to_uppercase());
+        }
+    }
+
     fn check_yaml(write: impl FnOnce(&mut Yaml<'_>), expect: &str) {
         let mut out = Vec::new();
         write(&mut Yaml::new(&mut out));
