@@ -138,7 +138,7 @@ const fn many(driver: Driver) -> [Bound; 2] {
 
 /// Targets for the job log.
 const fn logged(driver: Driver) -> [Bound; 9] {
-    const RESTART: &str = "log-restart";
+    const RESTART: &str = "wal-restart";
     // Rows that have not run as intended cannot be compared.
     let moving: Metric = |figures| match figures.moved_records {
         Some(1.0..) => figures.latency_us.p999,
@@ -149,13 +149,13 @@ const fn logged(driver: Driver) -> [Bound; 9] {
         _ => f64::NAN,
     };
     [
-        faster(driver, "log-f0-64x1", 15.0),
-        faster(driver, "log-f0-16x32", 100.0),
-        faster(driver, "log-f0-1x1", 1.0),
-        other(driver, "log-f50-64x1", Side::Beanstalkd, 0.6),
-        other(driver, "log-f50-16x32", Side::Beanstalkd, 1.0 / 12.0),
-        other(driver, "log-nosync-64x1", Side::Beanstalkd, 0.6),
-        other(driver, "log-nosync-16x32", Side::Beanstalkd, 1.0 / 12.0),
+        faster(driver, "wal-f0-64x1", 15.0),
+        faster(driver, "wal-f0-16x32", 100.0),
+        faster(driver, "wal-f0-1x1", 1.0),
+        other(driver, "wal-f50-64x1", Side::Beanstalkd, 0.6),
+        other(driver, "wal-f50-16x32", Side::Beanstalkd, 1.0 / 12.0),
+        other(driver, "wal-nosync-64x1", Side::Beanstalkd, 0.6),
+        other(driver, "wal-nosync-16x32", Side::Beanstalkd, 1.0 / 12.0),
         Bound {
             driver,
             row: RESTART,
@@ -166,9 +166,9 @@ const fn logged(driver: Driver) -> [Bound; 9] {
         },
         Bound {
             driver,
-            row: "log-moving",
+            row: "wal-moving",
             metric: moving,
-            to: (Side::Ours, "log-still", still),
+            to: (Side::Ours, "wal-still", still),
             of: "p99.9, compared with no compaction",
             limit: Limit::MoreUs(1000.0),
         },

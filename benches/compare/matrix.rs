@@ -307,7 +307,7 @@ fn all() -> Vec<Row> {
     rows.push(Row { body_bytes: 60_000, ..Row::new("cycle-60000", Group::LargeBodies, Work::Cycle, 16, 8) });
     rows.push(Row {
         rate: Some(HAND_OVERS_PER_S),
-        ..Row::new("handover", Group::Delivery, Work::Delivery, 16, 1).short(true)
+        ..Row::new("delivery", Group::Delivery, Work::Delivery, 16, 1).short(true)
     });
     rows.push(Row {
         rate: Some(1000),
@@ -326,7 +326,7 @@ fn with_a_log() -> Vec<Row> {
         // beanstalkd waits for the disk so often that no count suits both servers.
         amount: Amount::Time,
         short: depth > 1,
-        ..Row::new(format!("log-f0-{connections}x{depth}"), Group::Durable, Work::Put, connections, depth)
+        ..Row::new(format!("wal-f0-{connections}x{depth}"), Group::Durable, Work::Put, connections, depth)
     }));
     for (name, sync) in [("f50", Sync::Often), ("nosync", Sync::Never)] {
         rows.extend([(64, 1), (16, 32)].map(|(connections, depth)| Row {
@@ -334,7 +334,7 @@ fn with_a_log() -> Vec<Row> {
             amount: Amount::CountPerSecond(LOGGED_PUTS_PER_S),
             short: depth > 1 && sync == Sync::Often,
             ..Row::new(
-                format!("log-{name}-{connections}x{depth}"),
+                format!("wal-{name}-{connections}x{depth}"),
                 Group::Logged,
                 Work::Put,
                 connections,
@@ -345,14 +345,14 @@ fn with_a_log() -> Vec<Row> {
     rows.push(Row {
         log: log(Sync::Never),
         amount: Amount::Count(RESTART_JOBS),
-        ..Row::new("log-restart", Group::Restart, Work::Restart, 16, 32)
+        ..Row::new("wal-restart", Group::Restart, Work::Restart, 16, 32)
     });
     // The first row never starts a compaction.
     rows.extend([("still", None), ("moving", Some(MOVING_FILE_BYTES))].map(|(name, file_bytes)| Row {
         log: Some(Log { sync: Sync::Often, file_bytes }),
         old_jobs: MOVING_JOBS,
         rate: Some(MOVING_CYCLES_PER_S),
-        ..Row::new(format!("log-{name}"), Group::Moving, Work::Cycle, 8, 1)
+        ..Row::new(format!("wal-{name}"), Group::Moving, Work::Cycle, 8, 1)
     }));
     rows
 }

@@ -11,7 +11,7 @@ pub struct Options {
     /// Run only the key rows, in under three minutes
     #[arg(long)]
     pub short: bool,
-    /// Run only rows whose name contains one of these, such as put-16,handover
+    /// Run only rows whose name contains one of these, such as put-16,delivery
     #[arg(long, value_delimiter = ',', value_name = "TEXT")]
     pub only: Vec<String>,
     /// Rounds per row and server [default: 3, short 2]

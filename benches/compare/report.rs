@@ -156,7 +156,7 @@ impl Report<'_> {
         }
         let names = pairs.iter().map(|(own, peer)| {
             let driver = own.name().replace("beanring ", "");
-            let peer = if matches!(peer, Kind::Bare(_)) { "bare".to_owned() } else { peer.name() };
+            let peer = if matches!(peer, Kind::Bare(_)) { "no-op".to_owned() } else { peer.name() };
             format!("{driver} : {peer}")
         });
         let mut table = Table::new([title.to_owned()].into_iter().chain(names).collect());

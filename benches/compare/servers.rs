@@ -44,7 +44,7 @@ impl Kind {
     pub fn name(self) -> String {
         match self {
             Kind::Ours(driver) => format!("beanring {}", driver.name()),
-            Kind::Bare(driver) => format!("bare {}", driver.name()),
+            Kind::Bare(driver) => format!("no-op {}", driver.name()),
             Kind::Beanstalkd => "beanstalkd".to_owned(),
             Kind::Redis => "redis".to_owned(),
         }
