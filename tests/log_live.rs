@@ -542,9 +542,9 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     refuses(&scratch.0.join("none"), &[], "no such directory; create it first");
     let foreign = dir("foreign");
     fs::write(foreign.join("photo.jpg"), b"precious").expect("a file");
-    refuses(&foreign, &[], "there is \"photo.jpg\" in it and no log");
+    refuses(&foreign, &[], "the directory contains \"photo.jpg\" and no job log");
     fs::write(foreign.join("lock"), b"").expect("a file");
-    refuses(&foreign, &[], "there is \"photo.jpg\" in it and no log");
+    refuses(&foreign, &[], "the directory contains \"photo.jpg\" and no job log");
     let damaged = copy("damaged");
     change(&damaged, &segments[0], 4096 + 40);
     refuses(&damaged, &[], &format!("{}:4096 is not what was written there", segments[0]));

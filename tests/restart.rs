@@ -445,7 +445,7 @@ fn the_log_stays_locked_during_a_restart() {
                     let output = Command::new(program()).args(["log", "check", &dir]).output();
                     let output = output.expect("the program starts");
                     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                    assert!(said.contains("a server uses this log"), "{output:?}");
+                    assert!(said.contains("a server uses this job log"), "{output:?}");
                     tries += 1;
                 }
                 tries

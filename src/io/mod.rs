@@ -111,15 +111,14 @@ pub enum DriverError {
 
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, errno) = match self {
-            Self::Setup(errno) => ("cannot set up the event loop", errno),
-            Self::Ring(error) => return error.fmt(f),
-            Self::Wait(errno) => ("cannot wait for events", errno),
-            Self::Accept(errno) => ("cannot accept connections", errno),
-            Self::Signals(errno) => ("cannot read signals", errno),
-            Self::Server(why) => return f.write_str(why),
-        };
-        write!(f, "{what}: {}", errno.desc())
+        match self {
+            Self::Setup(errno) => write!(f, "cannot set up the event loop: {}", errno.desc()),
+            Self::Ring(error) => error.fmt(f),
+            Self::Wait(errno) => write!(f, "cannot wait for events: {}", errno.desc()),
+            Self::Accept(errno) => write!(f, "cannot accept connections: {}", errno.desc()),
+            Self::Signals(errno) => write!(f, "cannot read signals: {}", errno.desc()),
+            Self::Server(why) => f.write_str(why),
+        }
     }
 }
 

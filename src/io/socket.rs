@@ -431,23 +431,29 @@ impl fmt::Display for Address {
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (address, reason) = match self {
-            Self::UnknownHost { address } => (address, "no such host"),
-            Self::NotASocket { address } => (address, "the path is a file and not a socket"),
-            Self::Answered { address } => (address, "another server listens there"),
-            Self::System { address, errno: Errno::EADDRINUSE } => (address, "the address is in use"),
+        match self {
+            Self::UnknownHost { address } => write!(f, "cannot listen on {address}: no such host"),
+            Self::NotASocket { address } => {
+                write!(f, "cannot listen on {address}: the path is a file and not a socket")
+            }
+            Self::Answered { address } => {
+                write!(f, "cannot listen on {address}: another server listens there")
+            }
+            Self::System { address, errno: Errno::EADDRINUSE } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: the address is in use; stop the other server, or choose another port"
+                )
+            }
             Self::System { address, errno: Errno::EADDRNOTAVAIL } => {
-                (address, "this machine does not have the address")
+                write!(f, "cannot listen on {address}: this machine does not have the address")
             }
-            Self::System { address, errno } => (address, errno.desc()),
-            Self::Refused { name, errno } => {
-                return write!(f, "cannot listen on {name}: {}", errno.desc());
-            }
+            Self::System { address, errno } => write!(f, "cannot listen on {address}: {}", errno.desc()),
+            Self::Refused { name, errno } => write!(f, "cannot listen on {name}: {}", errno.desc()),
             Self::Inherited { fd } => {
-                return write!(f, "LISTEN_FDS: descriptor {fd} is not a listening stream socket");
+                write!(f, "LISTEN_FDS: descriptor {fd} is not a listening stream socket")
             }
-        };
-        write!(f, "cannot listen on {address}: {reason}")
+        }
     }
 }
 

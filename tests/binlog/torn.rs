@@ -126,7 +126,7 @@ fn damage_is_refused_with_its_place() {
         bytes
     };
     let third = ends[2].0;
-    let named = format!("binlog.1:{third} is not what beanstalkd has written there");
+    let named = format!("binlog.1:{third} is damaged");
     check("length", &[&changed(third, 0xc9)], &named);
     check("name", &[&changed(third + 4, b' ')], &named);
     check("body-size", &[&changed(third + 8 + 34, 1)], &named);
@@ -139,7 +139,7 @@ fn damage_is_refused_with_its_place() {
     check("hole", &[&hole], &format!("binlog.1:{} is", ends[4].0));
     let (third, cut) = (ends[2].0, ends[2].0 + 50);
     check("older", &[&bytes[..cut], &bytes], &format!("binlog.1:{third} is"));
-    check("version", &[&[6, 0, 0, 0]], "binlog.1 is of version 6, and 5 and 7 are known");
+    check("version", &[&[6, 0, 0, 0]], "binlog.1 has version 6, and beanring reads 5 and 7");
     let dir = scratch.dir("missing");
     fs::write(dir.join("binlog.1"), &bytes).unwrap();
     fs::write(dir.join("binlog.3"), &bytes).unwrap();

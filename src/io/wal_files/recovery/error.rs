@@ -66,11 +66,11 @@ impl fmt::Display for RecoveryError {
             Self::Damaged { file, offset } => write!(
                 f,
                 "the job log is damaged: {file}:{offset} is not what was written there; restore a backup of the directory, \
-                 or run `beanring wal salvage`, which saves the intact jobs"
+                 or run beanring wal salvage, which saves the intact jobs"
             ),
             Self::Missing(file) => write!(
                 f,
-                "the job log is damaged: {file} is missing; restore it, or run `beanring wal salvage`, which saves the \
+                "the job log is damaged: {file} is missing; restore it, or run beanring wal salvage, which saves the \
                  intact jobs"
             ),
             Self::Version(file, version) => {
@@ -82,12 +82,12 @@ impl fmt::Display for RecoveryError {
             Self::Id { file, id } => write!(
                 f,
                 "{file}: job {id} has too large an id: the ids above it could run out; export the job log to beanstalkd \
-                 (`beanring wal export`), or finish its jobs with the version that wrote it and start with an empty directory"
+                 (beanring wal export), or finish its jobs with the version that wrote it and start with an empty directory"
             ),
             Self::NoSpace { file, bytes } => write!(
                 f,
                 "the disk is full, and the end of the job log in {file} must be rewritten; free {bytes} bytes or more, or \
-                 write a new job log to another disk with `beanring wal salvage` and start from that"
+                 write a new job log to another disk with beanring wal salvage and start from that"
             ),
             Self::Unstable(file) => write!(
                 f,
