@@ -585,7 +585,8 @@ fn a_directory_of_another_user_is_refused() {
 fn refuses(dir: &Path, flags: &[&str], why: &str) {
     let before = contents(dir);
     let mut command = Command::new(program());
-    command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "-b"]).arg(dir).args(flags);
+    command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll", "--log-level", "error", "-b"]);
+    command.arg(dir).args(flags);
     let output = command.stdin(Stdio::null()).output().expect("it ends");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");

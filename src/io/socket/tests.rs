@@ -58,10 +58,15 @@ fn connections_inherit_the_options() {
 fn tcp_refusals() {
     let taken = Listener::open(&tcp("127.0.0.1", 0)).unwrap();
     let port = local_address(&taken).port();
-    assert_eq!(refusal(&tcp("127.0.0.1", port)), format!("cannot listen on 127.0.0.1:{port}: it is in use"));
+    assert_eq!(
+        refusal(&tcp("127.0.0.1", port)),
+        format!(
+            "cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
+        )
+    );
     assert_eq!(
         refusal(&tcp("192.0.2.1", 1)),
-        "cannot listen on 192.0.2.1:1: it is not an address of this machine"
+        "cannot listen on 192.0.2.1:1: this machine does not have the address"
     );
     assert_eq!(refusal(&tcp("no host", 1)), "cannot listen on no host:1: no such host");
 }
@@ -96,17 +101,17 @@ fn other_files_at_the_path_are_kept() {
     let refused = |reason| format!("cannot listen on unix:{}: {reason}", path.display());
 
     fs::write(&path, "precious").unwrap();
-    assert_eq!(refusal(&address), refused("a file that is not a socket stands there"));
+    assert_eq!(refusal(&address), refused("the path is a file and not a socket"));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     fs::remove_file(&path).unwrap();
 
     let live = UnixListener::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server answers there"));
+    assert_eq!(refusal(&address), refused("another server listens there"));
     drop(live);
     fs::remove_file(&path).unwrap();
 
     let _datagram = UnixDatagram::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server answers there"));
+    assert_eq!(refusal(&address), refused("another server listens there"));
 }
 
 #[test]

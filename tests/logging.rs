@@ -1,0 +1,385 @@
+//! What the log says, as an operator reads it: the lines of a start, a drain, a restart and a stop, at each level and in each
+//! format.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring_testkit::process::program;
+use beanring_testkit::scratch::Scratch;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with its log in a file.
+struct Server {
+    child: Child,
+    log: PathBuf,
+    scratch: Scratch,
+}
+
+impl Server {
+    fn start(flags: &[&str]) -> Self {
+        Self::start_with(flags, |_, _| {})
+    }
+
+    /// Starts a server on a port of the system's choice, with an empty directory `log` beside its log lines.
+    fn start_with(flags: &[&str], prepare: impl FnOnce(&mut Command, &File)) -> Self {
+        let scratch = Scratch::new("logging");
+        let log = scratch.0.join("said");
+        let wal = scratch.0.join("log");
+        fs::create_dir(&wal).expect("the directory is created");
+        let mut command = Command::new(program());
+        let flags =
+            flags.iter().map(|&flag| if flag == "DIR" { wal.display().to_string() } else { flag.to_owned() });
+        command.args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll"]).args(flags);
+        let file = File::create(&log).expect("the file is created");
+        prepare(&mut command, &file);
+        command.stdin(Stdio::null()).stderr(file);
+        let child = command.spawn().expect("the program starts");
+        Self { child, log, scratch }
+    }
+
+    /// The log as it is now, without a line that is being written.
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.log).expect("the log");
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until a line has the text, and returns it.
+    fn wait_for(&self, text: &str) -> String {
+        let started = Instant::now();
+        loop {
+            let lines = self.lines();
+            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            assert!(started.elapsed() < PATIENCE, "{text} is not logged: {lines:#?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let line = self.wait_for("listening on ");
+        let address = line.split_once("listening on ").expect("an address").1.trim_matches(['"', '}']);
+        TcpStream::connect(address).expect("the server accepts connections")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("the process is ours");
+    }
+
+    /// Stops the server, and returns the whole log.
+    fn stop(mut self) -> Vec<String> {
+        self.signal(Signal::SIGTERM);
+        assert!(self.child.wait().expect("the child is ours").success(), "{:#?}", self.lines());
+        self.lines()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both calls fail only if the process has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ask(client: &mut TcpStream, command: &str) -> String {
+    client.write_all(command.as_bytes()).expect("the connection is open");
+    let mut reply = String::new();
+    BufReader::new(client).read_line(&mut reply).expect("a reply");
+    reply
+}
+
+/// Level and message of each line, with N for each number. Without the lines that depend on the kernel or on the moment.
+fn messages(lines: &[String]) -> Vec<String> {
+    let message = |line: &String| {
+        let (time, rest) = line.split_once(' ').expect("a time and a message");
+        assert!(time.len() == 27 && time.starts_with("20") && time.ends_with('Z'), "{line}");
+        masked(rest.trim_start())
+    };
+    let varies = |line: &String| {
+        line.starts_with("INFO sandbox: ") || line == "INFO waiting until the job log is on disk"
+    };
+    lines.iter().map(message).filter(|line| !varies(line)).collect()
+}
+
+fn masked(text: &str) -> String {
+    let mut result = String::new();
+    for letter in text.chars() {
+        match letter {
+            '0'..='9' if result.ends_with('N') => {}
+            '0'..='9' => result.push('N'),
+            _ => result.push(letter),
+        }
+    }
+    result
+}
+
+/// No `Debug` representation, and none of its quotes and escapes.
+fn check_for_people(lines: &[String]) {
+    for line in lines {
+        for trace in ["Os {", "Some(", "None", "Ok(", "Err(", "Errno", "\\\"", "=\"", "\": \""] {
+            assert!(!line.contains(trace), "{trace}: {line}");
+        }
+    }
+}
+
+const LIMITS: &str = "INFO limits: memory unlimited, job size N bytes, connections unlimited, tubes N, watches per \
+                      connection N";
+const STOP: [&str; 2] =
+    ["INFO SIGTERM from process N of user N: stopping", "INFO stopped after N s of uptime"];
+
+#[test]
+fn a_start_and_a_stop_without_a_job_log() {
+    let server = Server::start(&[]);
+    server.wait_for("ready");
+    let lines = server.stop();
+    check_for_people(&lines);
+    let start = [
+        "INFO beanring N.N.N (pid N)",
+        "INFO I/O driver: epoll",
+        "INFO no job log: jobs are kept in memory only, and a stop or a restart loses them (-b DIR keeps them)",
+        LIMITS,
+        "INFO listening on N.N.N.N:N",
+        "INFO ready after N ms",
+    ];
+    assert_eq!(messages(&lines), [&start[..], &STOP].concat());
+}
+
+#[test]
+fn a_start_with_jobs_of_the_last_run() {
+    let server = Server::start(&["-b", "DIR", "-f", "0", "--max-memory", "64m", "--http", "0"]);
+    assert_eq!(ask(&mut server.connect(), "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
+    let dir = server.scratch.0.join("log");
+    server.wait_for(&format!("job log: new in {}", dir.display()));
+    server.signal(Signal::SIGTERM);
+    server.wait_for("stopped after");
+    let dir = dir.display().to_string();
+    let again = Server::start(&["-b", &dir, "-F", "-s", "131072", "-z", "64", "--max-connections", "9"]);
+    let lines = {
+        again.wait_for("ready");
+        again.stop()
+    };
+    check_for_people(&lines);
+    let recovered = format!("INFO job log: recovered N job from {} in N ms (N segments)", masked(&dir));
+    let start = [
+        "INFO beanring N.N.N (pid N)",
+        "INFO I/O driver: epoll",
+        &recovered,
+        "INFO durability: no syncs (-F): a power failure may lose jobs",
+        "INFO limits: memory unlimited, job size N bytes, connections N, tubes N, watches per connection N",
+        "INFO listening on N.N.N.N:N",
+        "INFO ready after N ms",
+    ];
+    assert_eq!(messages(&lines), [&start[..], &STOP].concat());
+    let first = messages(&server.lines());
+    for expected in [
+        "INFO durability: fsync before reply (-f N)",
+        "INFO limits: memory N MiB, job size N bytes, connections unlimited, tubes N, watches per connection N",
+        "INFO serving metrics on http://N.N.N.N:N/metrics",
+    ] {
+        assert!(first.iter().any(|line| line == expected), "{expected}: {first:#?}");
+    }
+}
+
+/// What a user of beanstalkd types, with the name swapped.
+#[test]
+fn the_flags_of_beanstalkd() {
+    let server = Server::start(&["-l", "0.0.0.0", "-b", "DIR", "-f", "50", "-z", "65535", "-V"]);
+    server.wait_for("ready");
+    let lines = server.stop();
+    check_for_people(&lines);
+    let dir = "INFO job log: new in ";
+    let mut messages = messages(&lines);
+    messages.iter_mut().filter(|line| line.starts_with(dir)).for_each(|line| line.truncate(dir.len()));
+    let start = [
+        "INFO beanring N.N.N (pid N)",
+        "INFO I/O driver: epoll",
+        dir,
+        "INFO durability: sync within N ms of a change (-f N)",
+        LIMITS,
+        "INFO listening on N.N.N.N:N",
+        "INFO ready after N ms",
+    ];
+    assert_eq!(messages, [&start[..], &STOP].concat());
+}
+
+#[test]
+fn who_drains_and_who_ends_that() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    server.signal(Signal::SIGUSR1);
+    let line = server.wait_for("draining");
+    let sender = format!("SIGUSR1 from process {} of user ", std::process::id());
+    assert!(line.contains(&sender) && line.contains(" INFO "), "{line}");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    let line = server.wait_for("put is accepted again");
+    assert!(line.contains(" INFO client connection 0 has sent undrain"), "{line}");
+    let lines = server.stop();
+    assert_eq!(lines.iter().filter(|line| line.contains("undrain:")).count(), 1, "{lines:#?}");
+}
+
+#[test]
+fn a_restart_in_place() {
+    let server = Server::start(&["-b", "DIR"]);
+    server.wait_for("ready");
+    let before = server.lines().len();
+    server.signal(Signal::SIGUSR2);
+    server.wait_for("restarted in place");
+    server.wait_for("recovered 0 jobs");
+    let started = Instant::now();
+    while server.lines().iter().filter(|line| line.contains("ready after")).count() < 2 {
+        assert!(started.elapsed() < PATIENCE, "{:#?}", server.lines());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let lines = server.stop();
+    check_for_people(&lines);
+    let messages = messages(&lines[before..]);
+    for (line, expected) in messages.iter().zip([
+        "INFO SIGUSRN from process N of user N: restart requested",
+        "INFO preflight check of /",
+        "INFO the preflight check has passed: the server stops and restarts in place",
+        "INFO restarting in place after N s of uptime: executing /",
+        "INFO beanring N.N.N (pid N), restarted in place",
+        "INFO I/O driver: epoll",
+        "INFO job log: recovered N jobs from /",
+    ]) {
+        assert!(line.starts_with(expected), "{expected}: {line}");
+    }
+}
+
+#[test]
+fn what_each_level_adds() {
+    for (level, has_start, has_connections, has_commands) in [
+        ("error", false, false, false),
+        ("warn", false, false, false),
+        ("info", true, false, false),
+        ("debug", true, true, false),
+        ("trace", true, true, true),
+    ] {
+        let address = format!("127.0.0.1:{}", free_port());
+        let port = address.rsplit_once(':').expect("a port").1;
+        let server = Server::start(&["-p", port, "--log-level", level, "-c"]);
+        let started = Instant::now();
+        let mut client = loop {
+            match TcpStream::connect(&address) {
+                Ok(client) => break client,
+                Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(ask(&mut client, "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
+        let peer = client.local_addr().expect("an address");
+        drop(client);
+        let lines = server.stop();
+        check_for_people(&lines);
+        let has = |text: &str| lines.iter().any(|line| line.contains(text));
+        assert_eq!(has(" WARN -c has no meaning any more"), level != "error", "{lines:#?}");
+        assert_eq!(has(" INFO listening on "), has_start, "{lines:#?}");
+        assert_eq!(
+            has(&format!("DEBUG connection opened conn=0 peer={peer}")),
+            has_connections,
+            "{lines:#?}"
+        );
+        assert_eq!(has("TRACE put 0 0 60 1 conn=0"), has_commands, "{lines:#?}");
+        assert_eq!(has("TRACE INSERTED 1 conn=0 job=1"), has_commands, "{lines:#?}");
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("an address").port()
+}
+
+#[test]
+fn json_is_one_object_per_line_with_numbers_as_numbers() {
+    let server = Server::start(&["--log-format", "json", "-VV", "-b", "DIR"]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
+    drop(client);
+    server.wait_for("connection closed");
+    let lines = server.stop();
+    let objects: Vec<serde_json::Value> =
+        lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for (object, line) in objects.iter().zip(&lines) {
+        for key in ["timestamp", "level", "message"] {
+            assert!(object[key].is_string(), "{key}: {line}");
+        }
+    }
+    let find = |message: &str| {
+        let is_it = |object: &&serde_json::Value| {
+            object["message"].as_str().is_some_and(|text| text.starts_with(message))
+        };
+        objects.iter().find(is_it).unwrap_or_else(|| panic!("{message}: {lines:#?}"))
+    };
+    assert_eq!(find("connection opened")["conn"], 0);
+    assert!(find("connection opened")["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")));
+    assert_eq!(find("INSERTED 1")["job"], 1);
+    assert!(find("ready after")["duration_ms"].is_u64());
+    assert_eq!(find("connection closed")["level"], "DEBUG");
+}
+
+#[test]
+fn a_thousand_connections_add_no_line() {
+    let server = Server::start(&[]);
+    server.wait_for("ready");
+    let before = server.lines().len();
+    for _ in 0..1000 {
+        let mut client = server.connect();
+        assert_eq!(ask(&mut client, "nonsense\r\n"), "UNKNOWN_COMMAND\r\n");
+    }
+    let lines = server.stop();
+    assert_eq!(messages(&lines[before..]), STOP);
+}
+
+/// The journal has the time of each line, and takes its priority from the front.
+#[test]
+fn lines_for_the_journal_have_a_priority_and_no_time() {
+    let server = Server::start_with(&["-c", "-V"], |command, log| {
+        let log = log.metadata().expect("the file is open");
+        command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
+    });
+    drop(server.connect());
+    server.wait_for("connection closed");
+    let lines = server.stop();
+    let has = |begin: &str| lines.iter().any(|line| line.starts_with(begin));
+    for begin in
+        ["<6> INFO beanring ", "<4> WARN -c has no meaning", "<7>DEBUG connection opened conn=0 peer=127."]
+    {
+        assert!(has(begin), "{begin}: {lines:#?}");
+    }
+    // A stderr that is redirected is another file.
+    let server = Server::start_with(&[], |command, _| _ = command.env("JOURNAL_STREAM", "1:2"));
+    server.wait_for("ready");
+    messages(&server.stop());
+}
+
+#[test]
+fn a_server_that_cannot_continue_says_so_last() {
+    let server = Server::start(&["-b", "DIR", "-f", "0"]);
+    assert_eq!(ask(&mut server.connect(), "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
+    let dir = server.scratch.0.join("log");
+    server.signal(Signal::SIGTERM);
+    server.wait_for("stopped after");
+    let segment = dir.join("log.0000000000000001");
+    let mut bytes = fs::read(&segment).expect("a segment");
+    let at = bytes.windows(7).position(|window| window == b"default").expect("the job names its tube");
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).expect("a segment");
+    let mut refused = Server::start(&["-b", &dir.display().to_string()]);
+    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
+    let lines = refused.lines();
+    check_for_people(&lines);
+    assert!(lines.last().is_some_and(|last| last.contains(" ERROR the job log is damaged: ")), "{lines:#?}");
+}
