@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use beanring::cli::{Arguments, LogFormat, Tool};
 use beanring::config::ServerConfig;
+use beanring::io::systemd;
 use beanring::{config_file, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
@@ -44,8 +45,8 @@ fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     let format = config.log_format;
     match launch::run(config) {
-        // A reader of the JSON log expects no other line.
-        Err(error) if format == LogFormat::Json => {
+        // A reader of JSON expects no other line, and the journal gets a priority only with log lines.
+        Err(error) if format == LogFormat::Json || systemd::is_stderr_the_journal() => {
             error!("{error}");
             Ok(ExitCode::FAILURE)
         }

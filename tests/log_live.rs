@@ -559,7 +559,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
     bytes[72..76].copy_from_slice(&sum);
     fs::write(newer.join(&segments[0]), bytes).expect("a segment");
-    refuses(&newer, &[], "is of format 3");
+    refuses(&newer, &[], "has format 3");
     let mixed = copy("mixed");
     let mut bytes = fs::read(mixed.join(&segments[1])).expect("a segment");
     bytes[32] ^= 1;

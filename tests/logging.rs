@@ -359,6 +359,12 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
     {
         assert!(has(begin), "{begin}: {lines:#?}");
     }
+    let mut refused = Server::start_with(&["-u", "no such user"], |command, log| {
+        let log = log.metadata().expect("the file is open");
+        command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
+    });
+    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
+    assert_eq!(refused.lines(), ["<3>ERROR -u no such user: no such user"]);
     // A stderr that is redirected is another file.
     let server = Server::start_with(&[], |command, _| _ = command.env("JOURNAL_STREAM", "1:2"));
     server.wait_for("ready");

@@ -8,7 +8,7 @@ use syn::{Attribute, ImplItemFn, ItemFn, ItemImpl, ItemMod, LitStr, Macro, Type}
 
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-/// What comes last in a line if there is something to add.
+/// Placeholders at the end of a line that may be empty.
 const ADDITIONS: [&str; 2] = ["{left_out}", "{hint}"];
 
 /// Texts that end up in a log line.
