@@ -28,14 +28,14 @@ const REGISTERED_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// At most this part of `--max-memory` may be registered, because it is not given back.
 const REGISTERED_SHARE: u64 = 4;
 
-/// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 52 MB. Bytes per tube:
+/// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 57 MB. Bytes per tube:
 ///
-/// - 248 for the record
+/// - 264 for the record
 /// - 40 for the timer
 /// - 32 for a short name
 /// - 12 for the place in the order of tubes and in the hash index
 /// - 40 for one watch
-/// - 150 for latency counters
+/// - 180 for latency counters
 const TUBES_DEFAULT: u32 = 100_000;
 
 /// Maximum number of watches of a connection without `--max-watches`: some 2.6 MB. Bytes per watch:
@@ -611,6 +611,9 @@ mod tests {
             |given: &str| check(&format!("--metrics-prefix {given}")).map(|config| config.metrics_prefix);
         assert_eq!(check("").unwrap().metrics_prefix, "beanring");
         assert_eq!(prefix("my_Queue2"), Ok("my_Queue2".to_owned()));
+        let tubes = |line: &str| check(line).map(|config| config.metrics_tubes);
+        assert_eq!(["", "--metrics-tubes 0"].map(tubes), [Ok(1000), Ok(0)]);
+        assert!(tubes("--metrics-tubes all").is_err());
         for given in ["2queue", "my-queue", "a:b", "é"] {
             assert_eq!(prefix(given), Err(ConfigError::MetricsPrefix { given: given.to_owned() }), "{given}");
         }

@@ -53,6 +53,7 @@ impl Stage {
     /// Job 1 is on disk. Then the disk has no space, and another client's change of job 2 waits for it.
     fn stalled(mode: Durability) -> (Self, ConnId) {
         let mut stage = Self::new(mode);
+        stage.expect_gauges(0);
         let client = stage.server.accept(Protocol::Beanstalk);
         assert_eq!(
             stage.ask(client, "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n"),
@@ -116,6 +117,15 @@ impl Stage {
         self.replies(conn)
     }
 
+    /// Checks the metrics that tell operators about the disk.
+    fn expect_gauges(&mut self, value: u8) {
+        let http = self.server.accept(Protocol::Http);
+        let page = self.ask(http, "GET /metrics HTTP/1.0\r\n\r\n");
+        for name in ["beanring_wal_disk_full", "beanring_wal_stalled"] {
+            assert!(page.contains(&format!("\n{name} {value}\n")), "{name} is not {value}: {page}");
+        }
+    }
+
     fn replies(&mut self, conn: ConnId) -> String {
         String::from_utf8(send_all(&mut self.server, conn, self.now)).expect("replies are text")
     }
@@ -132,6 +142,7 @@ impl Stage {
 fn read_only_commands_are_answered_while_a_write_is_stalled() {
     for mode in MODES {
         let (mut stage, _) = Stage::stalled(mode);
+        stage.expect_gauges(1);
         let other = stage.server.accept(Protocol::Beanstalk);
         for (command, answer) in [
             ("stats\r\n", "OK "),
