@@ -1,7 +1,7 @@
 """Asserts what makes the files of deploy/ work together with the server, the image and the seccomp profile. An engine and a
 cluster know their schemas; this needs neither.
 
-usage: python3 ci/manifests.py             the Dockerfile and deploy/compose.yaml
+usage: python3 ci/manifests.py             the versions, the Dockerfile and deploy/compose.yaml
        python3 ci/manifests.py FILE...     manifests of Kubernetes, rendered by kustomize or Helm
 """
 
@@ -137,7 +137,25 @@ def kubernetes(path):
             assert rule["spec"] == yaml.safe_load(file), f"{path}: the rules are not those of deploy/alerts.yaml"
 
 
+def versions():
+    """Asserts that every file that has the version of the server has the same."""
+
+    def only(pattern, name):
+        with open(name, encoding="utf-8") as file:
+            (found,) = re.findall(pattern, file.read(), flags=re.MULTILINE)
+        return found
+
+    version = only(r'^version = "(.*)"$', "Cargo.toml")
+    chart = "deploy/helm/beanring/Chart.yaml"
+    assert only(r'^appVersion: "(.*)"$', chart) == version, f"{chart} has another appVersion than Cargo.toml"
+    kustomization = "deploy/kubernetes/base/kustomization.yaml"
+    assert only(r"newTag: (.*)$", kustomization) == version, f"{kustomization} has another newTag than Cargo.toml"
+    with open("CHANGELOG.md", encoding="utf-8") as file:
+        assert f"\n## {version} " in file.read(), f"CHANGELOG.md has no section for {version}"
+
+
 if len(sys.argv) == 1:
+    versions()
     dockerfile()
     compose()
 for argument in sys.argv[1:]:
