@@ -134,7 +134,8 @@ def kubernetes(path):
         assert all(labels.items() <= each["metadata"]["labels"].items() for each in by_kind["Service"])
     for rule in by_kind.get("PrometheusRule", []):
         with open("deploy/alerts.yaml", encoding="utf-8") as file:
-            assert rule["spec"] == yaml.safe_load(file), f"{path}: the rules are not those of deploy/alerts.yaml"
+            same = rule["spec"] == yaml.safe_load(file)
+        assert same, f"{path}: the rules are not those of deploy/alerts.yaml: run deploy/kubernetes/update-rules"
 
 
 def versions():
