@@ -138,10 +138,12 @@ impl<'a> Page<'a> {
             MetricKind::Summary => "summary",
             MetricKind::Histogram => "histogram",
         };
-        for (word, text) in [("HELP", metric.help), ("TYPE", kind)] {
-            write!(self.out, "# {word} ").expect("writing to a Vec cannot fail");
+        for (word, text) in [("# HELP ", metric.help), ("# TYPE ", kind)] {
+            self.out.extend_from_slice(word.as_bytes());
             self.name(metric);
-            writeln!(self.out, " {text}").expect("writing to a Vec cannot fail");
+            self.out.push(b' ');
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.push(b'\n');
         }
     }
 
