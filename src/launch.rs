@@ -120,7 +120,17 @@ impl Prepared {
     fn serve(self) -> Result<(), Box<dyn Error>> {
         report::start(&self);
         let Self {
-            config, program, clock, began, listeners, process, mut signals, systemd, directory, driver, ..
+            config,
+            program,
+            clock,
+            began,
+            listeners,
+            process,
+            mut signals,
+            systemd,
+            directory,
+            driver,
+            ..
         } = self;
         let host = host::facts(driver.name())?;
         // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
@@ -131,7 +141,7 @@ impl Prepared {
         let recovery_began = clock.now();
         let log =
             directory.as_ref().map(|from| recover(from, config.log, &mut engine, &clock)).transpose()?;
-        let recovery = clock.now().since(recovery_began);
+        let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
         let disk = directory.map(Disk::new).transpose()?;
         // After the job log: clients should not connect to a server that ends because its log is refused.

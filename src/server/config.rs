@@ -30,7 +30,7 @@ pub struct Config {
     pub metrics_tubes: u32,
     /// The start of the server, for `stats`.
     pub started: Time,
-    /// How long the recovery of the job log took.
+    /// How long the recovery of the job log took. Zero without a job log.
     pub recovery: Span,
     /// The seed of hashes, so that clients cannot choose names, ids and watches that collide. It changes nothing else.
     pub seed: u64,

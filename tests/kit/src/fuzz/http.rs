@@ -344,5 +344,5 @@ fn check_page(page: &str) {
         assert!(value.parse::<f64>().is_ok(), "{line}");
         assert!(names.insert(name), "{name} appears twice");
     }
-    assert!(names.contains("beanring_current_jobs_ready"), "it is a page of metrics");
+    assert!(names.contains("beanring_jobs{state=\"ready\"}"), "it is a page of metrics");
 }
