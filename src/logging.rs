@@ -1,11 +1,13 @@
 //! The log on stderr: lines for people, JSON objects for programs, or lines for the systemd journal.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::panic::{self, Location};
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Subscriber, error};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -14,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::cli::LogFormat;
 use crate::io::systemd;
 
-/// Writes log lines of at least this severity to stderr from now on.
+/// Writes log lines of at least this severity to stderr from now on. A panic is an error line too.
 pub fn to_stderr(least: LevelFilter, format: LogFormat) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(least)
@@ -31,6 +33,20 @@ pub fn to_stderr(least: LevelFilter, format: LogFormat) {
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
         }
     }
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(Location::to_string).unwrap_or_default();
+        let message = info.payload_as_str().unwrap_or_default();
+        error!("bug: the server cannot continue at {place}: {}; please report this line", one_line(message));
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            eprintln!("{backtrace}");
+        }
+    }));
+}
+
+/// A text without line breaks.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Time, level, message; at the levels debug and trace also the fields, such as the number of the connection. Messages of the
@@ -118,5 +134,15 @@ const fn color(level: Level) -> u8 {
         Level::INFO => 32,
         Level::DEBUG => 34,
         _ => 35,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_assertion_is_one_line() {
+        assert_eq!(one_line("assertion failed\n  left: 1\n right: 2"), "assertion failed left: 1 right: 2");
     }
 }
