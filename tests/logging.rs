@@ -76,10 +76,15 @@ impl Server {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("the process is ours");
     }
 
-    /// Stops the server, and returns the whole log.
-    fn stop(mut self) -> Vec<String> {
+    /// Stops the server.
+    fn end(&mut self) {
         self.signal(Signal::SIGTERM);
         assert!(self.child.wait().expect("the child is ours").success(), "{:#?}", self.lines());
+    }
+
+    /// Stops the server, and returns the whole log.
+    fn stop(mut self) -> Vec<String> {
+        self.end();
         self.lines()
     }
 }
@@ -157,12 +162,11 @@ fn a_start_and_a_stop_without_a_job_log() {
 
 #[test]
 fn a_start_with_jobs_of_the_last_run() {
-    let server = Server::start(&["-b", "DIR", "-f", "0", "--max-memory", "64m", "--http", "0"]);
+    let mut server = Server::start(&["-b", "DIR", "-f", "0", "--max-memory", "64m", "--http", "0"]);
     assert_eq!(ask(&mut server.connect(), "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
     let dir = server.scratch.0.join("log");
     server.wait_for(&format!("job log: new in {}", dir.display()));
-    server.signal(Signal::SIGTERM);
-    server.wait_for("stopped after");
+    server.end();
     let dir = dir.display().to_string();
     let again = Server::start(&["-b", &dir, "-F", "-s", "131072", "-z", "64", "--max-connections", "9"]);
     let lines = {
@@ -373,11 +377,10 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
 
 #[test]
 fn a_server_that_cannot_continue_says_so_last() {
-    let server = Server::start(&["-b", "DIR", "-f", "0"]);
+    let mut server = Server::start(&["-b", "DIR", "-f", "0"]);
     assert_eq!(ask(&mut server.connect(), "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
     let dir = server.scratch.0.join("log");
-    server.signal(Signal::SIGTERM);
-    server.wait_for("stopped after");
+    server.end();
     let segment = dir.join("log.0000000000000001");
     let mut bytes = fs::read(&segment).expect("a segment");
     let at = bytes.windows(7).position(|window| window == b"default").expect("the job names its tube");
