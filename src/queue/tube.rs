@@ -226,8 +226,12 @@ impl Tubes {
         self.index.find(&self.slab, hash, |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
     }
 
-    /// Up to `max` tubes: those with a ready job and without a pause, then the others in the order of `list-tubes`.
+    /// All tubes in the order of `list-tubes`. If there are more than `max`, only `max` of them: first those with a ready
+    /// job and without a pause.
     pub fn busiest(&self, max: usize) -> Vec<TubeKey> {
+        if self.len() <= max {
+            return self.iter().map(|(key, _)| key).collect();
+        }
         let reservable = self.reservable.iter(&self.slab).map(|slot| self.key(TubeSlot(slot)));
         let others = self.iter().filter(|(_, tube)| !tube.in_reservable).map(|(key, _)| key);
         reservable.chain(others).take(max).collect()

@@ -440,10 +440,8 @@ fn a_page_shows_the_busiest_tubes() {
         let ready = page.lines().filter_map(|line| line.strip_prefix("beanring_tube_jobs{tube=\""));
         let ready: Vec<&str> = ready.filter(|line| line.contains("ready")).collect();
         assert_eq!(ready.len(), shown, "{page}");
-        assert!(
-            ready.iter().take(2).all(|line| line.starts_with("t3") || line.starts_with("t4")),
-            "{ready:?}"
-        );
+        let are_busy = ready.iter().take(2).all(|line| line.starts_with("t3") || line.starts_with("t4"));
+        assert_eq!(are_busy, limit < 6, "{ready:?}");
         for (name, value) in [
             ("tubes_not_shown", 6 - shown),
             ("received_bytes_total", received),
