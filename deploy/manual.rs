@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use beanring::cli::Arguments;
+use beanring::cli;
+use beanring::cli::flags::{Flag, Sources, variable};
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -22,13 +23,20 @@ const SECTIONS: [Section; 4] = [
         "SIGNALS",
         &[
             ("SIGTERM, SIGINT", "Sync the job log and stop."),
-            ("SIGUSR1", "Accept no new jobs, until a client sends undrain."),
-            ("SIGUSR2", "With -b: restart in place with the installed program."),
+            ("SIGUSR1", "Drain mode: refuse new jobs until a client sends undrain."),
+            (
+                "SIGUSR2",
+                "With -b: preflight check of the installed program, then an in-place restart with it.",
+            ),
         ],
     ),
     (
         "ENVIRONMENT",
         &[
+            (
+                "BEANRING_*",
+                "Flags as variables, see OPTIONS. An unknown one is an error. An empty one counts as unset.",
+            ),
             ("LISTEN_PID, LISTEN_FDS", "Sockets from systemd (socket activation); they replace -l and -p."),
             (
                 "NOTIFY_SOCKET, WATCHDOG_USEC",
@@ -46,12 +54,18 @@ const SECTIONS: [Section; 4] = [
     (
         "EXIT STATUS",
         &[
-            ("0", "The server was stopped by a signal; with a subcommand: success."),
+            ("0", "A signal has stopped the server, or the subcommand has succeeded."),
             (
                 "1",
-                "The server could not start or continue, or the subcommand failed; one line on stderr names the cause.",
+                "The server cannot start or continue although its configuration is valid: an address is in use, a permission \
+                 is missing, the disk or the job log has an error. With a subcommand: it has failed.",
             ),
-            ("2", "The arguments are invalid."),
+            (
+                "2",
+                "The configuration is wrong: a flag, a variable, a key or a value, or a user, directory or file that does not \
+                 exist. Another start fails as well.",
+            ),
+            ("3", "beanring wal salvage: the new job log lacks something that the old one had."),
         ],
     ),
 ];
@@ -72,12 +86,17 @@ fn main() -> ExitCode {
 
 fn write(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let mut command = Arguments::command();
+    let mut command = cli::command();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "beanring", dir)?;
     }
     // The help omits the variables to stay short. The manual lists them.
-    let mut command = Arguments::command().mut_args(|argument| argument.hide_env(false));
+    let mut command = cli::command().mut_args(|argument| match Flag::find(argument.get_id().as_str()) {
+        Some(flag) if flag.sources >= Sources::Variable => {
+            argument.help(format!("{} [variable: {}]", flag.help, variable(flag.name)))
+        }
+        _ => argument,
+    });
     command.build();
     pages(&command, dir)
 }

@@ -90,9 +90,9 @@ impl Prepared {
         let listeners = listeners(inherited, &config)?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref())?;
-        let prewrites = config.log.durability == Durability::Always;
+        let prewrites = config.wal.durability == Durability::Always;
         let directory =
-            config.log_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
+            config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
         let directory = directory.transpose()?;
         if let Some(directory) = &directory {
             signals.enable_restart(program.clone(), running_server(directory, &config, &listeners)?)?;
@@ -140,7 +140,7 @@ impl Prepared {
         let mut engine = Engine::new(seed);
         let recovery_began = clock.now();
         let log =
-            directory.as_ref().map(|from| recover(from, config.log, &mut engine, &clock)).transpose()?;
+            directory.as_ref().map(|from| recover(from, config.wal, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
         let disk = directory.map(Disk::new).transpose()?;
@@ -152,7 +152,7 @@ impl Prepared {
         let server = Server::with_log(server_config, engine, log);
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
-        let (registered_bytes_max, connections_max) = (config.registered_bytes, config.max_connections);
+        let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
         let resources =
             Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max, process };
         let exit = driver.run(server, resources)?;
@@ -176,8 +176,8 @@ fn running_server(
     listeners: &[Listener],
 ) -> Result<RunningServer, Box<dyn Error>> {
     Ok(RunningServer {
-        log_dir: directory.identity()?,
-        segment_bytes: config.log.segment_bytes,
+        wal_dir: directory.identity()?,
+        segment_bytes: config.wal.segment_bytes,
         speaks_http: listeners.iter().any(|listener| listener.protocol() == Protocol::Http),
         pid: process::id(),
     })
@@ -212,8 +212,8 @@ fn server_config(
         max_connections: config.max_connections,
         max_tubes: config.max_tubes,
         max_watches: config.max_watches,
-        log_file_bytes: config.log.segment_bytes,
-        allow_foreign_requests: config.allow_foreign_requests,
+        log_file_bytes: config.wal.segment_bytes,
+        allow_foreign_protocols: config.allow_foreign_protocols,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,
@@ -251,10 +251,10 @@ fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -
 
 /// The files that the server needs while it runs.
 fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
-    let ServerConfig { log_dir, file, .. } = config;
+    let ServerConfig { wal_dir, file, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
-    let restart = log_dir.as_ref().map(|_| Files { program: program.files(), configuration: file.clone() });
-    Needs { log_dir: log_dir.clone(), socket_dirs, restart }
+    let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), configuration: file.clone() });
+    Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
 }
 
 /// Whether clients connect to sockets from socket activation.

@@ -12,7 +12,7 @@ pub mod beanstalkd_binlog;
 pub mod bodies;
 pub mod cli;
 pub mod config;
-pub mod config_file;
+pub mod exit_code;
 pub mod healthcheck;
 pub mod histogram;
 pub mod ids;

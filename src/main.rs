@@ -2,53 +2,60 @@
 
 use std::env;
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use beanring::cli::{Arguments, LogFormat, Tool};
+use beanring::cli::{self, CommandLine, LogFormat, Tool};
 use beanring::config::ServerConfig;
 use beanring::io::systemd;
-use beanring::{config_file, healthcheck, launch, preflight, wal_tool};
+use beanring::{exit_code, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
 fn main() -> ExitCode {
-    // clap exits itself: with code 0 after -h and -v, with code 2 after an error.
-    let arguments = Arguments::from_words(env::args_os()).unwrap_or_else(|error| error.exit());
-    match start(arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("beanring: {error}");
-            ExitCode::FAILURE
+    start().unwrap_or_else(|error| {
+        eprintln!("beanring: {error}");
+        exit_code::of(&*error)
+    })
+}
+
+fn start() -> Result<ExitCode, Box<dyn Error>> {
+    let CommandLine { settings, checks_config, tool } = match cli::parse(env::args_os())? {
+        ControlFlow::Continue(command_line) => command_line,
+        ControlFlow::Break(text) => {
+            print!("{text}");
+            return Ok(ExitCode::SUCCESS);
         }
+    };
+    match tool {
+        Some(Tool::Wal(tool)) => wal_tool::run(tool),
+        Some(Tool::Version) => {
+            println!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Tool::Healthcheck(tool)) => {
+            healthcheck::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS)
+        }
+        None if checks_config => check(&ServerConfig::check(settings.complete()?)?),
+        None => serve(ServerConfig::check(settings.complete()?)?),
     }
 }
 
-fn start(mut arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let tool = arguments.tool.take();
-    if let Some(Tool::Log(tool)) = tool {
-        return wal_tool::run(tool);
+fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
+    for warning in &config.warnings {
+        eprintln!("beanring: {warning}");
     }
-    if let Some(file) = arguments.config.clone() {
-        config_file::complete(&mut arguments, &file)?;
-    }
-    if let Some(Tool::Healthcheck(tool)) = tool {
-        return healthcheck::run(tool, arguments.listen, arguments.port).map(|()| ExitCode::SUCCESS);
-    }
-    let checks_only = arguments.check_config;
-    let config = ServerConfig::check(arguments)?;
-    if checks_only {
-        for warning in &config.warnings {
-            eprintln!("beanring: {warning}");
-        }
-        let driver = preflight::check(&config)?;
-        println!("the configuration is good\ndriver: {driver}");
-        return Ok(ExitCode::SUCCESS);
-    }
+    let driver = preflight::check(config)?;
+    println!("the configuration is valid\nI/O driver: {driver}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     let format = config.log_format;
     match launch::run(config) {
         // A reader of JSON expects no other line, and the journal gets a priority only with log lines.
         Err(error) if format == LogFormat::Json || systemd::is_stderr_the_journal() => {
             error!("{error}");
-            Ok(ExitCode::FAILURE)
+            Ok(exit_code::of(&*error))
         }
         result => result,
     }

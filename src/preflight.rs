@@ -7,6 +7,7 @@ use std::fmt;
 use nix::unistd::getppid;
 
 use crate::config::ServerConfig;
+use crate::config::size::Size;
 use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
 use crate::io::privileges::{User, drop_privileges};
@@ -19,14 +20,14 @@ use crate::server::Protocol;
 /// privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// All jobs would be lost, since it has no log or another one.
-    LogDir,
-    /// A job in the job log may be larger than one of its files.
-    LogFileSize {
+    /// All jobs would be lost, since it has no job log or another one.
+    WalDir,
+    /// A job in the job log may be larger than a segment.
+    SegmentSize {
         /// The present size, in bytes.
         present: u64,
     },
-    /// The disk has no space for files of that size.
+    /// The disk has no space for segments of that size.
     Space,
     /// HTTP needs a new port, and the process has dropped the privilege to bind one.
     Http,
@@ -34,8 +35,8 @@ pub enum Refusal {
     Parent,
 }
 
-/// A log whose file size changes begins with a new file, and prepares the next one.
-const FILES_AT_START: u64 = 2;
+/// A job log whose segment size changes begins with a new segment, and prepares the next one.
+const SEGMENTS_AT_START: u64 = 2;
 
 /// Checks that a server of this configuration could start. Drops privileges as a start would. Returns the name of the driver.
 ///
@@ -65,22 +66,22 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     drop_privileges(user.as_ref())?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
-        |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.log_dir);
-    if present.zip(config.log_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
-        return Err(Refusal::LogDir.into());
+        |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
+    if present.zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
+        return Err(Refusal::WalDir.into());
     }
-    let log_dir = config.log_dir.as_deref().map(Directory::check).transpose()?;
-    config.log_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
+    let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose()?;
+    config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
     if let Some(present) = present {
-        if log_dir != Some(present.log_dir) {
-            return Err(Refusal::LogDir.into());
+        if wal_dir != Some(present.wal_dir) {
+            return Err(Refusal::WalDir.into());
         }
-        if config.log.segment_bytes < present.segment_bytes {
-            return Err(Refusal::LogFileSize { present: present.segment_bytes }.into());
+        if config.wal.segment_bytes < present.segment_bytes {
+            return Err(Refusal::SegmentSize { present: present.segment_bytes }.into());
         }
-        let is_larger = config.log.segment_bytes > present.segment_bytes;
-        if let Some(path) = config.log_dir.as_deref().filter(|_| is_larger)
-            && Directory::free_bytes(path)? < FILES_AT_START * config.log.segment_bytes
+        let is_larger = config.wal.segment_bytes > present.segment_bytes;
+        if let Some(path) = config.wal_dir.as_deref().filter(|_| is_larger)
+            && Directory::free_bytes(path)? < SEGMENTS_AT_START * config.wal.segment_bytes
         {
             return Err(Refusal::Space.into());
         }
@@ -91,19 +92,27 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LogDir => write!(
+            Self::WalDir => write!(
                 f,
-                "-b is not the log directory of the running server, whose jobs would be lost: stop the server and start it again"
+                "-b/--wal-dir is not the directory of the running server, whose jobs would be lost: stop the server and \
+                 start it again"
             ),
-            Self::LogFileSize { present } => {
-                write!(f, "-s is less than the current {present} bytes: stop the server and start it again")
-            }
-            Self::Space => write!(f, "-s: there is no space for a file of that size"),
+            Self::SegmentSize { present } => write!(
+                f,
+                "-s/--wal-segment-size is less than the present {}: stop the server and start it again",
+                Size(*present)
+            ),
+            Self::Space => write!(
+                f,
+                "-s/--wal-segment-size: the disk has no space for segments of that size; free some, or choose a smaller size"
+            ),
             Self::Parent => write!(
                 f,
-                "a script has to exec the program, not start it as a child: a restart keeps the process"
+                "a script must exec the program, not start it as a child, because a restart keeps the process"
             ),
-            Self::Http => write!(f, "--http was not set at the start: stop the server and start it again"),
+            Self::Http => {
+                write!(f, "--http was not set when the server started: stop the server and start it again")
+            }
         }
     }
 }

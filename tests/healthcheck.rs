@@ -138,7 +138,7 @@ fn over_a_unix_socket() {
     fs::remove_file(&path).expect("the stale file is removed");
     let _silent = UnixListener::bind(&path).expect("the path is free");
     let silent = error_line(&mut beanring(&["healthcheck", "-t", "1", "-l", &unix]));
-    assert_eq!(silent, format!("{unix}: no answer within 1 s"));
+    assert_eq!(silent, format!("{unix}: no reply within 1 s"));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn without_a_server_the_connection_is_refused() {
     let (_held, port) = unused_address::port();
     let port = port.to_string();
     let said = error_line(&mut beanring(&["healthcheck", "-p", &port]));
-    assert_eq!(said, format!("cannot connect to 0.0.0.0:{port}: Connection refused"));
+    assert_eq!(said, format!("cannot connect to 127.0.0.1:{port}: Connection refused"));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_silent_server_fails_the_check() {
     let silent = impostor(|_| thread::park());
     let said =
         error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &silent, "--timeout", "1"]));
-    assert_eq!(said, format!("127.0.0.1:{silent}: no answer within 1 s"));
+    assert_eq!(said, format!("127.0.0.1:{silent}: no reply within 1 s"));
 
     // An endless reply fails too.
     let slow = impostor(|stream| {
@@ -164,7 +164,7 @@ fn a_silent_server_fails_the_check() {
         }
     });
     let said = error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &slow, "-t", "1"]));
-    assert_eq!(said, format!("127.0.0.1:{slow}: no answer within 1 s"));
+    assert_eq!(said, format!("127.0.0.1:{slow}: no reply within 1 s"));
 }
 
 #[test]
@@ -176,21 +176,30 @@ fn another_reply_fails_the_check() {
     ] {
         let port = impostor(move |stream| stream.write_all(answer.as_bytes()).expect("the reply is sent"));
         let said = error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &port]));
-        assert_eq!(said, format!("127.0.0.1:{port}: this is no beanring: it answered \"{shown}\""));
+        assert_eq!(said, format!("127.0.0.1:{port}: this is not a beanstalk server: it replied \"{shown}\""));
     }
     let closing = impostor(|_| {});
     let said = error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &closing]));
-    assert_eq!(said, format!("127.0.0.1:{closing}: the connection was closed without an answer"));
+    assert_eq!(said, format!("127.0.0.1:{closing}: the connection was closed without a reply"));
 }
 
 #[test]
 fn an_unusable_address_is_an_error() {
     let said = error_line(&mut beanring(&["healthcheck", "-p", "0"]));
-    assert_eq!(said, "0.0.0.0:0: port 0 is one of the system's choice; give the server a port of its own");
-    let said = error_line(&mut beanring(&["healthcheck", "-p", "70000"]));
-    assert_eq!(said, "-p/--port (BEANRING_PORT) \"70000\": must be a number from 0 to 65535");
-    let said = error_line(&mut beanring(&["healthcheck", "-l", "no host"]));
-    assert_eq!(said, "no host:11300: no such host");
+    assert_eq!(
+        said,
+        "127.0.0.1:0: the system chooses port 0; set the port that the server has logged with -p"
+    );
+    let said = error_line(&mut beanring(&["healthcheck", "-l", "no-such-host.invalid"]));
+    assert_eq!(said, "no-such-host.invalid:11300: no such host");
+    for (arguments, expected) in [
+        (["-p", "70000"], "-p/--port \"70000\": must be a number from 0 to 65535"),
+        (["-l", "no host"], "-l/--listen \"no host\": must be an IP address, a host name or unix:PATH"),
+    ] {
+        let output = beanring(&["healthcheck"]).args(arguments).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
+    }
     let output = beanring(&["healthcheck", "-t", "0"]).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2));
 }

@@ -183,7 +183,7 @@ fn discarded_bytes_that_are_no_record_are_reported_once() {
         let message = text(&checked.stderr);
         assert!(message.contains("discards") && message.contains(&place), "{message}");
         let to = Scratch::new("unlike-saved");
-        let saved = Command::new(program()).args(["log", "salvage"]).args([&scratch.0, &to.0]).output();
+        let saved = Command::new(program()).args(["wal", "salvage"]).args([&scratch.0, &to.0]).output();
         assert_eq!(saved.expect("it runs").status.code(), Some(3));
         let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-f", "5", "-s", "65536"]);
         client.expect("peek 1\r\n", "FOUND 1 5");
@@ -239,7 +239,7 @@ fn salvage_closes_the_new_log() {
     server.signal(Signal::SIGTERM);
     server.wait();
     let output =
-        Command::new(program()).args(["log", "salvage"]).args([&from, &to]).output().expect("it runs");
+        Command::new(program()).args(["wal", "salvage"]).args([&from, &to]).output().expect("it runs");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(kinds(&to), ["job", "closed"]);
     assert_refused(&to, "salvaged");

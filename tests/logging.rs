@@ -289,7 +289,7 @@ fn what_each_level_adds() {
         let lines = server.stop();
         check_for_people(&lines);
         let has = |text: &str| lines.iter().any(|line| line.contains(text));
-        assert_eq!(has(" WARN -c has no meaning any more"), level != "error", "{lines:#?}");
+        assert_eq!(has(" WARN -c: this flag has no effect"), level != "error", "{lines:#?}");
         assert_eq!(has(" INFO listening on "), has_start, "{lines:#?}");
         assert_eq!(
             has(&format!("DEBUG connection opened conn=0 peer={peer}")),
@@ -358,16 +358,18 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
     server.wait_for("connection closed");
     let lines = server.stop();
     let has = |begin: &str| lines.iter().any(|line| line.starts_with(begin));
-    for begin in
-        ["<6> INFO beanring ", "<4> WARN -c has no meaning", "<7>DEBUG connection opened conn=0 peer=127."]
-    {
+    for begin in [
+        "<6> INFO beanring ",
+        "<4> WARN -c: this flag has no effect",
+        "<7>DEBUG connection opened conn=0 peer=127.",
+    ] {
         assert!(has(begin), "{begin}: {lines:#?}");
     }
     let mut refused = Server::start_with(&["-u", "no such user"], |command, log| {
         let log = log.metadata().expect("the file is open");
         command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
     });
-    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
+    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(2));
     assert_eq!(refused.lines(), ["<3>ERROR -u no such user: no such user"]);
     // A stderr that is redirected is another file.
     let server = Server::start_with(&[], |command, _| _ = command.env("JOURNAL_STREAM", "1:2"));
@@ -387,7 +389,7 @@ fn a_server_that_cannot_continue_says_so_last() {
     bytes[at] ^= 1;
     fs::write(&segment, bytes).expect("a segment");
     let mut refused = Server::start(&["-b", &dir.display().to_string()]);
-    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
+    assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(2));
     let lines = refused.lines();
     check_for_people(&lines);
     assert!(lines.last().is_some_and(|last| last.contains(" ERROR the job log is damaged: ")), "{lines:#?}");

@@ -311,7 +311,7 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     for name in ["log", "other", "socket"] {
         fs::create_dir(path(name)).expect("the directory is created");
     }
-    let log = format!("log-dir = {:?}\n", path("log"));
+    let log = format!("wal-dir = {:?}\n", path("log"));
     fs::write(&config, &log).expect("the file is written");
     let address = Address::fresh(Transport::Tcp);
     let place = Place::of(&address);
@@ -324,14 +324,20 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     let first = id_of(&place);
 
     let changes = [
-        (String::new(), "-b is not the log directory of the running server"),
-        (format!("log-dir = {:?}\n", path("other")), "-b is not the log directory"),
-        (format!("log-dir = {:?}\n", path("missing")), "no such directory"),
-        (format!("{log}http = \"unix:{}\"\n", path("socket/http")), "--http was not set at the start"),
-        (format!("{log}log-file-size = 65536\n"), "-s is less than the current 10485760 bytes"),
-        (format!("{log}log-file-size = {}\n", 1_u64 << 40), "-s: there is no space for a file of that size"),
+        (String::new(), "-b/--wal-dir is not the directory of the running server"),
+        (format!("wal-dir = {:?}\n", path("other")), "-b/--wal-dir is not the directory"),
+        (format!("wal-dir = {:?}\n", path("missing")), "no such directory"),
+        (
+            format!("{log}http = \"unix:{}\"\n", path("socket/http")),
+            "--http was not set when the server started",
+        ),
+        (format!("{log}wal-segment-size = 65536\n"), "-s/--wal-segment-size is less than the present 10m"),
+        (
+            format!("{log}wal-segment-size = {}\n", 1_u64 << 40),
+            "-s/--wal-segment-size: the disk has no space",
+        ),
         (format!("{log}user = \"no such user\"\n"), "-u no such user: no such user"),
-        (format!("{log}max-job-size = \"x\"\n"), "must be a number"),
+        (format!("{log}max-job-size = \"x\"\n"), "must be a size"),
     ];
     let changes_count = changes.len();
     for (number, (text, why)) in changes.into_iter().enumerate() {
@@ -442,7 +448,7 @@ fn the_log_stays_locked_during_a_restart() {
             move || {
                 let mut tries = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let output = Command::new(program()).args(["log", "check", &dir]).output();
+                    let output = Command::new(program()).args(["wal", "check", &dir]).output();
                     let output = output.expect("the program starts");
                     let said = String::from_utf8_lossy(&output.stderr).into_owned();
                     assert!(said.contains("a server uses this job log"), "{output:?}");

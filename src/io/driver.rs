@@ -3,7 +3,6 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Deserialize;
 
 #[cfg(feature = "tokio-uring")]
 use super::tokio_uring;
@@ -13,8 +12,7 @@ use super::{DriverError, Exit, Resources, epoll};
 use crate::server::Service;
 
 /// The value of `--io`.
-#[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "kebab-case")]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Choice {
     /// The best that the kernel allows
     #[default]

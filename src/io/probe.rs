@@ -52,10 +52,11 @@ enum Problem {
 /// # Errors
 /// If the reply does not come in time or is a different one.
 pub fn run(address: &Address, probe: Probe, timeout: Duration) -> Result<(), ProbeError> {
+    let address = reachable(address);
     let failed = |problem| ProbeError { address: address.clone(), problem };
     let until = Instant::now() + timeout;
     let mut refusal = Problem::UnknownHost;
-    for place in places(address).map_err(failed)? {
+    for place in places(&address).map_err(failed)? {
         match open(&*place, until) {
             Ok(connection) => {
                 return exchange(&connection, probe, until).map_err(|problem| match problem {
@@ -81,19 +82,21 @@ fn places(address: &Address) -> Result<Vec<Box<dyn SockaddrLike>>, Problem> {
         }
     };
     let found: Vec<SocketAddr> = match host.parse::<IpAddr>() {
-        Ok(ip) => vec![(reachable(ip), port).into()],
+        Ok(ip) => vec![(ip, port).into()],
         Err(_) => (host, port).to_socket_addrs().map_err(|_| Problem::UnknownHost)?.collect(),
     };
     Ok(found.into_iter().map(|place| Box::new(SockaddrStorage::from(place)) as Box<_>).collect())
 }
 
 /// Replaces the address that stands for all addresses by that of loopback.
-const fn reachable(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    }
+fn reachable(address: &Address) -> Address {
+    let Address::Tcp { host, port } = address else { return address.clone() };
+    let host = match host.parse() {
+        Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.to_string(),
+        Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.to_string(),
+        _ => host.clone(),
+    };
+    Address::Tcp { host, port: *port }
 }
 
 fn open(place: &dyn SockaddrLike, until: Instant) -> nix::Result<OwnedFd> {
@@ -139,18 +142,22 @@ impl fmt::Display for ProbeError {
             Problem::NoPort => {
                 write!(
                     f,
-                    "{address}: port 0 is one of the system's choice; give the server a port of its own"
+                    "{address}: the system chooses port 0; set the port that the server has logged with -p"
                 )
             }
             Problem::UnknownHost => write!(f, "{address}: no such host"),
             Problem::Unreachable(errno) => write!(f, "cannot connect to {address}: {}", errno.desc()),
             Problem::Broken(errno) => write!(f, "{address}: the connection broke: {}", errno.desc()),
-            Problem::Closed => write!(f, "{address}: the connection was closed without an answer"),
+            Problem::Closed => write!(f, "{address}: the connection was closed without a reply"),
             Problem::Silent(timeout) => {
-                write!(f, "{address}: no answer within {} s", timeout.as_secs())
+                write!(f, "{address}: no reply within {} s", timeout.as_secs())
             }
             Problem::Wrong(received) => {
-                write!(f, "{address}: this is no beanring: it answered \"{}\"", received.escape_ascii())
+                write!(
+                    f,
+                    "{address}: this is not a beanstalk server: it replied \"{}\"",
+                    received.escape_ascii()
+                )
             }
         }
     }

@@ -34,7 +34,7 @@ pub struct Program {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunningServer {
     /// Device and inode of the directory of the job log.
-    pub log_dir: (u64, u64),
+    pub wal_dir: (u64, u64),
     /// The size of a file of the job log, in bytes. A job may take a whole one.
     pub segment_bytes: u64,
     /// It has a listener for HTTP.
@@ -60,6 +60,9 @@ const RUNNING_SERVER: &str = "BEANRING_RESTART_OF";
 /// The environment variable that passes the lock of the job log to the new program: its process and the descriptor.
 const LOCK: &str = "BEANRING_WAL_LOCK";
 
+/// The variables of this module, which are no settings.
+pub const VARIABLES: [&str; 2] = [RUNNING_SERVER, LOCK];
+
 /// The most that is logged of the stderr of a failed check.
 const REASON_BYTES_MAX: u64 = 4096;
 
@@ -70,7 +73,7 @@ impl RunningServer {
         let mut numbers = words.split(':').map(|word| word.parse::<u64>().ok());
         let mut next = || numbers.next().flatten();
         Some(Self {
-            log_dir: (next()?, next()?),
+            wal_dir: (next()?, next()?),
             segment_bytes: next()?,
             speaks_http: next()? == 1,
             pid: next()?.try_into().ok()?,
@@ -78,7 +81,7 @@ impl RunningServer {
     }
 
     fn to_words(self) -> String {
-        let Self { log_dir: (device, inode), segment_bytes, speaks_http, pid } = self;
+        let Self { wal_dir: (device, inode), segment_bytes, speaks_http, pid } = self;
         format!("{device}:{inode}:{segment_bytes}:{}:{pid}", u8::from(speaks_http))
     }
 }

@@ -56,8 +56,8 @@ pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Spa
 
 /// Logs how durable a reply is, and the limits.
 pub(super) fn limits(config: &ServerConfig) {
-    match config.log.durability {
-        _ if config.log_dir.is_none() => {
+    match config.wal.durability {
+        _ if config.wal_dir.is_none() => {
             info!(
                 "no job log: jobs are kept in memory only, and a stop or a restart loses them (-b DIR keeps them)"
             );

@@ -21,7 +21,7 @@ pub struct Config {
     /// The size of a file of the job log (`-s`) in bytes, for `stats`.
     pub log_file_bytes: u64,
     /// Does not close connections that begin with a request of another protocol.
-    pub allow_foreign_requests: bool,
+    pub allow_foreign_protocols: bool,
     /// The host names that HTTP requests may contain.
     pub http_hosts: Hosts,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.

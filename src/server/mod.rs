@@ -243,7 +243,7 @@ impl Service for Server {
 impl Server {
     fn open_client(&mut self) -> ConnId {
         let Self { core, connections } = self;
-        let opening = (!core.config.allow_foreign_requests).then(Opening::new);
+        let opening = (!core.config.allow_foreign_protocols).then(Opening::new);
         let conn = connections.open_client(|conn| Session::new(conn, core.engine.connect(conn), opening));
         core.clients += 1;
         core.clients_total += 1;

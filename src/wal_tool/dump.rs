@@ -1,4 +1,4 @@
-//! `beanring log dump`: records as lines of JSON.
+//! `beanring wal dump`: records as lines of JSON.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;

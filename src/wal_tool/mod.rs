@@ -1,4 +1,4 @@
-//! `beanring log`: the command line of the tools for a job log that no server uses.
+//! `beanring wal`: the command line of the tools for a job log that no server uses.
 
 mod dump;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub use self::dump::dump;
-use crate::cli::{LogFormat, LogLevel, LogTool};
+use crate::cli::{LogFormat, LogLevel, WalTool};
 use crate::io::clock::Clock;
 use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
 use crate::logging;
@@ -22,19 +22,19 @@ const LOSS: u8 = 3;
 ///
 /// # Errors
 /// If it fails, or if `check` finds that a server does not start from the log or discards bytes.
-pub fn run(tool: LogTool) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
     logging::to_stderr(LogLevel::Warn.into(), LogFormat::Text);
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {
-        LogTool::Check { dir } => check(&dir, now, &mut out)?,
-        LogTool::Salvage { dir, new_dir } => return salvage(&dir, &new_dir, now, &mut out),
-        LogTool::Dump { dir } => match dump(&dir, out) {
+        WalTool::Check { dir } => check(&dir, now, &mut out)?,
+        WalTool::Salvage { dir, new_dir } => return salvage(&dir, &new_dir, now, &mut out),
+        WalTool::Dump { dir } => match dump(&dir, out) {
             // The reader closed the pipe, which is not an error.
             Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
             result => result?,
         },
-        LogTool::Export { dir, new_dir } => {
+        WalTool::Export { dir, new_dir } => {
             let jobs = offline::export(&dir, &new_dir, now)?;
             let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
             writeln!(out, "{jobs} in {dir}; start beanstalkd -b on it")?;

@@ -32,7 +32,7 @@ fn beanring() -> &'static Path {
 }
 
 fn export(from: &Path, to: &Path) -> Output {
-    Command::new(program()).args(["log", "export"]).args([from, to]).output().unwrap()
+    Command::new(program()).args(["wal", "export"]).args([from, to]).output().unwrap()
 }
 
 /// Returns the message of a server that does not start.

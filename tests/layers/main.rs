@@ -27,7 +27,7 @@ const LAYERS: [(&str, u32); 24] = [
     ("io", 4),
     ("cli", 5),
     ("config", 5),
-    ("config_file", 5),
+    ("exit_code", 5),
     ("healthcheck", 5),
     ("launch", 5),
     ("logging", 5),

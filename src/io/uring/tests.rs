@@ -262,7 +262,7 @@ fn conversations_with_the_fake_kernel() {
         for conversation in &conversations {
             let config = Config {
                 max_memory_bytes: conversation.max_memory,
-                allow_foreign_requests: conversation.allow_foreign_requests,
+                allow_foreign_protocols: conversation.allow_foreign_protocols,
                 ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
             };
             let mut peer = Simulated::with(config, None, seed);

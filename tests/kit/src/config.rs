@@ -19,7 +19,7 @@ macro_rules! server_config {
             max_tubes: None,
             max_watches: None,
             log_file_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
-            allow_foreign_requests: false,
+            allow_foreign_protocols: false,
             http_hosts: beanring::server::Hosts::any(),
             metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
             metrics_tubes: beanring::limits::METRICS_TUBES_DEFAULT,
@@ -44,7 +44,7 @@ macro_rules! server_config {
 pub fn config_for(conversation: &Conversation) -> Config {
     Config {
         max_memory_bytes: conversation.max_memory,
-        allow_foreign_requests: conversation.allow_foreign_requests,
+        allow_foreign_protocols: conversation.allow_foreign_protocols,
         ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
     }
 }

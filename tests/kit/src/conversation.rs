@@ -28,7 +28,7 @@ pub struct Conversation {
     /// The server's memory limit, in bytes.
     pub max_memory: Option<u64>,
     /// Whether the server accepts requests of other protocols.
-    pub allow_foreign_requests: bool,
+    pub allow_foreign_protocols: bool,
     /// Names of the connections, in the order of their first use.
     pub connections: Vec<String>,
     pub steps: Vec<Step>,
@@ -116,7 +116,7 @@ impl Conversation {
             unsteady_reference: None,
             max_job_size: None,
             max_memory: None,
-            allow_foreign_requests: false,
+            allow_foreign_protocols: false,
             connections: Vec::new(),
             steps: Vec::new(),
         };
@@ -161,8 +161,8 @@ impl Conversation {
                 match key {
                     "max-job-size" => self.max_job_size = Some(value.parse().map_err(|_| unknown())?),
                     "max-memory" => self.max_memory = Some(value.parse().map_err(|_| unknown())?),
-                    "allow-foreign-requests" => {
-                        self.allow_foreign_requests = value.parse().map_err(|_| unknown())?;
+                    "allow-foreign-protocols" => {
+                        self.allow_foreign_protocols = value.parse().map_err(|_| unknown())?;
                     }
                     _ => return Err(unknown()),
                 }

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 16;
 pub fn flags(conversation: &Conversation) -> Vec<String> {
     let size = conversation.max_job_size.iter().flat_map(|size| ["-z".to_owned(), size.to_string()]);
     let memory = conversation.max_memory.iter().flat_map(|max| ["--max-memory".to_owned(), max.to_string()]);
-    let foreign = conversation.allow_foreign_requests.then(|| "--allow-foreign-requests".to_owned());
+    let foreign = conversation.allow_foreign_protocols.then(|| "--allow-foreign-protocols".to_owned());
     size.chain(memory).chain(foreign).collect()
 }
 

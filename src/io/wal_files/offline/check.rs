@@ -1,4 +1,4 @@
-//! `beanring log check`: whether a server would start from a job log, and which jobs it has.
+//! `beanring wal check`: whether a server would start from a job log, and which jobs it has.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `beanring log export`: from a job log to a binlog that beanstalkd starts from.
+//! `beanring wal export`: from a job log to a binlog that beanstalkd starts from.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `beanring log salvage`: writes the valid records of a damaged job log as a new one.
+//! `beanring wal salvage`: writes the valid records of a damaged job log as a new one.
 
 use std::path::Path;
 

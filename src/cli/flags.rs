@@ -1,0 +1,227 @@
+//! The flags of the server. A new flag is one entry of [`FLAGS`] and a line in [`ServerConfig`](crate::config::ServerConfig).
+//!
+//! Its variable and its key in the file of `--config` follow from its name: `--wal-dir` is `BEANRING_WAL_DIR` and `wal-dir`.
+
+/// The beginning of every variable.
+pub const VARIABLE_PREFIX: &str = "BEANRING_";
+
+/// A flag of the server.
+#[derive(Debug)]
+pub struct Flag {
+    /// The long name, without dashes.
+    pub name: &'static str,
+    /// The short name.
+    pub short: Option<char>,
+    /// An older long name that still works, and so do its variable and its key.
+    pub old_name: Option<&'static str>,
+    /// What it takes.
+    pub kind: Kind,
+    /// Where it can be set.
+    pub sources: Sources,
+    /// The heading in `--help`.
+    pub heading: Heading,
+    /// The text in `--help`.
+    pub help: &'static str,
+}
+
+/// What a flag takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A value, under this name in `--help`.
+    Value(&'static str),
+    /// One of these words.
+    Choice(&'static str, &'static [&'static str]),
+    /// Several values: the flag is repeated, or its value has commas.
+    List(&'static str),
+    /// Nothing: the flag switches something on. Elsewhere its value is yes or no.
+    Switch,
+    /// Nothing: the flag may be repeated. Elsewhere its value is a number.
+    Count,
+}
+
+/// Where a flag can be set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Sources {
+    /// On the command line.
+    CommandLine,
+    /// Also by a variable.
+    Variable,
+    /// Also in the file.
+    File,
+}
+
+/// A heading in `--help`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Heading {
+    Network,
+    JobLog,
+    Limits,
+    Monitoring,
+    Logging,
+    Process,
+}
+
+/// Every flag of the server, in the order of `--help`.
+pub static FLAGS: &[Flag] = &[
+    Flag {
+        help: "Address, host name or unix:PATH to listen on [default: 0.0.0.0]",
+        ..Flag::value('l', "listen", "ADDR", Heading::Network)
+    },
+    Flag {
+        help: "TCP port to listen on [default: 11300]",
+        ..Flag::value('p', "port", "PORT", Heading::Network)
+    },
+    Flag {
+        help: "I/O driver: auto, uring, epoll or tokio-uring [default: auto]",
+        kind: Kind::Choice("DRIVER", &["auto", "uring", "epoll", "tokio-uring"]),
+        ..Flag::long_value("io", "DRIVER", Heading::Network)
+    },
+    Flag {
+        help: "Memory for zero-copy sends with io_uring; 0: none [default: 64m]",
+        old_name: Some("registered-memory"),
+        ..Flag::long_value("zero-copy-memory", "SIZE", Heading::Network)
+    },
+    Flag {
+        help: "Serve connections that begin with HTTP or TLS, line by line",
+        old_name: Some("allow-foreign-requests"),
+        kind: Kind::Switch,
+        ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
+    },
+    Flag {
+        help: "Keep a job log in DIR, so that jobs survive a restart or crash",
+        old_name: Some("log-dir"),
+        ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)
+    },
+    Flag {
+        help: "Sync the job log within MS; 0: fsync before reply [default: 50]",
+        ..Flag::value('f', "sync-interval", "MS", Heading::JobLog)
+    },
+    Flag {
+        help: "Never sync the job log",
+        kind: Kind::Switch,
+        ..Flag::value('F', "no-sync", "", Heading::JobLog)
+    },
+    Flag {
+        help: "Size of a segment of the job log, 64k to 1024g [default: 10m]",
+        old_name: Some("log-file-size"),
+        ..Flag::value('s', "wal-segment-size", "SIZE", Heading::JobLog)
+    },
+    Flag {
+        help: "Maximum size of a job body, at most 1g [default: 65535]",
+        ..Flag::value('z', "max-job-size", "SIZE", Heading::Limits)
+    },
+    Flag {
+        help: "Memory limit: 16m or more, or 0 for no limit [default: 0]",
+        ..Flag::long_value("max-memory", "SIZE", Heading::Limits)
+    },
+    Flag {
+        help: "Maximum number of connections; 0: no limit [default: 0]",
+        ..Flag::long_value("max-connections", "NUMBER", Heading::Limits)
+    },
+    Flag {
+        help: "Maximum number of tubes; 0: no limit [default: 100000]",
+        ..Flag::long_value("max-tubes", "NUMBER", Heading::Limits)
+    },
+    Flag {
+        help: "Maximum watches per connection; 0: no limit [default: 65536]",
+        ..Flag::long_value("max-watches", "NUMBER", Heading::Limits)
+    },
+    Flag {
+        help: "Serve /metrics, /healthz and /readyz: PORT, HOST:PORT or unix:PATH",
+        ..Flag::long_value("http", "ADDR", Heading::Monitoring)
+    },
+    Flag {
+        help: "Further host name that HTTP requests may use: NAME, *.NAME or *",
+        kind: Kind::List("NAME"),
+        ..Flag::long_value("http-host", "NAME", Heading::Monitoring)
+    },
+    Flag {
+        help: "First word of metric names [default: beanring]",
+        ..Flag::long_value("metrics-prefix", "WORD", Heading::Monitoring)
+    },
+    Flag {
+        help: "Maximum number of tubes in /metrics; 0 shows none [default: 1000]",
+        ..Flag::long_value("metrics-tubes", "NUMBER", Heading::Monitoring)
+    },
+    Flag {
+        help: "error, warn, info, debug or trace [default: info]",
+        kind: Kind::Choice("LEVEL", &["error", "warn", "info", "debug", "trace"]),
+        ..Flag::long_value("log-level", "LEVEL", Heading::Logging)
+    },
+    Flag {
+        help: "Same as --log-level debug; -VV: trace",
+        kind: Kind::Count,
+        ..Flag::value('V', "verbose", "", Heading::Logging)
+    },
+    Flag {
+        help: "text, or json for one object per line [default: text]",
+        kind: Kind::Choice("FORMAT", &["text", "json"]),
+        ..Flag::long_value("log-format", "FORMAT", Heading::Logging)
+    },
+    Flag {
+        help: "Drop privileges to USER after binding",
+        ..Flag::value('u', "user", "USER", Heading::Process)
+    },
+    Flag {
+        help: "Read settings from a TOML file; flags and variables override it",
+        sources: Sources::Variable,
+        ..Flag::long_value("config", "FILE", Heading::Process)
+    },
+    Flag {
+        help: "Check the configuration, print the I/O driver, and exit",
+        kind: Kind::Switch,
+        sources: Sources::CommandLine,
+        ..Flag::long_value("check-config", "", Heading::Process)
+    },
+];
+
+impl Flag {
+    const fn value(short: char, name: &'static str, value: &'static str, heading: Heading) -> Self {
+        Self { short: Some(short), ..Self::long_value(name, value, heading) }
+    }
+
+    const fn long_value(name: &'static str, value: &'static str, heading: Heading) -> Self {
+        let kind = Kind::Value(value);
+        Self { name, short: None, old_name: None, kind, sources: Sources::File, heading, help: "" }
+    }
+
+    /// Returns the flag with this long name, current or old.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.names().any(|own| own == name))
+    }
+
+    /// The long name, and the old one if there is one.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        [Some(self.name), self.old_name].into_iter().flatten()
+    }
+
+    /// The flag as an error names it: `-p/--port`.
+    pub fn spelled(&self) -> String {
+        self.short.map_or_else(|| format!("--{}", self.name), |short| format!("-{short}/--{}", self.name))
+    }
+
+    /// The flags that can be set in a source.
+    pub fn of(source: Sources) -> impl Iterator<Item = &'static Self> {
+        FLAGS.iter().filter(move |flag| flag.sources >= source)
+    }
+}
+
+/// The variable of a long name.
+pub fn variable(name: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", name.replace('-', "_").to_ascii_uppercase())
+}
+
+impl Heading {
+    /// The heading as it is printed.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Network => "Network",
+            Self::JobLog => "Job log",
+            Self::Limits => "Limits",
+            Self::Monitoring => "Monitoring",
+            Self::Logging => "Logging",
+            Self::Process => "Process",
+        }
+    }
+}

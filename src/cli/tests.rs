@@ -1,0 +1,138 @@
+use super::flags::Heading;
+use super::*;
+
+fn words(line: &str) -> impl Iterator<Item = &str> + Clone {
+    ["beanring"].into_iter().chain(line.split_whitespace())
+}
+
+fn parse_line(line: &str) -> CommandLine {
+    match parse(words(line)) {
+        Ok(ControlFlow::Continue(parsed)) => parsed,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn value(line: &str, name: &str) -> Option<String> {
+    parse_line(line).settings.take(name).map(|setting| setting.value.into_string().expect("UTF-8"))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    command().debug_assert();
+    for flag in FLAGS {
+        let takes_value = !matches!(flag.kind, Kind::Switch | Kind::Count);
+        let has_default = flag.help.contains("[default: ");
+        assert!(takes_value || !has_default, "{}: a switch has no default", flag.name);
+        assert!(flag.help.len() <= 68, "{}: one line of help", flag.name);
+    }
+}
+
+#[test]
+fn the_words_of_choices_are_those_of_their_types() {
+    fn check<T: ValueEnum>(name: &str) {
+        let variants: Vec<String> = T::value_variants()
+            .iter()
+            .map(|variant| variant.to_possible_value().expect("it is a word").get_name().to_owned())
+            .collect();
+        let Some(Kind::Choice(_, words)) = Flag::find(name).map(|flag| flag.kind) else {
+            panic!("{name} is no choice")
+        };
+        assert_eq!(variants, words, "{name}");
+    }
+    check::<LogLevel>("log-level");
+    check::<LogFormat>("log-format");
+    check::<crate::io::driver::Choice>("io");
+}
+
+#[test]
+fn the_help_fits_into_a_terminal() {
+    let help = command().render_help().to_string();
+    for line in help.lines() {
+        assert!(line.len() <= 100, "{line}");
+    }
+    for flag in FLAGS {
+        let line =
+            help.lines().find(|line| line.split([' ', '.']).any(|word| word == format!("--{}", flag.name)));
+        let line = line.unwrap_or_else(|| panic!("--{} is missing in\n{help}", flag.name));
+        assert!(line.ends_with(flag.help), "{line}");
+        assert!(flag.old_name.is_none_or(|old| !help.contains(old)), "{}", flag.name);
+    }
+    for heading in [Heading::Network, Heading::JobLog, Heading::Limits] {
+        assert!(help.contains(&format!("\n{}:\n", heading.title())), "{help}");
+    }
+}
+
+#[test]
+fn flags_glued_or_apart() {
+    for line in ["-p11301 -z9 -VV", "-p 11301 -z 9 -V -V", "--port=11301 --max-job-size 9 -VV"] {
+        assert_eq!(value(line, "port").as_deref(), Some("11301"), "{line}");
+        assert_eq!(value(line, "max-job-size").as_deref(), Some("9"), "{line}");
+        assert_eq!(value(line, "verbose").as_deref(), Some("2"), "{line}");
+    }
+}
+
+#[test]
+fn the_last_of_several_counts() {
+    assert_eq!(value("-p 1 -p 2", "port").as_deref(), Some("2"));
+    for (line, interval, no_sync) in [("-f 5 -F", None, Some("yes")), ("-F -f 5", Some("5"), None)] {
+        assert_eq!(value(line, "sync-interval").as_deref(), interval, "{line}");
+        assert_eq!(value(line, "no-sync").as_deref(), no_sync, "{line}");
+    }
+}
+
+#[test]
+fn an_old_name_works_alone() {
+    assert_eq!(value("--log-dir /a", "wal-dir").as_deref(), Some("/a"));
+    assert_eq!(value("--log-file-size 64k", "wal-segment-size").as_deref(), Some("64k"));
+    assert_eq!(value("--registered-memory 0", "zero-copy-memory").as_deref(), Some("0"));
+    assert_eq!(value("--allow-foreign-requests", "allow-foreign-protocols").as_deref(), Some("yes"));
+    let error = parse(words("-b /a --log-dir /b")).unwrap_err().to_string();
+    assert_eq!(error, "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name");
+}
+
+#[test]
+fn tools() {
+    assert!(parse_line("-p 1").tool.is_none());
+    let parsed = |line| parse_line(line).tool.expect("it is a tool");
+    let Tool::Wal(WalTool::Export { dir, new_dir }) = parsed("wal export a b") else {
+        panic!("it is a tool")
+    };
+    assert_eq!((dir, new_dir), ("a".into(), "b".into()));
+    assert!(matches!(parsed("log check a"), Tool::Wal(WalTool::Check { .. })));
+    assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
+    assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
+    assert!(matches!(parsed("version"), Tool::Version));
+    let Tool::Healthcheck(tool) = parsed("healthcheck") else { panic!("it is a healthcheck") };
+    assert_eq!(tool.timeout, 3);
+    assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
+}
+
+#[test]
+fn help_and_version_are_asked_for() {
+    for line in ["-h", "--help", "-v", "--version", "help", "help wal", "help wal check", "wal --help"] {
+        assert!(matches!(parse(words(line)), Ok(ControlFlow::Break(_))), "{line}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_an_error_of_one_line() {
+    for (line, error) in [
+        ("-q", "-q: no such flag; see beanring --help"),
+        ("--prot 1", "--prot: no such flag; did you mean --port?"),
+        ("extra", "extra: no such command; see beanring --help"),
+        ("healthchek", "healthchek: no such command; did you mean healthcheck?"),
+        ("-p", "-p/--port: the value is missing"),
+        ("wal", "beanring wal: a command is missing: check, salvage, dump, export"),
+        ("wal check", "DIR is missing; usage: beanring wal check DIR"),
+        ("wal export a", "NEWDIR is missing; usage: beanring wal export DIR NEWDIR"),
+        ("wal check a b", "b: unexpected argument; see beanring --help"),
+        (
+            "--no-sync=yes",
+            "unexpected value 'yes' for '--no-sync' found; no more were expected; see beanring --help",
+        ),
+        ("healthcheck -t 0", "--timeout \"0\": 0 is not in 1..=3600"),
+    ] {
+        let result = parse(words(line)).map(|_| ());
+        assert_eq!(result.unwrap_err().to_string(), error, "{line}");
+    }
+}

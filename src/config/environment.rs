@@ -1,0 +1,134 @@
+//! Settings in environment variables. One that begins with `BEANRING_` and is not known is an error, unless Kubernetes or Docker
+//! has set it to describe another service.
+
+use std::ffi::{OsStr, OsString};
+
+use super::settings::{Origin, Setting, Settings};
+use super::{ConfigError, suggestion};
+use crate::cli::flags::{Flag, Sources, VARIABLE_PREFIX, variable};
+use crate::io::reexec;
+
+/// The prefix of variables for tests of the server, which it ignores.
+const FOR_TESTS: &str = "BEANRING_TEST_";
+
+/// Reads the settings from variables. An empty one counts as unset.
+///
+/// # Errors
+/// If a variable is not known, or both names of a setting are given.
+pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::default();
+    let mut own: Vec<(String, OsString)> = variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, value)| name.starts_with(VARIABLE_PREFIX) && !is_for_others(name, value))
+        .collect();
+    own.sort();
+    for (name, value) in own {
+        let has_name = |flag: &&Flag| flag.names().any(|long| variable(long) == name);
+        let Some(flag) = Flag::of(Sources::Variable).find(has_name) else {
+            let known = Flag::of(Sources::Variable).map(|flag| variable(flag.name));
+            return Err(ConfigError::UnknownVariable { suggestion: suggestion(&name, known), name });
+        };
+        if value.is_empty() {
+            continue;
+        }
+        let origin = Origin::Variable(name);
+        if let Some(other) = settings.get(flag.name) {
+            return Err(ConfigError::twice(flag, &other.origin, &origin));
+        }
+        settings.set(flag, Setting { origin, value });
+    }
+    settings.resolve_alternatives(|_, _| false);
+    Ok(settings)
+}
+
+/// Whether a variable is not a setting.
+fn is_for_others(name: &str, value: &OsStr) -> bool {
+    name.starts_with(FOR_TESTS)
+        || reexec::VARIABLES.contains(&name)
+        || is_of_a_service(&name[VARIABLE_PREFIX.len()..], &value.to_string_lossy())
+}
+
+/// Whether Kubernetes or a Docker link has set a variable, because a service or a container has a name that begins with
+/// `beanring`. `name` lacks the prefix.
+///
+/// | name | value |
+/// |---|---|
+/// | `SERVICE_HOST`, `SERVICE_PORT`, `SERVICE_PORT_BEANSTALK` | an address, a port |
+/// | `PORT` | `tcp://10.0.0.1:11300` |
+/// | `PORT_11300_TCP`, with `_ADDR`, `_PORT` or `_PROTO` behind it | parts of that |
+/// | `NAME`, `ENV_PATH` | of a Docker link: `/app/beanring`, a variable of the other container |
+fn is_of_a_service(name: &str, value: &str) -> bool {
+    // A service beanring-metrics has BEANRING_METRICS_SERVICE_HOST.
+    let marked = format!("_{name}");
+    let is_address = marked.ends_with("_PORT") && value.contains("://");
+    let is_link = name == "NAME" && value.starts_with('/') || name.starts_with("ENV_");
+    is_address || is_link || marked.contains("_SERVICE_") || has_port_number(&marked)
+}
+
+/// Whether `_PORT_`, a number and `_` are in the name.
+fn has_port_number(name: &str) -> bool {
+    name.split("_PORT_").skip(1).any(|rest| {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        digits > 0 && rest[digits..].starts_with('_')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        let pairs = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        read(pairs).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn variables_of_others_are_ignored() {
+        let settings = read_all(&[
+            ("HOME", "/root"),
+            ("BEANRING_TEST_SEED", "1"),
+            ("BEANRING_RESTART_OF", "1:2"),
+            ("BEANRING_PORT", "tcp://10.0.0.1:11300"),
+            ("BEANRING_SERVICE_HOST", "10.0.0.1"),
+            ("BEANRING_SERVICE_PORT", "11300"),
+            ("BEANRING_SERVICE_PORT_BEANSTALK", "11300"),
+            ("BEANRING_PORT_11300_TCP", "tcp://10.0.0.1:11300"),
+            ("BEANRING_PORT_11300_TCP_ADDR", "10.0.0.1"),
+            ("BEANRING_PORT_11300_TCP_PORT", "11300"),
+            ("BEANRING_PORT_11300_TCP_PROTO", "tcp"),
+            ("BEANRING_METRICS_SERVICE_HOST", "10.0.0.2"),
+            ("BEANRING_METRICS_PORT", "tcp://10.0.0.2:9100"),
+            ("BEANRING_METRICS_PORT_9100_TCP_ADDR", "10.0.0.2"),
+            ("BEANRING_NAME", "/app/beanring"),
+            ("BEANRING_ENV_PATH", "/bin"),
+        ]);
+        assert_eq!(settings.unwrap().rest(), None);
+        assert_eq!(read_all(&[("BEANRING_PORT", "7")]).unwrap().take("port").unwrap().value, "7");
+    }
+
+    #[test]
+    fn an_unknown_variable_is_an_error() {
+        for (name, error) in [
+            ("BEANRING_LISTN", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
+            ("BEANRING_WALDIR", "BEANRING_WALDIR: no such variable; did you mean BEANRING_WAL_DIR?"),
+            (
+                "BEANRING_COLOR_OF_DOOR",
+                "BEANRING_COLOR_OF_DOOR: no such variable; remove it, or see beanring --help",
+            ),
+            ("BEANRING_PORTS", "BEANRING_PORTS: no such variable; did you mean BEANRING_PORT?"),
+        ] {
+            assert_eq!(read_all(&[(name, "")]).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn an_old_name_works_alone() {
+        assert_eq!(read_all(&[("BEANRING_LOG_DIR", "/a")]).unwrap().take("wal-dir").unwrap().path(), "/a");
+        let both = [("BEANRING_LOG_DIR", "/a"), ("BEANRING_WAL_DIR", "/a")];
+        assert_eq!(
+            read_all(&both).unwrap_err(),
+            "BEANRING_WAL_DIR and BEANRING_LOG_DIR are the same setting; remove BEANRING_LOG_DIR, its old name"
+        );
+        assert!(read_all(&[("BEANRING_LOG_DIR", ""), ("BEANRING_WAL_DIR", "/a")]).is_ok());
+    }
+}

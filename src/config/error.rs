@@ -1,0 +1,214 @@
+//! What can be wrong with a configuration. Each error is one line: where the value was given, what is wrong, what to do.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use super::address::UNIX_PATH_BYTES_MAX;
+use super::settings::{Origin, Setting};
+use super::size::{Size, SizeError};
+use crate::cli::flags::Flag;
+use crate::io::reexec::RunningServer;
+
+/// Why a server with this configuration does not start.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A value is not valid.
+    Value {
+        /// The value.
+        setting: Setting,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// A variable begins like those of the server, and is none of them.
+    UnknownVariable {
+        /// The variable.
+        name: String,
+        /// The one that may be meant.
+        suggestion: Option<String>,
+    },
+    /// A key of the file is not known.
+    UnknownKey {
+        /// The key.
+        origin: Origin,
+        /// The one that may be meant.
+        suggestion: Option<String>,
+    },
+    /// Both names of a flag were given.
+    Twice {
+        /// The present name.
+        name: String,
+        /// The old name.
+        old_name: String,
+    },
+    /// The file cannot be read.
+    Unreadable {
+        /// The path of the file.
+        setting: Setting,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// A line of the file is not valid.
+    Syntax {
+        /// The path of the file.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// What is wrong with a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Problem {
+    /// It is not UTF-8.
+    NotUtf8,
+    /// It is not a number, or too large.
+    Number {
+        /// The maximum. The minimum is 0.
+        max: u64,
+    },
+    /// It is not a size, or not in its range.
+    Size {
+        /// Why it is not a size, if it is none.
+        error: Option<SizeError>,
+        /// The largest valid size, if there is a limit.
+        max: Option<u64>,
+    },
+    /// It is a size, and too small for a memory limit.
+    MemoryTooSmall {
+        /// The smallest one.
+        min: u64,
+    },
+    /// A switch is neither on nor off.
+    Switch,
+    /// It is not one of these words.
+    Choice(&'static [&'static str]),
+    /// It is not the address of a host.
+    Host,
+    /// It is the address of a host and a port.
+    HostWithPort {
+        /// The port.
+        port: String,
+    },
+    /// A UNIX socket cannot have this path.
+    UnixPathTooLong,
+    /// It is not an address for HTTP.
+    Http,
+    /// The address for HTTP is the one for clients.
+    HttpTaken,
+    /// It is not a host name.
+    HttpHost,
+    /// It is not a valid prefix of metric names.
+    MetricsPrefix,
+    /// A job of this size does not fit into a segment of the job log.
+    JobLargerThanSegment {
+        /// The smallest segment that holds such a job.
+        segment_bytes: u64,
+    },
+}
+
+impl ConfigError {
+    /// The error for a flag that was given under both names.
+    pub(crate) fn twice(flag: &Flag, one: &Origin, other: &Origin) -> Self {
+        let is_old = |origin: &Origin| flag.old_name.is_some_and(|old| *origin == origin.renamed(old));
+        let (name, old_name) = if is_old(one) { (other, one) } else { (one, other) };
+        Self::Twice { name: name.to_string(), old_name: old_name.to_string() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value { setting, problem } => write!(f, "{setting}: {problem}"),
+            Self::UnknownVariable { name, suggestion: Some(meant) } => {
+                write!(f, "{name}: no such variable; did you mean {meant}?")
+            }
+            Self::UnknownVariable { name, suggestion: None } => {
+                write!(f, "{name}: no such variable; remove it, or see beanring --help")
+            }
+            Self::UnknownKey { origin, suggestion: Some(meant) } => {
+                write!(f, "{origin}: no such key; did you mean {meant}?")
+            }
+            Self::UnknownKey { origin, suggestion: None } => {
+                write!(f, "{origin}: no such key; the keys are the long flags of beanring --help")
+            }
+            Self::Twice { name, old_name } => {
+                write!(f, "{name} and {old_name} are the same setting; remove {old_name}, its old name")
+            }
+            Self::Unreadable { setting, error } => {
+                let reason = match error.kind() {
+                    ErrorKind::NotFound => "there is no such file".to_owned(),
+                    ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+                    ErrorKind::IsADirectory => "it is a directory, not a file".to_owned(),
+                    _ => error.to_string(),
+                };
+                write!(f, "{setting}: {reason}")?;
+                let is_replaced = error.kind() == ErrorKind::PermissionDenied
+                    && RunningServer::from_environment().is_some();
+                if is_replaced {
+                    f.write_str(
+                        "; a running server can read a new file only in the directory of the old one",
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Syntax { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 => write!(f, "must be UTF-8 text"),
+            Self::Number { max } => write!(f, "must be a number from 0 to {max}"),
+            Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => {
+                let unit = unit.to_ascii_uppercase();
+                write!(f, "{unit}B is not a unit here; write {unit}iB or {}", unit.to_ascii_lowercase())?;
+                let bytes = match unit {
+                    'K' => "1024",
+                    'M' => "1024^2",
+                    _ => "1024^3",
+                };
+                write!(f, " for {bytes} bytes")
+            }
+            Self::Size { max, .. } => {
+                write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;
+                max.map_or(Ok(()), |max| write!(f, ", at most {}", Size(max)))
+            }
+            Self::MemoryTooSmall { min } => {
+                write!(f, "must be at least {}, such as 512m or 2g, or 0 for no limit", Size(*min))
+            }
+            Self::Switch => write!(f, "must be yes or no"),
+            Self::Choice(words) => {
+                let (last, others) = words.split_last().expect("a choice has words");
+                write!(f, "must be {} or {last}", others.join(", "))
+            }
+            Self::Host => write!(f, "must be an IP address, a host name or unix:PATH"),
+            Self::HostWithPort { port } => {
+                write!(f, "must be an address without a port; set the port with -p {port}")
+            }
+            Self::UnixPathTooLong => {
+                write!(
+                    f,
+                    "the path of a UNIX socket has at most {UNIX_PATH_BYTES_MAX} bytes; choose a shorter one"
+                )
+            }
+            Self::Http => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
+            Self::HttpHost => write!(f, "must be a host name without a port, *.NAME or *"),
+            Self::MetricsPrefix => {
+                write!(f, "must consist of letters, digits and _, and not begin with a digit")
+            }
+            Self::JobLargerThanSegment { segment_bytes } => write!(
+                f,
+                "such a job does not fit into a segment of the job log; set -s to {} or more, or -z lower",
+                Size(*segment_bytes)
+            ),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What was given, and where: the command line, the variables, the file. Nothing is checked here but names.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::{environment, file};
+use crate::cli::flags::{Flag, variable};
+use crate::config::ConfigError;
+
+/// The most of a value that an error repeats.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// A value and a switch that set the same thing.
+const ALTERNATIVES: [(&str, &str); 2] = [("sync-interval", "no-sync"), ("log-level", "verbose")];
+
+/// Words of a switch that is off.
+const OFF: [&str; 6] = ["0", "no", "n", "false", "f", "off"];
+
+/// Words of a switch that is on.
+const ON: [&str; 6] = ["1", "yes", "y", "true", "t", "on"];
+
+/// A value as it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Where it was given.
+    pub origin: Origin,
+    /// The value.
+    pub value: OsString,
+}
+
+/// Where a value was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// On the command line, with this flag, as in `-p/--port`.
+    CommandLine(String),
+    /// In the environment, in this variable.
+    Variable(String),
+    /// In the file.
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+    },
+}
+
+/// What was given, by the long name of the flag. A list has several values, anything else one.
+#[derive(Clone, Default, Debug)]
+pub struct Settings {
+    given: BTreeMap<&'static str, Vec<Setting>>,
+    /// Flags of older servers that were given.
+    pub obsolete: Vec<&'static str>,
+}
+
+impl Settings {
+    /// Adds what the variables and the file of `--config` set, to what the command line sets. The command line wins over the
+    /// variables, and both over the file.
+    ///
+    /// # Errors
+    /// If a variable or a key has no meaning, or the file cannot be read.
+    pub fn complete(mut self) -> Result<Self, ConfigError> {
+        self.fill_from(environment::read(std::env::vars_os())?);
+        if let Some(config) = self.get("config").cloned() {
+            self.fill_from(file::read(&config)?);
+        }
+        Ok(self)
+    }
+
+    /// Sets a flag.
+    pub fn set(&mut self, flag: &'static Flag, setting: Setting) {
+        self.given.insert(flag.name, vec![setting]);
+    }
+
+    pub(crate) fn set_list(&mut self, flag: &'static Flag, settings: Vec<Setting>) {
+        self.given.insert(flag.name, settings);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Setting> {
+        self.given.get(name)?.last()
+    }
+
+    /// Removes what was given for a flag, and returns it.
+    pub fn take(&mut self, name: &str) -> Option<Setting> {
+        self.given.remove(name)?.pop()
+    }
+
+    pub(crate) fn take_list(&mut self, name: &str) -> Vec<Setting> {
+        self.given.remove(name).unwrap_or_default()
+    }
+
+    /// Returns the name of a flag that was not taken.
+    pub(crate) fn rest(&self) -> Option<&'static str> {
+        self.given.keys().next().copied()
+    }
+
+    /// Of a value and a switch that set the same thing, one source can have both. The switch counts unless it is off, or the
+    /// value comes later, which only the command line can tell.
+    pub(crate) fn resolve_alternatives(&mut self, is_later: impl Fn(&str, &str) -> bool) {
+        for (value, switch) in ALTERNATIVES {
+            if let (Some(_), Some(given)) = (self.get(value), self.get(switch)) {
+                let is_off = given.value.to_str().is_some_and(|text| OFF.contains(&text));
+                self.given.remove(if is_off || is_later(value, switch) { switch } else { value });
+            }
+        }
+    }
+
+    fn fill_from(&mut self, mut lower: Self) {
+        for (value, switch) in ALTERNATIVES {
+            if self.get(value).or(self.get(switch)).is_some() {
+                lower.given.remove(value);
+                lower.given.remove(switch);
+            }
+        }
+        for (name, settings) in lower.given {
+            self.given.entry(name).or_insert(settings);
+        }
+    }
+}
+
+impl Setting {
+    /// A value of the command line.
+    pub fn on_command_line(flag: impl Into<String>, value: impl Into<OsString>) -> Self {
+        Self { origin: Origin::CommandLine(flag.into()), value: value.into() }
+    }
+
+    /// The value as a path.
+    pub fn path(&self) -> &Path {
+        Path::new(&self.value)
+    }
+
+    /// The value of a switch.
+    pub(crate) fn as_switch(&self) -> Option<bool> {
+        let text = self.value.to_str()?.to_ascii_lowercase();
+        let is_on = ON.contains(&&*text);
+        (is_on || OFF.contains(&&*text)).then_some(is_on)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = quoted(&self.value);
+        match &self.origin {
+            Origin::CommandLine(flag) => write!(f, "{flag} {value}"),
+            Origin::Variable(name) => write!(f, "{name}={value}"),
+            Origin::File { path, line, key } => write!(f, "{}:{line}: {key} = {value}", path.display()),
+        }
+    }
+}
+
+impl Origin {
+    /// The origin with another name of the same flag, for an error that names both.
+    pub(crate) fn renamed(&self, name: &str) -> Self {
+        match self {
+            Self::CommandLine(_) => Self::CommandLine(format!("--{name}")),
+            Self::Variable(_) => Self::Variable(variable(name)),
+            Self::File { path, line, .. } => {
+                Self::File { path: path.clone(), line: *line, key: name.to_owned() }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommandLine(name) | Self::Variable(name) => f.write_str(name),
+            Self::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
+        }
+    }
+}
+
+/// Quotes a value for an error of one line.
+pub fn quoted(value: &OsStr) -> String {
+    let text = value.to_string_lossy();
+    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    let rest = if shown.len() < text.len() { "..." } else { "" };
+    format!("\"{}{rest}\"", shown.escape_debug())
+}

@@ -1,0 +1,108 @@
+//! Sizes in bytes: `65536`, `64k`, `10m`, `2g`, `512MiB`.
+
+use std::fmt;
+
+/// Why a text is not a size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SizeError {
+    /// Not a number with a unit.
+    NotASize,
+    /// More than 2^64 bytes.
+    TooLarge,
+    /// A unit whose powers may be of 1000 or of 1024: KB, MB or GB. It has the first letter of the unit.
+    Ambiguous(char),
+}
+
+/// The units, in lower case, and their bytes.
+const UNITS: [(&str, u64); 7] = [
+    ("", 1),
+    ("k", 1 << 10),
+    ("kib", 1 << 10),
+    ("m", 1 << 20),
+    ("mib", 1 << 20),
+    ("g", 1 << 30),
+    ("gib", 1 << 30),
+];
+
+/// Parses a size.
+///
+/// # Errors
+/// If the text is not a size.
+pub fn parse(text: &str) -> Result<u64, SizeError> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.to_ascii_lowercase();
+    if number.is_empty() {
+        return Err(SizeError::NotASize);
+    }
+    if let "kb" | "mb" | "gb" = &*unit {
+        return Err(SizeError::Ambiguous(char::from(unit.as_bytes()[0])));
+    }
+    let &(_, bytes) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(SizeError::NotASize)?;
+    let number = number.parse::<u64>().map_err(|_| SizeError::TooLarge)?;
+    number.checked_mul(bytes).ok_or(SizeError::TooLarge)
+}
+
+/// A number of bytes, written with the largest unit that leaves a whole number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "g"), (20, "m"), (10, "k")];
+        match units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.trailing_zeros() >= *shift) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_what_is_none() {
+        for (text, result) in [
+            ("0", Ok(0)),
+            ("65536", Ok(65_536)),
+            ("64k", Ok(65_536)),
+            ("64K", Ok(65_536)),
+            ("1KiB", Ok(1024)),
+            ("1m", Ok(1 << 20)),
+            ("512MiB", Ok(512 << 20)),
+            ("512mib", Ok(512 << 20)),
+            ("2G", Ok(2 << 30)),
+            ("2GiB", Ok(2 << 30)),
+            ("18446744073709551615", Ok(u64::MAX)),
+            ("18446744073709551616", Err(SizeError::TooLarge)),
+            ("17179869184g", Err(SizeError::TooLarge)),
+            ("1MB", Err(SizeError::Ambiguous('m'))),
+            ("1kb", Err(SizeError::Ambiguous('k'))),
+            ("", Err(SizeError::NotASize)),
+            ("m", Err(SizeError::NotASize)),
+            ("1t", Err(SizeError::NotASize)),
+            ("1 m", Err(SizeError::NotASize)),
+            ("1.5g", Err(SizeError::NotASize)),
+            ("-1", Err(SizeError::NotASize)),
+            ("+1", Err(SizeError::NotASize)),
+            ("1é", Err(SizeError::NotASize)),
+        ] {
+            assert_eq!(parse(text), result, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_printed_with_their_unit() {
+        for (bytes, text) in [
+            (0, "0"),
+            (65_535, "65535"),
+            (65_536, "64k"),
+            (10 << 20, "10m"),
+            (1 << 40, "1024g"),
+            (69_632, "68k"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+use std::fs;
+use std::ops::ControlFlow;
+
+use super::*;
+use crate::cli::flags::{FLAGS, Sources};
+
+fn settings(line: &str) -> Settings {
+    match crate::cli::parse(["beanring"].into_iter().chain(line.split_whitespace())) {
+        Ok(ControlFlow::Continue(parsed)) => parsed.settings,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn check(line: &str) -> Result<ServerConfig, String> {
+    ServerConfig::check(settings(line)).map_err(|error| error.to_string())
+}
+
+/// Combines a file and a command line. An error lacks the directory of the file.
+fn with_file(text: &str, line: &str) -> Result<ServerConfig, String> {
+    let dir = std::env::temp_dir().join(format!("beanring-config-{:?}", std::thread::current().id()));
+    fs::create_dir_all(&dir).expect("a directory is created");
+    let file = dir.join("beanring.toml");
+    fs::write(&file, text).expect("the file is written");
+    let complete = settings(&format!("{line} --config {}", file.display())).complete();
+    let result = complete.and_then(ServerConfig::check);
+    fs::remove_dir_all(&dir).expect("the directory exists");
+    let config = result.map(|config| ServerConfig { file: None, ..config });
+    config.map_err(|error| error.to_string().replace(&format!("{}/", dir.display()), ""))
+}
+
+fn tcp(host: &str, port: u16) -> Option<Address> {
+    Some(Address::Tcp { host: host.to_owned(), port })
+}
+
+#[test]
+fn addresses() {
+    for (line, expected) in [
+        ("", None),
+        ("-p 1", tcp("0.0.0.0", 1)),
+        ("-p 65535", tcp("0.0.0.0", 65_535)),
+        ("-l ::1", tcp("::1", 11300)),
+        ("-l ::", tcp("::", 11300)),
+        ("-l fe80::1%eth0", tcp("fe80::1%eth0", 11300)),
+        ("-l [::1] -p 0", tcp("::1", 0)),
+        ("-l localhost", tcp("localhost", 11300)),
+        ("-l queue-1.example", tcp("queue-1.example", 11300)),
+        ("-l unix:/a/b -p 7", Some(Address::Unix("/a/b".into()))),
+    ] {
+        assert_eq!(check(line).unwrap().listen, expected, "{line}");
+    }
+    for given in ["unix:", "[]", "1.2.3.400", "a/b", "tcp://a", "::g", &"x".repeat(254)] {
+        let error = check(&format!("-l {given}")).unwrap_err();
+        assert!(error.ends_with("\": must be an IP address, a host name or unix:PATH"), "{error}");
+    }
+    for given in ["127.0.0.1:7", "localhost:7", "[::1]:7"] {
+        let error =
+            format!("-l/--listen \"{given}\": must be an address without a port; set the port with -p 7");
+        assert_eq!(check(&format!("-l {given}")), Err(error));
+    }
+    let path = "x".repeat(108);
+    assert!(check(&format!("-l unix:{path}")).unwrap_err().contains("at most 107 bytes"));
+    assert!(check(&format!("-l unix:{}", &path[1..])).is_ok());
+}
+
+#[test]
+fn an_error_names_the_flag_and_the_range() {
+    for (line, error) in [
+        ("-p 65536", "-p/--port \"65536\": must be a number from 0 to 65535"),
+        ("-p http", "-p/--port \"http\": must be a number from 0 to 65535"),
+        ("-p +1", "-p/--port \"+1\": must be a number from 0 to 65535"),
+        ("-z x", "-z/--max-job-size \"x\": must be a size such as 65536, 64k, 10m or 2g, at most 1g"),
+        ("-z -1", "-z/--max-job-size \"-1\": must be a size such as 65536, 64k, 10m or 2g, at most 1g"),
+        ("-z 1MB", "-z/--max-job-size \"1MB\": MB is not a unit here; write MiB or m for 1024^2 bytes"),
+        ("-f 1s", "-f/--sync-interval \"1s\": must be a number from 0 to 4294967295"),
+        (
+            "-s 2t",
+            "-s/--wal-segment-size \"2t\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
+        ),
+        (
+            "-s 1025g",
+            "-s/--wal-segment-size \"1025g\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
+        ),
+        (
+            "--log-file-size x",
+            "--log-file-size \"x\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
+        ),
+        ("--max-tubes x", "--max-tubes \"x\": must be a number from 0 to 4294967295"),
+        ("--max-watches -1", "--max-watches \"-1\": must be a number from 0 to 4294967295"),
+        ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
+        ("--log-level loud", "--log-level \"loud\": must be error, warn, info, debug or trace"),
+        (
+            "--zero-copy-memory 1GB",
+            "--zero-copy-memory \"1GB\": GB is not a unit here; write GiB or g for 1024^3 bytes",
+        ),
+    ] {
+        assert_eq!(check(line).unwrap_err(), error, "{line}");
+    }
+}
+
+#[test]
+fn job_sizes_at_each_boundary() {
+    for (line, bytes, warnings) in [
+        ("", 65_535, 0),
+        ("-z 0", 0, 0),
+        ("-z 1m", 1 << 20, 0),
+        ("-z 1g", JOB_BYTES_MAX, 0),
+        ("-z 1073741824", JOB_BYTES_MAX, 0),
+        ("-z 1073741825", JOB_BYTES_MAX, 1),
+        ("-z 2g", JOB_BYTES_MAX, 1),
+        ("-z 99999999999999999999999", JOB_BYTES_MAX, 1),
+    ] {
+        let config = check(line).unwrap();
+        assert_eq!((config.job_bytes_max, config.warnings.len()), (bytes, warnings), "{line}");
+    }
+}
+
+#[test]
+fn the_largest_job_fits_into_a_segment() {
+    let needed = segment_bytes_for(JOB_BYTES_MAX);
+    for (line, bytes) in [
+        ("-b /tmp", 65_535),
+        ("-s 65536", 65_535),
+        ("-b /tmp -s 64k", 61_146),
+        ("-b /tmp -s 65536 -z 61146", 61_146),
+        ("-b /tmp -s 69632", 65_242),
+        ("-b /tmp -s 73728", 65_535),
+        ("-b /tmp -z 10481370", 10_481_370),
+        ("-z 10481371", 10_481_371),
+        (&format!("-b /tmp -z 1g -s {needed}"), JOB_BYTES_MAX),
+    ] {
+        let config = check(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(config.job_bytes_max, bytes, "{line}");
+        let is_lowered = !line.contains("-z") && bytes < JOB_BYTES_DEFAULT;
+        let warning = Warning::JobBytesOfSegment { bytes };
+        assert_eq!(config.warnings.contains(&warning), is_lowered, "{line}");
+    }
+    for (line, given, segment) in [
+        ("-b /tmp -s 65536 -z 61147", "61147", "68k".to_owned()),
+        ("-b /tmp -z 10481371", "10481371", "10244k".to_owned()),
+        ("-b /tmp -z 1g", "1g", Size(needed).to_string()),
+        ("-b /tmp -z 99999999999", "99999999999", Size(needed).to_string()),
+    ] {
+        let error = format!(
+            "-z/--max-job-size \"{given}\": such a job does not fit into a segment of the job log; set -s to \
+             {segment} or more, or -z lower"
+        );
+        assert_eq!(check(line), Err(error), "{line}");
+    }
+}
+
+#[test]
+fn limits() {
+    let memory = |given: &str| check(&format!("--max-memory {given}")).map(|config| config.max_memory_bytes);
+    assert_eq!(check("").unwrap().max_memory_bytes, None);
+    for (given, bytes) in [
+        ("0", None),
+        ("0g", None),
+        ("16777216", Some(16 << 20)),
+        ("16384k", Some(16 << 20)),
+        ("256MiB", Some(256 << 20)),
+        ("2G", Some(2 << 30)),
+        ("18446744073709551615", Some(u64::MAX)),
+    ] {
+        assert_eq!(memory(given), Ok(bytes), "{given}");
+    }
+    for given in ["16777215", "16383k", "15m"] {
+        let error =
+            format!("--max-memory \"{given}\": must be at least 16m, such as 512m or 2g, or 0 for no limit");
+        assert_eq!(memory(given), Err(error));
+    }
+    assert!(memory("1.5g").is_err() && memory("17179869184g").is_err());
+    assert_eq!(check("").unwrap().zero_copy_bytes_max, ZERO_COPY_BYTES_DEFAULT);
+    assert_eq!(check("--max-memory 64m").unwrap().zero_copy_bytes_max, 16 << 20);
+    assert_eq!(check("--zero-copy-memory 8MiB").unwrap().zero_copy_bytes_max, 8 << 20);
+    let connections = |line| check(line).unwrap().max_connections;
+    assert_eq!(connections(""), None);
+    assert_eq!(connections("--max-connections 0"), None);
+    assert_eq!(connections("--max-connections 7"), Some(7));
+    let tubes = |line| check(line).map(|config| (config.max_tubes, config.max_watches));
+    assert_eq!(tubes(""), Ok((Some(100_000), Some(65_536))));
+    assert_eq!(tubes("--max-tubes 0 --max-watches 0"), Ok((None, None)));
+    assert_eq!(tubes("--max-tubes 1 --max-watches 4294967295"), Ok((Some(1), Some(u32::MAX))));
+}
+
+#[test]
+fn monitoring() {
+    let http = |given: &str| check(&format!("--http {given}")).map(|config| config.http);
+    assert_eq!(check("").unwrap().http, None);
+    for (given, host, port) in [
+        ("9100", "127.0.0.1", 9100),
+        (":9100", "127.0.0.1", 9100),
+        ("0.0.0.0:0", "0.0.0.0", 0),
+        ("[::1]:80", "::1", 80),
+        ("host.example:80", "host.example", 80),
+    ] {
+        assert_eq!(http(given), Ok(tcp(host, port)), "{given}");
+    }
+    assert_eq!(http("unix:/a"), Ok(Some(Address::Unix("/a".into()))));
+    for given in ["host", "host:", "65536", "1:+80", "+80", "::1", "a/b:80"] {
+        let error = format!("--http \"{given}\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH");
+        assert_eq!(http(given), Err(error), "{given}");
+    }
+    assert!(http("unix:").is_err());
+    let taken = "--http \"11300\": clients connect to this address (-l, -p); choose another port";
+    assert_eq!(check("-l 127.0.0.1 --http 11300"), Err(taken.to_owned()));
+    assert!(check("-l 127.0.0.1 -p 0 --http 0").is_ok());
+
+    let hosts = |line: &str| check(line).map(|config| config.http_hosts);
+    assert_eq!(hosts(""), Ok(vec![]));
+    let several = ["a.b", "*.c", "*"].map(str::to_owned).to_vec();
+    assert_eq!(hosts("--http-host a.b,*.c --http-host *"), Ok(several));
+    for given in ["a:1", "a/b", "*x"] {
+        let error = format!("--http-host \"{given}\": must be a host name without a port, *.NAME or *");
+        assert_eq!(hosts(&format!("--http-host x,{given}")), Err(error));
+    }
+    let prefix =
+        |given: &str| check(&format!("--metrics-prefix {given}")).map(|config| config.metrics_prefix);
+    let tubes = |line: &str| check(line).map(|config| config.metrics_tubes);
+    assert_eq!(["", "--metrics-tubes 0"].map(tubes), [Ok(1000), Ok(0)]);
+    assert!(tubes("--metrics-tubes all").is_err());
+    assert_eq!(check("").unwrap().metrics_prefix, "beanring");
+    assert_eq!(prefix("my_Queue2"), Ok("my_Queue2".to_owned()));
+    for given in ["2queue", "my-queue", "a:b", "é"] {
+        assert!(prefix(given).unwrap_err().contains("must consist of letters, digits and _"), "{given}");
+    }
+}
+
+#[test]
+fn the_job_log() {
+    let wal = |line| check(line).unwrap().wal;
+    assert_eq!(check("-b /tmp").unwrap().wal_dir, Some("/tmp".into()));
+    assert_eq!(check("").unwrap().wal_dir, None);
+    for (line, durability) in [
+        ("", Durability::Within(Span::from_millis(50))),
+        ("-f 0", Durability::Always),
+        ("-f 7", Durability::Within(Span::from_millis(7))),
+        ("-F", Durability::Never),
+        ("-F -f 7", Durability::Within(Span::from_millis(7))),
+        ("-f 7 -F", Durability::Never),
+    ] {
+        assert_eq!(wal(line).durability, durability, "{line}");
+    }
+    for (line, bytes) in
+        [("", 10_485_760), ("-s 1", 65_536), ("-s 65537", 69_632), ("-s 1m", 1 << 20), ("-s 1024g", 1 << 40)]
+    {
+        assert_eq!(wal(line).segment_bytes, bytes, "{line}");
+    }
+}
+
+#[test]
+fn log_levels() {
+    for (line, expected) in [
+        ("", LogLevel::Info),
+        ("--log-level error", LogLevel::Error),
+        ("-V", LogLevel::Debug),
+        ("-VV", LogLevel::Trace),
+        ("--log-level warn -V", LogLevel::Debug),
+        ("-VV --log-level warn", LogLevel::Warn),
+        ("-V --log-level warn -V", LogLevel::Trace),
+    ] {
+        assert_eq!(check(line).unwrap().log_level, expected, "{line}");
+    }
+}
+
+#[test]
+fn obsolete_flags_warn() {
+    let obsolete = |flag| Warning::Obsolete { flag };
+    assert_eq!(check("-c -n").unwrap().warnings, [obsolete("-c"), obsolete("-n")]);
+}
+
+#[test]
+fn every_flag_is_a_key_of_the_file() {
+    let text = r#"
+        listen = "::1"
+        port = 11301
+        wal-dir = "/var/lib/queue"
+        sync-interval = 0
+        wal-segment-size = "1m"
+        user = "nobody"
+        max-job-size = 7
+        max-memory = "256m"
+        max-connections = 9
+        max-tubes = 8
+        max-watches = "7"
+        io = "epoll"
+        zero-copy-memory = 0
+        http = 9100
+        http-host = ["queue.example", "*.svc"]
+        allow-foreign-protocols = true
+        metrics-prefix = "queue"
+        metrics-tubes = 10
+        log-level = "debug"
+        log-format = "json"
+    "#;
+    let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m --max-connections 9 \
+                --max-tubes 8 --max-watches 7 --io epoll --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
+                --allow-foreign-protocols --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
+    assert_eq!(with_file(text, ""), check(line));
+    let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
+    let other = ["no-sync", "verbose"];
+    for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {
+        assert!(keys.contains(&flag.name) || other.contains(&flag.name), "{} is a key", flag.name);
+    }
+    assert_eq!(with_file("no-sync = true\nverbose = 2", ""), check("-F -VV"));
+    assert_eq!(with_file("log-dir = \"/a\"", ""), check("-b /a"));
+}
+
+#[test]
+fn the_command_line_overrides_the_file() {
+    assert_eq!(with_file("port = 1", "-p 2"), check("-p 2"));
+    assert_eq!(with_file("log-dir = \"/a\"", "-b /b"), check("-b /b"));
+    assert_eq!(with_file("no-sync = true", "-f 5"), check("-f 5"));
+    assert_eq!(with_file("sync-interval = 5", "-F"), check("-F"));
+    assert_eq!(with_file("sync-interval = 5\nno-sync = false", ""), check("-f 5"));
+    assert_eq!(with_file("verbose = 1", "-VV"), check("-VV"));
+    assert_eq!(with_file("verbose = 1", "--log-level warn"), check("--log-level warn"));
+    assert_eq!(with_file("log-level = \"warn\"", "-V"), check("-V"));
+    assert_eq!(with_file("http-host = \"a\"", ""), check("--http-host a"));
+    assert_eq!(with_file("http-host = \"a\"", "--http-host b"), check("--http-host b"));
+}
+
+#[test]
+fn an_error_of_the_file_has_its_line() {
+    for (text, error) in [
+        ("port = 1\nprot = 2", "beanring.toml:2: prot: no such key; did you mean port?"),
+        (
+            "[server]\nport = 2",
+            "beanring.toml:1: server: no such key; the keys are the long flags of beanring --help",
+        ),
+        ("\nport = 70000", "beanring.toml:2: port = \"70000\": must be a number from 0 to 65535"),
+        ("port = true", "beanring.toml:1: port: must be a number, or a text in quotes"),
+        ("verbose = \"1\"", "beanring.toml:1: verbose: must be a number"),
+        ("no-sync = 1", "beanring.toml:1: no-sync: must be true or false"),
+        ("\nio = \"fast\"", "beanring.toml:2: io = \"fast\": must be auto, uring, epoll or tokio-uring"),
+        ("http-host = [1]", "beanring.toml:1: http-host: must be a text in quotes, or a list of them"),
+        (
+            "log-dir = \"/a\"\nwal-dir = \"/a\"",
+            "beanring.toml:2: wal-dir and beanring.toml:1: log-dir are the same setting; remove beanring.toml:1: log-dir, \
+             its old name",
+        ),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
+    }
+    for text in ["\n\nport = ", "port = 1\n\nport = 2", "port"] {
+        let error = with_file(text, "").unwrap_err();
+        let line = text.lines().count();
+        assert!(error.starts_with(&format!("beanring.toml:{line}: ")) && !error.contains('\n'), "{error}");
+    }
+    let missing = settings("--config /nowhere/at/all").complete().unwrap_err().to_string();
+    assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file");
+}

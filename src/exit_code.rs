@@ -1,0 +1,59 @@
+//! The exit code of a failure. 2 means that the configuration is wrong, or names a user, a directory or a file that does not
+//! exist: another attempt fails as well. 1 means that the system refused, or that something broke: another attempt may succeed.
+
+use std::error::Error;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+
+use crate::cli::UsageError;
+use crate::config::ConfigError;
+use crate::io::driver::{Cause, Unavailable};
+use crate::io::privileges::PrivilegesError;
+use crate::io::socket::{Address, ListenError};
+use crate::io::wal_files::DirectoryError;
+
+/// The exit code for a wrong configuration, which clap and systemd use as well.
+const USAGE: u8 = 2;
+
+/// Returns the exit code for an error.
+pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
+    let is_usage = error.is::<UsageError>()
+        || error.downcast_ref().is_some_and(is_wrong_setting)
+        || error.downcast_ref().is_some_and(is_wrong_address)
+        || error.downcast_ref().is_some_and(is_wrong_directory)
+        || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
+        || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
+    if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+}
+
+/// A file that cannot be read now may be readable later. Any other wrong setting stays wrong.
+fn is_wrong_setting(error: &ConfigError) -> bool {
+    match error {
+        ConfigError::Unreadable { error, .. } => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::IsADirectory)
+        }
+        _ => true,
+    }
+}
+
+fn is_wrong_address(error: &ListenError) -> bool {
+    match error {
+        ListenError::NotASocket { .. } => true,
+        ListenError::System { address: Address::Unix(_), errno } => {
+            matches!(errno, Errno::ENOENT | Errno::ENOTDIR)
+        }
+        _ => false,
+    }
+}
+
+fn is_wrong_directory(error: &DirectoryError) -> bool {
+    match error {
+        DirectoryError::Unusable(_, error) => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        }
+        DirectoryError::Foreign(..) => true,
+        DirectoryError::Locked(_) => false,
+    }
+}

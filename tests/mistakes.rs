@@ -1,0 +1,274 @@
+//! Typical mistakes in the configuration. Each gives one line that says what is wrong, where it was given and what to do. The
+//! exit code is 2, nothing listens, and nothing is written.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use beanring::cli::flags::{FLAGS, Kind, Sources, VARIABLE_PREFIX, variable};
+use beanring_testkit::process::{Address, Transport, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::unused_address;
+
+/// The place where each command runs: an empty directory `wal`, one with another file, and a file of settings.
+struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    fn new(scratch: &Scratch) -> Self {
+        let dir = scratch.0.clone();
+        fs::create_dir(dir.join("wal")).expect("a directory is created");
+        fs::create_dir(dir.join("photos")).expect("a directory is created");
+        fs::write(dir.join("photos/photo.jpg"), "precious").expect("a file is written");
+        Self { dir }
+    }
+
+    fn run(&self, words: &str, variables: &str) -> Output {
+        let mut command = beanring();
+        command.current_dir(&self.dir).args(words.split_whitespace());
+        command.envs(variables.split_whitespace().filter_map(|pair| pair.split_once('=')));
+        command.output().expect("the program starts")
+    }
+
+    /// Every file and directory with its contents.
+    fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        visit(&self.dir, &mut found);
+        found.sort();
+        found
+    }
+}
+
+fn visit(dir: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            visit(&path, found);
+        }
+        let contents = fs::read(&path).unwrap_or_default();
+        found.push((path, contents));
+    }
+}
+
+/// The program without variables of this test run.
+fn beanring() -> Command {
+    let mut command = Command::new(program());
+    command.stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Flags, variables and lines of `beanring.toml`, with the message. `-p PORT` and `-b wal` precede each.
+const MISTAKES: &[(&str, &str, &str, &str)] = &[
+    ("--prot 1", "", "", "--prot: no such flag; did you mean --port?"),
+    ("-q", "", "", "-q: no such flag; see beanring --help"),
+    ("-p", "", "", "-p/--port: the value is missing"),
+    ("serve", "", "", "serve: no such command; see beanring --help"),
+    ("11300", "", "", "11300: no such command; see beanring --help"),
+    ("wal chekc DIR", "", "", "chekc: no such command; did you mean check?"),
+    ("wal check", "", "", "DIR is missing; usage: beanring wal check DIR"),
+    ("-p 70000", "", "", "-p/--port \"70000\": must be a number from 0 to 65535"),
+    ("-z 1MB", "", "", "-z/--max-job-size \"1MB\": MB is not a unit here; write MiB or m for 1024^2 bytes"),
+    ("-z big", "", "", "-z/--max-job-size \"big\": must be a size such as 65536, 64k, 10m or 2g, at most 1g"),
+    ("-f 50ms", "", "", "-f/--sync-interval \"50ms\": must be a number from 0 to 4294967295"),
+    (
+        "-s 2t",
+        "",
+        "",
+        "-s/--wal-segment-size \"2t\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
+    ),
+    (
+        "-z 20m",
+        "",
+        "",
+        "-z/--max-job-size \"20m\": such a job does not fit into a segment of the job log; set -s to 20488k or more, \
+         or -z lower",
+    ),
+    (
+        "--max-memory 1m",
+        "",
+        "",
+        "--max-memory \"1m\": must be at least 16m, such as 512m or 2g, or 0 for no limit",
+    ),
+    (
+        "-l 127.0.0.1:11300",
+        "",
+        "",
+        "-l/--listen \"127.0.0.1:11300\": must be an address without a port; set the port with -p 11300",
+    ),
+    ("-l tcp://a", "", "", "-l/--listen \"tcp://a\": must be an IP address, a host name or unix:PATH"),
+    ("-l 10.0.0.256", "", "", "-l/--listen \"10.0.0.256\": must be an IP address, a host name or unix:PATH"),
+    ("--http ::1", "", "", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+    ("--io fast", "", "", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
+    ("--log-level loud", "", "", "--log-level \"loud\": must be error, warn, info, debug or trace"),
+    (
+        "--metrics-prefix my-queue",
+        "",
+        "",
+        "--metrics-prefix \"my-queue\": must consist of letters, digits and _, and not begin with a digit",
+    ),
+    (
+        "--log-dir wal",
+        "",
+        "",
+        "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name",
+    ),
+    ("-b missing", "", "", "-b missing: no such directory; create it first"),
+    (
+        "-b photos",
+        "",
+        "",
+        "-b photos: the directory contains \"photo.jpg\" and no job log; choose an empty directory",
+    ),
+    ("-u nosuchuser", "", "", "-u nosuchuser: no such user"),
+    ("--config missing.toml", "", "", "--config \"missing.toml\": there is no such file"),
+    ("", "BEANRING_LISTN=::", "", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
+    (
+        "",
+        "BEANRING_HTTP=host",
+        "",
+        "BEANRING_HTTP=\"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+    ),
+    ("", "BEANRING_NO_SYNC=maybe", "", "BEANRING_NO_SYNC=\"maybe\": must be yes or no"),
+    (
+        "",
+        "BEANRING_WAL_SEGMENT_SIZE=1m BEANRING_LOG_FILE_SIZE=1m",
+        "",
+        "BEANRING_WAL_SEGMENT_SIZE and BEANRING_LOG_FILE_SIZE are the same setting; remove BEANRING_LOG_FILE_SIZE, its \
+         old name",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "\nhttp = \"host\"",
+        "beanring.toml:2: http = \"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "max-jobsize = 7",
+        "beanring.toml:1: max-jobsize: no such key; did you mean max-job-size?",
+    ),
+    ("--config beanring.toml", "", "no-sync = 1", "beanring.toml:1: no-sync: must be true or false"),
+    (
+        "",
+        "BEANRING_CONFIG=beanring.toml",
+        "io = \"fast\"",
+        "beanring.toml:1: io = \"fast\": must be auto, uring, epoll or tokio-uring",
+    ),
+];
+
+#[test]
+fn each_typical_mistake_is_one_line_and_starts_nothing() {
+    // An address of this test alone.
+    let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { unreachable!("it is a TCP address") };
+    let (host, port) = (address.ip(), address.port());
+    for (words, variables, file, message) in MISTAKES {
+        let scratch = Scratch::new("mistakes");
+        let place = Place::new(&scratch);
+        fs::write(place.dir.join("beanring.toml"), file).expect("a file is written");
+        let before = place.contents();
+        let output = place.run(&format!("-l {host} -p {port} -b wal {words}"), variables);
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(said, format!("beanring: {message}\n"), "{words} {variables} {file:?}");
+        assert_eq!(output.status.code(), Some(2), "{words} {variables} {file:?}");
+        assert!(output.stdout.is_empty(), "{words}");
+        assert_eq!(place.contents(), before, "{words} {variables} {file:?}");
+        assert!(TcpStream::connect(address).is_err(), "nothing listens: {words}");
+    }
+}
+
+#[test]
+fn a_refusal_of_the_system_has_another_exit_code() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    for arguments in [["-l", "127.0.0.1", "-p", &port], ["-l", "no-such-host.invalid", "-p", "0"]] {
+        let output = beanring().args(arguments).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+}
+
+#[test]
+fn help_and_version_as_commands() {
+    for (words, part) in [
+        ("help", "Job log:\n"),
+        ("help wal", "salvage"),
+        ("help wal check", "Directory of the job log"),
+        ("version", "beanring 0."),
+        ("-v", "beanring 0."),
+    ] {
+        let output = beanring().args(words.split(' ')).output().expect("the program starts");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(output.status.success() && output.stderr.is_empty(), "{words}");
+        assert!(said.contains(part) && !said.contains('\x1b'), "{words}: {said}");
+    }
+}
+
+/// A user's start line of beanstalkd works with the name of the program alone changed.
+#[test]
+fn the_start_line_of_beanstalkd() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: the start line of beanstalkd, because -u needs root");
+        return;
+    }
+    let scratch = Scratch::new("start-line");
+    let dir = scratch.0.join("wal");
+    fs::create_dir(&dir).expect("a directory is created");
+    let nobody = nix::unistd::User::from_name("nobody").expect("the users are known").expect("nobody exists");
+    for path in [&scratch.0, &dir] {
+        nix::unistd::chown(path, Some(nobody.uid), Some(nobody.gid)).expect("root may do so");
+    }
+    let (held, port) = unused_address::port();
+    drop(held);
+    let mut command = beanring();
+    command.args(["-l", "0.0.0.0", "-p", &port.to_string(), "-b"]).arg(&dir);
+    command.args(["-f", "50", "-z", "65535", "-u", "nobody", "-V"]);
+    // What Kubernetes and Docker set for a service of this name does not count.
+    command.env("BEANRING_PORT", "tcp://10.0.0.1:1").env("BEANRING_SERVICE_HOST", "10.0.0.1");
+    let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");
+    let connects = (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let uid = format!("Uid:\t{0}\t{0}\t{0}\t{0}", nobody.uid);
+    child.kill().expect("the child is ours");
+    child.wait().expect("the child is ours");
+    assert!(connects && status.contains(&uid), "{status}");
+}
+
+/// `docs/CONFIGURATION.md` has a row for each flag, with its variable and its default.
+#[test]
+fn the_documentation_has_every_flag() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/CONFIGURATION.md");
+    let text = fs::read_to_string(path).expect("the document exists");
+    for flag in FLAGS {
+        let short = flag.short.map(|short| format!("`-{short}`, ")).unwrap_or_default();
+        let value = match flag.kind {
+            Kind::Value(name) | Kind::Choice(name, _) | Kind::List(name) => format!(" {name}"),
+            Kind::Switch | Kind::Count => String::new(),
+        };
+        let begin = format!("| {short}`--{}{value}` | ", flag.name);
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("no row begins with {begin}"));
+        let name = variable(flag.name);
+        let name = name.strip_prefix(VARIABLE_PREFIX).expect("every variable has it");
+        let is_variable = flag.sources >= Sources::Variable;
+        assert!(!is_variable || row.contains(&format!("| `{name}` |")), "{row}");
+        if let Some((_, default)) = flag.help.split_once("[default: ") {
+            assert!(row.contains(&format!("| `{}` |", default.trim_end_matches(']'))), "{row}");
+        }
+        if let Some(old) = flag.old_name {
+            assert!(text.contains(&format!("| `--{old}` | `--{}` |", flag.name)), "{old}");
+        }
+    }
+    let rows = text.lines().filter(|line| line.starts_with("| `-") && line.matches(" | ").count() == 3);
+    // Those of -h and -v have an empty column.
+    assert_eq!(rows.count(), FLAGS.len(), "no row is left of a flag that is gone");
+}
