@@ -41,7 +41,7 @@ def dockerfile():
     image = dict(last_stage)
     assert image["FROM"] == "scratch"
     assert image["USER"] == f"{USER}:{USER}"
-    assert image["ENV"] == f"BEANRING_LOG_DIR={JOB_LOG}"
+    assert image["ENV"] == f"BEANRING_WAL_DIR={JOB_LOG}"
     assert image["VOLUME"] == JOB_LOG
     assert image["STOPSIGNAL"] == "SIGTERM"
     assert image["HEALTHCHECK"].endswith('CMD ["/beanring", "healthcheck"]')

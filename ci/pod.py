@@ -26,7 +26,7 @@ ports = {port["name"]: port["containerPort"] for port in container["ports"]}
 
 def start(job_log):
     """Returns a server after its startup probe has succeeded."""
-    variables = {**objects["ConfigMap"]["data"], "BEANRING_LOG_DIR": job_log}
+    variables = {**objects["ConfigMap"]["data"], "BEANRING_WAL_DIR": job_log}
     server = subprocess.Popen([program, *container.get("args", [])], env={"PATH": os.environ["PATH"], **variables})
     deadline = time.monotonic() + 20
     while probe("startupProbe") != 200:
