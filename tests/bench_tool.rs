@@ -174,7 +174,7 @@ fn no_figures_from_a_server_that_fails() {
         fails(&fake(Manner::SilentAfter(20)), &options, "no answer for 0.3 s");
         fails(
             &fake(Manner::Right),
-            &options.replace("put", "touch --held 3"),
+            &options.replace("put", "touch --reserved 3"),
             "the server answers UNKNOWN_COMMAND to touch",
         );
     }
@@ -211,7 +211,7 @@ fn a_file_that_cannot_be_written_is_found_before_the_load() {
 
 #[test]
 fn bad_options_are_named() {
-    for (options, says) in [("handover -b 8", "16 bytes"), ("put -n 5 -t 1s", "--duration"), ("fly", "fly")] {
+    for (options, says) in [("delivery -b 8", "16 bytes"), ("put -n 5 -t 1s", "--duration"), ("fly", "fly")] {
         let output = run("127.0.0.1:1", options);
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(says), "{output:?}");
@@ -342,20 +342,20 @@ fn counts_agree_with_the_server() {
         assert_eq!(report["rows"][row]["errors"], 0);
     };
     agrees("put -n 3000 -d 8", |report| done(report, 0, 3000));
-    agrees("cycle -n 3000 -d 8 --tubes 5 --watched 3 --held 10", |report| {
+    agrees("cycle -n 3000 -d 8 --tubes 5 --watched 3 --reserved 10", |report| {
         done(report, 0, 3000);
         assert_eq!(report["sent"]["put"], 3000 + 16 * 10);
         assert_eq!(report["sent"]["reserve"], 3000);
     });
     agrees("cycle -n 1000 -d 4 --tubes 20 --tube-by job", |report| done(report, 0, 1000));
-    agrees("handover -n 3000 -d 4 --consumers 7", |report| {
+    agrees("delivery -n 3000 -d 4 --consumers 7", |report| {
         done(report, 0, 3000);
         assert_eq!(report["sent"]["delete"], 3000);
     });
-    agrees("handover put -n 1000 -r 5000", |report| (0..2).for_each(|row| done(report, row, 1000)));
+    agrees("delivery put -n 1000 -r 5000", |report| (0..2).for_each(|row| done(report, row, 1000)));
     agrees("put -t 500ms --warm-up 100ms -r 3000", |report| done(report, 0, 1500));
     agrees("fill-drain -n 3001 -d 16", |report| (0..2).for_each(|row| done(report, row, 3001)));
-    agrees("touch -n 2000 -c 4 --held 50", |report| {
+    agrees("touch -n 2000 -c 4 --reserved 50", |report| {
         done(report, 0, 2000);
         assert_eq!(report["sent"]["touch"], 2000);
     });

@@ -211,7 +211,7 @@ impl Row {
             (Work::Cycle, Kind::Redis) => "redis-cycle",
             (Work::Put | Work::Restart, _) => "put",
             (Work::Cycle, _) => "cycle",
-            (Work::Delivery, _) => "handover",
+            (Work::Delivery, _) => "delivery",
         };
         let mut arguments = vec![workload.to_owned()];
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);

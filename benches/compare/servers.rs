@@ -70,7 +70,7 @@ impl Kind {
             }
             Kind::Bare(driver) => {
                 let mut command = on(env!("CARGO_BIN_EXE_beanring-bench"));
-                command.args(["--bare-loop", driver.name(), "--addr", &addr.to_string()]);
+                command.args(["--baseline", driver.name(), "--addr", &addr.to_string()]);
                 command
             }
             Kind::Beanstalkd => {

@@ -14,53 +14,51 @@ const JOB_OVERHEAD_BYTES: u64 = 320;
 
 const ABOUT: &str = "Loads a beanstalk server and measures it.
 
-Operations: what is counted as one, and whose latency is taken
-  put          one put, from before it is written until INSERTED is read. The jobs pile up until the end
+Workloads: what one operation is, and which latency is measured
+  put          one put, from its write until INSERTED is read. The jobs stay in the server until the end
                (see --queue-max).
-  cycle        one put, reserve and delete of a job on one connection, each waiting for the answer to the one
-               before; from before the put is written until DELETED is read. --depth cycles are under way at a
-               time on a connection.
-  handover     one job from a producer to a consumer; from before its put is written until its body is read by
-               the consumer, which reserves one job at a time and sends its delete and the next reserve
-               together. Closed loop: a producer has at most --depth jobs that are not received.
+  cycle        one put, reserve and delete of a job on one connection, each after the reply to the one before;
+               from the write of the put until DELETED is read. A connection has --depth cycles in flight.
+  delivery     one job from a producer to a consumer; from the write of its put until the consumer has read its
+               body. A consumer reserves one job at a time, and sends its delete and the next reserve together.
+               Closed loop: a producer has at most --depth jobs that are not received.
   fill-drain   --count jobs (default 100000) are put, then reserved and deleted: two rows. One put is an
                operation of the first, one reserve and delete of the second.
-  touch        one touch of one of the --held jobs (default 1000) of the connection.
-  redis-push, redis-cycle   for a peer comparison with redis: one LPUSH; one LPUSH and BRPOP.
-Commands are counted apart: a cycle is 3, a handover 3, a drain 2, a put 1, and 2 with its use where
---tube-by is job.";
+  touch        one touch of one of the --reserved jobs (default 1000) of the connection.
+  redis-push, redis-cycle   for a comparison with redis: one LPUSH; one LPUSH and BRPOP.
+Commands are counted too: a cycle or a delivery is 3, a drain 2, a put 1, or 2 with its use if --tube-by is job.";
 
-const NOTES: &str = "Latency in an open loop (--rate) counts from the time an operation was due, so it includes
-the wait for a slow server. Percentiles are within 0.1 %. CPU times are those of the server and of the generator
-over the operations measured. The server's total is exact to a tick of the scheduler; its parts in user mode and in
-the kernel, in the JSON only (/proc/PID/stat), come in ticks of 10 ms: give them seconds.
+const NOTES: &str = "Latency in an open loop (--rate) counts from the scheduled time of an operation, so it includes
+the wait for a slow server. Percentiles are accurate to 0.1 %. CPU times are those of the server and of the generator
+during the measured operations. The server's total is exact to a scheduler tick. Its parts in user mode and in the
+kernel are only in the JSON (/proc/PID/stat) and come in ticks of 10 ms: measure for some seconds.
 
-Every answer is checked, bodies by length and content. Answers that are wrong are counted as errors and shown once.
-A server that is not there, closes or answers nonsense ends the run with one line and no figures.
+Every reply is checked, and so are length and content of every body. Wrong replies are counted as errors, and the first
+is shown. A server that is missing, closes or sends nonsense ends the run with one line and no results.
 
-The generator uses tubes of its own (beanring-bench.*), and reserves and deletes what is left in them at the end.
-After a failure, or with --no-cleanup, they stay. redis lists are unlinked likewise.
+The generator uses tubes of its own (beanring-bench.*). At the end it reserves and deletes the jobs that are left in
+them. After a failure, or with --no-cleanup, they stay. redis lists are unlinked likewise.
 
-Exit code: 0 all well, 1 errors or failure, 2 bad options, 130 interrupted by Ctrl-C or SIGTERM (what was
-measured is shown; a second one ends at once).";
+Exit code: 0 success, 1 errors or failure, 2 invalid options, 130 interrupted by Ctrl-C or SIGTERM (the results so far
+are shown; a second signal ends the run at once).";
 
 /// The raw options.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "beanring-bench", version, about = ABOUT, after_help = NOTES)]
 pub struct Args {
-    /// What to do, one after the other
+    /// Workloads, which run one after the other
     #[arg(value_enum, default_values = ["put", "cycle"])]
     pub workloads: Vec<Workload>,
     /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, for redis 127.0.0.1:6379]
     #[arg(short, long)]
     pub addr: Option<String>,
-    /// Connections; in handover, producers
+    /// Connections; in delivery, producers
     #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
-    /// Consumers of handover [default: as many as producers]
+    /// Consumers of delivery [default: as many as producers]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub consumers: Option<u32>,
-    /// Operations under way at a time on each connection
+    /// Operations in flight on each connection
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub depth: u32,
     /// Bytes of a job's body
@@ -72,57 +70,57 @@ pub struct Args {
     /// Time to measure, such as 10s or 500ms [default: 5s]
     #[arg(short = 't', long, value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Load that comes before and is not measured [default: 500ms; with --count none]
+    /// Load before the measurement [default: 500ms; with --count none]
     #[arg(long, value_parser = duration)]
     pub warm_up: Option<Duration>,
-    /// Open loop: operations per second of all connections together, begun by schedule
+    /// Open loop: scheduled operations per second of all connections together
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
     /// Seed of bodies and of every choice
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Tubes that the jobs are spread over
+    /// Number of tubes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub tubes: u32,
-    /// Whether a connection uses one tube, or every job goes to one chosen at random
+    /// One tube per connection, or a random one per job
     #[arg(long, value_enum, default_value_t = TubeBy::Connection)]
     pub tube_by: TubeBy,
-    /// Empty tubes that every reserving connection watches besides
+    /// Additional empty tubes that each reserving connection watches
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub watched: u32,
-    /// Jobs that every connection holds reserved
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub held: u32,
-    /// Connections beside the load that do nothing
+    /// Jobs that each connection keeps reserved
+    #[arg(long, alias = "held", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub reserved: u32,
+    /// Additional connections that do nothing
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub idle: u32,
-    /// Connections beside the load that wait in a reserve
+    /// Additional connections that wait in a reserve
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub waiting: u32,
-    /// Seconds that a worker may keep a job
+    /// TTR of the jobs in seconds
     #[arg(long, default_value_t = 86_400)]
     pub ttr: u32,
-    /// The server's process: reports its CPU time per operation and its memory
+    /// Process of the server: report its CPU per operation and its memory
     #[arg(long)]
     pub pid: Option<u32>,
-    /// Writes all figures as JSON; with - to the standard output, and the table to the standard error
+    /// Write all results as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// How the generator itself does I/O
+    /// I/O of the generator itself
     #[arg(long, value_enum, default_value_t = Io::Auto)]
     pub io: Io,
-    /// A server that answers nothing for so long has failed
+    /// A server that sends no reply for this time has failed
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
-    /// Stops put early when the jobs left in the server may take this many MiB
+    /// Stop put early when the jobs in the server may take this memory
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub queue_max: u64,
-    /// Leaves the jobs and tubes where they are
+    /// Leave jobs and tubes as they are
     #[arg(long)]
     pub no_cleanup: bool,
-    /// Loads nothing, but serves at --addr as a stand-in that queues nothing, on this driver of the server
-    #[arg(long, value_enum, value_name = "DRIVER", hide = true, requires = "addr")]
-    pub bare_loop: Option<Choice>,
+    /// Serve the no-op baseline at --addr with this driver of the server
+    #[arg(long, alias = "bare-loop", value_enum, value_name = "DRIVER", hide = true, requires = "addr")]
+    pub baseline: Option<Choice>,
 }
 
 /// A workload.
@@ -130,7 +128,8 @@ pub struct Args {
 pub enum Workload {
     Put,
     Cycle,
-    Handover,
+    #[value(alias = "handover")]
+    Delivery,
     FillDrain,
     Touch,
     RedisPush,
@@ -192,23 +191,25 @@ impl Args {
     /// Checks combinations of options.
     pub fn check(&self) -> Result<(), Failure> {
         let any = |wanted: fn(Workload) -> bool| self.workloads.iter().any(|&workload| wanted(workload));
-        if any(|workload| workload == Workload::Handover) && (self.body as usize) < STAMP_BYTES {
-            return Err(Failure::Usage("handover needs bodies of 16 bytes at least, for the time in them"));
+        if any(|workload| workload == Workload::Delivery) && (self.body as usize) < STAMP_BYTES {
+            return Err(Failure::Usage(
+                "delivery needs bodies of at least 16 bytes, which carry the time of the put",
+            ));
         }
         if any(Workload::is_redis) && !self.workloads.iter().all(|workload| workload.is_redis()) {
-            return Err(Failure::Usage("workloads for redis and for beanstalk do not go together"));
+            return Err(Failure::Usage("workloads for redis and for beanstalk cannot be combined"));
         }
-        if any(Workload::is_redis) && (self.watched > 0 || self.held > 0 || self.waiting > 0) {
-            return Err(Failure::Usage("--watched, --held and --waiting mean nothing to redis"));
+        if any(Workload::is_redis) && (self.watched > 0 || self.reserved > 0 || self.waiting > 0) {
+            return Err(Failure::Usage("--watched, --reserved and --waiting have no meaning for redis"));
         }
         if self.duration.is_some() && any(|workload| workload == Workload::FillDrain) {
             return Err(Failure::Usage("fill-drain takes --count, not --duration"));
         }
         if self.rate.is_some() && any(|workload| workload == Workload::FillDrain) {
-            return Err(Failure::Usage("fill-drain has no schedule: --rate does not fit"));
+            return Err(Failure::Usage("fill-drain has no schedule: remove --rate"));
         }
         if self.duration == Some(Duration::ZERO) {
-            return Err(Failure::Usage("nothing can be measured in no time"));
+            return Err(Failure::Usage("--duration must be longer than 0"));
         }
         Ok(())
     }
@@ -242,9 +243,9 @@ impl Args {
         (self.queue_max << 20) / (u64::from(self.body) + JOB_OVERHEAD_BYTES)
     }
 
-    /// Returns the number of jobs that every connection holds in `workload`.
-    pub fn held(&self, workload: Workload) -> u32 {
-        if workload == Workload::Touch && self.held == 0 { 1000 } else { self.held }
+    /// Returns the number of jobs that each connection keeps reserved in `workload`.
+    pub fn reserved(&self, workload: Workload) -> u32 {
+        if workload == Workload::Touch && self.reserved == 0 { 1000 } else { self.reserved }
     }
 }
 
@@ -283,16 +284,22 @@ mod tests {
         assert_eq!(args.workloads, [Workload::Put, Workload::Cycle]);
         assert_eq!(args.amount(Workload::Put), Amount::For(Duration::from_secs(5)));
         assert_eq!(args.amount(Workload::FillDrain), Amount::Count(100_000));
-        assert_eq!(args.held(Workload::Touch), 1000);
+        assert_eq!(args.reserved(Workload::Touch), 1000);
         assert_eq!(args.queue_jobs_max(), (1 << 30) / 384);
+    }
+
+    #[test]
+    fn old_names_work() {
+        let args = parse("bench handover --held 3").unwrap();
+        assert_eq!((args.workloads, args.reserved), (vec![Workload::Delivery], 3));
     }
 
     #[test]
     fn options_that_do_not_fit_together() {
         for line in [
-            "bench handover -b 8",
+            "bench delivery -b 8",
             "bench put redis-push",
-            "bench redis-push --held 1",
+            "bench redis-push --reserved 1",
             "bench fill-drain -t 1s",
             "bench put -n 1 -t 1s",
             "bench put -n 0",

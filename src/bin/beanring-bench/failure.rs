@@ -53,7 +53,7 @@ pub enum Failure {
     Timer(io::Error),
     /// `--io tokio-uring`, but the kernel refuses io_uring.
     Uring(io::Error),
-    /// `--bare-loop` failed.
+    /// `--baseline` failed.
     BareLoop(String),
     /// The runtime cannot be created.
     Runtime(io::Error),
@@ -99,7 +99,7 @@ impl fmt::Display for Failure {
                 "io_uring is refused: {error} (a seccomp filter, as of containers, or kernel.io_uring_disabled; \
                 --io epoll does without)"
             ),
-            Failure::BareLoop(what) => write!(f, "--bare-loop: {what}"),
+            Failure::BareLoop(what) => write!(f, "--baseline: {what}"),
             Failure::Runtime(error) => write!(f, "no runtime: {error}"),
             Failure::Output(path, error) => write!(f, "{}: {error}", path.display()),
         }

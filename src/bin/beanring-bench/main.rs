@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if let Err(failure) = args.check() {
         Args::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
     }
-    if let (Some(driver), Some(addr)) = (args.bare_loop, &args.addr) {
+    if let (Some(driver), Some(addr)) = (args.baseline, &args.addr) {
         return match bare::serve(driver, addr) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => fail(&failure),

@@ -37,7 +37,7 @@ struct Settings {
     tubes: u32,
     tube_by_job: bool,
     watched: u32,
-    held: u32,
+    reserved: u32,
     idle: u32,
     waiting: u32,
 }
@@ -161,7 +161,7 @@ fn commands(args: &Args, phase: &str) -> u64 {
     let uses = u64::from(args.tube_by == TubeBy::Job);
     match phase {
         "put" | "fill" => 1 + uses,
-        "cycle" | "handover" => 3 + uses,
+        "cycle" | "delivery" => 3 + uses,
         "drain" | "redis-cycle" => 2,
         _ => 1,
     }
@@ -177,8 +177,8 @@ impl Report {
         sent: &crate::meter::Sent,
         interrupted: bool,
     ) -> Report {
-        let held = args.workloads.iter().map(|&workload| args.held(workload)).max().unwrap_or(0);
-        let handover = args.workloads.contains(&Workload::Handover);
+        let reserved = args.workloads.iter().map(|&workload| args.reserved(workload)).max().unwrap_or(0);
+        let delivery = args.workloads.contains(&Workload::Delivery);
         Report {
             version: env!("CARGO_PKG_VERSION"),
             target,
@@ -186,7 +186,7 @@ impl Report {
             interrupted,
             settings: Settings {
                 connections: args.connections,
-                consumers: handover.then(|| args.consumers.unwrap_or(args.connections)),
+                consumers: delivery.then(|| args.consumers.unwrap_or(args.connections)),
                 depth: args.depth,
                 body_bytes: args.body,
                 rate_per_s: args.rate,
@@ -194,7 +194,7 @@ impl Report {
                 tubes: args.tubes,
                 tube_by_job: args.tube_by == TubeBy::Job,
                 watched: args.watched,
-                held,
+                reserved,
                 idle: args.idle,
                 waiting: args.waiting,
             },

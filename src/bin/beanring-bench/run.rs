@@ -110,7 +110,7 @@ impl<'a, T: Transport> Run<'a, T> {
         self.keep_company().await?;
         let measured = match self.workload {
             Workload::RedisPush | Workload::RedisCycle => self.redis().await,
-            Workload::Handover => self.handover().await,
+            Workload::Delivery => self.delivery().await,
             Workload::FillDrain => self.fill_and_drain().await,
             Workload::Put => self.alone(Watches::Nothing, |_| Flow::Put).await,
             Workload::Cycle => self.alone(Watches::ItsOwn, |_| Flow::Cycle).await,
@@ -180,7 +180,7 @@ impl<'a, T: Transport> Run<'a, T> {
         Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
     }
 
-    async fn handover(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+    async fn delivery(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
         let producers = self.args.connections as usize;
         let consumers = self.args.consumers.unwrap_or(self.args.connections) as usize;
         let mut consuming = Vec::new();

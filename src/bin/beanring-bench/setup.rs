@@ -132,7 +132,7 @@ impl Setup<'_> {
 
     /// Puts and reserves the jobs that connection `index` holds. Afterwards it watches only their tube.
     async fn hold<S: Stream>(&self, talk: &mut ProtocolState<S>, index: usize) -> Result<Vec<u64>, Failure> {
-        let count = self.args.held(self.workload) as usize;
+        let count = self.args.reserved(self.workload) as usize;
         if count == 0 {
             return Ok(Vec::new());
         }
