@@ -109,7 +109,8 @@ fn pages(command: &Command, dir: &Path) -> io::Result<()> {
     if command.get_name() == "beanring" {
         more().to_writer(&mut page)?;
     }
-    command.get_subcommands().try_for_each(|command| pages(command, dir))
+    let mut commands = command.get_subcommands().filter(|command| command.get_name() != "help");
+    commands.try_for_each(|command| pages(command, dir))
 }
 
 fn more() -> Roff {

@@ -56,10 +56,7 @@ pub fn command() -> Command {
         .disable_version_flag(true)
         .args_override_self(true)
         .subcommand_required(false)
-        .args(FLAGS.iter().flat_map(arguments))
-        .args(OBSOLETE.map(|(name, _)| {
-            Arg::new(name).short(name.chars().next()).action(ArgAction::SetTrue).hide(true)
-        }))
+        .args(FLAGS.iter().map(|flag| argument(flag, flag.name)))
         .arg(
             Arg::new("version")
                 .short('v')
@@ -70,26 +67,30 @@ pub fn command() -> Command {
     Tool::augment_subcommands(command).about("a work-queue server that speaks the beanstalk protocol")
 }
 
-/// The arguments of a flag: the visible one, and a hidden one for its old name.
-fn arguments(flag: &'static Flag) -> impl Iterator<Item = Arg> {
-    flag.names().map(move |name| {
-        let is_old = name != flag.name;
-        let argument =
-            Arg::new(name).long(name).help(flag.help).help_heading(flag.heading.title()).hide(is_old);
-        let argument = match flag.kind {
-            Kind::Value(value) => argument.value_name(value).action(ArgAction::Set),
-            Kind::Choice(value, words) => argument
-                .value_name(value)
-                .value_parser(PossibleValuesParser::new(words))
-                .action(ArgAction::Set),
-            Kind::List(value) => argument.value_name(value).action(ArgAction::Append),
-            Kind::Switch => argument.action(ArgAction::SetTrue),
-            Kind::Count => argument.action(ArgAction::Count),
-        };
-        let takes_value = argument.get_action().takes_values();
-        let argument = argument.allow_negative_numbers(takes_value).hide_possible_values(takes_value);
-        argument.short(flag.short.filter(|_| !is_old))
-    })
+/// The argument of a flag under one of its names.
+fn argument(flag: &'static Flag, name: &'static str) -> Arg {
+    let argument = Arg::new(name).long(name).help(flag.help).help_heading(flag.heading.title());
+    let argument = match flag.kind {
+        Kind::Value(value) => argument.value_name(value).action(ArgAction::Set),
+        Kind::Choice(value, words) => {
+            argument.value_name(value).value_parser(PossibleValuesParser::new(words)).action(ArgAction::Set)
+        }
+        Kind::List(value) => argument.value_name(value).action(ArgAction::Append),
+        Kind::Switch => argument.action(ArgAction::SetTrue),
+        Kind::Count => argument.action(ArgAction::Count),
+    };
+    let takes_value = argument.get_action().takes_values();
+    let argument = argument.allow_negative_numbers(takes_value).hide_possible_values(takes_value);
+    argument.short(flag.short.filter(|_| name == flag.name))
+}
+
+/// What the server accepts and no help mentions: old names, and flags of older servers.
+fn hidden() -> impl Iterator<Item = Arg> {
+    let old = FLAGS.iter().filter_map(|flag| Some(argument(flag, flag.old_name?).hide(true)));
+    let obsolete = |(name, _): (&'static str, _)| {
+        Arg::new(name).short(name.chars().next()).action(ArgAction::SetTrue).hide(true)
+    };
+    old.chain(OBSOLETE.into_iter().map(obsolete))
 }
 
 /// Parses a command line, with the name of the program first. Breaks with a text that was asked for: the help or the version.
@@ -105,7 +106,7 @@ where
         let takes_value = argument.get_action().takes_values();
         if takes_value { argument.value_parser(OsStringValueParser::new()) } else { argument }
     };
-    let command = command().mut_args(as_given);
+    let command = command().args(hidden()).mut_args(as_given);
     let matches = match command.try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

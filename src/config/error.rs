@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration. Each error is one line: where the value was given, what is wrong, what to do.
+//! Errors of a configuration. Each is one line: the source of the value, the problem, and the remedy.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ pub enum ConfigError {
     Value {
         /// The value.
         setting: Setting,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: Problem,
     },
     /// A variable begins like those of the server, and is none of them.
@@ -54,12 +54,12 @@ pub enum ConfigError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem with it.
         what: String,
     },
 }
 
-/// What is wrong with a value.
+/// A problem with a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
     /// It is not UTF-8.

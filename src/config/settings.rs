@@ -1,4 +1,4 @@
-//! What was given, and where: the command line, the variables, the file. Nothing is checked here but names.
+//! Values as they were given, with their source: the command line, a variable, or the file. Only names are checked here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -48,7 +48,7 @@ pub enum Origin {
     },
 }
 
-/// What was given, by the long name of the flag. A list has several values, anything else one.
+/// Values as they were given, by the long name of the flag. A list has several, any other flag one.
 #[derive(Clone, Default, Debug)]
 pub struct Settings {
     given: BTreeMap<&'static str, Vec<Setting>>,
