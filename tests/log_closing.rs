@@ -120,6 +120,18 @@ fn after_a_clean_stop() {
     });
 }
 
+/// It has nothing to protect, so a client that comes late finds the log as it began.
+#[test]
+fn a_new_log_stays_open() {
+    let scratch = Scratch::new("a-new-log");
+    let (mut server, mut client) = start(&scratch.0, Driver::Epoll, MODES[0]);
+    thread::sleep(Duration::from_millis(1500));
+    client.expect(&put(0, 0, BODY), "INSERTED 1");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(kinds(&scratch.0), ["job", "closed"]);
+}
+
 #[test]
 fn after_a_while() {
     in_parallel("an idle server", &MODES[..2], |io, mode, scratch, what| {

@@ -122,6 +122,7 @@ impl Wal {
             let previous = index.newest().unwrap_or(SegmentNumber(0));
             Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest, previous }
         });
+        let is_new = last.is_none() && index.newest().is_none();
         let mut wal = Self {
             config,
             index,
@@ -140,6 +141,10 @@ impl Wal {
         };
         if last.is_none() {
             wal.begin_segment(active);
+        }
+        if is_new {
+            // There is no record before it that a closing record could protect.
+            wal.closing = CloseSchedule::new(Some(wal.commits.end()));
         }
         wal.end_pauses_without_tube(engine);
         wal
