@@ -231,12 +231,12 @@ fn a_stop_while_a_write_is_stalled() {
         assert_eq!(stage.replies(client), "INTERNAL_ERROR\r\n", "{mode:?}");
         let message = stage.server.failure().expect("it has failed");
         let more = match mode {
-            Durability::Always => "is lost",
-            Durability::Within(_) => "with -f MS what was acknowledged since the last sync may be",
-            Durability::Never => "with -F what was acknowledged and not yet on disk may be",
+            Durability::Always => "changes without a reply are lost",
+            Durability::Within(_) => "with -f MS those since the last sync may be lost",
+            Durability::Never => "with -F those that are not on disk yet may be lost",
         };
         assert!(
-            message.contains("what was not acknowledged is lost") && message.ends_with(more),
+            message.contains("; changes without a reply are lost") && message.ends_with(more),
             "{mode:?}: {message}"
         );
         let mut stage = stage.restarted(Crash::Killed);
@@ -274,10 +274,10 @@ fn a_start_without_space_for_the_end_of_the_log() {
         recover(&stage.disk, config, &mut Engine::new(0), stage.now).map(|_| "no refusal".to_owned());
     let message = refusal.unwrap_or_else(|error| error.to_string());
     let bytes = message
-        .split_once("the disk is full: free ")
+        .split_once("must be rewritten; free ")
         .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
     assert!(bytes.is_some_and(|bytes| (100..=2 * 4096).contains(&bytes)), "{message}");
-    assert!(message.contains("`beanring log salvage`"), "{message}");
+    assert!(message.contains("beanring wal salvage"), "{message}");
 }
 
 /// An idle server has no deadline.

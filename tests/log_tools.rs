@@ -1,4 +1,4 @@
-//! `beanring log check`, `salvage` and `dump`, on sound and on damaged logs.
+//! `beanring wal check`, `salvage` and `dump`, on sound and on damaged logs.
 
 use std::collections::BTreeSet;
 use std::fs;
