@@ -267,9 +267,7 @@ fn zero_copy_memory(given: &mut Settings, limit: Option<u64>) -> Result<u64, Con
 fn http(given: &mut Settings, clients: Address) -> Result<Option<Address>, ConfigError> {
     let Some(given) = given.take("http") else { return Ok(None) };
     let address = address::http(given.clone())?;
-    // The system chooses another port 0.
-    let is_taken = address == clients && !matches!(address, Address::Tcp { port: 0, .. });
-    if is_taken { Err(given.error(Problem::HttpTaken)) } else { Ok(Some(address)) }
+    if address.overlaps(&clients) { Err(given.error(Problem::HttpTaken)) } else { Ok(Some(address)) }
 }
 
 fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {

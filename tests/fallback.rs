@@ -130,7 +130,7 @@ fn checked_driver(arguments: &[&str]) -> String {
     let output = output(&[&["--check-config", "-l", "127.0.0.1", "-p", "0"], arguments].concat());
     let said = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{said}");
-    let driver = said.lines().find_map(|line| line.strip_prefix("driver: "));
+    let driver = said.lines().find_map(|line| line.strip_prefix("I/O driver: "));
     driver.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 

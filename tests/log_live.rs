@@ -539,12 +539,12 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();
     assert!(segments.len() >= 3, "{segments:?}");
 
-    refuses(&scratch.0.join("none"), &[], "no such directory; create it first");
+    refuses(&scratch.0.join("none"), &[], NO_DIRECTORY);
     let foreign = dir("foreign");
     fs::write(foreign.join("photo.jpg"), b"precious").expect("a file");
-    refuses(&foreign, &[], "the directory contains \"photo.jpg\" and no job log");
+    refuses(&foreign, &[], FOREIGN);
     fs::write(foreign.join("lock"), b"").expect("a file");
-    refuses(&foreign, &[], "the directory contains \"photo.jpg\" and no job log");
+    refuses(&foreign, &[], FOREIGN);
     let damaged = copy("damaged");
     change(&damaged, &segments[0], 4096 + 40);
     refuses(&damaged, &[], &format!("{}:4096 is not what was written there", segments[0]));
@@ -581,6 +581,10 @@ fn a_directory_of_another_user_is_refused() {
     refuses(&scratch.0, &["-u", "nobody"], "it must be a directory that this user can write to");
 }
 
+/// Wrong configurations, exit code 2; the others are failures at run time.
+const NO_DIRECTORY: &str = "no such directory; create it first";
+const FOREIGN: &str = "the directory contains \"photo.jpg\" and no job log";
+
 /// Asserts that a server does not start in the directory, says why in one line, and changes nothing.
 fn refuses(dir: &Path, flags: &[&str], why: &str) {
     let before = contents(dir);
@@ -589,7 +593,11 @@ fn refuses(dir: &Path, flags: &[&str], why: &str) {
     command.arg(dir).args(flags);
     let output = command.stdin(Stdio::null()).output().expect("it ends");
     let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert_eq!(
+        output.status.code(),
+        Some(if [NO_DIRECTORY, FOREIGN].contains(&why) { 2 } else { 1 }),
+        "{message}"
+    );
     assert!(message.lines().count() == 1 && message.contains(why), "{message:?}, not {why:?}");
     assert!(contents(dir) == before, "nothing has changed in {}", dir.display());
 }

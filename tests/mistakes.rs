@@ -126,7 +126,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "",
         "-b photos: the directory contains \"photo.jpg\" and no job log; choose an empty directory",
     ),
-    ("-u nosuchuser", "", "", "-u nosuchuser: no such user"),
+    ("-u nosuchuser", "", "", "-u nosuchuser: no such user; create it, or correct the name"),
     ("--config missing.toml", "", "", "--config \"missing.toml\": there is no such file"),
     ("", "BEANRING_LISTN=::", "", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
     (

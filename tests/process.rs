@@ -203,7 +203,11 @@ fn an_unusable_argument_is_an_error_of_one_line() {
             "-b {other}: the directory contains \"photo.jpg\" and no job log; choose an empty directory"
         ),
     );
-    check(1, &["-l", "no-such-host.invalid"], "cannot listen on no-such-host.invalid:11300: no such host");
+    check(
+        1,
+        &["-l", "no-such-host.invalid"],
+        "cannot listen on no-such-host.invalid:11300: no such host; correct the name, or check DNS",
+    );
     check(
         1,
         &["-l", "192.0.2.1"],
@@ -217,7 +221,11 @@ fn an_unusable_argument_is_an_error_of_one_line() {
         ),
     );
     check(2, &["-l", &unix], &format!("cannot listen on {unix}: the path is a file and not a socket"));
-    check(2, &["-l", "127.0.0.1", "-p", "0", "-u", "no such user"], "-u no such user: no such user");
+    check(
+        2,
+        &["-l", "127.0.0.1", "-p", "0", "-u", "no such user"],
+        "-u no such user: no such user; create it, or correct the name",
+    );
     assert_eq!(fs::read(&file).unwrap(), b"precious");
     assert_eq!(output(&["-q"]).status.code(), Some(2));
 }
@@ -287,7 +295,7 @@ fn the_configuration_check_fails_if_the_server_could_not_start() {
     fs::write(&file, "precious").unwrap();
     let long = format!("unix:/{}", "x".repeat(108));
     for (arguments, why) in [
-        (["-u", "no such user"], "no such user: no such user"),
+        (["-u", "no such user"], "no such user: no such user; create it, or correct the name"),
         (["-b", &dir], "and no job log; choose an empty directory"),
         (["-b", "/nowhere"], "no such directory"),
         (["-l", "no host"], "must be an IP address, a host name or unix:PATH"),

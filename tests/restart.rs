@@ -336,7 +336,10 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
             format!("{log}wal-segment-size = {}\n", 1_u64 << 40),
             "-s/--wal-segment-size: the disk has no space",
         ),
-        (format!("{log}user = \"no such user\"\n"), "-u no such user: no such user"),
+        (
+            format!("{log}user = \"no such user\"\n"),
+            "-u no such user: no such user; create it, or correct the name",
+        ),
         (format!("{log}max-job-size = \"x\"\n"), "must be a size"),
     ];
     let changes_count = changes.len();

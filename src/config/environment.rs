@@ -25,8 +25,11 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
     for (name, value) in own {
         let has_name = |flag: &&Flag| flag.names().any(|long| variable(long) == name);
         let Some(flag) = Flag::of(Sources::Variable).find(has_name) else {
-            let known = Flag::of(Sources::Variable).map(|flag| variable(flag.name));
-            return Err(ConfigError::UnknownVariable { suggestion: suggestion(&name, known), name });
+            // Without the prefix, which would make any two variables similar.
+            let own = |name: &str| name.strip_prefix(VARIABLE_PREFIX).unwrap_or(name).to_owned();
+            let known = Flag::of(Sources::Variable).map(|flag| own(&variable(flag.name)));
+            let suggestion = suggestion(&own(&name), known).map(|own| format!("{VARIABLE_PREFIX}{own}"));
+            return Err(ConfigError::UnknownVariable { suggestion, name });
         };
         if value.is_empty() {
             continue;

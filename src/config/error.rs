@@ -149,7 +149,7 @@ impl fmt::Display for ConfigError {
                     && RunningServer::from_environment().is_some();
                 if is_replaced {
                     f.write_str(
-                        "; a running server can read a new file only in the directory of the old one",
+                        "; a running server can read a new file only in a directory of its own, not in / or /tmp",
                     )?;
                 }
                 Ok(())

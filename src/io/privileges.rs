@@ -156,8 +156,16 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
 impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownUser { name } => write!(f, "-u {name}: no such user"),
-            Self::User { name, errno } => write!(f, "-u {name}: cannot become this user: {}", errno.desc()),
+            Self::UnknownUser { name } => {
+                write!(f, "-u {name}: no such user; create it, or correct the name")
+            }
+            Self::User { name, errno } => {
+                write!(
+                    f,
+                    "-u {name}: cannot become this user: {}; start as root, or without -u",
+                    errno.desc()
+                )
+            }
             Self::Capabilities(error) => write!(f, "-u: cannot drop the capabilities of root: {error}"),
         }
     }

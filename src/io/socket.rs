@@ -81,6 +81,18 @@ pub enum ListenError {
 }
 
 impl Address {
+    /// Whether only one of two sockets can listen there: at the same address, or at the same port of all addresses.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let is_any = |host: &str| matches!(host, "0.0.0.0" | "::");
+        match (self, other) {
+            (Self::Tcp { host, port }, Self::Tcp { host: other_host, port: other_port }) => {
+                // The system chooses another port 0.
+                *port != 0 && port == other_port && (host == other_host || is_any(host) || is_any(other_host))
+            }
+            _ => self == other,
+        }
+    }
+
     /// The host of a TCP address.
     pub fn host(&self) -> Option<&str> {
         match self {
@@ -432,7 +444,9 @@ impl fmt::Display for Address {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownHost { address } => write!(f, "cannot listen on {address}: no such host"),
+            Self::UnknownHost { address } => {
+                write!(f, "cannot listen on {address}: no such host; correct the name, or check DNS")
+            }
             Self::NotASocket { address } => {
                 write!(f, "cannot listen on {address}: the path is a file and not a socket")
             }
@@ -447,6 +461,12 @@ impl fmt::Display for ListenError {
             }
             Self::System { address, errno: Errno::EADDRNOTAVAIL } => {
                 write!(f, "cannot listen on {address}: this machine does not have the address")
+            }
+            Self::System { address, errno: Errno::EACCES } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: permission denied; use a port above 1023 or a directory that the user can write to, or start as root with -u"
+                )
             }
             Self::System { address, errno } => write!(f, "cannot listen on {address}: {}", errno.desc()),
             Self::Refused { name, errno } => write!(f, "cannot listen on {name}: {}", errno.desc()),

@@ -366,7 +366,7 @@ pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &H
     visit(queue, core.engine.queue_times(), NANOSECONDS);
     let reserved = metric(
         "reserved_time_seconds",
-        "Time from when a job was reserved until it was deleted, released, buried or timed out.",
+        "Time from when a job was reserved until it left the worker: deleted, released, buried, timed out, or disconnected.",
     );
     visit(reserved, core.engine.reserved_times(), NANOSECONDS);
     let reply = metric("reply_time_seconds", "Time from a command until its reply is sent.");
@@ -416,7 +416,7 @@ const TUBE_QUEUE_TIME: Metric<'static> = Metric::new(
 const TUBE_RESERVED_TIME: Metric<'static> = Metric::new(
     MetricKind::Summary,
     "tube_reserved_time_seconds",
-    "Time from when a job of the tube was reserved until it was deleted, released, buried or timed out.",
+    "Time from when a job of the tube was reserved until it left the worker: deleted, released, buried, timed out, or disconnected.",
 );
 
 /// The values of a tube.

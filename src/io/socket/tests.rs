@@ -68,7 +68,10 @@ fn tcp_refusals() {
         refusal(&tcp("192.0.2.1", 1)),
         "cannot listen on 192.0.2.1:1: this machine does not have the address"
     );
-    assert_eq!(refusal(&tcp("no host", 1)), "cannot listen on no host:1: no such host");
+    assert_eq!(
+        refusal(&tcp("no host", 1)),
+        "cannot listen on no host:1: no such host; correct the name, or check DNS"
+    );
 }
 
 #[test]
