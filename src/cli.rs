@@ -19,7 +19,7 @@ pub use self::usage_error::UsageError;
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
 
-/// Flags of older servers. They have no effect.
+/// Flags of old versions of beanstalkd. They have no effect.
 const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
 
 const HELP_TEMPLATE: &str =
@@ -84,7 +84,7 @@ fn argument(flag: &'static Flag, name: &'static str) -> Arg {
     argument.short(flag.short.filter(|_| name == flag.name))
 }
 
-/// What the server accepts and no help mentions: old names, and flags of older servers.
+/// What the server accepts and no help mentions: old names, and obsolete flags of beanstalkd.
 fn hidden() -> impl Iterator<Item = Arg> {
     let old = FLAGS.iter().filter_map(|flag| Some(argument(flag, flag.old_name?).hide(true)));
     let obsolete = |(name, _): (&'static str, _)| {
@@ -191,7 +191,7 @@ pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// For programs: an object with `timestamp`, `level`, `fields`.
+    /// For programs: one flat object per line, with `timestamp`, `level`, `message` and the values of the line.
     Json,
 }
 

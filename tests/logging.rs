@@ -179,7 +179,7 @@ fn a_start_with_jobs_of_the_last_run() {
         "INFO beanring N.N.N (pid N)",
         "INFO I/O driver: epoll",
         &recovered,
-        "INFO durability: no syncs (-F): a power failure may lose jobs",
+        "INFO durability: no sync until the server stops (-F): a power failure may lose jobs",
         "INFO limits: memory unlimited, job size N bytes, connections N, tubes N, watches per connection N",
         "INFO listening on N.N.N.N:N",
         "INFO ready after N ms",

@@ -98,7 +98,7 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::value('f', "sync-interval", "MS", Heading::JobLog)
     },
     Flag {
-        help: "Never sync the job log",
+        help: "Sync the job log only when the server stops",
         kind: Kind::Switch,
         ..Flag::value('F', "no-sync", "", Heading::JobLog)
     },

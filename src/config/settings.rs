@@ -52,7 +52,7 @@ pub enum Origin {
 #[derive(Clone, Default, Debug)]
 pub struct Settings {
     given: BTreeMap<&'static str, Vec<Setting>>,
-    /// Flags of older servers that were given.
+    /// Obsolete flags of beanstalkd that were given.
     pub obsolete: Vec<&'static str>,
 }
 

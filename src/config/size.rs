@@ -49,12 +49,19 @@ pub struct Size(pub u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "g"), (20, "m"), (10, "k")];
-        match units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.trailing_zeros() >= *shift) {
-            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
-            None => write!(f, "{}", self.0),
+        match largest_unit(self.0) {
+            (number, Some(unit)) => write!(f, "{number}{unit}"),
+            (number, None) => write!(f, "{number}"),
         }
     }
+}
+
+/// Returns the size in the largest unit that leaves a whole number, with the letter of the unit: `k`, `m`, `g`, or none for
+/// bytes.
+pub fn largest_unit(bytes: u64) -> (u64, Option<char>) {
+    let units = [(30, 'g'), (20, 'm'), (10, 'k')];
+    let fits = |(shift, _): &(u32, char)| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    units.into_iter().find(fits).map_or((bytes, None), |(shift, unit)| (bytes >> shift, Some(unit)))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::Prepared;
 use crate::config::ServerConfig;
+use crate::config::size::largest_unit;
 use crate::io::descriptors;
 use crate::io::socket::Listener;
 use crate::server::Protocol;
@@ -67,7 +68,9 @@ pub(super) fn limits(config: &ServerConfig) {
             let ms = millis(span);
             info!("durability: sync within {ms} ms of a change (-f {ms})");
         }
-        Durability::Never => info!("durability: no syncs (-F): a power failure may lose jobs"),
+        Durability::Never => {
+            info!("durability: no sync until the server stops (-F): a power failure may lose jobs")
+        }
     }
     info!(
         "limits: memory {}, job size {}, connections {}, tubes {}, watches per connection {}",
@@ -166,10 +169,11 @@ struct Bytes(u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        match units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.trailing_zeros() >= *shift) {
-            Some((shift, unit)) => write!(f, "{} {unit}", self.0 >> shift),
-            None => write!(f, "{} bytes", self.0),
+        match largest_unit(self.0) {
+            (number, Some('k')) => write!(f, "{number} KiB"),
+            (number, Some('m')) => write!(f, "{number} MiB"),
+            (number, Some(_)) => write!(f, "{number} GiB"),
+            (number, None) => write!(f, "{number} bytes"),
         }
     }
 }

@@ -311,7 +311,7 @@ fn log(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     catalog.both("wal-live-bytes", live, wal.live_bytes);
     catalog.both("wal-disk-bytes", gauge("wal_disk_bytes", "Size of all segments."), wal.disk_bytes);
     catalog.key("wal-syncs", wal.syncs);
-    catalog.key("wal-records-per-sync", wal.records_a_sync);
+    catalog.key("wal-records-per-sync", wal.records_per_sync);
     catalog.key("wal-last-sync-us", wal.last_sync.as_nanos() / 1000);
     let is = |is: fn(&Wal) -> bool| core.log.as_ref().is_some_and(is);
     let full = gauge("wal_disk_full", "1 while the disk of the job log has no space, else 0.");

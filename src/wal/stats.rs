@@ -20,7 +20,7 @@ pub struct WalStats {
     pub disk_bytes: u64,
     pub syncs: u64,
     /// Records per sync, of all records that were synced.
-    pub records_a_sync: u64,
+    pub records_per_sync: u64,
     pub last_sync: Span,
 }
 
@@ -104,7 +104,7 @@ impl WalCounters {
             records_moved: self.compacted,
             records_written: self.records,
             syncs: self.syncs,
-            records_a_sync: self.synced_records.checked_div(self.syncs).unwrap_or(0),
+            records_per_sync: self.synced_records.checked_div(self.syncs).unwrap_or(0),
             last_sync: self.last_sync,
             ..stats
         }
