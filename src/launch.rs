@@ -212,7 +212,7 @@ fn server_config(
         max_connections: config.max_connections,
         max_tubes: config.max_tubes,
         max_watches: config.max_watches,
-        log_file_bytes: config.wal.segment_bytes,
+        wal_segment_bytes: config.wal.segment_bytes,
         allow_foreign_protocols: config.allow_foreign_protocols,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         metrics_prefix: config.metrics_prefix.clone(),

@@ -18,8 +18,8 @@ pub struct Config {
     pub max_tubes: Option<u32>,
     /// The maximum number of tubes that one connection watches. `None`: unlimited.
     pub max_watches: Option<u32>,
-    /// The size of a file of the job log (`-s`) in bytes, for `stats`.
-    pub log_file_bytes: u64,
+    /// The size of a new segment of the job log (`-s`) in bytes, for `stats`.
+    pub wal_segment_bytes: u64,
     /// Does not close connections that begin with a request of another protocol.
     pub allow_foreign_protocols: bool,
     /// The host names that HTTP requests may contain.

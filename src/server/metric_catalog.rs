@@ -175,9 +175,10 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     connections(core, &totals, catalog);
     process(core, now, catalog);
     let wal = core.log.as_ref().map_or(WalStats::default(), Wal::stats);
-    binlog(core, &wal, catalog);
-    host(core, catalog);
-    log(core, &wal, catalog);
+    wal_segments(core, &wal, catalog);
+    machine(core, catalog);
+    io_driver(core, catalog);
+    wal_disk(core, &wal, catalog);
     limits(core, catalog);
 }
 
@@ -273,7 +274,7 @@ fn process(core: &Core, now: Time, catalog: &mut Catalog<'_>) {
     catalog.metric(start, started.since(Time::ZERO));
 }
 
-fn binlog(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
+fn wal_segments(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let oldest = gauge("wal_oldest_segment", "Number of the oldest segment of the job log.");
     catalog.both("binlog-oldest-index", oldest, wal.oldest);
     let active = gauge("wal_active_segment", "Number of the segment of the job log that is written.");
@@ -284,17 +285,21 @@ fn binlog(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let written = counter("wal_records_total", "Number of records written to the job log.");
     catalog.both("binlog-records-written", written, wal.records_written);
     let segment = gauge("wal_segment_bytes", "Size of a new segment of the job log (-s).");
-    catalog.both("binlog-max-size", segment, core.config.log_file_bytes);
+    catalog.both("binlog-max-size", segment, core.config.wal_segment_bytes);
 }
 
-fn host(core: &Core, catalog: &mut Catalog<'_>) {
-    let (host, driver) = (&core.config.host, &core.driver);
+fn machine(core: &Core, catalog: &mut Catalog<'_>) {
+    let host = &core.config.host;
     catalog.both("draining", gauge("draining", "1 in drain mode, else 0."), core.draining);
     catalog.key("id", Value::Word(&host.id));
     catalog.key("hostname", Value::Text(&host.hostname));
     catalog.key("os", Value::Text(&host.os));
     catalog.key("platform", Value::Text(&host.platform));
-    catalog.key("io-driver", Value::Word(host.driver));
+}
+
+fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
+    let driver = &core.driver;
+    catalog.key("io-driver", Value::Word(core.config.host.driver));
     let registered = gauge("io_registered_bytes", "Memory that is registered with the kernel.");
     catalog.both("io-registered-bytes", registered, driver.registered_bytes);
     let zero_copy = counter("io_zero_copy_sends_total", "Number of zero-copy sends.");
@@ -306,7 +311,7 @@ fn host(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("io-self-check-repairs", repairs, driver.self_check_repairs);
 }
 
-fn log(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
+fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let live = gauge("wal_live_bytes", "Size of the records of all jobs in the job log.");
     catalog.both("wal-live-bytes", live, wal.live_bytes);
     catalog.both("wal-disk-bytes", gauge("wal_disk_bytes", "Size of all segments."), wal.disk_bytes);

@@ -18,7 +18,7 @@ macro_rules! server_config {
             max_connections: None,
             max_tubes: None,
             max_watches: None,
-            log_file_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
+            wal_segment_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
             allow_foreign_protocols: false,
             http_hosts: beanring::server::Hosts::any(),
             metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
