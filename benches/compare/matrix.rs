@@ -98,7 +98,7 @@ pub struct Row {
     pub log: Option<Log>,
     /// Jobs that are put before the measurement.
     pub old_jobs: u32,
-    /// Run only once for beanstalkd, which takes very long.
+    /// Run only once for beanstalkd, which takes very long, and not at all with `--short`.
     pub long: bool,
     amount: Amount,
     short: bool,

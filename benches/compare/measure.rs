@@ -148,8 +148,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn empty(row: &Row, peers: &Peers) -> Outcome {
-        let suited = peers.kinds.iter().copied().filter(|&kind| row.suits(kind));
+    fn empty(row: &Row, peers: &Peers, options: &Options) -> Outcome {
+        let too_long = |kind| options.short && row.long && kind == Kind::Beanstalkd;
+        let suited = peers.kinds.iter().copied().filter(|&kind| row.suits(kind) && !too_long(kind));
         let cell = |kind| Cell { kind, samples: Vec::new(), raw: Vec::new(), failure: None };
         Outcome { row: row.clone(), cells: suited.map(cell).collect() }
     }
@@ -200,7 +201,8 @@ impl<'a> Bench<'a> {
     pub fn run(&mut self, rows: &[Row], peers: &Peers, options: &Options) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::new();
         for rows in rows.chunk_by(Row::is_beside) {
-            let mut filled: Vec<Outcome> = rows.iter().map(|row| Outcome::empty(row, peers)).collect();
+            let mut filled: Vec<Outcome> =
+                rows.iter().map(|row| Outcome::empty(row, peers, options)).collect();
             for round in 0..options.rounds() {
                 for Outcome { row, cells } in &mut filled {
                     for cell in cells {

@@ -8,13 +8,13 @@ use beanring_testkit::bench::process::Driver;
 #[derive(Parser)]
 #[command(name = "ci/bench")]
 pub struct Options {
-    /// Run only the key rows, in under three minutes
+    /// Run only the key rows, once, in about a minute
     #[arg(long)]
     pub short: bool,
     /// Run only rows whose name contains one of these, such as put-16,delivery
     #[arg(long, value_delimiter = ',', value_name = "TEXT")]
     pub only: Vec<String>,
-    /// Rounds per row and server [default: 3, short 2]
+    /// Rounds per row and server [default: 3, short 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
     /// Seconds of a row that runs for a time; rows that run for a count scale with it [default: 2, short 0.4]
@@ -37,7 +37,7 @@ pub struct Options {
 impl Options {
     /// Returns the number of rounds.
     pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.short { 2 } else { 3 })
+        self.rounds.unwrap_or(if self.short { 1 } else { 3 })
     }
 
     /// Returns the duration of a row in seconds.
