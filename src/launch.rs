@@ -149,7 +149,7 @@ impl Prepared {
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
         signals.notify_systemd(systemd);
         let server_config = server_config(&config, &listeners, host, clock.now(), recovery, seed);
-        let server = Server::with_log(server_config, engine, log);
+        let server = Server::with_wal(server_config, engine, log);
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);

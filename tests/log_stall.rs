@@ -42,7 +42,7 @@ impl Stage {
         let mut engine = Engine::new(0);
         let log_config = WalConfig { durability: mode, segment_bytes: SEGMENT_BYTES };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
-        let server = Server::with_log(config(65_535), engine, Some(log));
+        let server = Server::with_wal(config(65_535), engine, Some(log));
         let random = Random::new(1);
         let (has_failed, operations, turns) = (false, 0, 0);
         let mut stage = Self { server, disk, now, random, mode, has_failed, operations, turns };

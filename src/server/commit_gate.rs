@@ -47,11 +47,11 @@ impl Core {
         output: &mut Output,
         write: impl FnOnce(&mut Self, &mut Replies) -> R,
     ) -> R {
-        let next = self.log.as_ref().map_or(0, Wal::next_ticket);
+        let next = self.wal.as_ref().map_or(0, Wal::next_ticket);
         let result = write(self, output.begin_group(next));
-        let ticket = match &self.log {
-            Some(log) if log.is_stalled() && !output.reveals_uncommitted() => log.committed(),
-            Some(log) => log.ticket(),
+        let ticket = match &self.wal {
+            Some(wal) if wal.is_stalled() && !output.reveals_uncommitted() => wal.committed(),
+            Some(wal) => wal.ticket(),
             None => 0,
         };
         output.end_group(ticket);
@@ -60,7 +60,7 @@ impl Core {
 
     /// The last ticket whose replies may leave.
     fn committed(&self) -> Ticket {
-        self.log.as_ref().map_or(Ticket::MAX, Wal::committed)
+        self.wal.as_ref().map_or(Ticket::MAX, Wal::committed)
     }
 
     /// Requests a send for the replies that may leave, and has the others wait for their commit.
@@ -112,12 +112,12 @@ impl Server {
     /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
         let Self { core, connections } = self;
-        let log = core.log.as_mut().expect("only a log has disk operations");
-        log.complete(outcome, now);
-        if log.failure().is_some() {
+        let wal = core.wal.as_mut().expect("only a job log has disk operations");
+        wal.complete(outcome, now);
+        if wal.failure().is_some() {
             return self.fail();
         }
-        core.full_disk.note(log, now);
+        core.full_disk.note(wal, now);
         let committed = core.committed();
         while let Some((_, conn)) = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed) {
             if let Some(session) = connections.find(conn) {

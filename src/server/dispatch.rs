@@ -229,9 +229,9 @@ impl Core {
 
     /// Returns whether the job log has space for a job in the tube that the client uses.
     pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32) -> PutSpace {
-        let Some(log) = &mut self.log else { return PutSpace::Available };
+        let Some(wal) = &mut self.wal else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
-        log.space_for_put(tube.as_bytes().len(), body_bytes as usize + 2)
+        wal.space_for_put(tube.as_bytes().len(), body_bytes as usize + 2)
     }
 
     /// Queues a job whose body is complete.

@@ -30,8 +30,8 @@ impl Default for FullDiskWarnings {
 
 impl FullDiskWarnings {
     /// Logs what an operator has to know of the state of the job log after a disk operation.
-    pub fn note(&mut self, log: &Wal, now: Time) {
-        if log.is_stalled() {
+    pub fn note(&mut self, wal: &Wal, now: Time) {
+        if wal.is_stalled() {
             if self.stalled.admit(now).is_some() {
                 self.is_stall_logged = true;
                 warn!(
@@ -41,7 +41,7 @@ impl FullDiskWarnings {
             }
         } else if mem::take(&mut self.is_stall_logged) {
             info!("the disk of the job log has space again: the write that waited is complete");
-        } else if log.is_full() && self.full.admit(now).is_some() {
+        } else if wal.is_full() && self.full.admit(now).is_some() {
             warn!(
                 "the disk of the job log (-b) is full: no new segment can be created, and put is refused with \
                  OUT_OF_MEMORY once the prepared segments are used up; free some space"

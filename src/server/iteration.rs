@@ -38,8 +38,8 @@ impl Server {
         self.count_tables();
         let core = &mut self.core;
         core.metrics.end_iteration(core.commands.iter().sum());
-        if let Some(log) = &mut core.log {
-            log.compact(&core.engine, now);
+        if let Some(wal) = &mut core.wal {
+            wal.compact(&core.engine, now);
             core.effects.push_back(Effect::Disk);
         }
     }
@@ -117,7 +117,7 @@ impl Core {
         let has_work = can_serve || self.is_reclaiming || !self.ready_pages.is_empty();
         let work = has_work.then_some(Time::ZERO);
         let engine = self.engine.next_deadline().filter(|_| !is_behind);
-        let log = self.log.as_ref().and_then(Wal::next_deadline);
-        [work, engine, log].into_iter().flatten().min()
+        let wal = self.wal.as_ref().and_then(Wal::next_deadline);
+        [work, engine, wal].into_iter().flatten().min()
     }
 }

@@ -77,7 +77,7 @@ impl Server {
     pub fn check(&self) {
         let Self { core, connections } = self;
         core.engine.check();
-        core.log.iter().for_each(Wal::check);
+        core.wal.iter().for_each(Wal::check);
         let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
         let lists = connections.clients().filter(|session| session.protocol.list.is_some()).count();
         assert_eq!(lists, core.lists, "every list is counted");
@@ -95,10 +95,10 @@ impl Server {
 impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let log_bytes = self.log.as_ref().map_or(0, Wal::memory_bytes);
+        let wal_bytes = self.wal.as_ref().map_or(0, Wal::memory_bytes);
         let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
-            + log_bytes
+            + wal_bytes
             + self.buffers.bytes()
             + self.scratch.capacity()
             + inbox_bytes

@@ -174,7 +174,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     job_events(&totals, catalog);
     connections(core, &totals, catalog);
     process(core, now, catalog);
-    let wal = core.log.as_ref().map_or(WalStats::default(), Wal::stats);
+    let wal = core.wal.as_ref().map_or(WalStats::default(), Wal::stats);
     wal_segments(core, &wal, catalog);
     machine(core, catalog);
     io_driver(core, catalog);
@@ -318,7 +318,7 @@ fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     catalog.key("wal-syncs", wal.syncs);
     catalog.key("wal-records-per-sync", wal.records_per_sync);
     catalog.key("wal-last-sync-us", wal.last_sync.as_nanos() / 1000);
-    let is = |is: fn(&Wal) -> bool| core.log.as_ref().is_some_and(is);
+    let is = |is: fn(&Wal) -> bool| core.wal.as_ref().is_some_and(is);
     let full = gauge("wal_disk_full", "1 while the disk of the job log has no space, else 0.");
     catalog.metric(full, is(Wal::is_full));
     let stalled = gauge("wal_stalled", "1 while a write to the job log waits for disk space, else 0.");
@@ -378,9 +378,9 @@ pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &H
     visit(reply, &core.metrics.replies, NANOSECONDS);
     let commands = metric("commands_per_iteration", "Number of commands served per event-loop iteration.");
     visit(commands, &core.metrics.commands, 1.0);
-    if let Some(log) = &core.log {
+    if let Some(wal) = &core.wal {
         let sync = metric("wal_sync_seconds", "Duration of a sync of the job log.");
-        visit(sync, log.sync_times(), NANOSECONDS);
+        visit(sync, wal.sync_times(), NANOSECONDS);
     }
 }
 

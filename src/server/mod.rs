@@ -61,7 +61,7 @@ pub struct Server {
 struct Core {
     config: Config,
     engine: Engine,
-    log: Option<Wal>,
+    wal: Option<Wal>,
     gate: CommitGate,
     effects: VecDeque<Effect>,
     /// Sessions with input that could not be served in their last turn.
@@ -111,17 +111,17 @@ impl Server {
     /// Returns a server without connections or jobs, which keeps jobs in memory only.
     pub fn new(config: Config) -> Self {
         let engine = Engine::new(config.seed);
-        Self::with_log(config, engine, None)
+        Self::with_wal(config, engine, None)
     }
 
     /// Returns a server without connections, with the jobs of `engine`, and with the job log that records their changes.
-    pub fn with_log(config: Config, mut engine: Engine, log: Option<Wal>) -> Self {
-        engine.record_changes(log.is_some());
+    pub fn with_wal(config: Config, mut engine: Engine, wal: Option<Wal>) -> Self {
+        engine.record_changes(wal.is_some());
         if let Some(max) = config.max_memory_bytes {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
         }
         engine.set_tube_limits(config.tube_limits());
-        Self { core: Core::new(config, engine, log), connections: Connections::default() }
+        Self { core: Core::new(config, engine, wal), connections: Connections::default() }
     }
 
     /// Reports every step from now on to `observer`.
@@ -135,8 +135,8 @@ impl Server {
     }
 
     /// Returns the job log, if there is one.
-    pub fn log(&self) -> Option<&Wal> {
-        self.core.log.as_ref()
+    pub fn wal(&self) -> Option<&Wal> {
+        self.core.wal.as_ref()
     }
 
     /// Returns the memory that jobs, connections and buffers take, in bytes.
@@ -157,7 +157,7 @@ impl Service for Server {
         let Self { core, connections } = self;
         match event {
             Event::Drain => core.draining = true,
-            Event::Stop => core.log.iter_mut().for_each(Wal::stop),
+            Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::StatsSampled(stats) => self.stats_sampled(stats, now),
             Event::DriverMemory(bytes) => {
@@ -211,19 +211,19 @@ impl Service for Server {
     }
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
-        let log = self.core.log.as_mut()?;
-        log.close_when_idle(&self.core.engine, now);
-        log.next_operation(now)
+        let wal = self.core.wal.as_mut()?;
+        wal.close_when_idle(&self.core.engine, now);
+        wal.next_operation(now)
     }
 
     fn is_settled(&self) -> bool {
-        self.core.log.as_ref().is_none_or(Wal::is_settled)
+        self.core.wal.as_ref().is_none_or(Wal::is_settled)
     }
 
     fn failure(&self) -> Option<String> {
-        let log = self.core.log.as_ref()?;
-        let error = log.failure()?;
-        let lost = match log.durability() {
+        let wal = self.core.wal.as_ref()?;
+        let error = wal.failure()?;
+        let lost = match wal.durability() {
             Durability::Always => "changes without a reply are lost",
             Durability::Within(_) => {
                 "changes without a reply are lost, and with -f MS those since the last sync may be lost"
@@ -253,12 +253,12 @@ impl Server {
 }
 
 impl Core {
-    fn new(config: Config, engine: Engine, log: Option<Wal>) -> Self {
+    fn new(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
         let recovered_jobs = engine.jobs().len();
         Self {
             config,
             engine,
-            log,
+            wal,
             gate: CommitGate::default(),
             effects: VecDeque::new(),
             ready_sessions: VecDeque::new(),
@@ -293,19 +293,19 @@ impl Core {
     /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, or space must be
     /// allocated first.
     fn is_behind(&self) -> bool {
-        self.log.as_ref().is_some_and(Wal::is_behind)
+        self.wal.as_ref().is_some_and(Wal::is_behind)
     }
 
     /// Whether a write to the job log waits for space on the disk.
     fn is_stalled(&self) -> bool {
-        self.log.as_ref().is_some_and(Wal::is_stalled)
+        self.wal.as_ref().is_some_and(Wal::is_stalled)
     }
 
     /// Records in the job log what has happened to the queue.
     #[inline]
     fn record_changes(&mut self, now: Time) {
-        if let Some(log) = &mut self.log {
-            log.record(&mut self.engine, now);
+        if let Some(wal) = &mut self.wal {
+            wal.record(&mut self.engine, now);
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     yaml.number("delay", stats.delay);
     yaml.number("ttr", stats.ttr);
     yaml.number("time-left", stats.time_left.as_secs());
-    yaml.number("file", core.log.as_ref().map_or(0, |log| log.file_of(job)));
+    yaml.number("file", core.wal.as_ref().map_or(0, |wal| wal.file_of(job)));
     yaml.number("reserves", stats.counts.reserves);
     yaml.number("timeouts", stats.counts.timeouts);
     yaml.number("releases", stats.counts.releases);

@@ -60,7 +60,7 @@ impl Simulation {
             engine = Engine::new(0);
             recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"))
         });
-        let mut server = Server::with_log(config(65_535), engine, Some(log));
+        let mut server = Server::with_wal(config(65_535), engine, Some(log));
         let conns = (0..CONNECTIONS).map(|_| server.accept(Protocol::Beanstalk)).collect();
         let unanswered = vec![VecDeque::new(); CONNECTIONS];
         let replies = vec![Vec::new(); CONNECTIONS];

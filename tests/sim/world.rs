@@ -147,7 +147,7 @@ impl World {
 
     /// Whether commands must wait for the job log.
     fn is_behind(&self) -> bool {
-        self.server.log().is_some_and(|log| log.is_behind())
+        self.server.wal().is_some_and(|wal| wal.is_behind())
     }
 
     /// Runs an iteration if a deadline has passed: a late driver does that before it reports events.
@@ -429,7 +429,7 @@ fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Tim
     let log_config = wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES };
     let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     disk.room = room;
-    Server::with_log(setting.config(), engine, Some(log))
+    Server::with_wal(setting.config(), engine, Some(log))
 }
 
 /// Returns the directory of scripts that once failed.

@@ -9,7 +9,7 @@ impl Core {
     /// Whether the reply to a command may reveal a change of a job that is not committed yet. Statistics count such
     /// changes, but name no job.
     pub(in crate::server) fn may_reveal_uncommitted(&self, client: ClientKey, command: &Command<'_>) -> bool {
-        let is_uncommitted = |id| self.log.as_ref().is_some_and(|log| log.is_pending(id));
+        let is_uncommitted = |id| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
         // Without a job the reply tells that there is none: an uncommitted change may be the reason.
         let is_any =
             |job: Option<JobKey>| job.is_none_or(|job| is_uncommitted(self.engine.jobs().get(job).id));

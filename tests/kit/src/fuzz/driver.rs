@@ -63,7 +63,7 @@ impl Driver {
         });
         let job_bytes_logged = disk.as_ref().map(|_| SEGMENT_BYTES as usize);
         Self {
-            server: Server::with_log(config(max_job_bytes), engine, log),
+            server: Server::with_wal(config(max_job_bytes), engine, log),
             now: BEGIN,
             ends: Vec::new(),
             book: Book::new(max_job_bytes, job_bytes_logged),
