@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use beanring_testkit::beanstalkd::installed;
 use beanring_testkit::process::{Address, ServerProcess, Transport};
+use beanring_testkit::statistics::pairs;
 use beanring_testkit::unused_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -310,8 +311,7 @@ impl Beanstalkd {
         stream.write_all(b"stats\r\nquit\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        pairs(&text).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }
 

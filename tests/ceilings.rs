@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use beanring::io::driver::Driver;
 use beanring::limits::JOB_BYTES_DEFAULT;
 use beanring::server::Config;
-use beanring_testkit::client::{Client, field, put, start};
+use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::config::config;
 use beanring_testkit::driver;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
@@ -16,6 +16,7 @@ use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::statistics::field;
 
 const MIB: usize = 1024 * 1024;
 

@@ -13,10 +13,11 @@ use std::process::Command;
 use std::{env, thread};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::client::{Client, put};
 use beanring_testkit::driver;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::statistics::field;
 use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, field, put, start};
+use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::driver;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::{Scratch, contents};
+use beanring_testkit::statistics::field;
 use nix::sys::signal::Signal;
 
 /// Flags for each durability.

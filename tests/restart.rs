@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::client::{Client, put};
 use beanring_testkit::driver;
 use beanring_testkit::kernel::has_landlock;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::{Scratch, lines_of, script};
+use beanring_testkit::statistics::field;
 use nix::sys::signal::Signal;
 
 /// A connection over either transport.

@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring_testkit::client::{Client, field, put};
+use beanring_testkit::client::{Client, put};
 use beanring_testkit::kernel::has_landlock;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::{Scratch, lines_of};
+use beanring_testkit::statistics::field;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 

@@ -10,6 +10,7 @@ use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Ser
 use beanring::time::Time;
 use beanring_testkit::config::config;
 use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::statistics;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -83,9 +84,7 @@ impl Bench {
     }
 
     fn stat(&mut self, client: usize, key: &str) -> usize {
-        let stats = self.request(client, "stats\r\n");
-        let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-        value.and_then(|value| value.parse().ok()).expect("the value is a number")
+        statistics::number(&self.request(client, "stats\r\n"), key) as usize
     }
 
     fn settle(&mut self) {

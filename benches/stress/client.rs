@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use beanring_testkit::statistics;
+
 /// A server that has not replied after this time never will.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,7 @@ impl Reply {
     /// Returns the value of a key in the data of `stats` and similar replies.
     pub fn field(&self, key: &str) -> Option<f64> {
         let text = str::from_utf8(&self.data).ok()?;
-        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))?.parse().ok()
+        statistics::value(text, key)?.parse().ok()
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
+use beanring_testkit::statistics::pairs;
 use beanring_testkit::stream::Stream;
 
 /// A server, killed when the value is dropped, and one connection to it.
@@ -94,9 +95,8 @@ impl Served {
         }
         let after = Instant::now();
         let text = String::from_utf8(text).unwrap().replace('"', "");
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
         let mut stats: BTreeMap<String, String> =
-            pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+            pairs(&text).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let mut seconds = |key| Duration::from_secs(stats.remove(key).unwrap().parse().unwrap());
         let (age, left) = (seconds("age"), seconds("time-left"));
         stats.remove("file");

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use beanring_testkit::{pattern, statistics};
+
 /// A complete reply: its line, and the data that some replies have.
 #[derive(Clone, Debug)]
 pub struct Reply {
@@ -74,7 +76,7 @@ impl Reply {
     /// Returns the value of a key of a dictionary.
     pub fn value(&self, key: &str) -> Option<u64> {
         let text = String::from_utf8_lossy(self.data.as_deref()?);
-        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")?.parse().ok())
+        statistics::value(&text, key)?.parse().ok()
     }
 
     /// Returns the id of the new job.
@@ -84,7 +86,9 @@ impl Reply {
 
     /// Returns whether the statistics show that the server drains.
     pub fn says_draining(&self) -> bool {
-        self.data.as_deref().is_some_and(|data| String::from_utf8_lossy(data).contains("draining: true\n"))
+        self.data
+            .as_deref()
+            .is_some_and(|data| statistics::value(&String::from_utf8_lossy(data), "draining") == Some("true"))
     }
 
     /// Returns the parts that are compared.
@@ -96,7 +100,7 @@ impl Reply {
             _ => {}
         }
         let mut lines = vec![words.join(" ")];
-        lines.extend(self.data.as_deref().map(beanring_testkit::pattern::show));
+        lines.extend(self.data.as_deref().map(pattern::show));
         Comparable { lines, dictionary: false }
     }
 
@@ -113,7 +117,7 @@ impl Reply {
         let mut lines: Vec<String> = [end]
             .into_iter()
             .chain(text.lines())
-            .map(|line| match line.split_once(": ") {
+            .map(|line| match statistics::pair(line) {
                 Some(("id", id)) if is_job => format!("id: {}", ids.show(id)),
                 Some((key, _)) if VOLATILE.contains(&key) || key.starts_with("binlog-") => key.to_owned(),
                 _ => line.to_owned(),

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use beanring_testkit::statistics::pairs;
+
 /// The metrics of a page, their types and labels are those of docs/METRICS.md.
 pub fn check(page: &str) {
     let rows = documented();
@@ -34,11 +36,7 @@ pub fn check(page: &str) {
 
 /// Compares the metrics that have a key with the reports. Returns their number.
 pub fn compare_with_stats(page: &str, stats: &str, tube: &str) -> usize {
-    let keys = |report: &str| -> Vec<(String, String)> {
-        let lines = report.lines().filter_map(|line| line.split_once(": "));
-        lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-    };
-    let mut left = [keys(stats), keys(tube)];
+    let mut left: [Vec<(&str, &str)>; 2] = [stats, tube].map(|report| pairs(report).collect());
     let mut compared = 0;
     for row in documented() {
         let Some(template) = row.key else { continue };
@@ -66,7 +64,7 @@ pub fn compare_with_stats(page: &str, stats: &str, tube: &str) -> usize {
         }
     }
     for (key, _) in left.iter().flatten() {
-        assert!(KEYS_ALONE.contains(&&**key), "{key} has no metric");
+        assert!(KEYS_ALONE.contains(key), "{key} has no metric");
     }
     compared
 }

@@ -19,6 +19,7 @@ use beanring_testkit::config::config;
 use beanring_testkit::driver;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::statistics;
 use nix::sys::signal::Signal;
 
 // The bare core, step by step.
@@ -375,7 +376,7 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         let mut live = Live::start("metrics", io, &["--metrics-prefix", "queue", "-b", log, "-f", "0"]);
         let started = Instant::now();
         let mut asked = 1.0;
-        while number_of(&live.client.ask("stats\r\n").1, "wal-disk-bytes") < f64::from(30 << 20) {
+        while live.client.stat("wal-disk-bytes") < 30 << 20 {
             assert!(started.elapsed() < REPLY_PATIENCE, "three segments are prepared");
             thread::sleep(Duration::from_millis(10));
             asked += 1.0;
@@ -412,7 +413,7 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
             assert_eq!(value(name), expected, "{name}");
         }
         let number = |name: &str| value(name).parse::<f64>().expect("a number");
-        assert_eq!(number("queue_wal_sync_seconds_count"), number_of(&stats, "wal-syncs"));
+        assert_eq!(number("queue_wal_sync_seconds_count"), statistics::number(&stats, "wal-syncs") as f64);
         // The time of a reply that waits for the driver's statistics is not taken.
         let replies = number("queue_reply_time_seconds_count");
         assert!((9.0..=12.0).contains(&replies), "{page}");
@@ -424,11 +425,6 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         assert!(number("process_start_time_seconds") > 1.7e9, "{page}");
         assert!(page.contains(&format!("queue_build_info{{version=\"{}\",", env!("CARGO_PKG_VERSION"))));
     }
-}
-
-fn number_of(stats: &str, key: &str) -> f64 {
-    let line = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-    line.unwrap_or_else(|| panic!("no {key} in {stats}")).parse().expect("a number")
 }
 
 #[test]

@@ -23,6 +23,7 @@ use beanring_testkit::peer::Received;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::random::Random;
 use beanring_testkit::runner::{Dialect, run};
+use beanring_testkit::statistics::number;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::suite::{flags, in_real_time, run_all};
 use namespaces::{Network, command, try_run};
@@ -309,11 +310,6 @@ fn stats(control: &mut Stream) -> String {
         }
     }
     String::from_utf8(reply).expect("UTF-8")
-}
-
-fn number(stats: &str, key: &str) -> u64 {
-    let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in {stats}"))
 }
 
 fn wait_until(control: &mut Stream, key: &str, condition: impl Fn(u64) -> bool) {

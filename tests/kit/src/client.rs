@@ -8,6 +8,7 @@ use beanring::io::driver::Driver;
 use super::driver;
 use super::peer::Received;
 use super::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use super::statistics;
 use super::stream::Stream;
 
 /// Starts a server with a job log in `dir`. Returns it with its first connection.
@@ -97,14 +98,8 @@ impl Client {
     /// Returns a number of `stats`.
     pub fn stat(&mut self, key: &str) -> u64 {
         let (_, stats) = self.ask("stats\r\n");
-        field(&stats, key).parse().expect("a number")
+        statistics::number(&stats, key)
     }
-}
-
-/// Returns a value of `stats` or a similar reply.
-pub fn field<'a>(yaml: &'a str, key: &str) -> &'a str {
-    let mut lines = yaml.lines();
-    lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).expect("the key is there")
 }
 
 /// Returns a `put` command with a TTR of 60 s.

@@ -3,6 +3,7 @@
 //! * a server as a process: [`process`], with [`stream`] and [`client`] to talk to it, and [`scratch`] directories;
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
+//! * what `stats` and similar commands reply: [`statistics`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
 //! * what the fuzz targets do with an input: [`fuzz`];
@@ -31,6 +32,7 @@ pub mod scratch;
 #[cfg(target_arch = "x86_64")]
 pub mod seccomp;
 pub mod signals;
+pub mod statistics;
 pub mod stream;
 pub mod suite;
 pub mod unused_address;

@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::statistics;
+
 /// A server that has not replied after this time never will.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
@@ -28,8 +30,7 @@ impl Stats {
 
     /// Returns the number of a key.
     pub fn number(&self, key: &str) -> io::Result<u64> {
-        let mut values = self.0.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
-        let number = values.next().and_then(|value| value.trim().parse().ok());
+        let number = statistics::value(&self.0, key).and_then(|value| value.parse().ok());
         number.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("stats has no {key}")))
     }
 }
