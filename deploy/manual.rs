@@ -22,7 +22,7 @@ const SECTIONS: [Section; 4] = [
     (
         "SIGNALS",
         &[
-            ("SIGTERM, SIGINT", "Sync the job log and stop."),
+            ("SIGTERM, SIGINT, SIGHUP", "Sync the job log and stop."),
             ("SIGUSR1", "Drain mode: refuse new jobs until a client sends undrain."),
             (
                 "SIGUSR2",

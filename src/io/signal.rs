@@ -1,9 +1,13 @@
 //! Signals as input: blocked, and read from a descriptor when the event loop gets to them.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
 
-use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SigSet};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SigSet};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use tracing::{info, warn};
 
@@ -17,7 +21,7 @@ pub const WATCHDOG: signal::Signal = SIGALRM;
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// SIGTERM or SIGINT: stop gracefully.
+    /// SIGTERM, SIGINT or SIGHUP: stop gracefully.
     Stop,
     /// SIGUSR1: accept no new jobs.
     Drain,
@@ -29,6 +33,7 @@ pub enum Signal {
 #[derive(Debug)]
 pub struct Signals {
     fd: SignalFd,
+    read: SigSet,
     /// `None` if the process does not restart in place.
     preflight: Option<Preflight>,
     systemd: NotifySocket,
@@ -41,12 +46,15 @@ impl Signals {
     /// ignores it.
     ///
     /// # Errors
-    /// Those of pthread_sigmask(3) and signalfd(2).
+    /// Those of sigaction(2), pthread_sigmask(3) and signalfd(2).
     pub fn block() -> nix::Result<Self> {
-        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG]);
-        signals.thread_block()?;
-        let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { fd, preflight: None, systemd: NotifySocket::default() })
+        let mut read = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG]);
+        if !is_hangup_ignored()? {
+            read.add(SIGHUP);
+        }
+        read.thread_block()?;
+        let fd = SignalFd::with_flags(&read, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self { fd, read, preflight: None, systemd: NotifySocket::default() })
     }
 
     /// From now on SIGUSR2 makes the process restart in place as `program`, if that passes the preflight check.
@@ -54,15 +62,15 @@ impl Signals {
     /// # Errors
     /// Those of pthread_sigmask(3), sigaction(2) and signalfd(2).
     pub fn enable_restart(&mut self, program: Program, running: RunningServer) -> nix::Result<()> {
-        let signals = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG, SIGCHLD]);
-        signals.thread_block()?;
+        self.read.add(SIGCHLD);
+        self.read.thread_block()?;
         // A parent may have left SIGCHLD ignored; the end of a child would then raise none.
         // SAFETY: this installs no handler.
         #[allow(unsafe_code)]
         unsafe {
             signal::signal(SIGCHLD, signal::SigHandler::SigDfl)?;
         }
-        self.fd.set_mask(&signals)?;
+        self.fd.set_mask(&self.read)?;
         self.preflight = Some(Preflight::new(program, running));
         Ok(())
     }
@@ -72,7 +80,7 @@ impl Signals {
         self.preflight = None;
     }
 
-    /// From now on systemd is notified when SIGTERM or SIGINT comes, and until then whenever its watchdog is due.
+    /// From now on systemd is notified when a signal to stop comes, and until then whenever its watchdog is due.
     pub fn notify_systemd(&mut self, socket: NotifySocket) {
         self.systemd = socket;
     }
@@ -107,7 +115,7 @@ impl Signals {
                     }
                 }
                 signo => {
-                    let name = if signo == SIGTERM as i32 { "SIGTERM" } else { "SIGINT" };
+                    let name = signal::Signal::try_from(signo).map_or("a signal", signal::Signal::as_str);
                     info!("{name}{sender}: stopping");
                     self.systemd.stopping();
                     return Ok(Some(Signal::Stop));
@@ -116,6 +124,18 @@ impl Signals {
         }
         Ok(None)
     }
+}
+
+/// Whether the parent has SIGHUP ignored, as nohup(1) does. A blocked signal is delivered even if it is ignored.
+fn is_hangup_ignored() -> nix::Result<bool> {
+    let mut present = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only writes the present one, which it does if it succeeds.
+    #[allow(unsafe_code)]
+    let present = unsafe {
+        Errno::result(libc::sigaction(libc::SIGHUP, ptr::null(), present.as_mut_ptr()))?;
+        present.assume_init()
+    };
+    Ok(present.sa_sigaction == libc::SIG_IGN)
 }
 
 /// The process that has sent a signal. Displays as nothing if that is not known, as for Ctrl-C and a process of another PID
