@@ -87,7 +87,11 @@ impl Stage {
                         self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                     }
                     Effect::Fail => self.has_failed = true,
-                    Effect::Send(_) | Effect::Close(_) | Effect::Pause(_) | Effect::Resume(_) => {}
+                    Effect::Send(_)
+                    | Effect::Close(_)
+                    | Effect::Pause(_)
+                    | Effect::Resume(_)
+                    | Effect::LogClient(..) => {}
                 }
             }
             while let Some(outcome) = self.disk.finish_one(&mut self.random) {

@@ -2,7 +2,7 @@
 //! format.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::io::driver::Driver;
+use beanring_testkit::driver;
 use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
@@ -229,9 +231,10 @@ fn who_drains_and_who_ends_that() {
     assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
     assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
     let line = server.wait_for("put is accepted again");
-    assert!(line.contains(" INFO client connection 0 has sent undrain"), "{line}");
+    let peer = client.local_addr().expect("an address");
+    assert!(line.contains(&format!(" INFO undrain from {peer}: put")), "{line}");
     let lines = server.stop();
-    assert_eq!(lines.iter().filter(|line| line.contains("undrain:")).count(), 1, "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("undrain from")).count(), 1, "{lines:#?}");
 }
 
 #[test]
@@ -292,12 +295,88 @@ fn what_each_level_adds() {
         assert_eq!(has(" WARN -c: this flag has no effect"), level != "error", "{lines:#?}");
         assert_eq!(has(" INFO listening on "), has_start, "{lines:#?}");
         assert_eq!(
-            has(&format!("DEBUG connection opened conn=0 peer={peer}")),
+            has(&format!("DEBUG connection opened conn=1 peer={peer}")),
             has_connections,
             "{lines:#?}"
         );
-        assert_eq!(has("TRACE put 0 0 60 1 conn=0"), has_commands, "{lines:#?}");
-        assert_eq!(has("TRACE INSERTED 1 conn=0 job=1"), has_commands, "{lines:#?}");
+        assert_eq!(has("TRACE command: put 0 0 60 1 conn=1"), has_commands, "{lines:#?}");
+        assert_eq!(has("TRACE reply: INSERTED 1 conn=1 job=1"), has_commands, "{lines:#?}");
+    }
+}
+
+/// What beanstalkd shows with `-VV`: the lines of a conversation, in order. Bodies are not shown, and control characters are
+/// escaped.
+#[test]
+fn each_command_line_and_each_reply_line_is_traced() {
+    let server = Server::start(&["-VV"]);
+    let talk = |commands: &str| {
+        let mut client = server.connect();
+        client.write_all(format!("{commands}quit\r\n").as_bytes()).expect("the connection is open");
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).expect("replies");
+        replies
+    };
+    let too_long = "x".repeat(300);
+    let first =
+        format!("put 0 0 60 6\r\nsecret\r\nreserve\r\na\u{1b}[2J\u{e9}\r\nlist-tubes\r\n{too_long}\r\n");
+    assert!(talk(&first).contains("\r\nsecret\r\n"));
+    talk("delete 9\r\nwatch other\r\nignore default\r\nreserve-with-timeout 0\r\n");
+    let lines = server.stop();
+    check_for_people(&lines);
+    let traced: Vec<&str> =
+        lines.iter().filter_map(|line| line.split_once(" TRACE ")).map(|line| line.1).collect();
+    assert_eq!(
+        traced,
+        [
+            "command: put 0 0 60 6 conn=1",
+            "reply: INSERTED 1 conn=1 job=1",
+            "command: reserve conn=1",
+            "reply: RESERVED 1 6 conn=1 job=1",
+            "command: a\\x1b[2J\\xc3\\xa9 conn=1",
+            "reply: UNKNOWN_COMMAND conn=1",
+            "command: list-tubes conn=1",
+            "reply: OK 14 conn=1",
+            "command: the line is longer than any command conn=1",
+            "reply: BAD_FORMAT conn=1",
+            "command: quit conn=1",
+            "command: delete 9 conn=2",
+            "reply: NOT_FOUND conn=2",
+            "command: watch other conn=2",
+            "reply: WATCHING 2 conn=2",
+            "command: ignore default conn=2",
+            "reply: WATCHING 1 conn=2",
+            "command: reserve-with-timeout 0 conn=2",
+            "reply: TIMED_OUT conn=2",
+            "command: quit conn=2",
+        ]
+    );
+}
+
+#[test]
+fn a_connection_number_is_not_used_twice() {
+    let server = Server::start(&["-V", "--http", "127.0.0.1:0"]);
+    for number in 1..=3 {
+        drop(server.connect());
+        server.wait_for(&format!("connection closed conn={number}"));
+    }
+    let lines = server.stop();
+    assert_eq!(lines.iter().filter(|line| line.contains("connection opened")).count(), 3, "{lines:#?}");
+}
+
+#[test]
+fn a_request_of_another_protocol_is_logged_with_the_address() {
+    for driver in Driver::ALL.iter().filter(|&&driver| driver::is_allowed(driver, "a foreign request")) {
+        let server = Server::start(&["--io", driver.name()]);
+        let mut client = server.connect();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("the connection is open");
+        let peer = client.local_addr().expect("an address");
+        let line = server.wait_for("an HTTP request");
+        let expected = format!(
+            "closed the connection from {peer}, which began with an HTTP request: the port is for beanstalk clients"
+        );
+        assert!(line.ends_with(&expected), "{line}");
+        assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "UNDRAINED\r\n");
+        server.stop();
     }
 }
 
@@ -311,6 +390,7 @@ fn json_is_one_object_per_line_with_numbers_as_numbers() {
     let server = Server::start(&["--log-format", "json", "-VV", "-b", "DIR"]);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
+    assert_eq!(ask(&mut client, "nonsense\r\n"), "UNKNOWN_COMMAND\r\n");
     drop(client);
     server.wait_for("connection closed");
     let lines = server.stop();
@@ -327,9 +407,10 @@ fn json_is_one_object_per_line_with_numbers_as_numbers() {
         };
         objects.iter().find(is_it).unwrap_or_else(|| panic!("{message}: {lines:#?}"))
     };
-    assert_eq!(find("connection opened")["conn"], 0);
+    assert_eq!(find("connection opened")["conn"], 1);
     assert!(find("connection opened")["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")));
-    assert_eq!(find("INSERTED 1")["job"], 1);
+    assert_eq!(find("reply: INSERTED 1")["job"], 1);
+    assert!(find("reply: UNKNOWN_COMMAND")["job"].is_null());
     assert!(find("ready after")["duration_ms"].is_u64());
     assert_eq!(find("connection closed")["level"], "DEBUG");
 }
@@ -347,6 +428,28 @@ fn a_thousand_connections_add_no_line() {
     assert_eq!(messages(&lines[before..]), STOP);
 }
 
+/// A terminal that closes sends SIGHUP.
+#[test]
+fn a_hangup_stops_the_server_in_order_and_nohup_prevents_it() {
+    let mut server = Server::start(&["-b", "DIR"]);
+    server.wait_for("ready");
+    server.signal(Signal::SIGHUP);
+    assert!(server.child.wait().expect("the child is ours").success());
+    let line = server.wait_for("stopping");
+    assert!(line.contains(&format!("INFO SIGHUP from process {} of user ", std::process::id())), "{line}");
+    server.wait_for("stopped after");
+
+    let server = Server::start_with(&[], |command, _| {
+        let plain = std::mem::replace(command, Command::new("nohup"));
+        command.arg(plain.get_program()).args(plain.get_args()).stdout(Stdio::null());
+    });
+    server.wait_for("ready");
+    server.signal(Signal::SIGHUP);
+    assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "UNDRAINED\r\n");
+    let lines = server.stop();
+    assert!(!lines.iter().any(|line| line.contains("SIGHUP")), "{lines:#?}");
+}
+
 /// The journal has the time of each line, and takes its priority from the front.
 #[test]
 fn lines_for_the_journal_have_a_priority_and_no_time() {
@@ -361,7 +464,7 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
     for begin in [
         "<6> INFO beanring ",
         "<4> WARN -c: this flag has no effect",
-        "<7>DEBUG connection opened conn=0 peer=127.",
+        "<7>DEBUG connection opened conn=1 peer=127.",
     ] {
         assert!(has(begin), "{begin}: {lines:#?}");
     }

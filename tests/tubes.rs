@@ -96,7 +96,7 @@ impl Bench {
                     Effect::SampleStats => {
                         self.server.handle(Time::ZERO, Event::StatsSampled(DriverStats::default()));
                     }
-                    Effect::Pause(_) | Effect::Resume(_) => {}
+                    Effect::Pause(_) | Effect::Resume(_) | Effect::LogClient(..) => {}
                     Effect::Disk | Effect::Fail => panic!("there is no log"),
                 }
             }

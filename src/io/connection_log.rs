@@ -1,45 +1,85 @@
-//! Logs connections that break for a reason other than the peer or the network.
+//! Log lines about connections: each has the number of its connection, and the address of the client where it is known.
+
+use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use crate::ids::ConnId;
+use super::socket::peer_name;
 use crate::log_limit::LogLimit;
+use crate::protocol::foreign::Foreign;
+use crate::server::ClientAct;
 use crate::time::{Span, Time};
 
 /// A kernel that refuses one send may refuse all of them, so warnings are limited to one in this time.
-const WARNING_INTERVAL: Span = Span::from_secs(10);
+const REFUSED_INTERVAL: Span = Span::from_secs(10);
 
-/// Logs why connections break.
+/// How often, at most, a request of another protocol is logged. A scanner or a misdirected probe may send them all day.
+const FOREIGN_INTERVAL: Span = Span::from_secs(60);
+
+/// Logs what clients and the kernel do to connections, at a limited rate.
 #[derive(Debug)]
-pub struct ConnectionErrors {
-    limit: LogLimit,
+pub struct ConnectionLog {
+    refused: LogLimit,
+    foreign: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
 
-impl Default for ConnectionErrors {
+impl Default for ConnectionLog {
     fn default() -> Self {
         Self {
-            limit: LogLimit::every(WARNING_INTERVAL),
+            refused: LogLimit::every(REFUSED_INTERVAL),
+            foreign: LogLimit::every(FOREIGN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
     }
 }
 
-impl ConnectionErrors {
+/// Logs that a connection was accepted.
+pub fn opened(conn: u64, fd: RawFd) {
+    debug!(conn, peer = peer_name(fd), "connection opened");
+}
+
+/// Logs that a connection was closed.
+pub fn closed(conn: u64) {
+    debug!(conn, "connection closed");
+}
+
+impl ConnectionLog {
+    /// Logs what a client has done.
+    pub fn acted(&mut self, now: Time, conn: u64, fd: RawFd, act: ClientAct) {
+        match act {
+            ClientAct::Undrain => info!(conn, "undrain from {}: put is accepted again", peer_name(fd)),
+            ClientAct::ForeignRequest(protocol) => {
+                if let Some(left_out) = self.foreign.admit(now) {
+                    let request = match protocol {
+                        Foreign::Http => "an HTTP request",
+                        Foreign::Tls => "a TLS handshake",
+                    };
+                    let peer = peer_name(fd);
+                    warn!(
+                        conn,
+                        "closed the connection from {peer}, which began with {request}: the port is for beanstalk \
+                         clients{left_out}"
+                    );
+                }
+            }
+        }
+    }
+
     /// Logs why a connection breaks: as a warning if the server's own kernel or requests caused it.
-    pub fn log(&mut self, now: Time, conn: ConnId, errno: Errno) {
+    pub fn broke(&mut self, now: Time, conn: u64, errno: Errno) {
         if is_of_the_network(errno) {
-            debug!(conn = conn.slot, "connection broke: {}", errno.desc());
-        } else if let Some(left_out) = self.limit.admit(now) {
+            debug!(conn, "connection broke: {}", errno.desc());
+        } else if let Some(left_out) = self.refused.admit(now) {
             #[cfg(all(test, feature = "uring"))]
             {
                 self.has_warned = true;
             }
             warn!(
-                conn = conn.slot,
+                conn,
                 "the kernel refuses to send or receive, and the connection is closed: {}{left_out}",
                 errno.desc()
             );

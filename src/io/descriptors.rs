@@ -179,9 +179,7 @@ impl Admission {
             self.open += 1;
             let open = self.open;
             if open == self.open_max {
-                self.note_pause(now, || {
-                    format!("{open} connections are open, as many as --max-connections allows")
-                });
+                self.note_pause(now, || format!("--max-connections {open} is reached"));
             }
         }
     }

@@ -386,6 +386,10 @@ impl shell::Connection for Connection {
     fn input(&mut self) -> &mut InputState {
         &mut self.input
     }
+
+    fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
 }
 
 /// What an event is about, packed into the word that epoll returns.

@@ -8,7 +8,7 @@ pub mod binlog_import;
 pub mod cgroup;
 pub mod clock;
 mod conn_table;
-mod connection_errors;
+mod connection_log;
 pub mod descriptors;
 pub mod driver;
 pub mod epoll;

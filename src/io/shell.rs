@@ -4,23 +4,23 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::clock::Clock;
 use super::conn_table::ConnTable;
-use super::connection_errors::ConnectionErrors;
+use super::connection_log::{self, ConnectionLog};
 use super::descriptors::Admission;
 use super::host::{ProcessFiles, cpu_usage};
 use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, peer_name};
+use super::socket::{AcceptError, Listener};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
 use crate::ids::ConnId;
-use crate::server::{DriverStats, Effect, Event, Protocol, Service};
+use crate::server::{ClientAct, DriverStats, Effect, Event, Protocol, Service};
 use crate::time::Time;
 use crate::wal::{Operation, Outcome};
 
@@ -40,7 +40,7 @@ pub struct Shell<S, C> {
     pub iovecs: IoVecs,
     pub stats: DriverStats,
     process: ProcessFiles,
-    errors: ConnectionErrors,
+    log: ConnectionLog,
     /// Memory that the driver has allocated for itself.
     memory_bytes: u64,
     run_state: RunState,
@@ -100,6 +100,9 @@ pub enum InputState {
 pub trait Connection {
     /// How far its input is.
     fn input(&mut self) -> &mut InputState;
+
+    /// Its descriptor, which is open.
+    fn fd(&self) -> RawFd;
 }
 
 impl<S: Service, C: Connection> Shell<S, C> {
@@ -117,7 +120,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             iovecs: IoVecs::default(),
             stats: DriverStats::default(),
             process,
-            errors: ConnectionErrors::default(),
+            log: ConnectionLog::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
         };
@@ -147,7 +150,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
     pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         let conn = self.server.accept(protocol);
-        debug!(conn = conn.slot, peer = %peer_name(fd), "connection opened");
+        connection_log::opened(self.server.number(conn), fd.as_raw_fd());
         self.admission.opened(protocol, self.now);
         conn
     }
@@ -160,8 +163,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// Counts a connection whose descriptor was closed.
     pub fn descriptor_closed(&mut self, conn: ConnId, protocol: Protocol) {
-        debug!(conn = conn.slot, "connection closed");
+        connection_log::closed(self.server.number(conn));
         self.admission.closed(protocol, self.now);
+    }
+
+    fn log_client(&mut self, conn: ConnId, act: ClientAct) {
+        let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
+        self.log.acted(self.now, number, fd, act);
     }
 
     /// Reports memory that the driver has allocated for itself.
@@ -186,7 +194,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Whether a connection broke for a reason that was logged as a warning.
     #[cfg(all(test, feature = "uring"))]
     pub const fn has_warned(&self) -> bool {
-        self.errors.has_warned
+        self.log.has_warned
     }
 
     fn report_stats(&mut self) {
@@ -287,6 +295,7 @@ pub trait Backend {
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => self.close(conn),
                 Effect::SampleStats => self.shell().report_stats(),
+                Effect::LogClient(conn, act) => self.shell().log_client(conn, act),
                 Effect::Disk => self.begin_disk_operations(),
                 Effect::Fail => self.shell().run_state = RunState::Failed,
             }
@@ -407,7 +416,7 @@ pub trait Backend {
     /// Logs an error of a connection, and hangs up.
     fn fail(&mut self, conn: ConnId, errno: Errno) {
         let shell = self.shell();
-        shell.errors.log(shell.now, conn, errno);
+        shell.log.broke(shell.now, shell.server.number(conn), errno);
         self.hang_up(conn);
     }
 }

@@ -247,8 +247,8 @@ impl AsFd for Listener {
 }
 
 /// The address of the peer of a connection, for messages.
-pub fn peer_name(connection: impl AsFd) -> String {
-    name(getpeername(connection.as_fd().as_raw_fd()))
+pub fn peer_name(connection: RawFd) -> String {
+    name(getpeername(connection))
 }
 
 /// The names of inherited sockets: for HTTP, and for the beanstalk protocol after an in-place restart.

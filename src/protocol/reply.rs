@@ -149,6 +149,17 @@ impl Reply<'_> {
         }
     }
 
+    /// Returns the id of the job that the reply names, if it names one.
+    pub const fn job(&self) -> Option<JobId> {
+        match *self {
+            Self::Inserted(id)
+            | Self::InsertedBuried(id)
+            | Self::Reserved { id, .. }
+            | Self::Found { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
     /// Appends the line, with its CR LF.
     pub fn render(&self, out: &mut Vec<u8>) {
         let fixed: &[u8] = match *self {

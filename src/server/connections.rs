@@ -13,7 +13,7 @@ pub(super) struct Connections {
     /// The slots of HTTP connections: few, and looked for in every iteration among very many.
     http: Vec<u32>,
     /// Connections opened so far.
-    opened: u32,
+    opened: u64,
 }
 
 enum Connection {
@@ -25,19 +25,21 @@ impl Connections {
     /// The size of an entry of the table.
     pub const ENTRY_BYTES: usize = size_of::<(usize, Connection)>();
 
-    pub fn open_client(&mut self, make: impl FnOnce(ConnId) -> Session) -> ConnId {
-        self.opened = self.opened.wrapping_add(1);
+    /// Adds the session that `make` returns for an id and a number.
+    pub fn open_client(&mut self, make: impl FnOnce(ConnId, u64) -> Session) -> ConnId {
+        self.opened += 1;
         let entry = self.slab.vacant_entry();
-        let conn = ConnId::client(entry.key() as u32, self.opened);
-        entry.insert(Connection::Client(Box::new(make(conn))));
+        let conn = ConnId::client(entry.key() as u32, self.opened as u32);
+        entry.insert(Connection::Client(Box::new(make(conn, self.opened))));
         conn
     }
 
-    pub fn open_http(&mut self, make: impl FnOnce(ConnId) -> HttpConnection) -> ConnId {
-        self.opened = self.opened.wrapping_add(1);
+    /// The same for HTTP.
+    pub fn open_http(&mut self, make: impl FnOnce(ConnId, u64) -> HttpConnection) -> ConnId {
+        self.opened += 1;
         let entry = self.slab.vacant_entry();
-        let conn = ConnId::http(entry.key() as u32, self.opened);
-        entry.insert(Connection::Http(Box::new(make(conn))));
+        let conn = ConnId::http(entry.key() as u32, self.opened as u32);
+        entry.insert(Connection::Http(Box::new(make(conn, self.opened))));
         self.http.push(conn.slot);
         conn
     }
@@ -48,6 +50,18 @@ impl Connections {
 
     pub fn capacity(&self) -> usize {
         self.slab.capacity()
+    }
+
+    /// Returns the number of an open connection in log lines.
+    ///
+    /// # Panics
+    /// If the connection has been closed: a defect of the driver.
+    pub fn number(&self, conn: ConnId) -> u64 {
+        match &self.slab[conn.slot as usize] {
+            Connection::Client(session) if session.conn == conn => session.output.number(),
+            Connection::Http(connection) if connection.conn == conn => connection.number,
+            _ => panic!("a driver names connections that are open"),
+        }
     }
 
     /// Returns the session of a client, unless the connection has been closed.

@@ -2,12 +2,10 @@
 
 use std::mem;
 
-use tracing::info;
-
 use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, ProtocolState, SessionState};
-use super::{Core, stats};
+use super::{ClientAct, Core, Effect, stats};
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, JobId, JobKey};
 use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
@@ -162,8 +160,8 @@ impl Core {
     #[cold]
     fn undrain(&mut self, client: ClientKey) {
         if mem::replace(&mut self.draining, false) {
-            let conn = self.engine.clients().get(client).conn.slot;
-            info!(conn, "client connection {conn} has sent undrain: put is accepted again");
+            let conn = self.engine.clients().get(client).conn;
+            self.effects.push_back(Effect::LogClient(conn, ClientAct::Undrain));
         }
     }
 

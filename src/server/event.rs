@@ -2,6 +2,7 @@
 
 use super::DriverStats;
 use crate::ids::ConnId;
+use crate::protocol::foreign::Foreign;
 use crate::wal::Outcome;
 
 /// What a driver reports to the server.
@@ -81,9 +82,20 @@ pub enum Effect {
     Close(ConnId),
     /// A reply or a page needs what the driver counts: report it at once by [`Event::StatsSampled`].
     SampleStats,
+    /// Log what this client has done, with its address.
+    LogClient(ConnId, ClientAct),
     /// Begin the operations of [`Service::disk`](super::Service::disk), until it returns none.
     Disk,
     /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says
     /// why.
     Fail,
+}
+
+/// What a client can do that an operator has to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientAct {
+    /// It has ended drain mode.
+    Undrain,
+    /// Its connection is closed because it began with a request of another protocol.
+    ForeignRequest(Foreign),
 }

@@ -2,10 +2,10 @@
 
 use bytes::Buf;
 
-use super::Core;
 use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
+use super::{Core, trace};
 use crate::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS,
 };
@@ -67,7 +67,7 @@ impl Core {
             RUN_STEPS_MAX.. => 0,
         };
         let mut rest = input;
-        let is_observed = self.is_observed();
+        let is_traced = trace::is_on();
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
@@ -76,19 +76,23 @@ impl Core {
                     if core.is_behind() {
                         break;
                     }
-                    if opening.is_some() && core.is_foreign_request(*conn, opening, rest, now) {
+                    if opening.is_some() && core.is_foreign_request(*conn, opening, rest) {
                         (protocol.state, rest) = (SessionState::Closing, &[]);
                         break;
                     }
                     match reader.next(&mut rest) {
                         Some(Line::Command(line)) => {
-                            if is_observed {
-                                core.report(protocol.client, Observation::Line(line));
+                            core.observe(protocol.client, Observation::Line(line));
+                            if is_traced {
+                                trace::command(replies.number(), line);
                             }
                             core.serve_line(protocol, replies, line, &mut rest, now);
                         }
                         Some(Line::TooLong) => {
                             core.observe(protocol.client, Observation::LineTooLong);
+                            if is_traced {
+                                trace::command_too_long(replies.number());
+                            }
                             replies.refuse(Reply::BadFormat, &mut core.buffers);
                         }
                         None => break,

@@ -350,7 +350,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
         "foreign_requests_total",
         "Number of connections closed because they began with a request of another protocol.",
     );
-    catalog.both("foreign-requests", foreign, core.foreign_requests.count());
+    catalog.both("foreign-requests", foreign, core.foreign_requests);
     let tubes = gauge("tubes_limit", "Maximum number of tubes (--max-tubes); 0 is none.");
     catalog.both("max-tubes", tubes, config.max_tubes.unwrap_or(0));
     let watches =

@@ -23,19 +23,19 @@ mod sampling;
 mod service;
 mod session;
 mod stats;
+mod trace;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 pub use config::{Config, CpuUsage, DriverStats, HostFacts, ProcessUsage};
-pub use event::{Effect, Event};
+pub use event::{ClientAct, Effect, Event};
 pub use http::Hosts;
 pub use observer::{Observation, Observer};
 pub use service::{BodyMemory, Protocol, Service};
 
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
-use self::foreign_requests::ForeignRequests;
 use self::full_disk::FullDiskWarnings;
 use self::memory::MemoryAccount;
 use self::metrics::Metrics;
@@ -80,7 +80,8 @@ struct Core {
     memory: MemoryAccount,
     /// Jobs refused for lack of memory.
     memory_refusals: u64,
-    foreign_requests: ForeignRequests,
+    /// Connections closed because they began with a request of another protocol.
+    foreign_requests: u64,
     full_disk: FullDiskWarnings,
     /// `use` and `watch` commands refused at a limit of memory, tubes or watches.
     tube_refusals: u64,
@@ -151,6 +152,10 @@ impl Service for Server {
             Protocol::Beanstalk => self.open_client(),
             Protocol::Http => self.open_http(),
         }
+    }
+
+    fn number(&self, conn: ConnId) -> u64 {
+        self.connections.number(conn)
     }
 
     fn handle(&mut self, now: Time, event: Event<'_>) {
@@ -244,7 +249,8 @@ impl Server {
     fn open_client(&mut self) -> ConnId {
         let Self { core, connections } = self;
         let opening = (!core.config.allow_foreign_protocols).then(Opening::new);
-        let conn = connections.open_client(|conn| Session::new(conn, core.engine.connect(conn), opening));
+        let conn = connections
+            .open_client(|conn, number| Session::new(conn, number, core.engine.connect(conn), opening));
         core.clients += 1;
         core.clients_total += 1;
         self.count_tables();
@@ -270,7 +276,7 @@ impl Core {
             scratch: Vec::new(),
             memory: MemoryAccount::default(),
             memory_refusals: 0,
-            foreign_requests: ForeignRequests::default(),
+            foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
             tube_refusals: 0,
             lists: 0,

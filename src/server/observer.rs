@@ -1,8 +1,4 @@
-//! What the server reports about the order of its work, to a test that checks it and to the trace log.
-
-use std::fmt::{self, Display};
-
-use tracing::{Level, enabled, trace};
+//! What the server reports about the order of its work, to a test that checks it.
 
 use super::Core;
 use crate::ids::{ClientKey, ConnId, JobId};
@@ -27,42 +23,17 @@ pub trait Observer {
     fn observe(&mut self, conn: ConnId, observation: Observation<'_>);
 }
 
-impl Display for Observation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => line.escape_ascii().fmt(f),
-            Self::LineTooLong => f.write_str("(a line that is too long)"),
-            Self::Put(_, reply) => {
-                let mut line = Vec::new();
-                reply.render(&mut line);
-                line.trim_ascii_end().escape_ascii().fmt(f)
-            }
-            Self::Left => f.write_str("(the client leaves the queue)"),
-        }
-    }
-}
-
 impl Core {
-    /// Whether anything wants to know of the next steps.
-    #[inline]
-    pub(super) fn is_observed(&self) -> bool {
-        self.observer.is_some() || enabled!(Level::TRACE)
-    }
-
     #[inline]
     pub(super) fn observe(&mut self, client: ClientKey, observation: Observation<'_>) {
-        if self.is_observed() {
+        if self.observer.is_some() {
             self.report(client, observation);
         }
     }
 
     #[cold]
-    pub(super) fn report(&mut self, client: ClientKey, observation: Observation<'_>) {
+    fn report(&mut self, client: ClientKey, observation: Observation<'_>) {
         let conn = self.engine.clients().get(client).conn;
-        match observation {
-            Observation::Put(id, _) => trace!(conn = conn.slot, job = id.0, "{observation}"),
-            _ => trace!(conn = conn.slot, "{observation}"),
-        }
         if let Some(observer) = &mut self.observer {
             observer.observe(conn, observation);
         }

@@ -30,6 +30,10 @@ pub trait Service {
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
     fn accept(&mut self, protocol: Protocol) -> ConnId;
 
+    /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the
+    /// slot of a [`ConnId`].
+    fn number(&self, conn: ConnId) -> u64;
+
     /// Handles an event.
     ///
     /// # Panics

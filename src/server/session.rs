@@ -111,14 +111,14 @@ impl IncomingJob {
 }
 
 impl Session {
-    pub fn new(conn: ConnId, client: ClientKey, opening: Option<Opening>) -> Self {
+    pub fn new(conn: ConnId, number: u64, client: ClientKey, opening: Option<Opening>) -> Self {
         let (state, input) = (SessionState::Serving, Input::Line);
         Self {
             conn,
             reader: LineReader::new(),
             opening,
             protocol: ProtocolState { client, state, input, is_choked: false, list: None },
-            output: Output::default(),
+            output: Output::new(number),
             inbox: BytesMut::new(),
             inbox_bytes: 0,
             input_end: InputEnd::Open,

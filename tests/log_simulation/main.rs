@@ -162,7 +162,7 @@ impl Simulation {
                 Effect::SampleStats => {
                     self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
-                Effect::Pause(_) | Effect::Resume(_) => {}
+                Effect::Pause(_) | Effect::Resume(_) | Effect::LogClient(..) => {}
                 Effect::Close(_) if self.has_failed => {}
                 Effect::Fail if self.disk.fails_at.is_some() => self.has_failed = true,
                 Effect::Close(_) | Effect::Fail => panic!("nothing breaks"),

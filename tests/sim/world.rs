@@ -261,6 +261,7 @@ impl World {
                     self.disk.begin(operation);
                 }
             }
+            Effect::LogClient(..) => {}
             Effect::Fail => {
                 assert!(self.checker.has_failed, "the server fails only with its disk");
                 self.has_failed = true;

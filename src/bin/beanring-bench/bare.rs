@@ -84,6 +84,10 @@ impl Service for Bare {
         ConnId { slot, generation: self.generation }
     }
 
+    fn number(&self, conn: ConnId) -> u64 {
+        conn.to_u64()
+    }
+
     fn handle(&mut self, _: Time, event: Event<'_>) {
         match event {
             Event::Received { conn, bytes } => self.received(conn, bytes),

@@ -50,7 +50,7 @@ fn connections_inherit_the_options() {
         assert!(flags.contains(OFlag::O_NONBLOCK));
         let flags = FdFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFD).unwrap());
         assert!(flags.contains(FdFlag::FD_CLOEXEC));
-        assert_eq!(peer_name(&fd), client.local_addr().unwrap().to_string());
+        assert_eq!(peer_name(fd.as_raw_fd()), client.local_addr().unwrap().to_string());
     }
 }
 

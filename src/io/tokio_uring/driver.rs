@@ -1,7 +1,7 @@
 //! The state that the tasks of the driver share.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, Waker};
 
 use nix::errno::Errno;
@@ -50,6 +50,8 @@ pub struct Awaited<T> {
 
 /// What the driver knows of a connection, besides the requests that its task has in flight.
 pub struct Record {
+    /// Open until the record is removed: the task of the connection owns it.
+    fd: RawFd,
     protocol: Protocol,
     input: InputState,
     waker: Option<Waker>,
@@ -64,8 +66,9 @@ pub struct Record {
 }
 
 impl Record {
-    const fn new(protocol: Protocol) -> Self {
+    const fn new(fd: RawFd, protocol: Protocol) -> Self {
         Self {
+            fd,
             protocol,
             input: InputState::Receiving,
             waker: None,
@@ -80,6 +83,10 @@ impl Record {
 impl Connection for Record {
     fn input(&mut self) -> &mut InputState {
         &mut self.input
+    }
+
+    fn fd(&self) -> RawFd {
+        self.fd
     }
 }
 
@@ -344,7 +351,7 @@ impl<S: Service> Backend for TokioDriver<S> {
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(protocol, &fd);
-        self.shell.insert(conn, Record::new(protocol));
+        self.shell.insert(conn, Record::new(fd.as_raw_fd(), protocol));
         self.admitted.push((conn, fd));
         self.carry_out();
     }

@@ -154,6 +154,10 @@ impl shell::Connection for Connection {
     fn input(&mut self) -> &mut InputState {
         &mut self.input
     }
+
+    fn fd(&self) -> RawFd {
+        Self::fd(self)
+    }
 }
 
 #[cfg(test)]

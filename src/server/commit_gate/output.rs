@@ -14,9 +14,9 @@ use super::Ticket;
 use crate::bodies::{Bodies, PinnedBody, Slot};
 use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
 use crate::protocol::reply::{ErrorKind, Reply};
+use crate::server::trace;
 
 /// Rendered replies. Bytes in flight neither move nor change until they are sent: new replies gather in another batch.
-#[derive(Default)]
 pub(in crate::server) struct Output {
     /// The batch that the driver sends.
     in_flight: Batch,
@@ -33,8 +33,9 @@ pub(in crate::server) struct Output {
 
 /// The batch that new replies are appended to. [`Core::with_replies`](crate::server::Core) alone hands it out, and gives
 /// all that was appended its ticket.
-#[derive(Default)]
 pub(in crate::server) struct Replies {
+    /// See [`Service::number`](crate::server::Service::number).
+    number: u64,
     batch: Batch,
     /// How much of the batch has a ticket.
     ticketed: usize,
@@ -82,13 +83,6 @@ impl Buffers {
         }
     }
 
-    #[inline]
-    fn count_error(&mut self, reply: &Reply<'_>) {
-        if let Some(kind) = reply.error() {
-            self.errors[kind as usize] += 1;
-        }
-    }
-
     /// The number of error replies of this kind since the start.
     pub const fn errors(&self, kind: ErrorKind) -> u64 {
         self.errors[kind as usize]
@@ -106,10 +100,15 @@ impl Buffers {
 }
 
 impl Replies {
+    /// The number of the connection in log lines.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Appends a reply, or the first line of one.
     #[inline]
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
-        buffers.count_error(&reply);
+        self.note(&reply, buffers);
         self.write(buffers, |bytes| reply.render(bytes));
     }
 
@@ -133,8 +132,19 @@ impl Replies {
 
     /// Appends a reply that reveals no change: an error, or the refusal of a command.
     pub fn refuse(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
-        buffers.count_error(&reply);
+        self.note(&reply, buffers);
         self.batch.write(buffers, |bytes| reply.render(bytes));
+    }
+
+    /// Counts an error, and logs the line if lines are traced.
+    #[inline]
+    fn note(&self, reply: &Reply<'_>, buffers: &mut Buffers) {
+        if let Some(kind) = reply.error() {
+            buffers.errors[kind as usize] += 1;
+        }
+        if trace::is_on() {
+            trace::reply(self.number, reply);
+        }
     }
 
     /// Declares that the following replies of this group reveal no uncommitted change, or revokes that. While the job log is
@@ -158,6 +168,30 @@ impl Replies {
 }
 
 impl Output {
+    /// For the connection of this number.
+    pub fn new(number: u64) -> Self {
+        Self {
+            in_flight: Batch::default(),
+            sent: 0,
+            earlier: None,
+            replies: Replies {
+                number,
+                batch: Batch::default(),
+                ticketed: 0,
+                unsent_before: 0,
+                reveals_uncommitted: false,
+                is_harmless: false,
+            },
+            awaited: 0,
+            is_sending: false,
+        }
+    }
+
+    /// The number of the connection in log lines.
+    pub const fn number(&self) -> u64 {
+        self.replies.number
+    }
+
     /// Begins a group of replies that may need the commit `next`. Earlier replies that need only an earlier commit do not wait for it.
     #[inline]
     pub(super) fn begin_group(&mut self, next: Ticket) -> &mut Replies {

@@ -27,6 +27,8 @@ const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
     pub conn: ConnId,
+    /// See [`Service::number`](super::Service::number).
+    pub number: u64,
     pub state: HttpState,
     /// It has sent at least one request.
     pub has_requested: bool,
@@ -67,9 +69,10 @@ pub(super) enum HttpState {
 }
 
 impl HttpConnection {
-    pub fn new(conn: ConnId, active: Time) -> Self {
+    pub fn new(conn: ConnId, number: u64, active: Time) -> Self {
         Self {
             conn,
+            number,
             state: HttpState::Open,
             has_requested: false,
             active,

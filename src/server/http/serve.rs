@@ -23,7 +23,7 @@ impl Server {
             let conn = quiet.conn;
             core.close_http(connections.http(conn));
         }
-        let conn = connections.open_http(|conn| HttpConnection::new(conn, active));
+        let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
         self.count_tables();
         conn
     }

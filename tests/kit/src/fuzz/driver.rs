@@ -267,6 +267,7 @@ impl Driver {
                 Effect::SampleStats => {
                     self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
+                Effect::LogClient(..) => {}
                 Effect::Disk => self.begin_disk(),
                 Effect::Fail => panic!("the disk never fails"),
             }

@@ -219,6 +219,7 @@ impl Watched {
                     self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
+                Effect::LogClient(conn, _) => assert_eq!(conn, self.client),
                 Effect::Disk | Effect::Fail => panic!("there is no disk"),
             }
         }
