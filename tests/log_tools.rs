@@ -122,7 +122,7 @@ fn a_sound_log() {
     let before = contents(&log.0);
     let result = tool("check", &[&log.0]);
     assert_eq!((result.code, &*result.error), (0, ""));
-    assert!(result.out.contains(&format!("{} jobs are there\n", alive().len())), "{}", result.out);
+    assert!(result.out.contains(&format!("{} jobs\n", alive().len())), "{}", result.out);
     let count = |rest| alive().iter().filter(|&&id| rest == id % 4).count();
     let states =
         format!("default: {} ready, {} delayed, {} buried\n", count(0) + count(3), count(1), count(2));
@@ -184,7 +184,7 @@ fn a_record_that_has_changed() {
     assert_eq!(result.code, 1, "{}", result.out);
     assert!(result.out.contains(&format!("{place}: ")), "{place}: {}", result.out);
     assert!(result.out.contains("bytes of records are not what was written there"), "{}", result.out);
-    assert!(result.out.contains(&format!("{} jobs can be saved", alive().len() - 1)), "{}", result.out);
+    assert!(result.out.contains(&format!("{} jobs can be salvaged", alive().len() - 1)), "{}", result.out);
     assert!(
         result.error.contains(&place) && result.error.contains("beanring wal salvage"),
         "{}",
@@ -282,6 +282,16 @@ fn directories_that_the_tools_refuse() {
         assert_eq!(tool(name, &[&none]).code, 1);
     }
     assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "no file was created");
+    let export = empty.0.join("export");
+    assert_eq!(tool("export", &[&log.0, &export]).code, 0);
+    for name in ["check", "dump"] {
+        let result = tool(name, &[&export]);
+        assert!(
+            result.code == 1 && result.error.contains("this is a binlog of beanstalkd and not a job log"),
+            "{}",
+            result.error
+        );
+    }
     let result = tool("salvage", &[&log.0, &log.0]);
     assert!(result.code == 1 && result.error.contains("the directory is not empty"), "{}", result.error);
     for name in ["salvage", "export"] {
@@ -363,7 +373,7 @@ fn a_first_file_that_was_never_written() {
         fs::write(log.0.join("log.0000000000000001"), vec![0; length]).expect("a segment");
         let result = tool("check", &[&log.0]);
         assert_eq!((result.code, &*result.error), (0, ""), "{length}: {}", result.out);
-        assert!(result.out.starts_with("0 records in 0 files\n0 jobs are there\n"), "{}", result.out);
+        assert!(result.out.starts_with("0 records in 0 segments\n0 jobs\n"), "{}", result.out);
         assert_eq!(start_of(&log.0), (None, String::new()), "{length}: it runs");
     }
     let log = Scratch::new("blank");
@@ -388,8 +398,8 @@ fn numbers_and_words_agree() {
         (result.code, &*result.out),
         (
             0,
-            "1 record in 1 file\n1 job is there\n  default: 1 ready, 0 delayed, 0 buried\n8192 bytes are not proven to be on \
-             disk: a start writes them again first\na server starts from it\n"
+            "1 record in 1 segment\n1 job\n  default: 1 ready, 0 delayed, 0 buried\nunsynced tail: 8192 bytes, for which no \
+             later record proves an fsync; a start rewrites them first\na server starts from it\n"
         )
     );
     let to = log.0.with_extension("to");

@@ -56,17 +56,13 @@ impl fmt::Display for Count {
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let Verdict { segments, records, refusal, discarded, unproven_bytes, damage, tubes } =
         offline::check(dir, now)?;
-    writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "file"))?;
+    writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
     }
     let jobs: usize = tubes.values().flatten().sum();
-    let what = match (&refusal, jobs) {
-        (Some(_), _) => "can be saved",
-        (None, 1) => "is there",
-        (None, _) => "are there",
-    };
-    writeln!(out, "{} {what}", Count(jobs as u64, "job"))?;
+    let what = if refusal.is_some() { " can be salvaged" } else { "" };
+    writeln!(out, "{}{what}", Count(jobs as u64, "job"))?;
     for (name, [ready, delayed, buried]) in tubes {
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried")?;
     }
@@ -75,7 +71,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     }
     if unproven_bytes > 0 {
         let bytes = Count(unproven_bytes, "byte");
-        writeln!(out, "{bytes} are not proven to be on disk: a start writes them again first")?;
+        writeln!(out, "unsynced tail: {bytes}, for which no later record proves an fsync; a start rewrites them first")?;
     }
     writeln!(out, "a server starts from it")?;
     if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
@@ -117,7 +113,7 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     if !damage.is_empty() {
         writeln!(
             out,
-            "what else happened in these places is forgotten: a job that was deleted there is back"
+            "changes that were recorded in these places are lost: a job that was deleted there is back"
         )?;
     }
     let has_loss = !damage.is_empty() || !lost.is_empty();
@@ -145,7 +141,7 @@ impl fmt::Display for Line<'_> {
             }
             Damage::Records { file, offset, bytes, were_durable: false } => {
                 let bytes = Count(*bytes, "byte");
-                write!(f, "{file}:{offset}: {bytes} of records were never brought to disk")
+                write!(f, "{file}:{offset}: {bytes} of records are invalid, and no later record proves an fsync of them")
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),
         }

@@ -1,4 +1,4 @@
-//! The tools of `beanring log`: they work on a job log that no server uses, and change nothing in it. Nothing here is on
+//! The tools of `beanring wal`: they work on a job log that no server uses, and change nothing in it. Nothing here is on
 //! the path of a running server.
 
 mod check;
@@ -35,6 +35,8 @@ pub enum ToolError {
     Locked(PathBuf),
     /// The directory has no job log.
     NoLog(PathBuf),
+    /// The directory has a binlog of beanstalkd instead.
+    Binlog(PathBuf),
     /// An import into the directory has not ended.
     Importing(PathBuf),
     /// A server does not start from the job log.
@@ -93,7 +95,9 @@ impl<'a> Offline<'a> {
             return Err(ToolError::Importing(path.to_owned()));
         }
         if files.is_empty() {
-            return Err(ToolError::NoLog(path.to_owned()));
+            let has_binlog = has_binlog(path).map_err(unusable)?;
+            let error = if has_binlog { ToolError::Binlog } else { ToolError::NoLog };
+            return Err(error(path.to_owned()));
         }
         Ok(Self { path, files, _lock: lock })
     }
@@ -137,6 +141,18 @@ pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>)
     survey(log.path, &log.files, show)
 }
 
+/// Whether a directory has files that beanstalkd wrote, or an export.
+fn has_binlog(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("binlog."));
+        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Creates a directory, or accepts one that is empty. It must not be inside the directory of the job log, which must not
 /// change.
 fn make_empty(path: &Path, log: &Path) -> Result<(), ToolError> {
@@ -172,6 +188,12 @@ impl fmt::Display for ToolError {
             Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Locked(path) => write!(f, "{}: a server uses this job log; stop it first", path.display()),
             Self::NoLog(path) => write!(f, "{}: the directory contains no job log", path.display()),
+            Self::Binlog(path) => write!(
+                f,
+                "{}: this is a binlog of beanstalkd and not a job log; beanstalkd -b starts from it, and beanring -b \
+                 imports it",
+                path.display()
+            ),
             Self::Importing(path) => write!(
                 f,
                 "{}: an import of beanstalkd's binlog is incomplete; start `beanring -b` on the directory to finish it",

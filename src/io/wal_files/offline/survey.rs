@@ -245,7 +245,7 @@ impl fmt::Display for SurveyError {
         match self {
             Self::Io(file, error) => write!(f, "{file}: {error}"),
             Self::NoHeader => {
-                write!(f, "no file has a sound header, without which its records cannot be told")
+                write!(f, "no segment has a valid header, which is needed to read its records")
             }
         }
     }
