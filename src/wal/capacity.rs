@@ -73,13 +73,18 @@ impl Capacity {
     }
 
     /// How many segments should be ready. What compaction of all jobs may lose comes on top of [`PREPARED_MIN`].
+    ///
+    /// It loses most where live records fill the oldest segments. Segments that they do not fill give back what they lost before,
+    /// so they do not count: else a log of large jobs, one in each segment, would keep a free segment for each of them.
     pub const fn prepared_min(&self) -> usize {
         let record_bytes = self.segment_bytes - HEADER_BYTES;
         // Lost per segment: an end that the largest record does not fit into, and padding. Two records of half a
         // segment may need one segment each, but no more than that.
         let lost = self.largest_record + self.compaction_padding();
         let lost = if lost < record_bytes / 2 { lost } else { record_bytes / 2 };
-        PREPARED_MIN + (self.used * lost / (record_bytes - lost)) as usize
+        let full = self.live_bytes.div_ceil(record_bytes);
+        let full = if full < self.used { full } else { self.used };
+        PREPARED_MIN + (full * lost / (record_bytes - lost)) as usize
     }
 
     /// The most padding that compaction of one full segment may write: one record of padding per step.
