@@ -1,6 +1,7 @@
 //! What the log says, as an operator reads it: the lines of a start, a drain, a restart and a stop, at each level and in each
 //! format.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,12 +11,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::cli::LogFormat;
 use beanring::io::driver::Driver;
+use beanring::logging;
 use beanring_testkit::driver;
 use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tracing::level_filters::LevelFilter;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -167,7 +171,7 @@ fn a_start_with_jobs_of_the_last_run() {
     let mut server = Server::start(&["-b", "DIR", "-f", "0", "--max-memory", "64m", "--http", "0"]);
     assert_eq!(ask(&mut server.connect(), "put 0 0 60 1\r\nx\r\n"), "INSERTED 1\r\n");
     let dir = server.scratch.0.join("log");
-    server.wait_for(&format!("job log: new in {}", dir.display()));
+    server.wait_for(&format!("job log: created in {}", dir.display()));
     server.end();
     let dir = dir.display().to_string();
     let again = Server::start(&["-b", &dir, "-F", "-s", "131072", "-z", "64", "--max-connections", "9"]);
@@ -189,7 +193,7 @@ fn a_start_with_jobs_of_the_last_run() {
     assert_eq!(messages(&lines), [&start[..], &STOP].concat());
     let first = messages(&server.lines());
     for expected in [
-        "INFO durability: fsync before reply (-f N)",
+        "INFO durability: fsync before reply (-f N): a power failure loses no change that has a reply",
         "INFO limits: memory N MiB, job size N bytes, connections unlimited, tubes N, watches per connection N",
         "INFO serving metrics on http://N.N.N.N:N/metrics",
     ] {
@@ -204,14 +208,14 @@ fn the_flags_of_beanstalkd() {
     server.wait_for("ready");
     let lines = server.stop();
     check_for_people(&lines);
-    let dir = "INFO job log: new in ";
+    let dir = "INFO job log: created in ";
     let mut messages = messages(&lines);
     messages.iter_mut().filter(|line| line.starts_with(dir)).for_each(|line| line.truncate(dir.len()));
     let start = [
         "INFO beanring N.N.N (pid N)",
         "INFO I/O driver: epoll",
         dir,
-        "INFO durability: sync within N ms of a change (-f N)",
+        "INFO durability: sync within N ms of a change (-f N): a power failure may lose the latest changes",
         LIMITS,
         "INFO listening on N.N.N.N:N",
         "INFO ready after N ms",
@@ -478,6 +482,28 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
     let server = Server::start_with(&[], |command, _| _ = command.env("JOURNAL_STREAM", "1:2"));
     server.wait_for("ready");
     messages(&server.stop());
+}
+
+/// This program panics as a server would, if a variable tells it to.
+#[test]
+fn a_panic_is_an_error_line() {
+    const PANICS: &str = "BEANRING_TEST_PANICS";
+    const NAME: &str = "a_panic_is_an_error_line";
+    if env::var_os(PANICS).is_some() {
+        logging::to_stderr(LevelFilter::INFO, LogFormat::Text);
+        assert_eq!(1 + 1, 3, "jobs are\ncounted");
+    }
+    let program = env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    let output =
+        command.args([NAME, "--exact", "--nocapture"]).env(PANICS, "1").env("RUST_BACKTRACE", "0").output();
+    let output = output.expect("it runs");
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).expect("it is text");
+    let lines: Vec<String> = text.lines().filter(|line| line.contains("bug:")).map(str::to_owned).collect();
+    let expected = "ERROR bug: the server cannot continue at tests/logging.rs:N:N: assertion `left == right` failed: jobs are \
+                    counted left: N right: N; please report this line";
+    assert_eq!(messages(&lines), [expected], "{text}");
 }
 
 #[test]

@@ -75,13 +75,17 @@ pub fn enter(needs: &Needs) {
     }
     match restrict(needs) {
         Ok(RestrictionStatus { ruleset: RulesetStatus::FullyEnforced, landlock, .. }) => {
-            info!("sandbox: Landlock is enforced in full (ABI {})", version(landlock));
+            info!(
+                "sandbox: the server can access only the files that it needs; Landlock is enforced in full (ABI {})",
+                version(landlock)
+            );
         }
         Ok(RestrictionStatus { ruleset: RulesetStatus::PartiallyEnforced, landlock, .. }) => {
             let abi = version(landlock);
             let unlimited = unlimited(abi).join(", ");
             info!(
-                "sandbox: Landlock is enforced in part: this kernel has ABI {abi}, which does not limit {unlimited}"
+                "sandbox: the server can access only the files that it needs; Landlock is enforced in part: this kernel has \
+                 ABI {abi}, which does not limit {unlimited}"
             );
         }
         Ok(_) => info!("sandbox: this kernel has no Landlock, so file access is not restricted"),

@@ -42,7 +42,7 @@ pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Spa
     let directory = directory.display();
     let duration_ms = millis(took);
     if segments == 0 {
-        info!("job log: new in {directory}");
+        info!("job log: created in {directory}");
     } else {
         info!(
             jobs,
@@ -63,10 +63,14 @@ pub(super) fn limits(config: &ServerConfig) {
                 "no job log: jobs are kept in memory only, and a stop or a restart loses them (-b DIR keeps them)"
             );
         }
-        Durability::Always => info!("durability: fsync before reply (-f 0)"),
+        Durability::Always => {
+            info!("durability: fsync before reply (-f 0): a power failure loses no change that has a reply");
+        }
         Durability::Within(span) => {
             let ms = millis(span);
-            info!("durability: sync within {ms} ms of a change (-f {ms})");
+            info!(
+                "durability: sync within {ms} ms of a change (-f {ms}): a power failure may lose the latest changes"
+            );
         }
         Durability::Never => {
             info!("durability: no sync until the server stops (-F): a power failure may lose jobs")

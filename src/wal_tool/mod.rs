@@ -71,7 +71,10 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     }
     if unproven_bytes > 0 {
         let bytes = Count(unproven_bytes, "byte");
-        writeln!(out, "unsynced tail: {bytes}, for which no later record proves an fsync; a start rewrites them first")?;
+        writeln!(
+            out,
+            "unsynced tail: {bytes}, for which no later record proves an fsync; a start rewrites them first"
+        )?;
     }
     writeln!(out, "a server starts from it")?;
     if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
@@ -141,7 +144,10 @@ impl fmt::Display for Line<'_> {
             }
             Damage::Records { file, offset, bytes, were_durable: false } => {
                 let bytes = Count(*bytes, "byte");
-                write!(f, "{file}:{offset}: {bytes} of records are invalid, and no later record proves an fsync of them")
+                write!(
+                    f,
+                    "{file}:{offset}: {bytes} of records are invalid, and no later record proves an fsync of them"
+                )
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),
         }
