@@ -22,6 +22,9 @@ use crate::config::settings::{Origin, Setting, Settings};
 /// Flags of old versions of beanstalkd. They have no effect.
 const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
 
+/// The longest time for `beanring healthcheck -t`.
+const TIMEOUT_SECONDS_MAX: u32 = 3600;
+
 const HELP_TEMPLATE: &str =
     "{name} {version}: {about}\n\n{usage-heading} {usage}\n\n{all-args}{after-help}\n";
 
@@ -217,9 +220,14 @@ pub struct Healthcheck {
     #[arg(short, long, value_name = "PORT", allow_negative_numbers = true)]
     pub port: Option<String>,
     /// Seconds that the reply may take
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 3, allow_negative_numbers = true)]
+    #[arg(value_parser = timeout)]
     pub timeout: u32,
+}
+
+fn timeout(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds));
+    seconds.ok_or_else(|| format!("must be a number from 1 to {TIMEOUT_SECONDS_MAX}"))
 }
 
 /// What to do with a job log.

@@ -4,6 +4,7 @@ pub mod address;
 mod environment;
 mod error;
 mod file;
+mod given;
 pub mod settings;
 pub mod size;
 
@@ -13,7 +14,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 pub use self::error::{ConfigError, Problem};
-use self::settings::{Setting, Settings};
+pub use self::given::{Given, SettingError};
+use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
 use crate::cli::flags::{Flag, Kind};
 use crate::cli::{LogFormat, LogLevel};
@@ -61,6 +63,9 @@ const _: () =
     assert!(SEGMENT_BYTES_MIN <= WAL_FILE_BYTES_DEFAULT && WAL_FILE_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);
 const _: () = assert!(JOB_BYTES_DEFAULT <= JOB_BYTES_MAX);
 
+/// The most verbose level of `verbose` as a variable or a key.
+const VERBOSE_MAX: u8 = 2;
+
 /// How similar a known name must be to be suggested for an unknown one, from 0 to 1.
 const SIMILARITY_MIN: f64 = 0.6;
 
@@ -105,6 +110,8 @@ pub struct ServerConfig {
     pub log_level: LogLevel,
     /// The format on stderr.
     pub log_format: LogFormat,
+    /// Where the settings came from that only the system can check.
+    pub given: Given,
     /// Warnings to be logged once logging is set up.
     pub warnings: Vec<Warning>,
 }
@@ -114,6 +121,11 @@ pub struct ServerConfig {
 pub enum Warning {
     /// `-z` was above its maximum.
     JobBytesClamped {
+        /// The value.
+        setting: Setting,
+    },
+    /// `-s` was below its minimum.
+    SegmentTooSmall {
         /// The value.
         setting: Setting,
     },
@@ -138,10 +150,13 @@ impl ServerConfig {
     /// # Panics
     /// If there is a setting of a flag that is not checked here.
     pub fn check(mut settings: Settings) -> Result<Self, ConfigError> {
+        let sources = Given::of(&settings);
         let given = &mut settings;
-        let mut warnings = given.obsolete.iter().map(|&flag| Warning::Obsolete { flag }).collect();
-        let wal = wal_config(given)?;
-        let wal_dir = given.take("wal-dir").map(|dir| dir.path().to_owned());
+        let mut warnings: Vec<Warning> =
+            given.obsolete.iter().map(|&flag| Warning::Obsolete { flag }).collect();
+        let wal = wal_config(given, &mut warnings)?;
+        let wal_dir = given.take("wal-dir").map(|dir| dir.refuse_empty("a directory")).transpose()?;
+        let wal_dir = wal_dir.map(|dir| dir.path().to_owned());
         let max_memory_bytes = memory_limit(given)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
@@ -157,7 +172,7 @@ impl ServerConfig {
             allow_foreign_protocols: switch(given, "allow-foreign-protocols")?,
             metrics_prefix: metrics_prefix(given.take("metrics-prefix"))?,
             metrics_tubes: metrics_tubes(given.take("metrics-tubes"))?,
-            user: given.take("user").map(|user| Ok(user.text()?.to_owned())).transpose()?,
+            user: user(given.take("user"))?,
             io: choice(given, "io")?,
             zero_copy_bytes_max: zero_copy_memory(given, max_memory_bytes)?,
             job_bytes_max,
@@ -170,6 +185,7 @@ impl ServerConfig {
             wal,
             log_level: log_level(given)?,
             log_format: choice(given, "log-format")?,
+            given: sources,
             warnings,
         };
         assert_eq!(settings.rest(), None, "every setting is checked");
@@ -181,6 +197,11 @@ impl Setting {
     /// The value as text.
     fn text(&self) -> Result<&str, ConfigError> {
         self.value.to_str().ok_or_else(|| self.error(Problem::NotUtf8))
+    }
+
+    /// Refuses an empty value, such as that of a shell variable that is not set. `what` must be named instead.
+    fn refuse_empty(self, what: &'static str) -> Result<Self, ConfigError> {
+        if self.value.is_empty() { Err(self.error(Problem::Empty(what))) } else { Ok(self) }
     }
 
     fn error(&self, problem: Problem) -> ConfigError {
@@ -237,8 +258,17 @@ fn maximum(given: &mut Settings, name: &str, default: u32) -> Result<Option<u32>
     Ok(Some(max).filter(|&max| max > 0))
 }
 
+fn user(given: Option<Setting>) -> Result<Option<String>, ConfigError> {
+    given.map(|user| Ok(user.refuse_empty("a user")?.text()?.to_owned())).transpose()
+}
+
 fn log_level(given: &mut Settings) -> Result<LogLevel, ConfigError> {
-    let verbose = given.take("verbose").map(|given| number(given, u8::MAX.into())).transpose()?;
+    let verbose = given.take("verbose").map(|given| {
+        // beanstalkd accepts any number of -V.
+        let max = if let Origin::CommandLine(_) = given.origin { u8::MAX } else { VERBOSE_MAX };
+        number(given, max.into())
+    });
+    let verbose = verbose.transpose()?;
     let level = choice(given, "log-level")?;
     Ok(match verbose.unwrap_or_default() {
         0 => level,
@@ -302,7 +332,7 @@ fn metrics_prefix(given: Option<Setting>) -> Result<String, ConfigError> {
 }
 
 /// Checks the options of the job log even if there is no job log, so that a mistake shows before one is added.
-fn wal_config(given: &mut Settings) -> Result<wal::WalConfig, ConfigError> {
+fn wal_config(given: &mut Settings, warnings: &mut Vec<Warning>) -> Result<wal::WalConfig, ConfigError> {
     let is_never_synced = switch(given, "no-sync")?;
     let interval = match given.take("sync-interval") {
         Some(given) => number(given, u32::MAX.into())? as u32,
@@ -314,7 +344,14 @@ fn wal_config(given: &mut Settings) -> Result<wal::WalConfig, ConfigError> {
         ms => Durability::Within(Span::from_millis(ms)),
     };
     let bytes = match given.take("wal-segment-size") {
-        Some(given) => size(&given, Some(SEGMENT_BYTES_MAX))?,
+        Some(given) => {
+            let bytes = size(&given, Some(SEGMENT_BYTES_MAX))?;
+            // beanstalkd starts with any size.
+            if bytes < SEGMENT_BYTES_MIN {
+                warnings.push(Warning::SegmentTooSmall { setting: given });
+            }
+            bytes
+        }
         None => WAL_FILE_BYTES_DEFAULT,
     };
     let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
@@ -370,7 +407,12 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::JobBytesClamped { setting } => {
-                write!(f, "{setting}: the maximum job size is {}, and is used", Size(JOB_BYTES_MAX.into()))
+                let max = Size(JOB_BYTES_MAX.into());
+                write!(f, "{setting}: above the maximum of {max}; the server uses {max}")
+            }
+            Self::SegmentTooSmall { setting } => {
+                let min = Size(SEGMENT_BYTES_MIN);
+                write!(f, "{setting}: below the minimum of {min}; the server uses {min}")
             }
             Self::JobBytesOfSegment { bytes } => write!(
                 f,

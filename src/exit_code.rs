@@ -8,21 +8,24 @@ use std::process::ExitCode;
 use nix::errno::Errno;
 
 use crate::cli::UsageError;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, SettingError};
 use crate::io::driver::{Cause, Unavailable};
 use crate::io::privileges::PrivilegesError;
 use crate::io::socket::{Address, ListenError};
 use crate::io::wal_files::DirectoryError;
+use crate::io::wal_files::offline::ToolError;
 
 /// The exit code for a wrong configuration, which clap and systemd use as well.
 const USAGE: u8 = 2;
 
 /// Returns the exit code for an error.
 pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
+    let error = error.downcast_ref().map_or(error, SettingError::error);
     let is_usage = error.is::<UsageError>()
         || error.downcast_ref().is_some_and(is_wrong_setting)
         || error.downcast_ref().is_some_and(is_wrong_address)
         || error.downcast_ref().is_some_and(is_wrong_directory)
+        || error.downcast_ref().is_some_and(is_wrong_argument)
         || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
         || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
     if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
@@ -54,6 +57,17 @@ fn is_wrong_directory(error: &DirectoryError) -> bool {
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         }
         DirectoryError::Foreign(..) => true,
-        DirectoryError::Locked(_) => false,
+        DirectoryError::Denied { .. } | DirectoryError::Locked(_) => false,
+    }
+}
+
+/// A tool cannot work on the directory that was named.
+fn is_wrong_argument(error: &ToolError) -> bool {
+    match error {
+        ToolError::Unusable(_, error) => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        }
+        ToolError::NoLog(_) | ToolError::NotEmpty(_) | ToolError::Inside(_) => true,
+        _ => false,
     }
 }

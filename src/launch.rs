@@ -8,7 +8,7 @@ use std::process::{self, ExitCode};
 
 use tracing::{error, info};
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import;
 use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
@@ -82,18 +82,20 @@ impl Prepared {
         host::tune_allocator();
         let descriptors_max = descriptors::raise_limit()?;
         let cgroup_bytes = cgroup::memory_limit();
-        let user = config.user.as_deref().map(User::find).transpose()?;
+        let refused_user = |error| SettingError::about(&config.given.user, error);
+        let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
         let mut signals = Signals::block()?;
         // Before privileges are dropped: the user that systemd starts may connect to its socket.
         let systemd = NotifySocket::from_environment();
         let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
         let listeners = listeners(inherited, &config)?;
         let process = ProcessFiles::open();
-        drop_privileges(user.as_ref())?;
+        drop_privileges(user.as_ref()).map_err(refused_user)?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
-        let directory = directory.transpose()?;
+        let directory =
+            directory.transpose().map_err(|error| SettingError::about(&config.given.wal_dir, error))?;
         if let Some(directory) = &directory {
             signals.enable_restart(program.clone(), running_server(directory, &config, &listeners)?)?;
         }
@@ -264,15 +266,17 @@ fn is_activated(inherited: &[Listener]) -> bool {
 }
 
 /// The listeners that the process has inherited, and those that are missing.
-fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<Listener>, ListenError> {
+fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<Listener>, SettingError> {
     let (mut http, mut listeners): (Vec<_>, Vec<_>) =
         inherited.into_iter().partition(|listener| listener.protocol() == Protocol::Http);
     if listeners.is_empty() {
         let default = Address::default();
-        listeners.push(Listener::bind(config.listen.as_ref().unwrap_or(&default))?);
+        let bound = Listener::bind(config.listen.as_ref().unwrap_or(&default));
+        listeners.push(bound.map_err(|error| SettingError::about(&config.given.listen, error))?);
     }
     if let Some(address) = config.http.as_ref().filter(|_| http.is_empty()) {
-        let mut listener = Listener::bind(address)?;
+        let bound = Listener::bind(address);
+        let mut listener = bound.map_err(|error| SettingError::about(&config.given.http, error))?;
         listener.set_protocol(Protocol::Http);
         http.push(listener);
     }

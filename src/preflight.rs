@@ -6,8 +6,8 @@ use std::fmt;
 
 use nix::unistd::getppid;
 
-use crate::config::ServerConfig;
 use crate::config::size::Size;
+use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
 use crate::io::privileges::{User, drop_privileges};
@@ -43,6 +43,7 @@ const SEGMENTS_AT_START: u64 = 2;
 /// # Errors
 /// Why it could not start, or could not replace the running server.
 pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
+    let given = &config.given;
     let present = RunningServer::from_environment();
     match present {
         Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),
@@ -55,22 +56,25 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
             let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
             let default = Default::default();
             if !is_there(Protocol::Beanstalk) {
-                Listener::check(config.listen.as_ref().unwrap_or(&default))?;
+                Listener::check(config.listen.as_ref().unwrap_or(&default))
+                    .map_err(|error| SettingError::about(&given.listen, error))?;
             }
             if let Some(http) = config.http.as_ref().filter(|_| !is_there(Protocol::Http)) {
-                Listener::check(http)?;
+                Listener::check(http).map_err(|error| SettingError::about(&given.http, error))?;
             }
         }
     }
-    let user = config.user.as_deref().map(User::find).transpose()?;
-    drop_privileges(user.as_ref())?;
+    let refused_user = |error| SettingError::about(&given.user, error);
+    let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
+    drop_privileges(user.as_ref()).map_err(refused_user)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
     if present.zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
         return Err(Refusal::WalDir.into());
     }
-    let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose()?;
+    let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose();
+    let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
     if let Some(present) = present {
         if wal_dir != Some(present.wal_dir) {

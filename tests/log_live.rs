@@ -579,7 +579,7 @@ fn a_directory_of_another_user_is_refused() {
         return println!("skipped: a directory of another user, because only root can become one");
     }
     let scratch = Scratch::new("roots");
-    refuses(&scratch.0, &["-u", "nobody"], "it must be a directory that this user can write to");
+    refuses(&scratch.0, &["-u", "nobody"], "permission denied: user nobody must be able to read and write");
 }
 
 /// Wrong configurations, exit code 2; the others are failures at run time.

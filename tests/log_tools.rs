@@ -275,11 +275,12 @@ fn directories_that_the_tools_refuse() {
     for name in ["check", "dump"] {
         let result = tool(name, &[&empty.0]);
         assert!(
-            result.code == 1 && result.error.contains("the directory contains no job log"),
+            result.code == 2 && result.error.contains("the directory contains no job log"),
             "{}",
             result.error
         );
-        assert_eq!(tool(name, &[&none]).code, 1);
+        let result = tool(name, &[&none]);
+        assert!(result.code == 2 && result.error.contains("no such directory"), "{}", result.error);
     }
     assert_eq!(fs::read_dir(&empty.0).expect("a directory").count(), 0, "no file was created");
     let export = empty.0.join("export");
@@ -293,11 +294,11 @@ fn directories_that_the_tools_refuse() {
         );
     }
     let result = tool("salvage", &[&log.0, &log.0]);
-    assert!(result.code == 1 && result.error.contains("the directory is not empty"), "{}", result.error);
+    assert!(result.code == 2 && result.error.contains("the directory is not empty"), "{}", result.error);
     for name in ["salvage", "export"] {
         let inside = log.0.join("inside");
         let result = tool(name, &[&log.0, &inside]);
-        assert!(result.code == 1 && result.error.contains("inside that of the job log"), "{}", result.error);
+        assert!(result.code == 2 && result.error.contains("inside that of the job log"), "{}", result.error);
         assert!(!inside.exists(), "no directory was created");
     }
     let (_server, _client) = start(&log.0, Driver::Epoll, &FLAGS);

@@ -477,7 +477,8 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
         command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
     });
     assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(2));
-    assert_eq!(refused.lines(), ["<3>ERROR -u no such user: no such user; create it, or correct the name"]);
+    let why = "-u/--user \"no such user\": no such user; create it, or correct the name";
+    assert_eq!(refused.lines(), [format!("<3>ERROR {why}")]);
     // A stderr that is redirected is another file.
     let server = Server::start_with(&[], |command, _| _ = command.env("JOURNAL_STREAM", "1:2"));
     server.wait_for("ready");

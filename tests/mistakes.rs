@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -29,7 +31,8 @@ impl Place {
 
     fn run(&self, words: &str, variables: &str) -> Output {
         let mut command = beanring();
-        command.current_dir(&self.dir).args(words.split_whitespace());
+        let words = words.split_whitespace().map(|word| if word == "''" { "" } else { word });
+        command.current_dir(&self.dir).args(words);
         command.envs(variables.split_whitespace().filter_map(|pair| pair.split_once('=')));
         command.output().expect("the program starts")
     }
@@ -56,7 +59,10 @@ fn visit(dir: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
 
 /// The program without variables of this test run.
 fn beanring() -> Command {
-    let mut command = Command::new(program());
+    without_variables(Command::new(program()))
+}
+
+fn without_variables(mut command: Command) -> Command {
     command.stdin(Stdio::null());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_")) {
         command.env_remove(name);
@@ -119,15 +125,36 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "",
         "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name",
     ),
-    ("-b missing", "", "", "-b missing: no such directory; create it first"),
+    ("-b missing", "", "", "-b/--wal-dir \"missing\": no such directory; create it first"),
+    ("-b beanring.toml", "", "", "-b/--wal-dir \"beanring.toml\": this is a file; name a directory"),
+    ("-b ''", "", "", "-b/--wal-dir \"\": the value is empty; name a directory, or remove the setting"),
+    ("-u ''", "", "", "-u/--user \"\": the value is empty; name a user, or remove the setting"),
+    ("--config ''", "", "", "--config \"\": the value is empty; name a file, or remove the setting"),
+    ("-l ''", "", "", "-l/--listen \"\": must be an IP address, a host name or unix:PATH"),
+    ("--no-sync=yes", "", "", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
+    ("healthcheck -t x", "", "", "-t/--timeout \"x\": must be a number from 1 to 3600"),
+    (
+        "-l unix:missing/socket",
+        "",
+        "",
+        "-l/--listen: cannot listen on unix:missing/socket: the directory of the socket is missing; create it first",
+    ),
+    (
+        "--http unix:beanring.toml",
+        "",
+        "",
+        "--http: cannot listen on unix:beanring.toml: the path is a file and not a socket",
+    ),
+    ("wal check missing", "", "", "missing: no such directory; correct the path"),
+    ("wal dump photos", "", "", "photos: the directory contains no job log"),
     (
         "-b photos",
         "",
         "",
-        "-b photos: the directory contains \"photo.jpg\" and no job log; choose an empty directory",
+        "-b/--wal-dir \"photos\": the directory contains \"photo.jpg\" and no job log; choose an empty directory",
     ),
-    ("-u nosuchuser", "", "", "-u nosuchuser: no such user; create it, or correct the name"),
-    ("--config missing.toml", "", "", "--config \"missing.toml\": there is no such file"),
+    ("-u nosuchuser", "", "", "-u/--user \"nosuchuser\": no such user; create it, or correct the name"),
+    ("--config missing.toml", "", "", "--config \"missing.toml\": there is no such file; correct the path"),
     ("", "BEANRING_LISTN=::", "", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
     (
         "",
@@ -135,6 +162,27 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "",
         "BEANRING_HTTP=\"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
     ),
+    (
+        "",
+        "BEANRING_CONFIG=missing.toml",
+        "",
+        "BEANRING_CONFIG=\"missing.toml\": there is no such file; correct the path",
+    ),
+    ("", "BEANRING_CONFIG=wal", "", "BEANRING_CONFIG=\"wal\": it is a directory; name a file"),
+    (
+        "",
+        "BEANRING_USER=nosuchuser",
+        "",
+        "BEANRING_USER=\"nosuchuser\": no such user; create it, or correct the name",
+    ),
+    (
+        "",
+        "BEANRING_HTTP=unix:missing/socket",
+        "",
+        "BEANRING_HTTP: cannot listen on unix:missing/socket: the directory of the socket is missing; create it first",
+    ),
+    ("", "BEANRING_VERBOSE=yes", "", "BEANRING_VERBOSE=\"yes\": must be a number from 0 to 2"),
+    ("", "BEANRING_VERBOSE=7", "", "BEANRING_VERBOSE=\"7\": must be a number from 0 to 2"),
     ("", "BEANRING_NO_SYNC=maybe", "", "BEANRING_NO_SYNC=\"maybe\": must be yes or no"),
     (
         "",
@@ -155,7 +203,19 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "max-jobsize = 7",
         "beanring.toml:1: max-jobsize: no such key; did you mean max-job-size?",
     ),
-    ("--config beanring.toml", "", "no-sync = 1", "beanring.toml:1: no-sync: must be true or false"),
+    ("--config beanring.toml", "", "no-sync = 1", "beanring.toml:1:11: no-sync = 1: must be true or false"),
+    (
+        "--config beanring.toml",
+        "",
+        "max-memory = 2g",
+        "beanring.toml:1:14: max-memory = 2g: a text needs quotes: max-memory = \"2g\"",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "io = \"epoll\"\nuser = \"nosuchuser\"",
+        "beanring.toml:2: user = \"nosuchuser\": no such user; create it, or correct the name",
+    ),
     (
         "",
         "BEANRING_CONFIG=beanring.toml",
@@ -184,13 +244,112 @@ fn each_typical_mistake_is_one_line_and_starts_nothing() {
     }
 }
 
+/// Variables and lines of `beanring.toml`, with the message. `-p PORT` precedes each, and nothing else.
+const MISTAKES_WITHOUT_FLAGS: &[(&str, &str, &str)] = &[
+    ("BEANRING_WAL_DIR=missing", "", "BEANRING_WAL_DIR=\"missing\": no such directory; create it first"),
+    (
+        "BEANRING_CONFIG=beanring.toml",
+        "\nwal-dir = \"missing\"",
+        "beanring.toml:2: wal-dir = \"missing\": no such directory; create it first",
+    ),
+    (
+        "BEANRING_CONFIG=beanring.toml",
+        "listen = \"unix:missing/socket\"",
+        "beanring.toml:1: listen: cannot listen on unix:missing/socket: the directory of the socket is missing; \
+         create it first",
+    ),
+    (
+        "BEANRING_LISTEN=unix:beanring.toml",
+        "",
+        "BEANRING_LISTEN: cannot listen on unix:beanring.toml: the path is a file and not a socket",
+    ),
+];
+
+#[test]
+fn a_setting_that_the_system_refuses_names_its_source() {
+    for (variables, file, message) in MISTAKES_WITHOUT_FLAGS {
+        let scratch = Scratch::new("mistakes-elsewhere");
+        let place = Place::new(&scratch);
+        fs::write(place.dir.join("beanring.toml"), file).expect("a file is written");
+        let before = place.contents();
+        for words in ["-p 0", "-p 0 --check-config"] {
+            let output = place.run(words, variables);
+            let said = String::from_utf8(output.stderr).expect("UTF-8");
+            assert_eq!(said, format!("beanring: {message}\n"), "{words} {variables} {file:?}");
+            assert_eq!(output.status.code(), Some(2), "{words} {variables} {file:?}");
+        }
+        assert_eq!(place.contents(), before, "{variables} {file:?}");
+    }
+}
+
 #[test]
 fn a_refusal_of_the_system_has_another_exit_code() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
-    for arguments in [["-l", "127.0.0.1", "-p", &port], ["-l", "no-such-host.invalid", "-p", "0"]] {
+    for (arguments, message) in [
+        (
+            ["-l", "127.0.0.1", "-p", &port],
+            format!(
+                "-l/--listen and -p/--port: cannot listen on 127.0.0.1:{port}: the address is in use; stop the other \
+                 server, or choose another port"
+            ),
+        ),
+        (
+            ["-l", "no-such-host.invalid", "-p", "0"],
+            "-l/--listen and -p/--port: cannot listen on no-such-host.invalid:0: no such host; correct the name, or check \
+             DNS"
+                .to_owned(),
+        ),
+    ] {
         let output = beanring().args(arguments).output().expect("the program starts");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {message}\n"));
+    }
+}
+
+/// A permission that is missing may come, so the exit code is 1.
+#[test]
+fn a_file_of_another_user_names_the_user() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: a file of another user, because only root can become one");
+        return;
+    }
+    let scratch = Scratch::new("mistakes-rights");
+    let place = Place::new(&scratch);
+    // Another user may not reach the directory of the program.
+    let copied = place.dir.join("server");
+    assert!(Command::new("cp").arg(program()).arg(&copied).status().expect("cp starts").success());
+    let private = place.dir.join("private");
+    fs::create_dir(&private).expect("a directory is created");
+    for path in [&private, &place.dir.join("wal")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("root may do so");
+    }
+    let nobody = nix::unistd::User::from_name("nobody").expect("the users are known").expect("nobody exists");
+    for (as_nobody, arguments, message) in [
+        (
+            false,
+            "-u nobody -b wal",
+            "-b/--wal-dir \"wal\": permission denied: user nobody must be able to read and write wal; correct its owner or mode",
+        ),
+        (
+            true,
+            "--config private/a.toml",
+            "--config \"private/a.toml\": permission denied: user nobody must be able to read it",
+        ),
+        (
+            true,
+            "wal check wal",
+            "wal/lock: permission denied; run the command as root, or as the owner of the job log",
+        ),
+    ] {
+        let mut command = without_variables(Command::new(&copied));
+        command.current_dir(&place.dir).args(["-l", "127.0.0.1", "-p", "0"]).args(arguments.split(' '));
+        if as_nobody {
+            command.uid(nobody.uid.as_raw()).gid(nobody.gid.as_raw());
+        }
+        let output = command.output().expect("the program starts");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {message}\n"));
+        assert_eq!(output.status.code(), Some(1), "{arguments}");
     }
 }
 

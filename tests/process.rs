@@ -191,7 +191,7 @@ fn an_unusable_argument_is_an_error_of_one_line() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
         assert!(output.stdout.is_empty());
     };
-    check(2, &["-b", "/no/such"], "-b /no/such: no such directory; create it first");
+    check(2, &["-b", "/no/such"], "-b/--wal-dir \"/no/such\": no such directory; create it first");
     let other = scratch.0.join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("photo.jpg"), b"precious").unwrap();
@@ -200,31 +200,35 @@ fn an_unusable_argument_is_an_error_of_one_line() {
         2,
         &["-b", other],
         &format!(
-            "-b {other}: the directory contains \"photo.jpg\" and no job log; choose an empty directory"
+            "-b/--wal-dir \"{other}\": the directory contains \"photo.jpg\" and no job log; choose an empty directory"
         ),
     );
     check(
         1,
         &["-l", "no-such-host.invalid"],
-        "cannot listen on no-such-host.invalid:11300: no such host; correct the name, or check DNS",
+        "-l/--listen: cannot listen on no-such-host.invalid:11300: no such host; correct the name, or check DNS",
     );
     check(
         1,
         &["-l", "192.0.2.1"],
-        "cannot listen on 192.0.2.1:11300: this machine does not have the address",
+        "-l/--listen: cannot listen on 192.0.2.1:11300: this machine does not have the address",
     );
     check(
         1,
         &["-l", "127.0.0.1", "-p", &port],
         &format!(
-            "cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
+            "-l/--listen and -p/--port: cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
         ),
     );
-    check(2, &["-l", &unix], &format!("cannot listen on {unix}: the path is a file and not a socket"));
+    check(
+        2,
+        &["-l", &unix],
+        &format!("-l/--listen: cannot listen on {unix}: the path is a file and not a socket"),
+    );
     check(
         2,
         &["-l", "127.0.0.1", "-p", "0", "-u", "no such user"],
-        "-u no such user: no such user; create it, or correct the name",
+        "-u/--user \"no such user\": no such user; create it, or correct the name",
     );
     assert_eq!(fs::read(&file).unwrap(), b"precious");
     assert_eq!(output(&["-q"]).status.code(), Some(2));
@@ -252,12 +256,13 @@ fn flags_of_older_servers_are_ignored_with_a_warning() {
     let server = Server::start(&["-c", "-n", "-f0", "-F", "-s", "4096"]);
     server.connect().send("list-tube-used\r\n").expect("USING default\r\n");
 
-    let mut command = beanring(&["-l", "127.0.0.1", "-p0", "-V", "-c", "-z", "1073741825"]);
+    let mut command = beanring(&["-l", "127.0.0.1", "-p0", "-V", "-c", "-z", "1073741825", "-s", "1k"]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut lines = lines.filter(|line| line.contains(" WARN "));
     assert!(lines.next().unwrap().ends_with("WARN -c: this flag has no effect any more; remove it"));
-    assert!(lines.next().unwrap().ends_with("the maximum job size is 1g, and is used"));
+    assert!(lines.next().unwrap().ends_with("below the minimum of 64k; the server uses 64k"));
+    assert!(lines.next().unwrap().ends_with("above the maximum of 1g; the server uses 1g"));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -295,11 +300,11 @@ fn the_configuration_check_fails_if_the_server_could_not_start() {
     fs::write(&file, "precious").unwrap();
     let long = format!("unix:/{}", "x".repeat(108));
     for (arguments, why) in [
-        (["-u", "no such user"], "no such user: no such user; create it, or correct the name"),
+        (["-u", "no such user"], "-u/--user \"no such user\": no such user; create it, or correct the name"),
         (["-b", &dir], "and no job log; choose an empty directory"),
         (["-b", "/nowhere"], "no such directory"),
         (["-l", "no host"], "must be an IP address, a host name or unix:PATH"),
-        (["-l", "unix:/nowhere/socket"], "No such file or directory"),
+        (["-l", "unix:/nowhere/socket"], "the directory of the socket is missing; create it first"),
         (["--http", &long], "the path of a UNIX socket has at most 107 bytes"),
         (["--http", "::1"], "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
     ] {
@@ -321,7 +326,7 @@ fn json_logs_contain_nothing_but_json() {
         said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     let last = lines.last().unwrap();
     let why = format!(
-        "cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
+        "-l/--listen and -p/--port: cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
     );
     assert_eq!((&last["level"], &last["message"]), (&"ERROR".into(), &why.into()));
 }

@@ -339,7 +339,7 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
         ),
         (
             format!("{log}user = \"no such user\"\n"),
-            "-u no such user: no such user; create it, or correct the name",
+            "config.toml:2: user = \"no such user\": no such user; create it, or correct the name",
         ),
         (format!("{log}max-job-size = \"x\"\n"), "must be a size"),
     ];

@@ -126,11 +126,12 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("wal check", "DIR is missing; usage: beanring wal check DIR"),
         ("wal export a", "NEWDIR is missing; usage: beanring wal export DIR NEWDIR"),
         ("wal check a b", "b: unexpected argument; see beanring --help"),
-        (
-            "--no-sync=yes",
-            "unexpected value 'yes' for '--no-sync' found; no more were expected; see beanring --help",
-        ),
-        ("healthcheck -t 0", "--timeout \"0\": 0 is not in 1..=3600"),
+        ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
+        ("healthcheck -t 0", "-t/--timeout \"0\": must be a number from 1 to 3600"),
+        ("healthcheck -t x", "-t/--timeout \"x\": must be a number from 1 to 3600"),
+        ("healthcheck -t", "-t/--timeout: the value is missing"),
+        ("healthcheck --timeot 1", "--timeot: no such flag; did you mean --timeout?"),
+        ("help nosuch", "nosuch: no such command; see beanring --help"),
     ] {
         let result = parse(words(line)).map(|_| ());
         assert_eq!(result.unwrap_err().to_string(), error, "{line}");

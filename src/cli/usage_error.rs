@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
 
-use super::flags::Flag;
 use crate::config::ConfigError;
 
 /// Why a command line is not valid.
@@ -60,6 +60,11 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
         ErrorKind::InvalidValue if value.is_empty() => {
             write!(f, "{}: the value is missing", spelled(&argument))
         }
+        ErrorKind::TooManyValues => {
+            let value = value.escape_debug();
+            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument))
+        }
+        ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see beanring --help"),
         ErrorKind::ValueValidation => {
             let reason = error.source().map(ToString::to_string).unwrap_or_default();
             write!(f, "{} \"{}\": {reason}", spelled(&argument), value.escape_debug())
@@ -81,10 +86,14 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
     }
 }
 
-/// Returns a flag as other errors name it: `-p/--port` for `--port <PORT>`.
+/// Returns a flag of the server or of a tool as other errors name it: `-p/--port` for `--port <PORT>`.
 fn spelled(argument: &str) -> String {
-    let name = argument.split(' ').next().unwrap_or_default();
-    Flag::find(name.trim_start_matches('-')).map_or_else(|| name.to_owned(), Flag::spelled)
+    let given = argument.split(' ').next().unwrap_or_default();
+    let name = given.trim_start_matches('-');
+    let command = super::command();
+    let arguments = command.get_arguments().chain(command.get_subcommands().flat_map(Command::get_arguments));
+    let short = arguments.filter(|known| known.get_long() == Some(name)).find_map(Arg::get_short);
+    short.map_or_else(|| given.to_owned(), |short| format!("-{short}/--{name}"))
 }
 
 /// Returns a usage line without the brackets of its values.

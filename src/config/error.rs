@@ -8,7 +8,9 @@ use super::address::UNIX_PATH_BYTES_MAX;
 use super::settings::{Origin, Setting};
 use super::size::{Size, SizeError};
 use crate::cli::flags::Flag;
+use crate::io::privileges::current_user;
 use crate::io::reexec::RunningServer;
+use crate::io::socket::text_of;
 
 /// Why a server with this configuration does not start.
 #[derive(Debug)]
@@ -54,8 +56,12 @@ pub enum ConfigError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// The problem with it.
-        what: String,
+        /// The number of the character in the line, from 1.
+        column: usize,
+        /// The line.
+        text: String,
+        /// The problem with it, and the remedy.
+        problem: String,
     },
 }
 
@@ -64,6 +70,8 @@ pub enum ConfigError {
 pub enum Problem {
     /// It is not UTF-8.
     NotUtf8,
+    /// It is empty. This must be named instead.
+    Empty(&'static str),
     /// It is not a number, or too large.
     Number {
         /// The maximum. The minimum is 0.
@@ -139,10 +147,13 @@ impl fmt::Display for ConfigError {
             }
             Self::Unreadable { setting, error } => {
                 let reason = match error.kind() {
-                    ErrorKind::NotFound => "there is no such file".to_owned(),
-                    ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
-                    ErrorKind::IsADirectory => "it is a directory, not a file".to_owned(),
-                    _ => error.to_string(),
+                    ErrorKind::NotFound => "there is no such file; correct the path".to_owned(),
+                    ErrorKind::InvalidData => "it is not UTF-8 text; save it as UTF-8".to_owned(),
+                    ErrorKind::IsADirectory => "it is a directory; name a file".to_owned(),
+                    ErrorKind::PermissionDenied => {
+                        format!("permission denied: user {} must be able to read it", current_user())
+                    }
+                    _ => text_of(error),
                 };
                 write!(f, "{setting}: {reason}")?;
                 let is_replaced = error.kind() == ErrorKind::PermissionDenied
@@ -154,7 +165,9 @@ impl fmt::Display for ConfigError {
                 }
                 Ok(())
             }
-            Self::Syntax { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
+            Self::Syntax { path, line, column, text, problem } => {
+                write!(f, "{}:{line}:{column}: {text}: {problem}", path.display())
+            }
         }
     }
 }
@@ -165,6 +178,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUtf8 => write!(f, "must be UTF-8 text"),
+            Self::Empty(what) => write!(f, "the value is empty; name {what}, or remove the setting"),
             Self::Number { max } => write!(f, "must be a number from 0 to {max}"),
             Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => {
                 let unit = unit.to_ascii_uppercase();

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::settings::{Origin, Setting, Settings};
+use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
 use super::{ConfigError, suggestion};
 use crate::cli::flags::{Flag, Kind, Sources};
+
+/// The message of the parser for a key that it has read before.
+const DUPLICATE: &str = "duplicate key";
 
 /// Reads the settings from the file that a setting names.
 ///
@@ -28,9 +31,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn settings(&self) -> Result<Settings, ConfigError> {
-        let table = DeTable::parse(self.text).map_err(|error| {
-            self.wrong(error.span().unwrap_or_default(), error.message().replace('\n', " "))
-        })?;
+        let table = DeTable::parse(self.text).map_err(|error| self.syntax(&error))?;
         let mut settings = Settings::default();
         for (key, value) in table.into_inner() {
             let at = key.span();
@@ -42,8 +43,8 @@ impl Reader<'_> {
             if let Some(other) = settings.get(flag.name) {
                 return Err(ConfigError::twice(flag, &other.origin, &origin));
             }
-            let values = texts(flag, value.get_ref())
-                .map_err(|expected| self.wrong(value.span(), format!("{key}: {expected}")))?;
+            let values = texts(flag.kind, value.get_ref());
+            let values = values.ok_or_else(|| self.wrong(value.span(), expected(flag.kind).to_owned()))?;
             let values =
                 values.into_iter().map(|value| Setting { origin: origin.clone(), value: value.into() });
             settings.set_list(flag, values.collect());
@@ -57,8 +58,33 @@ impl Reader<'_> {
         ConfigError::UnknownKey { origin: self.origin(at, key), suggestion: suggestion(key, known) }
     }
 
-    fn wrong(&self, at: Range<usize>, what: String) -> ConfigError {
-        ConfigError::Syntax { path: self.path.to_owned(), line: self.line(at), what }
+    /// The error for a text that is not TOML.
+    fn syntax(&self, error: &toml::de::Error) -> ConfigError {
+        let at = error.span().unwrap_or_default();
+        let line = self.line_text(at.start);
+        let is_again = error.message().starts_with(DUPLICATE);
+        self.wrong(at, if is_again { "this key is set twice; remove one".to_owned() } else { remedy(line) })
+    }
+
+    fn wrong(&self, at: Range<usize>, problem: String) -> ConfigError {
+        let (begin, end) = (self.line_begin(at.start), self.text.floor_char_boundary(at.start));
+        let column = 1 + self.text[begin..end].chars().count();
+        let text = self
+            .line_text(at.start)
+            .chars()
+            .take(SHOWN_CHARS_MAX)
+            .filter(|char| !char.is_control())
+            .collect();
+        ConfigError::Syntax { path: self.path.to_owned(), line: self.line(at), column, text, problem }
+    }
+
+    /// The line of the file that contains this byte.
+    fn line_text(&self, at: usize) -> &str {
+        self.text[self.line_begin(at)..].lines().next().unwrap_or_default().trim()
+    }
+
+    fn line_begin(&self, at: usize) -> usize {
+        self.text[..self.text.floor_char_boundary(at)].rfind('\n').map_or(0, |end| end + 1)
     }
 
     fn origin(&self, at: Range<usize>, key: &str) -> Origin {
@@ -70,23 +96,47 @@ impl Reader<'_> {
     }
 }
 
-/// The values of a key as a variable would have them, or what they should be.
-fn texts(flag: &Flag, value: &DeValue<'_>) -> Result<Vec<String>, &'static str> {
-    match (flag.kind, value) {
-        (Kind::Switch, DeValue::Boolean(is_on)) => Ok(vec![is_on.to_string()]),
-        (Kind::Switch, _) => Err("must be true or false"),
-        (Kind::Count, DeValue::Integer(number)) => Ok(vec![number.to_string()]),
-        (Kind::Count, _) => Err("must be a number"),
-        (Kind::Choice(..), DeValue::String(text)) => Ok(vec![text.to_string()]),
-        (Kind::Choice(..), _) => Err("must be a text in quotes"),
-        (Kind::Value(_), DeValue::Integer(number)) => Ok(vec![number.to_string()]),
-        (Kind::Value(_) | Kind::List(_), DeValue::String(text)) => Ok(vec![text.to_string()]),
-        (Kind::Value(_), _) => Err("must be a number, or a text in quotes"),
-        (Kind::List(_), DeValue::Array(several)) => {
-            several.iter().map(|text| text.get_ref().as_str().map(str::to_owned).ok_or(LIST)).collect()
+/// The values of a key as a variable would have them. None if the type is wrong.
+fn texts(kind: Kind, value: &DeValue<'_>) -> Option<Vec<String>> {
+    match (kind, value) {
+        (Kind::Switch, DeValue::Boolean(is_on)) => Some(vec![is_on.to_string()]),
+        (Kind::Count | Kind::Value(_), DeValue::Integer(number)) => Some(vec![number.to_string()]),
+        (Kind::Value(_) | Kind::Choice(..) | Kind::List(_), DeValue::String(text)) => {
+            Some(vec![text.to_string()])
         }
-        (Kind::List(_), _) => Err(LIST),
+        (Kind::List(_), DeValue::Array(several)) => {
+            several.iter().map(|text| text.get_ref().as_str().map(str::to_owned)).collect()
+        }
+        _ => None,
     }
 }
 
-const LIST: &str = "must be a text in quotes, or a list of them";
+/// What a key of this kind must be.
+const fn expected(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Switch => "must be true or false",
+        Kind::Count => "must be a number from 0 to 2",
+        Kind::Value(_) => "must be a number, or a text in quotes",
+        Kind::Choice(..) => "must be a text in quotes",
+        Kind::List(_) => "must be a text in quotes, or a list of them",
+    }
+}
+
+/// What to do about a line that is not TOML.
+fn remedy(line: &str) -> String {
+    let Some((key, value)) = line.split_once('=') else {
+        return "must be KEY = VALUE, such as port = 11300".to_owned();
+    };
+    let (key, value) = (key.trim(), value.split('#').next().unwrap_or_default().trim());
+    match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
+        _ if value.is_empty() => "the value is missing".to_owned(),
+        Some(flag)
+            if value.contains(['"', '\'', '[', '\\']) || matches!(flag.kind, Kind::Switch | Kind::Count) =>
+        {
+            expected(flag.kind).to_owned()
+        }
+        // Such as wal-dir = /var/lib/beanring, or max-memory = 2g.
+        Some(_) => format!("a text needs quotes: {key} = \"{value}\""),
+        None => "must be KEY = VALUE, with a text in quotes".to_owned(),
+    }
+}

@@ -10,7 +10,7 @@ use crate::cli::flags::{Flag, variable};
 use crate::config::ConfigError;
 
 /// The most of a value that an error repeats.
-const SHOWN_CHARS_MAX: usize = 80;
+pub(super) const SHOWN_CHARS_MAX: usize = 80;
 
 /// A value and a switch that set the same thing.
 const ALTERNATIVES: [(&str, &str); 2] = [("sync-interval", "no-sync"), ("log-level", "verbose")];
@@ -65,7 +65,7 @@ impl Settings {
     pub fn complete(mut self) -> Result<Self, ConfigError> {
         self.fill_from(environment::read(std::env::vars_os())?);
         if let Some(config) = self.get("config").cloned() {
-            self.fill_from(file::read(&config)?);
+            self.fill_from(file::read(&config.refuse_empty("a file")?)?);
         }
         Ok(self)
     }

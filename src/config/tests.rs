@@ -11,8 +11,10 @@ fn settings(line: &str) -> Settings {
     }
 }
 
+/// The sources do not count in comparisons.
 fn check(line: &str) -> Result<ServerConfig, String> {
-    ServerConfig::check(settings(line)).map_err(|error| error.to_string())
+    let config = ServerConfig::check(settings(line)).map_err(|error| error.to_string())?;
+    Ok(ServerConfig { given: Given::default(), ..config })
 }
 
 /// Combines a file and a command line. An error lacks the directory of the file.
@@ -24,7 +26,7 @@ fn with_file(text: &str, line: &str) -> Result<ServerConfig, String> {
     let complete = settings(&format!("{line} --config {}", file.display())).complete();
     let result = complete.and_then(ServerConfig::check);
     fs::remove_dir_all(&dir).expect("the directory exists");
-    let config = result.map(|config| ServerConfig { file: None, ..config });
+    let config = result.map(|config| ServerConfig { file: None, given: Given::default(), ..config });
     config.map_err(|error| error.to_string().replace(&format!("{}/", dir.display()), ""))
 }
 
@@ -245,6 +247,11 @@ fn the_job_log() {
     {
         assert_eq!(wal(line).segment_bytes, bytes, "{line}");
     }
+    let warnings = |line| check(line).unwrap().warnings;
+    assert_eq!(warnings("-s 64k"), []);
+    let warning = warnings("-s 1k").first().map(ToString::to_string);
+    let expected = "-s/--wal-segment-size \"1k\": below the minimum of 64k; the server uses 64k";
+    assert_eq!(warning.as_deref(), Some(expected));
 }
 
 #[test]
@@ -257,6 +264,7 @@ fn log_levels() {
         ("--log-level warn -V", LogLevel::Debug),
         ("-VV --log-level warn", LogLevel::Warn),
         ("-V --log-level warn -V", LogLevel::Trace),
+        ("-VVVVV", LogLevel::Trace),
     ] {
         assert_eq!(check(line).unwrap().log_level, expected, "{line}");
     }
@@ -328,11 +336,23 @@ fn an_error_of_the_file_has_its_line() {
             "beanring.toml:1: server: no such key; the keys are the long flags of beanring --help",
         ),
         ("\nport = 70000", "beanring.toml:2: port = \"70000\": must be a number from 0 to 65535"),
-        ("port = true", "beanring.toml:1: port: must be a number, or a text in quotes"),
-        ("verbose = \"1\"", "beanring.toml:1: verbose: must be a number"),
-        ("no-sync = 1", "beanring.toml:1: no-sync: must be true or false"),
+        ("port = true", "beanring.toml:1:8: port = true: must be a number, or a text in quotes"),
+        ("verbose = \"1\"", "beanring.toml:1:11: verbose = \"1\": must be a number from 0 to 2"),
+        ("verbose = 3", "beanring.toml:1: verbose = \"3\": must be a number from 0 to 2"),
+        ("no-sync = 1", "beanring.toml:1:11: no-sync = 1: must be true or false"),
+        (
+            "wal-dir = \"\"",
+            "beanring.toml:1: wal-dir = \"\": the value is empty; name a directory, or remove the setting",
+        ),
         ("\nio = \"fast\"", "beanring.toml:2: io = \"fast\": must be auto, uring, epoll or tokio-uring"),
-        ("http-host = [1]", "beanring.toml:1: http-host: must be a text in quotes, or a list of them"),
+        (
+            "http-host = [1]",
+            "beanring.toml:1:13: http-host = [1]: must be a text in quotes, or a list of them",
+        ),
+        (
+            "http-host = [\n  \"a\",\n  1 # é\n]",
+            "beanring.toml:1:13: http-host = [: must be a text in quotes, or a list of them",
+        ),
         (
             "log-dir = \"/a\"\nwal-dir = \"/a\"",
             "beanring.toml:2: wal-dir and beanring.toml:1: log-dir are the same setting; remove beanring.toml:1: log-dir, \
@@ -341,11 +361,36 @@ fn an_error_of_the_file_has_its_line() {
     ] {
         assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
     }
-    for text in ["\n\nport = ", "port = 1\n\nport = 2", "port"] {
-        let error = with_file(text, "").unwrap_err();
-        let line = text.lines().count();
-        assert!(error.starts_with(&format!("beanring.toml:{line}: ")) && !error.contains('\n'), "{error}");
-    }
     let missing = settings("--config /nowhere/at/all").complete().unwrap_err().to_string();
-    assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file");
+    assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file; correct the path");
+}
+
+#[test]
+fn a_text_that_is_not_toml_is_shown_with_its_remedy() {
+    for (text, error) in [
+        ("\n\nport = ", "beanring.toml:3:8: port =: the value is missing"),
+        ("port = 1\n\nport = 2\n", "beanring.toml:3:1: port = 2: this key is set twice; remove one"),
+        ("port", "beanring.toml:1:5: port: must be KEY = VALUE, such as port = 11300"),
+        ("port: 1", "beanring.toml:1:7: port: 1: must be KEY = VALUE, such as port = 11300"),
+        (
+            "max-memory = 2g # two",
+            "beanring.toml:1:14: max-memory = 2g # two: a text needs quotes: max-memory = \"2g\"",
+        ),
+        (
+            "  wal-dir = /var/lib/é\n",
+            "beanring.toml:1:13: wal-dir = /var/lib/é: a text needs quotes: wal-dir = \"/var/lib/é\"",
+        ),
+        ("listen = \"::", "beanring.toml:1:13: listen = \"::: must be a number, or a text in quotes"),
+        ("no-sync = yes", "beanring.toml:1:11: no-sync = yes: must be true or false"),
+        ("verbose = 1x", "beanring.toml:1:11: verbose = 1x: must be a number from 0 to 2"),
+        ("nosuch = x", "beanring.toml:1:10: nosuch = x: must be KEY = VALUE, with a text in quotes"),
+        (
+            "http-host = [\"a\",\n",
+            "beanring.toml:1:18: http-host = [\"a\",: must be a text in quotes, or a list of them",
+        ),
+        ("[", "beanring.toml:1:2: [: must be KEY = VALUE, such as port = 11300"),
+        ("\u{0}\u{7}=é", "beanring.toml:1:1: =é: must be KEY = VALUE, with a text in quotes"),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
+    }
 }

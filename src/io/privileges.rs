@@ -125,6 +125,15 @@ impl User {
     }
 }
 
+/// The name of the user that this process runs as, or its number if the system does not tell the name.
+pub fn current_user() -> String {
+    let uid = unistd::geteuid();
+    match unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
 /// Drops all capabilities but `kept` from each set. A set without others is not written: a seccomp filter may refuse the call
 /// to a service that has no capabilities.
 fn restrict(kept: &CapsHashSet) -> Result<(), CapsError> {
@@ -156,17 +165,15 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
 impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownUser { name } => {
-                write!(f, "-u {name}: no such user; create it, or correct the name")
-            }
+            Self::UnknownUser { .. } => write!(f, "no such user; create it, or correct the name"),
             Self::User { name, errno } => {
                 write!(
                     f,
-                    "-u {name}: cannot become this user: {}; start as root, or without -u",
+                    "cannot become user {name}: {}; start as root, or as that user without -u",
                     errno.desc()
                 )
             }
-            Self::Capabilities(error) => write!(f, "-u: cannot drop the capabilities of root: {error}"),
+            Self::Capabilities(error) => write!(f, "cannot drop the capabilities of root: {error}"),
         }
     }
 }

@@ -126,13 +126,16 @@ impl Listener {
     /// Checks what can be checked of `address` without binding it.
     ///
     /// # Errors
-    /// If the host is unknown, or the directory of the socket file is missing.
+    /// If the host is unknown, the path is a file and not a socket, or the directory of the socket file is missing.
     pub fn check(address: &Address) -> Result<(), ListenError> {
         match address {
             Address::Tcp { host, port } => candidates(address, host, *port).map(drop),
             Address::Unix(path) => {
                 let system = |errno| ListenError::System { address: address.clone(), errno };
                 UnixAddr::new(path).map_err(system)?;
+                if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+                    return Err(ListenError::NotASocket { address: address.clone() });
+                }
                 match fs::metadata(directory_of(path)) {
                     Ok(_) => Ok(()),
                     Err(error) => Err(system(to_errno(&error))),
@@ -367,6 +370,11 @@ pub fn to_errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
+/// The text of an error without its number, which the standard library adds: `(os error 13)`.
+pub fn text_of(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |raw| Errno::from_raw(raw).desc().to_owned())
+}
+
 /// Takes ownership of a descriptor that the process was started with.
 fn adopt(raw: RawFd, name: &str) -> Result<Listener, ListenError> {
     let refused = |_| ListenError::Inherited { fd: raw };
@@ -466,6 +474,12 @@ impl fmt::Display for ListenError {
                 write!(
                     f,
                     "cannot listen on {address}: permission denied; use a port above 1023 or a directory that the user can write to, or start as root with -u"
+                )
+            }
+            Self::System { address: address @ Address::Unix(_), errno: Errno::ENOENT } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: the directory of the socket is missing; create it first"
                 )
             }
             Self::System { address, errno } => write!(f, "cannot listen on {address}: {}", errno.desc()),

@@ -25,6 +25,7 @@ use super::wal_files::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
 use super::wal_files::fresh::Fresh;
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
+use crate::io::socket::text_of;
 use crate::tube_name::TubeName;
 use crate::wal::WalConfig;
 use crate::wal::record::{JobRecord, Record};
@@ -188,7 +189,7 @@ impl fmt::Display for ImportError {
         f.write_str("cannot import the binlog of beanstalkd: ")?;
         match self {
             Self::Binlog(error) => error.fmt(f),
-            Self::Io(file, error) => write!(f, "{file}: {error}"),
+            Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
             Self::TwoLogs(file) => write!(
                 f,
                 "{file} and a job log of beanring are in one directory, and may contain the same jobs; move one of them \

@@ -8,6 +8,8 @@ use tracing::warn;
 
 use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
 use crate::ids::JobId;
+use crate::io::privileges::current_user;
+use crate::io::socket::text_of;
 use crate::io::wal_files::storage::read_up_to;
 
 /// Bytes per read.
@@ -266,7 +268,10 @@ fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
 impl fmt::Display for BinlogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(file, error) => write!(f, "{file}: {error}; this user must be able to read it"),
+            Self::Io(file, error) => {
+                let user = current_user();
+                write!(f, "{file}: {}; user {user} must be able to read it", text_of(error))
+            }
             Self::Damaged { file, offset } => write!(
                 f,
                 "{file}:{offset} is damaged: beanstalkd wrote something else there; restore a copy of the file, or start \

@@ -19,7 +19,8 @@ use nix::unistd::{AccessFlags, faccessat};
 use super::Access;
 use super::in_place::Overwrites;
 use super::lock::Lock;
-use crate::io::socket::to_errno;
+use crate::io::privileges::current_user;
+use crate::io::socket::{text_of, to_errno};
 use crate::wal::{Arrangement, SegmentNumber};
 
 /// A locked directory: no other server writes a job log there.
@@ -40,6 +41,13 @@ pub struct Directory {
 pub enum DirectoryError {
     /// It cannot be opened or written to.
     Unusable(PathBuf, io::Error),
+    /// This user has no right to read or write the directory or a file in it.
+    Denied {
+        /// The file or the directory.
+        file: PathBuf,
+        /// The name of the user.
+        user: String,
+    },
     /// Another process holds its lock.
     Locked(PathBuf),
     /// It has files, and none of a job log.
@@ -81,7 +89,7 @@ impl Directory {
         prewrites: bool,
         inherited: Option<File>,
     ) -> Result<Self, DirectoryError> {
-        let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+        let unusable = |error| DirectoryError::new(path, error);
         let handle = File::open(path).map_err(unusable)?;
         refuse_foreign(path)?;
         let file = path.join(LOCK);
@@ -92,7 +100,7 @@ impl Directory {
             Some(lock) => lock,
             None => {
                 let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
-                opened.map_err(unusable)?
+                opened.map_err(|error| DirectoryError::new(&file, error))?
             }
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
@@ -113,12 +121,13 @@ impl Directory {
     /// # Errors
     /// If the directory cannot be used.
     pub fn check(path: &Path) -> Result<(u64, u64), DirectoryError> {
-        let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+        let unusable = |error| DirectoryError::new(path, error);
         let directory = fs::metadata(path).map_err(unusable)?;
         refuse_foreign(path)?;
         let both = AccessFlags::R_OK | AccessFlags::W_OK;
         let check = |path: &Path, access| {
-            faccessat(AT_FDCWD, path, access, AtFlags::AT_EACCESS).map_err(|errno| unusable(errno.into()))
+            faccessat(AT_FDCWD, path, access, AtFlags::AT_EACCESS)
+                .map_err(|errno| DirectoryError::new(path, errno.into()))
         };
         check(path, both | AccessFlags::X_OK)?;
         for entry in fs::read_dir(path).map_err(unusable)? {
@@ -317,11 +326,11 @@ impl Directory {
 /// Keeps servers from writing to a directory while the value lives. Returns none if there is no file to lock: it is not
 /// created, since the directory must not change.
 pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
-    let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+    let unusable = |error| DirectoryError::new(path, error);
     let lock = match File::open(path.join(LOCK)) {
         Ok(lock) => lock,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unusable(error)),
+        Err(error) => return Err(DirectoryError::new(&path.join(LOCK), error)),
     };
     match Lock::to_read(lock).map_err(unusable)? {
         None => Err(DirectoryError::Locked(path.to_owned())),
@@ -355,7 +364,7 @@ fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
 
 /// Refuses a directory that has files, and none of a job log: it has another purpose.
 fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
-    let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+    let unusable = |error| DirectoryError::new(path, error);
     let mut foreign = None;
     for entry in fs::read_dir(path).map_err(unusable)? {
         let name = entry.map_err(unusable)?.file_name().to_string_lossy().into_owned();
@@ -375,28 +384,39 @@ fn is_log_file(name: &str) -> bool {
     is_of_import || SegmentNumber::from_file_name(name).is_some()
 }
 
+impl DirectoryError {
+    fn new(path: &Path, error: io::Error) -> Self {
+        if error.kind() == ErrorKind::PermissionDenied {
+            Self::Denied { file: path.to_owned(), user: current_user() }
+        } else {
+            Self::Unusable(path.to_owned(), error)
+        }
+    }
+}
+
 impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable(path, error) if error.kind() == ErrorKind::NotFound => {
-                write!(f, "-b {}: no such directory; create it first", path.display())
+            Self::Unusable(_, error) if error.kind() == ErrorKind::NotFound => {
+                write!(f, "no such directory; create it first")
             }
-            Self::Unusable(path, error) => {
-                write!(
-                    f,
-                    "-b {}: {error}; it must be a directory that this user can write to",
-                    path.display()
-                )
+            Self::Unusable(_, error) if error.kind() == ErrorKind::NotADirectory => {
+                write!(f, "this is a file; name a directory")
             }
-            Self::Locked(path) => write!(
+            Self::Unusable(_, error) => {
+                write!(f, "{}; choose a directory that the server can write to", text_of(error))
+            }
+            Self::Denied { file, user } => write!(
                 f,
-                "-b {}: another server uses this job log; stop it, or choose another directory",
-                path.display()
+                "permission denied: user {user} must be able to read and write {}; correct its owner or mode",
+                file.display()
             ),
-            Self::Foreign(path, name) => write!(
+            Self::Locked(_) => {
+                write!(f, "another server uses this job log; stop it, or choose another directory")
+            }
+            Self::Foreign(_, name) => write!(
                 f,
-                "-b {}: the directory contains \"{}\" and no job log; choose an empty directory",
-                path.display(),
+                "the directory contains \"{}\" and no job log; choose an empty directory",
                 name.escape_debug()
             ),
         }

@@ -22,6 +22,7 @@ use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
 use super::recovery::{self, RecoveryError, Tail};
 use crate::io::host;
+use crate::io::socket::text_of;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::SegmentNumber;
@@ -87,6 +88,9 @@ impl<'a> Offline<'a> {
         let unusable = |error| ToolError::Unusable(path.to_owned(), error);
         let lock = directory::lock_to_read(path).map_err(|error| match error {
             DirectoryError::Unusable(path, error) => ToolError::Unusable(path, error),
+            DirectoryError::Denied { file, .. } => {
+                ToolError::Unusable(file, ErrorKind::PermissionDenied.into())
+            }
             DirectoryError::Locked(path) => ToolError::Locked(path),
             DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
         })?;
@@ -168,6 +172,9 @@ fn make_empty(path: &Path, log: &Path) -> Result<(), ToolError> {
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(ToolError::Unusable(parent.to_owned(), error));
+        }
         result => return result.map_err(unusable),
     }
     match fs::read_dir(path).map_err(unusable)?.next() {
@@ -185,7 +192,20 @@ impl From<SurveyError> for ToolError {
 impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Unusable(path, error) => {
+                write!(f, "{}: ", path.display())?;
+                match error.kind() {
+                    ErrorKind::NotFound => write!(f, "no such directory; correct the path"),
+                    ErrorKind::NotADirectory => write!(f, "this is a file; name a directory"),
+                    ErrorKind::PermissionDenied => {
+                        write!(
+                            f,
+                            "permission denied; run the command as root, or as the owner of the job log"
+                        )
+                    }
+                    _ => f.write_str(&text_of(error)),
+                }
+            }
             Self::Locked(path) => write!(f, "{}: a server uses this job log; stop it first", path.display()),
             Self::NoLog(path) => write!(f, "{}: the directory contains no job log", path.display()),
             Self::Binlog(path) => write!(
@@ -209,10 +229,11 @@ impl fmt::Display for ToolError {
             }
             Self::Unwritable(path, error) => write!(
                 f,
-                "{}: {error}; the new directory is incomplete: remove it and try again",
-                path.display()
+                "{}: {}; the new directory is incomplete: remove it and try again",
+                path.display(),
+                text_of(error)
             ),
-            Self::Output(error) => write!(f, "cannot write the output: {error}"),
+            Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `beanring wal salvage`: writes the valid records of a damaged job log as a new one.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::losses::Losses;
@@ -157,6 +158,7 @@ fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<
     let failed = |error| ToolError::Unwritable(to.to_owned(), error);
     let directory = Directory::open(to, false).map_err(|error| match error {
         DirectoryError::Unusable(_, error) => failed(error),
+        DirectoryError::Denied { .. } => failed(ErrorKind::PermissionDenied.into()),
         DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ToolError::NotEmpty(path),
     })?;
     let Remains { engine, recovered, .. } = remains;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::{fmt, io};
 
 use crate::ids::JobId;
+use crate::io::socket::text_of;
 use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
@@ -243,7 +244,7 @@ fn reconstruct_header(
 impl fmt::Display for SurveyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(file, error) => write!(f, "{file}: {error}"),
+            Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
             Self::NoHeader => {
                 write!(f, "no segment has a valid header, which is needed to read its records")
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::ids::JobId;
+use crate::io::socket::text_of;
 use crate::wal::is_full;
 
 /// Why a job log cannot be recovered. Only [`NoSpace`](Self::NoSpace) and [`Unstable`](Self::Unstable) may leave changes
@@ -58,7 +59,9 @@ impl fmt::Display for RecoveryError {
                 "the disk is full, and the job log needs the new segment {file}; free some space, or start with the -f and \
                  -s of the last run"
             ),
-            Self::Io(file, error) => write!(f, "cannot read or write the job log: {file}: {error}"),
+            Self::Io(file, error) => {
+                write!(f, "cannot read or write the job log: {file}: {}", text_of(error))
+            }
             Self::JobTooLarge { bytes } => write!(
                 f,
                 "a job in the job log needs a segment of {bytes} bytes; start with -s {bytes} or more"

@@ -1,0 +1,67 @@
+//! Settings that only the system can check: an error about one names its source, like any other error of the configuration.
+
+use std::error::Error;
+use std::fmt;
+
+use super::settings::{Origin, Setting, Settings};
+
+/// The sources of settings that only the system can check. Without a source, the default applies.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Given {
+    /// Where `-l` and `-p` were given.
+    pub listen: Vec<Origin>,
+    /// Where `--http` was given.
+    pub http: Option<Origin>,
+    /// The directory of the job log.
+    pub wal_dir: Option<Setting>,
+    /// The user to run as.
+    pub user: Option<Setting>,
+}
+
+/// An error of the system about settings that are valid in themselves.
+#[derive(Debug)]
+pub struct SettingError {
+    sources: String,
+    error: Box<dyn Error>,
+}
+
+impl Given {
+    /// Returns the sources among these settings.
+    pub(super) fn of(settings: &Settings) -> Self {
+        let origin = |name| settings.get(name).map(|setting| setting.origin.clone());
+        let is_unix = settings
+            .get("listen")
+            .is_some_and(|listen| listen.value.as_encoded_bytes().starts_with(b"unix:"));
+        let names = if is_unix { &["listen"][..] } else { &["listen", "port"] };
+        Self {
+            listen: names.iter().copied().filter_map(origin).collect(),
+            http: origin("http"),
+            wal_dir: settings.get("wal-dir").cloned(),
+            user: settings.get("user").cloned(),
+        }
+    }
+}
+
+impl SettingError {
+    /// Returns an error about the settings from these sources.
+    pub fn about(sources: impl IntoIterator<Item: fmt::Display>, error: impl Error + 'static) -> Self {
+        let sources: Vec<String> = sources.into_iter().map(|source| source.to_string()).collect();
+        Self { sources: sources.join(" and "), error: Box::new(error) }
+    }
+
+    /// The error of the system.
+    pub fn error(&self) -> &(dyn Error + 'static) {
+        &*self.error
+    }
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.sources.is_empty() {
+            write!(f, "{}: ", self.sources)?;
+        }
+        self.error.fmt(f)
+    }
+}
+
+impl Error for SettingError {}
