@@ -2,6 +2,7 @@
 //! [`ServerConfig`](crate::config::ServerConfig) does that.
 
 pub mod flags;
+pub mod help;
 mod usage_error;
 
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use self::flags::{FLAGS, Flag, Kind};
+use self::flags::{FLAGS, Flag, Heading, Kind};
 pub use self::usage_error::UsageError;
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
@@ -28,15 +29,31 @@ const TIMEOUT_SECONDS_MAX: u32 = 3600;
 const HELP_TEMPLATE: &str =
     "{name} {version}: {about}\n\n{usage-heading} {usage}\n\n{all-args}{after-help}\n";
 
+const USAGE: &str = "\
+beanring [FLAGS]
+       beanring [FLAGS] healthcheck
+       beanring wal check|dump DIR
+       beanring wal export|salvage DIR NEWDIR
+       beanring help [COMMAND]";
+
+const WAL_AFTER_HELP: &str = "\
+beanring wal COMMAND --help prints the help of a command.
+
+Exit code: 0 success, 1 the job log is damaged or cannot be read, 2 wrong
+usage, 3 salvage has lost something.";
+
 const AFTER_HELP: &str = "\
 Examples:
-  beanring                                         port 11300, jobs in memory only
-  beanring -b /var/lib/beanring -f 0               keep a job log, fsync before reply
-  beanring -l 127.0.0.1 --max-memory 2g --http 9100
+  beanring                              port 11300, jobs in memory only
+  beanring -b /var/lib/beanring -f 0    keep a job log, fsync before reply
+  beanring --max-memory 2g --http 9100  limit the memory, serve metrics
 
-SIZE is a number of bytes, or a number with k, m or g (powers of 1024): 64k, 512MiB, 2g.
-Each flag is also a variable and a key of the --config file: --wal-dir, BEANRING_WAL_DIR, wal-dir.
-The command line overrides variables, and both override the file. More: man beanring.";
+SIZE is a number of bytes, or a number with k, m or g (powers of 1024): 64k,
+512MiB, 2g.
+
+Most flags are also variables and keys of the --config file: --wal-dir is
+BEANRING_WAL_DIR and wal-dir. The command line overrides variables, and both
+override the file. More: man beanring.";
 
 /// A parsed command line.
 #[derive(Default, Debug)]
@@ -53,7 +70,7 @@ pub struct CommandLine {
 pub fn command() -> Command {
     let command = Command::new("beanring")
         .version(env!("CARGO_PKG_VERSION"))
-        .override_usage("beanring [FLAGS]\n       beanring [FLAGS] healthcheck\n       beanring wal check|dump|export|salvage DIR [NEWDIR]\n       beanring help [COMMAND]")
+        .override_usage(USAGE)
         .help_template(HELP_TEMPLATE)
         .after_help(AFTER_HELP)
         .disable_version_flag(true)
@@ -65,6 +82,7 @@ pub fn command() -> Command {
                 .short('v')
                 .long("version")
                 .action(ArgAction::Version)
+                .help_heading(Heading::Process.title())
                 .help("Print name and version"),
         );
     Tool::augment_subcommands(command).about("a work-queue server that speaks the beanstalk protocol")
@@ -109,7 +127,7 @@ where
         let takes_value = argument.get_action().takes_values();
         if takes_value { argument.value_parser(OsStringValueParser::new()) } else { argument }
     };
-    let command = command().args(hidden()).mut_args(as_given);
+    let command = help::complete(command().args(hidden()).mut_args(as_given));
     let matches = match command.try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -203,8 +221,10 @@ pub enum LogFormat {
 pub enum Tool {
     /// Check, dump, export or salvage the job log of a stopped server
     #[command(subcommand, alias = "log", disable_help_subcommand = true, arg_required_else_help = false)]
+    #[command(after_help = WAL_AFTER_HELP)]
     Wal(WalTool),
     /// Check that a server with the same flags and variables replies
+    #[command(override_usage = "beanring [FLAGS] healthcheck [FLAGS]")]
     Healthcheck(Healthcheck),
     /// Print name and version
     Version,
@@ -213,13 +233,13 @@ pub enum Tool {
 /// The flags of `beanring healthcheck`. They have no variables, since those of the server apply.
 #[derive(Args, Clone, Debug)]
 pub struct Healthcheck {
-    /// Address of the server, as in its own -l; 0.0.0.0 and :: mean this machine
+    /// Address of the server, as in its -l; 0.0.0.0 and :: mean this machine
     #[arg(short, long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// TCP port of the server, as in its own -p
+    /// TCP port of the server, as in its -p
     #[arg(short, long, value_name = "PORT", allow_negative_numbers = true)]
     pub port: Option<String>,
-    /// Seconds that the reply may take
+    /// Maximum time for the reply, in seconds
     #[arg(short, long, value_name = "SECONDS", default_value_t = 3, allow_negative_numbers = true)]
     #[arg(value_parser = timeout)]
     pub timeout: u32,
@@ -238,7 +258,7 @@ pub enum WalTool {
         /// Directory of the job log; it is not changed
         dir: PathBuf,
     },
-    /// Copy the jobs of a damaged job log to a new one, and list the lost ones
+    /// Copy the jobs of a damaged job log to a new one; list the lost ones
     Salvage {
         /// Directory of the job log; it is not changed
         dir: PathBuf,

@@ -78,12 +78,12 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("io", "DRIVER", Heading::Network)
     },
     Flag {
-        help: "Memory for zero-copy sends with io_uring; 0: none [default: 64m]",
+        help: "Maximum memory for zero-copy sends; 0: none [default: 64m]",
         old_name: Some("registered-memory"),
         ..Flag::long_value("zero-copy-memory", "SIZE", Heading::Network)
     },
     Flag {
-        help: "Serve connections that begin with HTTP or TLS, line by line",
+        help: "Do not close connections that begin with HTTP or TLS",
         old_name: Some("allow-foreign-requests"),
         kind: Kind::Switch,
         ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
@@ -94,7 +94,7 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)
     },
     Flag {
-        help: "Sync the job log within MS; 0: fsync before reply [default: 50]",
+        help: "Milliseconds from a change to its sync; 0: fsync before reply [default: 50]",
         ..Flag::value('f', "sync-interval", "MS", Heading::JobLog)
     },
     Flag {
@@ -124,15 +124,15 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("max-tubes", "NUMBER", Heading::Limits)
     },
     Flag {
-        help: "Maximum watches per connection; 0: no limit [default: 65536]",
+        help: "Maximum number of tubes that a connection watches; 0: no limit [default: 65536]",
         ..Flag::long_value("max-watches", "NUMBER", Heading::Limits)
     },
     Flag {
-        help: "Serve /metrics, /healthz and /readyz: PORT, HOST:PORT or unix:PATH",
+        help: "Serve /metrics, /healthz and /readyz on this address: PORT, HOST:PORT or unix:PATH",
         ..Flag::long_value("http", "ADDR", Heading::Monitoring)
     },
     Flag {
-        help: "Further host name that HTTP requests may use: NAME, *.NAME or *",
+        help: "Additional host name that HTTP requests may use: NAME, *.NAME or *",
         kind: Kind::List("NAME"),
         ..Flag::long_value("http-host", "NAME", Heading::Monitoring)
     },
@@ -145,17 +145,17 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("metrics-tubes", "NUMBER", Heading::Monitoring)
     },
     Flag {
-        help: "error, warn, info, debug or trace [default: info]",
+        help: "Least severe lines to log: error, warn, info, debug or trace [default: info]",
         kind: Kind::Choice("LEVEL", &["error", "warn", "info", "debug", "trace"]),
         ..Flag::long_value("log-level", "LEVEL", Heading::Logging)
     },
     Flag {
-        help: "Same as --log-level debug; -VV: trace",
+        help: "Same as --log-level debug; -VV: --log-level trace",
         kind: Kind::Count,
         ..Flag::value('V', "verbose", "", Heading::Logging)
     },
     Flag {
-        help: "text, or json for one object per line [default: text]",
+        help: "Format of log lines: text, or json for one object per line [default: text]",
         kind: Kind::Choice("FORMAT", &["text", "json"]),
         ..Flag::long_value("log-format", "FORMAT", Heading::Logging)
     },
