@@ -15,102 +15,115 @@ const JOB_OVERHEAD_BYTES: u64 = 320;
 const ABOUT: &str = "Loads a beanstalk server and measures it.
 
 Workloads: what one operation is, and which latency is measured
-  put          one put, from its write until INSERTED is read. The jobs stay in the server until the end
-               (see --queue-max).
-  cycle        one put, reserve and delete of a job on one connection, each after the reply to the one before;
-               from the write of the put until DELETED is read. A connection has --depth cycles in flight.
-  delivery     one job from a producer to a consumer; from the write of its put until the consumer has read its
-               body. A consumer reserves one job at a time, and sends its delete and the next reserve together.
-               Closed loop: a producer has at most --depth jobs that are not received.
-  fill-drain   --count jobs (default 100000) are put, then reserved and deleted: two rows. One put is an
-               operation of the first, one reserve and delete of the second.
-  touch        one touch of one of the --reserved jobs (default 1000) of the connection.
-  redis-push, redis-cycle   for a comparison with redis: one LPUSH; one LPUSH and BRPOP.
-Commands are counted too: a cycle or a delivery is 3, a drain 2, a put 1, or 2 with its use if --tube-by is job.";
+  put         one put, from its write until INSERTED is read. The jobs stay in
+              the server until the end (see --queue-max).
+  cycle       one put, reserve and delete of a job on one connection, each after
+              the reply to the one before; from the write of the put until
+              DELETED is read. A connection has --depth cycles in flight.
+  delivery    one job from a producer to a consumer; from the write of its put
+              until the consumer has read its body. A consumer reserves one job
+              at a time, and sends its delete and the next reserve together.
+              Closed loop: a producer has at most --depth jobs in flight.
+  fill-drain  --count jobs (default 100000) are put, then reserved and deleted.
+              It has two rows: one put is an operation of the first, one reserve
+              and delete of the second.
+  touch       one touch of one of the --reserved jobs (default 1000) of the
+              connection.
+  redis-push, redis-cycle
+              to compare with redis: one LPUSH; one LPUSH and BRPOP.
+Commands are counted too: a cycle or a delivery is 3, a drain 2, a put 1. With
+--tube-by job, a put has a use before it and is 2.";
 
-const NOTES: &str = "Latency in an open loop (--rate) counts from the scheduled time of an operation, so it includes
-the wait for a slow server. Percentiles are accurate to 0.1 %. CPU times are those of the server and of the generator
-during the measured operations. The server's total is exact to a scheduler tick. Its parts in user mode and in the
-kernel are only in the JSON (/proc/PID/stat) and come in ticks of 10 ms: measure for some seconds.
+const NOTES: &str = "\
+Latency in an open loop (--rate) counts from the scheduled time of an operation,
+so it includes the wait for a slow server. Percentiles are accurate to 0.1 %.
+CPU times are those of the server and of the generator during the measured
+operations. The server's total is exact to a scheduler tick. Its parts in user
+mode and in the kernel are only in the JSON (/proc/PID/stat) and come in ticks
+of 10 ms: measure for some seconds.
 
-Every reply is checked, and so are length and content of every body. Wrong replies are counted as errors, and the first
-is shown. A server that is missing, closes or sends nonsense ends the run with one line and no results.
+Every reply is checked, and so are length and content of every body. Wrong
+replies are counted as errors, and the first is shown. If the server is missing,
+closes a connection or sends nonsense, the run ends with one line and no
+results.
 
-The generator uses tubes of its own (beanring-bench.*). At the end it reserves and deletes the jobs that are left in
-them. After a failure, or with --no-cleanup, they stay. redis lists are unlinked likewise.
+The generator uses tubes of its own (beanring-bench.*). At the end it reserves
+and deletes the jobs that are left in them, and unlinks its redis lists. After a
+failure, or with --no-cleanup, they stay.
 
-Exit code: 0 success, 1 errors or failure, 2 invalid options, 130 interrupted by Ctrl-C or SIGTERM (the results so far
-are shown; a second signal ends the run at once).";
+Exit code: 0 success, 1 errors or failure, 2 invalid options, 130 interrupted by
+Ctrl-C or SIGTERM (the results so far are shown; a second signal ends the run at
+once).";
 
 /// The raw options.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "beanring-bench", version, about = ABOUT, after_help = NOTES)]
 pub struct Args {
-    /// Workloads, which run one after the other
-    #[arg(value_enum, default_values = ["put", "cycle"])]
+    /// Workloads, one after the other
+    #[arg(value_enum, hide_possible_values = true, default_values = ["put", "cycle"])]
     pub workloads: Vec<Workload>,
     /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, for redis 127.0.0.1:6379]
     #[arg(short, long)]
     pub addr: Option<String>,
-    /// Connections; in delivery, producers
-    #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Connections, or producers of delivery
+    #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "NUMBER")]
     pub connections: u32,
     /// Consumers of delivery [default: as many as producers]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "NUMBER")]
     pub consumers: Option<u32>,
     /// Operations in flight on each connection
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536), value_name = "NUMBER")]
     pub depth: u32,
     /// Bytes of a job's body
-    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=0x4000_0000))]
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=0x4000_0000), value_name = "BYTES")]
     pub body: u32,
     /// Operations to measure
-    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..), value_name = "NUMBER")]
     pub count: Option<u64>,
     /// Time to measure, such as 10s or 500ms [default: 5s]
-    #[arg(short = 't', long, value_parser = duration)]
+    #[arg(short = 't', long, value_parser = duration, value_name = "TIME")]
     pub duration: Option<Duration>,
-    /// Load before the measurement [default: 500ms; with --count none]
-    #[arg(long, value_parser = duration)]
+    /// Load before the measurement [default: 500ms, or none with --count]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
     pub warm_up: Option<Duration>,
     /// Open loop: scheduled operations per second of all connections together
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000), value_name = "NUMBER")]
     pub rate: Option<u64>,
     /// Seed of bodies and of every choice
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Number of tubes
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "NUMBER")]
     pub tubes: u32,
-    /// One tube per connection, or a random one per job
-    #[arg(long, value_enum, default_value_t = TubeBy::Connection)]
+    /// One tube per connection, or a random one per job, with a use before each put: connection or job
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = TubeBy::Connection)]
     pub tube_by: TubeBy,
     /// Additional empty tubes that each reserving connection watches
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
     pub watched: u32,
     /// Jobs that each connection keeps reserved
-    #[arg(long, alias = "held", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, alias = "held", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
     pub reserved: u32,
     /// Additional connections that do nothing
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
     pub idle: u32,
     /// Additional connections that wait in a reserve
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
     pub waiting: u32,
     /// TTR of the jobs in seconds
-    #[arg(long, default_value_t = 86_400)]
+    #[arg(long, default_value_t = 86_400, value_name = "SECONDS")]
     pub ttr: u32,
-    /// Process of the server: report its CPU per operation and its memory
+    /// Process of the server, to report its CPU per operation and its memory
     #[arg(long)]
     pub pid: Option<u32>,
     /// Write all results as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// I/O of the generator itself
-    #[arg(long, value_enum, default_value_t = Io::Auto)]
+    /// I/O of the generator: tokio-uring, epoll, or auto, which is epoll where io_uring is refused
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Io::Auto)]
     pub io: Io,
-    /// A server that sends no reply for this time has failed
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    /// A server without a reply for this time has failed
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
     /// Stop put early when the jobs in the server may take this memory
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
@@ -249,6 +262,9 @@ impl Args {
     }
 }
 
+/// What a time must be.
+const TIME: &str = "must be a time such as 10s, 0.5s or 500ms";
+
 /// Parses `10`, `10s`, `0.5s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, scale) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
@@ -256,8 +272,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         (None, Some(s)) => (s, 1.0),
         (None, None) => (text, 1.0),
     };
-    let number: f64 = number.parse().map_err(|_| "a time is a number and s or ms".to_owned())?;
-    Duration::try_from_secs_f64(number * scale).map_err(|error| error.to_string())
+    let number: f64 = number.parse().map_err(|_| TIME.to_owned())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| TIME.to_owned())
 }
 
 #[cfg(test)]

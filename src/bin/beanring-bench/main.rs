@@ -8,7 +8,8 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use beanring::cli::help::fitted;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Args, Io};
 use failure::Failure;
@@ -38,7 +39,10 @@ mod setup;
 mod talk;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let mut command = Args::command();
+    command.build();
+    let matches = fitted(command, "Options").get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(failure) = args.check() {
         Args::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
     }
