@@ -20,7 +20,9 @@ use crate::server::Protocol;
 /// privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// All jobs would be lost, since it has no job log or another one.
+    /// All jobs would be lost, since it has no job log.
+    NoWalDir,
+    /// All jobs would be lost, since it has another job log.
     WalDir,
     /// A job in the job log may be larger than a segment.
     SegmentSize {
@@ -71,14 +73,18 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     let is_other =
         |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
     if present.zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
-        return Err(Refusal::WalDir.into());
+        return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
     }
     let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose();
     let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
     if let Some(present) = present {
-        if wal_dir != Some(present.wal_dir) {
-            return Err(Refusal::WalDir.into());
+        match wal_dir {
+            None => return Err(Refusal::NoWalDir.into()),
+            Some(own) if own != present.wal_dir => {
+                return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
+            }
+            Some(_) => {}
         }
         if config.wal.segment_bytes < present.segment_bytes {
             return Err(Refusal::SegmentSize { present: present.segment_bytes }.into());
@@ -96,10 +102,13 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoWalDir => write!(
+                f,
+                "-b/--wal-dir is not set, and the jobs of the running server would be lost: stop the server and start it again"
+            ),
             Self::WalDir => write!(
                 f,
-                "-b/--wal-dir is not the directory of the running server, whose jobs would be lost: stop the server and \
-                 start it again"
+                "not the directory of the running server, whose jobs would be lost: stop the server and start it again"
             ),
             Self::SegmentSize { present } => write!(
                 f,

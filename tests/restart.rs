@@ -325,8 +325,11 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     let first = id_of(&place);
 
     let changes = [
-        (String::new(), "-b/--wal-dir is not the directory of the running server"),
-        (format!("wal-dir = {:?}\n", path("other")), "-b/--wal-dir is not the directory"),
+        (String::new(), "-b/--wal-dir is not set"),
+        (
+            format!("wal-dir = {:?}\n", path("other")),
+            "/other\": not the directory of the running server, whose jobs would be lost",
+        ),
         (format!("wal-dir = {:?}\n", path("missing")), "no such directory"),
         (
             format!("{log}http = \"unix:{}\"\n", path("socket/http")),
