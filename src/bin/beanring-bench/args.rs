@@ -1,5 +1,6 @@
 //! The command line: raw options, and the checked plan made of them.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,23 +63,23 @@ pub struct Args {
     /// Workloads, one after the other
     #[arg(value_enum, hide_possible_values = true, default_values = ["put", "cycle"])]
     pub workloads: Vec<Workload>,
-    /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, for redis 127.0.0.1:6379]
+    /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, redis 127.0.0.1:6379]
     #[arg(short, long)]
     pub addr: Option<String>,
     /// Connections, or producers of delivery
-    #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "NUMBER")]
+    #[arg(short, long, default_value_t = 16, value_parser = number::<u32>(1..=100_000), value_name = "NUMBER")]
     pub connections: u32,
     /// Consumers of delivery [default: as many as producers]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "NUMBER")]
+    #[arg(long, value_parser = number::<u32>(1..=100_000), value_name = "NUMBER")]
     pub consumers: Option<u32>,
     /// Operations in flight on each connection
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536), value_name = "NUMBER")]
+    #[arg(short, long, default_value_t = 1, value_parser = number::<u32>(1..=65_536), value_name = "NUMBER")]
     pub depth: u32,
     /// Bytes of a job's body
-    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=0x4000_0000), value_name = "BYTES")]
+    #[arg(short, long, default_value_t = 64, value_parser = number::<u32>(0..=0x4000_0000), value_name = "BYTES")]
     pub body: u32,
     /// Operations to measure
-    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..), value_name = "NUMBER")]
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = number::<u64>(1..=u64::MAX), value_name = "NUMBER")]
     pub count: Option<u64>,
     /// Time to measure, such as 10s or 500ms [default: 5s]
     #[arg(short = 't', long, value_parser = duration, value_name = "TIME")]
@@ -87,46 +88,46 @@ pub struct Args {
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub warm_up: Option<Duration>,
     /// Open loop: scheduled operations per second of all connections together
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=100_000_000), value_name = "NUMBER")]
+    #[arg(short, long, value_parser = number::<u64>(1..=100_000_000), value_name = "NUMBER")]
     pub rate: Option<u64>,
     /// Seed of bodies and of every choice
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = number::<u64>(0..=u64::MAX))]
     pub seed: u64,
     /// Number of tubes
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, default_value_t = 1, value_parser = number::<u32>(1..=1_000_000), value_name = "NUMBER")]
     pub tubes: u32,
     /// One tube per connection, or a random one per job, with a use before each put: connection or job
-    #[arg(long, value_enum, hide_possible_values = true, default_value_t = TubeBy::Connection)]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "WORD", default_value_t = TubeBy::Connection)]
     pub tube_by: TubeBy,
     /// Additional empty tubes that each reserving connection watches
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub watched: u32,
     /// Jobs that each connection keeps reserved
-    #[arg(long, alias = "held", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, alias = "held", allow_negative_numbers = true, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub reserved: u32,
     /// Additional connections that do nothing
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub idle: u32,
     /// Additional connections that wait in a reserve
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub waiting: u32,
     /// TTR of the jobs in seconds
-    #[arg(long, default_value_t = 86_400, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 86_400, value_name = "SECONDS", value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub ttr: u32,
     /// Process of the server, to report its CPU per operation and its memory
-    #[arg(long)]
+    #[arg(long, value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub pid: Option<u32>,
     /// Write all results as JSON; with - to stdout, and the table to stderr
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// I/O of the generator: tokio-uring, epoll, or auto, which is epoll where io_uring is refused
-    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Io::Auto)]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "WORD", default_value_t = Io::Auto)]
     pub io: Io,
     /// A server without a reply for this time has failed
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
     /// Stop put early when the jobs in the server may take this memory
-    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = number::<u64>(0..=QUEUE_MIB_MAX))]
     pub queue_max: u64,
     /// Leave jobs and tubes as they are
     #[arg(long)]
@@ -262,8 +263,23 @@ impl Args {
     }
 }
 
+/// The largest `--queue-max`: its bytes fit into 64 bits.
+const QUEUE_MIB_MAX: u64 = u64::MAX >> 20;
+
 /// What a time must be.
 const TIME: &str = "must be a time such as 10s, 0.5s or 500ms";
+
+/// Returns a parser of numbers in a range.
+fn number<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let (min, max) = (range.start(), range.end());
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("must be a number from {min} to {max}"))
+    }
+}
 
 /// Parses `10`, `10s`, `0.5s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -292,6 +308,20 @@ mod tests {
         assert_eq!(duration("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert!(duration("-1").is_err() && duration("1h").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn a_wrong_number_has_its_range() {
+        for (line, range) in [
+            ("bench -c x", "1 to 100000"),
+            ("bench -c 100001", "1 to 100000"),
+            ("bench --reserved -1", "0 to 1000000"),
+            ("bench --queue-max 99999999999999", "0 to 17592186044415"),
+            ("bench --pid 4294967296", "0 to 4294967295"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(&format!("must be a number from {range}")), "{error}");
+        }
     }
 
     #[test]
