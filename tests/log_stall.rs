@@ -284,34 +284,6 @@ fn a_start_without_space_for_the_end_of_the_log() {
     assert!(message.contains("beanring wal salvage"), "{message}");
 }
 
-/// Jobs of nearly half a segment lie in pairs if they were put in one batch. Compaction between small writes puts each into a
-/// segment of its own. The segments that must be ready for compaction are fewer then: more of them would take the whole disk.
-#[test]
-fn large_jobs_are_accepted_again_on_a_full_disk_with_new_space() {
-    for mode in MODES {
-        let now = Time::from_nanos(1_000_000_000_000);
-        let mut stage = Stage::on(Disk::new(21, false), mode, now);
-        let client = stage.server.accept(Protocol::Beanstalk);
-        let put = format!("put 0 0 60 30000\r\n{}\r\n", "l".repeat(30_000));
-        let replies = stage.ask(client, &put.repeat(50));
-        let jobs = replies.matches("INSERTED").count();
-        assert!(jobs > 5 && replies.ends_with(OUT_OF_MEMORY), "{mode:?}: {replies}");
-        for round in 0..100 {
-            let id = 1 + round % jobs;
-            assert!(stage.ask(client, &format!("reserve-job {id}\r\n")).starts_with("RESERVED "));
-            assert_eq!(stage.ask(client, &format!("bury {id} 3\r\n")), "BURIED\r\n");
-            assert_eq!(stage.ask(client, &format!("kick-job {id}\r\n")), "KICKED\r\n");
-        }
-        assert_eq!(stage.ask(client, &put), OUT_OF_MEMORY, "{mode:?}");
-        stage.disk.room += 11;
-        let is_accepted = (0..50).any(|_| {
-            stage.pass(Span::from_millis(100));
-            stage.ask(client, &put).starts_with("INSERTED ")
-        });
-        assert!(is_accepted, "{mode:?}: {jobs} jobs, and there is space again");
-    }
-}
-
 /// An idle server has no deadline.
 #[test]
 fn an_idle_server_goes_quiet() {

@@ -152,3 +152,39 @@ impl Capacity {
         (segments * self.segment_bytes + self.left).saturating_sub(self.headroom())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Twenty jobs of nearly half a segment. Two fit into a segment, but padding between them leaves space for one.
+    fn large_jobs(used: u64, prepared: usize) -> Capacity {
+        Capacity {
+            durability: Durability::Always,
+            segment_bytes: 65_536,
+            used,
+            prepared,
+            has_missing: false,
+            left: 8192,
+            live_bytes: 20 * 30_104,
+            garbage_bytes: 0,
+            largest_record: 30_104,
+            requested_bytes: 0,
+            is_full: true,
+        }
+    }
+
+    #[test]
+    fn segments_that_jobs_do_not_fill_need_fewer_free_ones() {
+        assert_eq!(
+            large_jobs(10, 0).prepared_min(),
+            12,
+            "compaction of pairs may put each job into its own segment"
+        );
+        for used in [16, 20] {
+            assert_eq!(large_jobs(used, 0).prepared_min(), 12, "it cannot lose that space twice");
+        }
+        assert!(!large_jobs(16, 5).has_space_for_job(30_104));
+        assert!(large_jobs(16, 16).has_space_for_job(30_104), "a disk of 32 segments, half of them free");
+    }
+}
