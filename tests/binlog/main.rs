@@ -172,7 +172,7 @@ fn an_export_does_not_change_the_log() {
     let full = scratch.dir("full");
     fs::write(full.join("file"), "precious").unwrap();
     let output = export(&dir, &full);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("the directory is not empty"));
     let empty = scratch.dir("empty");
     assert!(export(&dir, &empty).status.success());

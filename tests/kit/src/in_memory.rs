@@ -121,14 +121,14 @@ impl InMemoryServer {
         let mut had_effect = false;
         while let Some(effect) = self.server.next_effect() {
             had_effect = true;
-            if effect == Effect::SampleStats {
-                self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-                continue;
-            }
-            let (Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn)) =
-                effect
-            else {
-                panic!("{effect:?} of a server without a job log")
+            let conn = match effect {
+                Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
+                Effect::SampleStats => {
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
+                    continue;
+                }
+                Effect::LogClient(..) => continue,
+                Effect::Disk | Effect::Fail => panic!("{effect:?} of a server without a job log"),
             };
             let Self { server, ends, now, .. } = self;
             let number = ends.iter().position(|end| end.connection.conn == conn).expect("it was opened");
