@@ -435,7 +435,11 @@ fn a_thousand_connections_add_no_line() {
 /// A terminal that closes sends SIGHUP.
 #[test]
 fn a_hangup_stops_the_server_in_order_and_nohup_prevents_it() {
-    let mut server = Server::start(&["-b", "DIR"]);
+    // The tests may have been started by nohup themselves.
+    let mut server = Server::start_with(&["-b", "DIR"], |command, _| {
+        let plain = std::mem::replace(command, Command::new("env"));
+        command.arg("--default-signal=HUP").arg(plain.get_program()).args(plain.get_args());
+    });
     server.wait_for("ready");
     server.signal(Signal::SIGHUP);
     assert!(server.child.wait().expect("the child is ours").success());
