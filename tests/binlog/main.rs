@@ -179,7 +179,11 @@ fn an_export_does_not_change_the_log() {
     assert_eq!(binlogs(&empty), ["binlog.1"]);
     assert!(contents() == before);
     let output = export(&empty, &scratch.0.join("more"));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("this is a binlog of beanstalkd and not a job log"));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("this is a binlog of beanstalkd and not a job log")
+    );
 }
 
 /// If an import is killed at any point, the next start completes it, and each job is imported once.
