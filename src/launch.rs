@@ -238,7 +238,8 @@ fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
 /// The status line of `systemctl status`.
 fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    format!("listening on {}, began with {jobs} jobs, driver {driver}", names.join(" and "))
+    let jobs = report::Count(jobs, "job");
+    format!("listening on {}, recovered {jobs}, driver {driver}", names.join(" and "))
 }
 
 /// The host names that HTTP requests may contain. A browser does not connect to a UNIX socket, so any is allowed there.

@@ -105,7 +105,7 @@ fn ready_then_alive_then_stopping() {
         let mut manager = Manager::new(&format!("life-{}", driver.name()));
         manager.start(server(driver).env("WATCHDOG_USEC", "200000"));
         let (address, rest) = manager.receive_ready();
-        assert_eq!(rest, format!("began with 0 jobs, driver {}", driver.name()));
+        assert_eq!(rest, format!("recovered 0 jobs, driver {}", driver.name()));
         let mut client = TcpStream::connect(address).expect("the server accepts connections");
         for _ in 0..3 {
             assert_eq!(manager.receive(), "WATCHDOG=1\n");
@@ -135,11 +135,11 @@ fn ready_is_sent_after_recovery() {
         let mut manager = Manager::new(&format!("jobs-{}", driver.name()));
         let log = manager.scratch.join("log");
         fs::create_dir(&log).expect("the directory is created");
-        for jobs in ["0", "1"] {
+        for jobs in ["0 jobs", "1 job"] {
             manager.start(server(driver).arg("-b").arg(&log));
             let (address, rest) = manager.receive_ready();
-            assert_eq!(rest, format!("began with {jobs} jobs, driver {}", driver.name()));
-            if jobs == "0" {
+            assert_eq!(rest, format!("recovered {jobs}, driver {}", driver.name()));
+            if jobs == "0 jobs" {
                 let mut client = TcpStream::connect(address).expect("the server accepts connections");
                 answer(&mut client, "put 0 0 1 1\r\na\r\n", "INSERTED 1\r\n");
             }
@@ -233,8 +233,9 @@ fn an_in_place_restart_sends_ready_again() {
                     break message;
                 }
             };
+            let plural = if jobs == 1 { "" } else { "s" };
             let expected = format!(
-                "READY=1\nSTATUS=listening on {address}, began with {jobs} jobs, driver {}\n",
+                "READY=1\nSTATUS=listening on {address}, recovered {jobs} job{plural}, driver {}\n",
                 driver.name()
             );
             assert_eq!(ready, expected);

@@ -159,7 +159,7 @@ impl<T: fmt::Display> fmt::Display for Limit<T> {
 }
 
 /// A number of things.
-struct Count(usize, &'static str);
+pub(super) struct Count(pub(super) usize, pub(super) &'static str);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

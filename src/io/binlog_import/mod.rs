@@ -89,7 +89,10 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     rename(directory, IMPORT_BEGUN, IMPORT_DONE)?;
     sync(directory)?;
     finish(directory)?;
-    info!("imported {} jobs from the binlog of beanstalkd, and renamed its files to *.imported", jobs.len());
+    info!(
+        "imported the binlog of beanstalkd, and renamed its files to *.imported; jobs in it: {}",
+        jobs.len()
+    );
     Ok(())
 }
 
