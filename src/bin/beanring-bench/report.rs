@@ -252,7 +252,7 @@ impl Report {
             out += line.trim_end();
             out.push('\n');
         }
-        out += "\nLatencies in us. cpu: us of the server an operation; own: of the generator. Fairness: operations\n\
+        out += "\nLatencies in us. cpu: of the server, in us per operation; own: of the generator. Fairness: operations\n\
             of the slowest and the fastest connection, as shares of the mean.\n";
         self.rows.iter().for_each(|row| row.notes(&mut out));
         out
