@@ -19,13 +19,13 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener};
 use crate::io::systemd::NotifySocket;
-use crate::io::wal_files::{self, Directory, Disk};
+use crate::io::wal_files::{self, Directory, Disk, RecoveryError};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, Protocol, Server};
 use crate::time::{Span, Time};
-use crate::wal::{self, Durability, Wal};
+use crate::wal::{Durability, Wal};
 
 /// Everything that a start takes from the system before it reads the job log.
 struct Prepared {
@@ -141,8 +141,7 @@ impl Prepared {
         let seed = host::random_word()?;
         let mut engine = Engine::new(seed);
         let recovery_began = clock.now();
-        let log =
-            directory.as_ref().map(|from| recover(from, config.wal, &mut engine, &clock)).transpose()?;
+        let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
         let disk = directory.map(Disk::new).transpose()?;
@@ -188,15 +187,17 @@ fn running_server(
 /// Recovers the jobs in the directory, and returns the job log that continues there.
 fn recover(
     directory: &Directory,
-    config: wal::WalConfig,
+    config: &ServerConfig,
     engine: &mut Engine,
     clock: &Clock,
-) -> Result<Wal, Box<dyn Error>> {
+) -> Result<Wal, SettingError> {
     let now = clock.now();
-    binlog_import::import(directory, config)?;
-    let segments = directory.segments()?.len();
-    let wal = wal_files::recover(directory, config, engine, now)?;
-    report::recovery(directory.path(), engine.jobs().len(), segments, clock.now().since(now));
+    let source = &config.given.wal_dir;
+    let refused = |error| SettingError::about(source, error);
+    binlog_import::import(directory, config.wal).map_err(|error| SettingError::about(source, error))?;
+    let segments = directory.segments().map_err(|error| refused(RecoveryError::of_directory(error)))?;
+    let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
+    report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
     Ok(wal)
 }
 

@@ -526,5 +526,5 @@ fn a_server_that_cannot_continue_says_so_last() {
     assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
     let lines = refused.lines();
     check_for_people(&lines);
-    assert!(lines.last().is_some_and(|last| last.contains(" ERROR the job log is damaged: ")), "{lines:#?}");
+    assert!(lines.last().is_some_and(|last| last.contains("\": the job log is damaged: ")), "{lines:#?}");
 }
