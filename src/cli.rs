@@ -172,7 +172,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
         );
     }
     let last = |name: &str| matches.indices_of(name).and_then(Iterator::last);
-    settings.resolve_alternatives(|one, other| last(one) > last(other));
+    settings.keep_later_alternatives(|one, other| last(one) > last(other));
     settings.obsolete =
         OBSOLETE.into_iter().filter(|(name, _)| matches.get_flag(name)).map(|(_, flag)| flag).collect();
     Ok(settings)
