@@ -209,16 +209,7 @@ impl fmt::Display for Problem {
             Self::NotUtf8 => write!(f, "must be UTF-8 text"),
             Self::Empty(what) => write!(f, "the value is empty; name {what}, or remove the setting"),
             Self::Number { max } => write!(f, "must be a number from 0 to {max}"),
-            Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => {
-                let unit = unit.to_ascii_uppercase();
-                write!(f, "{unit}B is not a unit here; write {unit}iB or {}", unit.to_ascii_lowercase())?;
-                let bytes = match unit {
-                    'K' => "1024",
-                    'M' => "1024^2",
-                    _ => "1024^3",
-                };
-                write!(f, " for {bytes} bytes")
-            }
+            Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => write_ambiguous(f, *unit),
             Self::Size { max, .. } => {
                 write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;
                 max.map_or(Ok(()), |max| write!(f, ", at most {}", Size(max)))
@@ -268,4 +259,15 @@ impl fmt::Display for Problem {
             ),
         }
     }
+}
+
+/// `unit` is the first letter of KB, MB or GB.
+fn write_ambiguous(f: &mut fmt::Formatter<'_>, unit: char) -> fmt::Result {
+    let (unit, short) = (unit.to_ascii_uppercase(), unit.to_ascii_lowercase());
+    let bytes = match unit {
+        'K' => "1024",
+        'M' => "1024^2",
+        _ => "1024^3",
+    };
+    write!(f, "{unit}B is not a unit here; write {unit}iB or {short} for {bytes} bytes")
 }
