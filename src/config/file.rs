@@ -189,7 +189,7 @@ fn remedy(line: &str) -> String {
     }
 }
 
-/// What is wrong with a text in quotes, if the line has one that does not end or has an unknown escape.
+/// The problem of a text in quotes, if the line has one that does not end or has an unknown escape.
 fn problem_of_quotes(line: &str) -> Option<&'static str> {
     let (_, value) = line.split_once('=')?;
     let mut chars = value.trim_start().chars();
