@@ -53,7 +53,13 @@ SIZE is a number of bytes, or a number with k, m or g (powers of 1024): 64k,
 
 Most flags are also variables and keys of the --config file: --wal-dir is
 BEANRING_WAL_DIR and wal-dir. The command line overrides variables, and both
-override the file. More: man beanring.";
+override the file.
+
+Signals: SIGTERM, SIGINT and SIGHUP stop the server, SIGUSR1 drains it (put is
+refused), SIGUSR2 restarts it in place (with -b).
+
+Exit code: 0 success, 1 cannot start or continue (another attempt may succeed),
+2 wrong configuration. More: man beanring.";
 
 /// A parsed command line.
 #[derive(Default, Debug)]
@@ -172,7 +178,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
         );
     }
     let last = |name: &str| matches.indices_of(name).and_then(Iterator::last);
-    settings.resolve_alternatives(|one, other| last(one) > last(other));
+    settings.keep_later_alternatives(|one, other| last(one) > last(other));
     settings.obsolete =
         OBSOLETE.into_iter().filter(|(name, _)| matches.get_flag(name)).map(|(_, flag)| flag).collect();
     Ok(settings)

@@ -139,6 +139,16 @@ pub enum Warning {
         /// The flag.
         flag: &'static str,
     },
+    /// A setting of the job log was given, and no job log.
+    WithoutWalDir {
+        /// Where it was given.
+        origin: Origin,
+    },
+    /// A setting of HTTP was given, and no address for HTTP.
+    WithoutHttp {
+        /// Where it was given.
+        origin: Origin,
+    },
 }
 
 impl ServerConfig {
@@ -151,6 +161,7 @@ impl ServerConfig {
     /// If there is a setting of a flag that is not checked here.
     pub fn check(mut settings: Settings) -> Result<Self, ConfigError> {
         let sources = Given::of(&settings);
+        let without_effect = without_effect(&settings);
         let given = &mut settings;
         let mut warnings: Vec<Warning> =
             given.obsolete.iter().map(|&flag| Warning::Obsolete { flag }).collect();
@@ -164,6 +175,7 @@ impl ServerConfig {
             Some(_) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
             None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
         };
+        warnings.extend(without_effect);
         let listen = address::listen(given.take("listen"), given.take("port"))?;
         let config = Self {
             http: http(given, listen.clone().unwrap_or_default())?,
@@ -207,6 +219,23 @@ impl Setting {
     fn error(&self, problem: Problem) -> ConfigError {
         ConfigError::Value { setting: self.clone(), problem }
     }
+}
+
+/// Settings that were given and change nothing.
+fn without_effect(settings: &Settings) -> Vec<Warning> {
+    let is_on = |name: &&str| {
+        let is_switch = Flag::find(name).is_some_and(|flag| flag.kind == Kind::Switch);
+        settings.get(name).is_some_and(|given| !is_switch || given.as_switch() != Some(false))
+    };
+    let origins = |needed: &str, names: &'static [&'static str]| -> Vec<Origin> {
+        let is_missing = settings.get(needed).is_none();
+        let without = names.iter().copied().filter(|name| is_missing && is_on(name));
+        without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
+    };
+    let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size"]);
+    let of_http = origins("http", &["http-host", "metrics-prefix", "metrics-tubes"]);
+    let of_wal = of_wal.into_iter().map(|origin| Warning::WithoutWalDir { origin });
+    of_wal.chain(of_http.into_iter().map(|origin| Warning::WithoutHttp { origin })).collect()
 }
 
 /// Returns the known name that is most similar to `name`, if one is similar.
@@ -304,6 +333,9 @@ fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {
     let mut hosts = Vec::new();
     for setting in given {
         for name in setting.text()?.split(',') {
+            if name.is_empty() && setting.value != name {
+                return Err(setting.error(Problem::HttpHostMissing));
+            }
             if !Hosts::is_name(name) {
                 let value = name.into();
                 return Err(Setting { value, ..setting }.error(Problem::HttpHost));
@@ -335,7 +367,10 @@ fn metrics_prefix(given: Option<Setting>) -> Result<String, ConfigError> {
 fn wal_config(given: &mut Settings, warnings: &mut Vec<Warning>) -> Result<wal::WalConfig, ConfigError> {
     let is_never_synced = switch(given, "no-sync")?;
     let interval = match given.take("sync-interval") {
-        Some(given) => number(given, u32::MAX.into())? as u32,
+        Some(given) => {
+            let max = u32::MAX.into();
+            number(given.clone(), max).map_err(|_| given.error(Problem::Milliseconds { max }))? as u32
+        }
         None => SYNC_INTERVAL_MS_DEFAULT,
     };
     let durability = match interval {
@@ -421,6 +456,12 @@ impl fmt::Display for Warning {
                 Size(segment_bytes_for(JOB_BYTES_DEFAULT))
             ),
             Self::Obsolete { flag } => write!(f, "{flag}: this flag has no effect any more; remove it"),
+            Self::WithoutWalDir { origin } => {
+                write!(f, "{origin} has no effect without -b/--wal-dir; remove it, or set -b")
+            }
+            Self::WithoutHttp { origin } => {
+                write!(f, "{origin} has no effect without --http; remove it, or set --http")
+            }
         }
     }
 }

@@ -67,7 +67,11 @@ fn is_wrong_argument(error: &ToolError) -> bool {
         ToolError::Unusable(_, error) => {
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         }
-        ToolError::NoLog(_) | ToolError::NotEmpty(_) | ToolError::Inside(_) => true,
+        ToolError::File(_)
+        | ToolError::NoLog(_)
+        | ToolError::Binlog(_)
+        | ToolError::NotEmpty(_)
+        | ToolError::Inside(_) => true,
         _ => false,
     }
 }

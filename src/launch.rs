@@ -3,7 +3,9 @@
 mod report;
 
 use std::error::Error;
+use std::fmt;
 use std::fs::File;
+use std::io;
 use std::process::{self, ExitCode};
 
 use tracing::{error, info};
@@ -17,15 +19,23 @@ use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener};
+use crate::io::socket::{Address, ListenError, Listener, text_of};
 use crate::io::systemd::NotifySocket;
-use crate::io::wal_files::{self, Directory, Disk};
+use crate::io::wal_files::{self, Directory, Disk, RecoveryError};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, Protocol, Server};
 use crate::time::{Span, Time};
-use crate::wal::{self, Durability, Wal};
+use crate::wal::{Durability, Wal};
+
+/// The system refuses what every server needs.
+#[derive(Debug)]
+struct SystemError {
+    /// What cannot be done.
+    action: &'static str,
+    error: io::Error,
+}
 
 /// Everything that a start takes from the system before it reads the job log.
 struct Prepared {
@@ -80,11 +90,11 @@ impl Prepared {
         let clock = Clock::start();
         let began = clock.now();
         host::tune_allocator();
-        let descriptors_max = descriptors::raise_limit()?;
+        let descriptors_max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
         let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
-        let mut signals = Signals::block()?;
+        let mut signals = Signals::block().map_err(cannot("read signals"))?;
         // Before privileges are dropped: the user that systemd starts may connect to its socket.
         let systemd = NotifySocket::from_environment();
         let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
@@ -97,7 +107,9 @@ impl Prepared {
         let directory =
             directory.transpose().map_err(|error| SettingError::about(&config.given.wal_dir, error))?;
         if let Some(directory) = &directory {
-            signals.enable_restart(program.clone(), running_server(directory, &config, &listeners)?)?;
+            let running = running_server(directory, &config, &listeners);
+            let running = running.map_err(cannot("read the directory of the job log"))?;
+            signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
         let (driver, fallback) = PreparedDriver::choose(config.io)?;
         Ok(Self {
@@ -134,18 +146,18 @@ impl Prepared {
             driver,
             ..
         } = self;
-        let host = host::facts(driver.name())?;
+        let host = host::facts(driver.name()).map_err(cannot("read the name of the machine"))?;
         // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
         // rights.
         sandbox::enter(&needs(&config, &listeners, &program));
-        let seed = host::random_word()?;
+        let seed = host::random_word().map_err(cannot("read random numbers"))?;
         let mut engine = Engine::new(seed);
         let recovery_began = clock.now();
-        let log =
-            directory.as_ref().map(|from| recover(from, config.wal, &mut engine, &clock)).transpose()?;
+        let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
-        let disk = directory.map(Disk::new).transpose()?;
+        let disk =
+            directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
         listen(&listeners)?;
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
@@ -166,17 +178,30 @@ impl Prepared {
             }
             Exit::Restart(listeners, lock) => {
                 info!("restarting in place after {uptime} s of uptime: executing {}", program.name());
-                match program.restart(listeners, lock)? {}
+                match program.restart(listeners, lock).map_err(cannot("execute a program"))? {}
             }
         }
     }
 }
 
+/// Returns a function that says what the system has refused.
+fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemError {
+    move |error| SystemError { action, error: error.into() }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))
+    }
+}
+
+impl Error for SystemError {}
+
 fn running_server(
     directory: &Directory,
     config: &ServerConfig,
     listeners: &[Listener],
-) -> Result<RunningServer, Box<dyn Error>> {
+) -> io::Result<RunningServer> {
     Ok(RunningServer {
         wal_dir: directory.identity()?,
         segment_bytes: config.wal.segment_bytes,
@@ -188,15 +213,17 @@ fn running_server(
 /// Recovers the jobs in the directory, and returns the job log that continues there.
 fn recover(
     directory: &Directory,
-    config: wal::WalConfig,
+    config: &ServerConfig,
     engine: &mut Engine,
     clock: &Clock,
-) -> Result<Wal, Box<dyn Error>> {
+) -> Result<Wal, SettingError> {
     let now = clock.now();
-    binlog_import::import(directory, config)?;
-    let segments = directory.segments()?.len();
-    let wal = wal_files::recover(directory, config, engine, now)?;
-    report::recovery(directory.path(), engine.jobs().len(), segments, clock.now().since(now));
+    let source = &config.given.wal_dir;
+    let refused = |error| SettingError::about(source, error);
+    binlog_import::import(directory, config.wal).map_err(|error| SettingError::about(source, error))?;
+    let segments = directory.segments().map_err(|error| refused(RecoveryError::of_directory(error)))?;
+    let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
+    report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
     Ok(wal)
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tracing::warn;
+
 use crate::time::{Span, Time};
 
 /// Admits one line per interval, and counts those that it leaves out.
@@ -30,6 +32,14 @@ impl LogLimit {
         }
         self.last = Some(now);
         Some(LeftOut(std::mem::take(&mut self.left_out)))
+    }
+
+    /// Logs how many lines were left out since the last one, if any were: no further line will say so. `what` names them.
+    pub fn end(&mut self, what: &str) {
+        match std::mem::take(&mut self.left_out) {
+            0 => {}
+            count => warn!("warnings that were not logged since the last such line: {count} ({what})"),
+        }
     }
 }
 

@@ -13,16 +13,16 @@ use crate::io::driver::PreparedDriver;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::RunningServer;
 use crate::io::socket::Listener;
-use crate::io::wal_files::Directory;
+use crate::io::wal_files::{Directory, DirectoryError};
 use crate::server::Protocol;
 
-/// Why a program cannot replace the running one in place. A stop and a new start may work: the running process has dropped its
-/// privileges.
+/// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
+/// dropped its privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// All jobs would be lost, since it has no job log.
+    /// It has no job log, and would begin with an empty queue.
     NoWalDir,
-    /// All jobs would be lost, since it has another job log.
+    /// It has another job log, and would not have the jobs of the running server.
     WalDir,
     /// A job in the job log may be larger than a segment.
     SegmentSize {
@@ -77,7 +77,8 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     }
     let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose();
     let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
-    config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check)?;
+    let imported = config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check);
+    imported.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     if let Some(present) = present {
         match wal_dir {
             None => return Err(Refusal::NoWalDir.into()),
@@ -90,10 +91,13 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
             return Err(Refusal::SegmentSize { present: present.segment_bytes }.into());
         }
         let is_larger = config.wal.segment_bytes > present.segment_bytes;
-        if let Some(path) = config.wal_dir.as_deref().filter(|_| is_larger)
-            && Directory::free_bytes(path)? < SEGMENTS_AT_START * config.wal.segment_bytes
-        {
-            return Err(Refusal::Space.into());
+        if let Some(path) = config.wal_dir.as_deref().filter(|_| is_larger) {
+            let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
+            let free = Directory::free_bytes(path)
+                .map_err(|error| SettingError::about(&given.wal_dir, unusable(error)))?;
+            if free < SEGMENTS_AT_START * config.wal.segment_bytes {
+                return Err(Refusal::Space.into());
+            }
         }
     }
     Ok(PreparedDriver::name_of_choice(config.io)?)
@@ -104,11 +108,13 @@ impl fmt::Display for Refusal {
         match self {
             Self::NoWalDir => write!(
                 f,
-                "-b/--wal-dir is not set, and the jobs of the running server would be lost: stop the server and start it again"
+                "-b/--wal-dir is not set, and a server without the job log of the running one begins with an empty queue: set -b \
+                 to the directory of the running server"
             ),
             Self::WalDir => write!(
                 f,
-                "not the directory of the running server, whose jobs would be lost: stop the server and start it again"
+                "not the directory of the running server, and a server without its job log begins with other jobs or none: set \
+                 -b to the directory of the running server"
             ),
             Self::SegmentSize { present } => write!(
                 f,

@@ -124,7 +124,10 @@ fn over_a_unix_socket() {
     let path = scratch.join("socket");
     let unix = format!("unix:{}", path.display());
     let missing = error_line(&mut beanring(&["healthcheck", "-l", &unix]));
-    assert_eq!(missing, format!("cannot connect to {unix}: No such file or directory"));
+    assert_eq!(
+        missing,
+        format!("cannot connect to {unix}: No such file or directory; start the server, or correct -l")
+    );
     {
         let _server = Server::start(&["-l", &unix]);
         assert_healthy(&mut beanring(&["healthcheck", "-l", &unix]));
@@ -133,7 +136,10 @@ fn over_a_unix_socket() {
     let _ = fs::remove_file(&path);
     unused_address::file(&path);
     let left = error_line(&mut beanring(&["healthcheck", "-l", &unix]));
-    assert_eq!(left, format!("cannot connect to {unix}: Connection refused"));
+    assert_eq!(
+        left,
+        format!("cannot connect to {unix}: Connection refused; start the server, or correct -l")
+    );
 
     fs::remove_file(&path).expect("the stale file is removed");
     let _silent = UnixListener::bind(&path).expect("the path is free");
@@ -146,7 +152,12 @@ fn without_a_server_the_connection_is_refused() {
     let (_held, port) = unused_address::port();
     let port = port.to_string();
     let said = error_line(&mut beanring(&["healthcheck", "-p", &port]));
-    assert_eq!(said, format!("cannot connect to 127.0.0.1:{port}: Connection refused"));
+    assert_eq!(
+        said,
+        format!(
+            "cannot connect to 127.0.0.1:{port}: Connection refused; start the server, or correct -l and -p"
+        )
+    );
 }
 
 #[test]
@@ -191,7 +202,7 @@ fn an_unusable_address_is_an_error() {
         "127.0.0.1:0: the system chooses port 0; set the port that the server has logged with -p"
     );
     let said = error_line(&mut beanring(&["healthcheck", "-l", "no-such-host.invalid"]));
-    assert_eq!(said, "no-such-host.invalid:11300: no such host");
+    assert_eq!(said, "no-such-host.invalid:11300: no such host; correct the name, or check DNS");
     for (arguments, expected) in [
         (["-p", "70000"], "-p/--port \"70000\": must be a number from 0 to 65535"),
         (["-l", "no host"], "-l/--listen \"no host\": must be an IP address, a host name or unix:PATH"),

@@ -73,7 +73,9 @@ fn refusal(dir: &Path) -> String {
 fn assert_refused(dir: &Path, what: &str) {
     let place = damage(dir);
     let message = refusal(dir);
-    assert!(message.contains(&format!("{place} is not what was written there")), "{what}: {message}");
+    let (file, offset) = place.split_once(':').expect("a file and an offset");
+    let mismatch = format!("{file}: checksum mismatch at offset {offset}");
+    assert!(message.contains(&mismatch), "{what}: {message}");
     let checked = tool("check", dir);
     assert_eq!(checked.status.code(), Some(1), "{what}");
     assert!(text(&checked.stdout).contains(&format!("{place}: ")), "{what}: {}", text(&checked.stdout));

@@ -548,12 +548,12 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     refuses(&foreign, &[], FOREIGN);
     let damaged = copy("damaged");
     change(&damaged, &segments[0], 4096 + 40);
-    refuses(&damaged, &[], &format!("{}:4096 is not what was written there", segments[0]));
+    refuses(&damaged, &[], &format!("{}: checksum mismatch at offset 4096", segments[0]));
     let beheaded = copy("beheaded");
     let mut bytes = fs::read(beheaded.join(&segments[0])).expect("a segment");
     bytes[..4096].fill(0);
     fs::write(beheaded.join(&segments[0]), bytes).expect("a segment");
-    refuses(&beheaded, &[], &format!("{}:0 is not what was written there", segments[0]));
+    refuses(&beheaded, &[], &format!("{}: checksum mismatch at offset 0", segments[0]));
     let newer = copy("newer");
     let mut bytes = fs::read(newer.join(&segments[0])).expect("a segment");
     bytes[16] = 3;

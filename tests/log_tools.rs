@@ -15,6 +15,9 @@ use beanring_testkit::scratch::{Scratch, contents};
 const FLAGS: [&str; 4] = ["-s", "65536", "-f", "1"];
 const JOBS: u64 = 400;
 
+/// Begins the line of `salvage` about lost jobs.
+const LOST: &str = "ids of jobs that are lost, if they were not deleted: ";
+
 /// The output of a tool, and its exit code.
 struct ToolOutput {
     code: i32,
@@ -80,7 +83,7 @@ fn name(path: &Path) -> String {
 
 /// The ids that a line of `salvage` lists.
 fn lost(output: &str) -> BTreeSet<u64> {
-    let Some(list) = output.lines().find_map(|line| line.strip_prefix("lost, or deleted before: ")) else {
+    let Some(list) = output.lines().find_map(|line| line.strip_prefix(LOST)) else {
         return BTreeSet::new();
     };
     let range = |word: &str| {
@@ -127,7 +130,8 @@ fn a_sound_log() {
     let states =
         format!("default: {} ready, {} delayed, {} buried\n", count(0) + count(3), count(1), count(2));
     assert!(result.out.contains(&states), "{}", result.out);
-    assert!(result.out.ends_with("a server starts from it\n"), "{}", result.out);
+    let verdict = format!("no damage; beanring -b {} can start from it\n", log.0.display());
+    assert!(result.out.ends_with(&verdict), "{}", result.out);
 
     let result = tool("dump", &[&log.0]);
     assert_eq!((result.code, &*result.error), (0, ""));
@@ -178,15 +182,17 @@ fn a_record_that_has_changed() {
     bytes[at] ^= 1;
     fs::write(&file_of_53, bytes).expect("a segment");
     // The frame (32 bytes) and the fixed fields of a job (60 bytes) precede the name of the tube.
-    let place = format!("{}:{}", name(&file_of_53), at - 32 - 60 - "default".len());
+    let offset = at - 32 - 60 - "default".len();
+    let place = format!("{}:{offset}", name(&file_of_53));
 
     let result = tool("check", &[&log.0]);
     assert_eq!(result.code, 1, "{}", result.out);
     assert!(result.out.contains(&format!("{place}: ")), "{place}: {}", result.out);
-    assert!(result.out.contains("bytes of records are not what was written there"), "{}", result.out);
+    assert!(result.out.contains(&format!("{place}: checksum mismatch, ")), "{}", result.out);
     assert!(result.out.contains(&format!("{} jobs can be salvaged", alive().len() - 1)), "{}", result.out);
+    let error = format!("{}: checksum mismatch at offset {offset}; restore a backup", name(&file_of_53));
     assert!(
-        result.error.contains(&place) && result.error.contains("beanring wal salvage"),
+        result.error.contains(&error) && result.error.contains("beanring wal salvage"),
         "{}",
         result.error
     );
@@ -209,7 +215,8 @@ fn files_that_are_missing_or_have_no_header() {
         assert_eq!(saved(&log.0), (alive(), BTreeSet::new()), "{} without its header", name(file));
         let result = tool("check", &[&log.0]);
         assert!(
-            result.code == 1 && result.out.contains(&format!("{}:0: the header", name(file))),
+            result.code == 1
+                && result.out.contains(&format!("{}:0: checksum mismatch in the header", name(file))),
             "{}",
             result.out
         );
@@ -235,6 +242,80 @@ fn files_that_are_missing_or_have_no_header() {
         );
         fs::write(file, bytes).expect("a segment");
     }
+}
+
+/// Without a valid header, the records show the id of the log.
+#[test]
+fn no_file_has_a_valid_header() {
+    for jobs in [2, JOBS] {
+        let log = if jobs == JOBS { written("headless") } else { Scratch::new("headless-two") };
+        if jobs < JOBS {
+            let (_server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+            (1..=jobs).for_each(|id| client.expect(&put(0, 0, &body(id)), &format!("INSERTED {id}")));
+        }
+        for file in segments(&log.0) {
+            let mut bytes = fs::read(&file).expect("a segment");
+            bytes[..4096].fill(0xee);
+            fs::write(&file, bytes).expect("a segment");
+        }
+        assert_refused(&log.0, "log.0000000000000001: checksum mismatch at offset 0; restore");
+        let checked = tool("check", &[&log.0]);
+        assert!(
+            checked.out.contains("log.0000000000000001:0: checksum mismatch in the header"),
+            "{}",
+            checked.out
+        );
+        let expected = if jobs == JOBS { alive() } else { (1..=jobs).collect() };
+        assert!(checked.out.contains(&format!("{} jobs can be salvaged", expected.len())), "{}", checked.out);
+        assert_eq!(saved(&log.0), (expected, BTreeSet::new()));
+    }
+}
+
+/// One record alone does not prove the id of the log.
+#[test]
+fn too_little_is_left_to_salvage() {
+    let log = Scratch::new("hopeless");
+    let (server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    drop((client, server));
+    let file = &segments(&log.0)[0];
+    let sound = fs::read(file).expect("a segment");
+    let mut bytes = sound.clone();
+    bytes[..4096].fill(0xee);
+    fs::write(file, bytes).expect("a segment");
+    let to = log.0.with_extension("to");
+    for name in ["check", "dump", "salvage"] {
+        let dirs = [&*log.0, &*to];
+        let result = tool(name, &dirs[..if name == "salvage" { 2 } else { 1 }]);
+        let message = "salvage cannot help: restore a backup of the directory\n";
+        assert!(result.code == 1 && result.error.ends_with(message), "{name}: {}", result.error);
+    }
+    let mut bytes = sound;
+    bytes[16] = 3;
+    let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
+    bytes[72..76].copy_from_slice(&sum);
+    fs::write(file, bytes).expect("a segment");
+    let result = tool("salvage", &[&log.0, &to]);
+    assert!(
+        result.code == 1
+            && result.error.contains("has format 3 of a newer version of beanring; use that version"),
+        "{}",
+        result.error
+    );
+    assert!(!to.exists(), "nothing was written");
+}
+
+/// After a clean stop everything is synced.
+#[test]
+fn a_closed_log_has_no_unsynced_end() {
+    let log = Scratch::new("closed");
+    let (mut server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    server.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    let result = tool("check", &[&log.0]);
+    assert!(result.code == 0 && !result.out.contains("unsynced"), "{}", result.out);
+    assert!(result.out.contains("\nno damage; "), "{}", result.out);
 }
 
 #[test]
@@ -288,7 +369,7 @@ fn directories_that_the_tools_refuse() {
     for name in ["check", "dump"] {
         let result = tool(name, &[&export]);
         assert!(
-            result.code == 1 && result.error.contains("this is a binlog of beanstalkd and not a job log"),
+            result.code == 2 && result.error.contains("this is a binlog of beanstalkd and not a job log"),
             "{}",
             result.error
         );
@@ -324,9 +405,11 @@ fn start_of(dir: &Path) -> (Option<i32>, String) {
 fn assert_refused(dir: &Path, why: &str) {
     let (code, message) = start_of(dir);
     assert!(code == Some(1) && message.lines().count() == 1 && message.contains(why), "{why}: {message}");
+    let source = format!("-b/--wal-dir \"{}\": ", dir.display());
+    assert!(message.starts_with(&format!("beanring: {source}")), "{message}");
     let checked = tool("check", &[dir]);
-    assert_eq!((checked.code, checked.error), (1, message), "{why}");
-    assert!(!checked.out.contains("a server starts from it"), "{why}: {}", checked.out);
+    assert_eq!((checked.code, checked.error), (1, message.replacen(&source, "", 1)), "{why}");
+    assert!(!checked.out.contains("can start from it"), "{why}: {}", checked.out);
 }
 
 #[test]
@@ -338,7 +421,7 @@ fn a_file_that_ends_within_its_header() {
             fs::write(&file, &bytes[..length]).expect("a segment");
             assert_refused(
                 &log.0,
-                &format!("{}:{length} is not what was written there; restore", name(&file)),
+                &format!("{} ends after {length} bytes, within its header; restore", name(&file)),
             );
             let to = Scratch::new("short-saved");
             let result = tool("salvage", &[&log.0, &to.0]);
@@ -399,15 +482,18 @@ fn numbers_and_words_agree() {
         (result.code, &*result.out),
         (
             0,
-            "1 record in 1 segment\n1 job\n  default: 1 ready, 0 delayed, 0 buried\nunsynced tail: 8192 bytes, for which no \
-             later record proves an fsync; a start rewrites them first\na server starts from it\n"
+            &*format!(
+                "1 record in 1 segment\n1 job\n  default: 1 ready, 0 delayed, 0 buried\nthe last 8192 bytes may be unsynced; \
+                 the next start rewrites them (normal)\nno damage; beanring -b {} can start from it\n",
+                log.0.display()
+            )
         )
     );
     let to = log.0.with_extension("to");
     let result = tool("salvage", &[&log.0, &to]);
     assert_eq!(
         (result.code, result.out),
-        (0, format!("1 job in {}; start beanring -b on it\n", to.display()))
+        (0, format!("1 job written to {0}; start the server with beanring -b {0}\n", to.display()))
     );
     fs::remove_dir_all(to).expect("it was made");
 }

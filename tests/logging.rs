@@ -18,6 +18,7 @@ use beanring_testkit::driver;
 use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use tracing::level_filters::LevelFilter;
 
@@ -232,11 +233,21 @@ fn who_drains_and_who_ends_that() {
     let line = server.wait_for("draining");
     let sender = format!("SIGUSR1 from process {} of user ", std::process::id());
     assert!(line.contains(&sender) && line.contains(" INFO "), "{line}");
+    server.signal(Signal::SIGUSR1);
+    let line = server.wait_for("the server is draining already");
+    assert!(line.contains(&sender) && line.contains(" INFO "), "{line}");
     assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
     assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
     let line = server.wait_for("put is accepted again");
     let peer = client.local_addr().expect("an address");
     assert!(line.contains(&format!(" INFO undrain from {peer}: put")), "{line}");
+    server.signal(Signal::SIGUSR1);
+    let draining = || server.lines().iter().filter(|line| line.contains("draining; put is refused")).count();
+    let started = Instant::now();
+    while draining() < 2 {
+        assert!(started.elapsed() < PATIENCE, "{:#?}", server.lines());
+        thread::sleep(Duration::from_millis(5));
+    }
     let lines = server.stop();
     assert_eq!(lines.iter().filter(|line| line.contains("undrain from")).count(), 1, "{lines:#?}");
 }
@@ -379,7 +390,34 @@ fn a_request_of_another_protocol_is_logged_with_the_address() {
             "closed the connection from {peer}, which began with an HTTP request: the port is for beanstalk clients"
         );
         assert!(line.ends_with(&expected), "{line}");
+        for _ in 0..2 {
+            let mut client = server.connect();
+            client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("the connection is open");
+            let _ = client.read_to_end(&mut Vec::new());
+        }
         assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "UNDRAINED\r\n");
+        let lines = server.stop();
+        let left_out =
+            "WARN warnings that were not logged since the last such line: 2 (a request of another protocol)";
+        assert!(lines.iter().any(|line| line.ends_with(left_out)), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_closed_connection_has_a_reason() {
+    for driver in Driver::ALL.iter().filter(|&&driver| driver::is_allowed(driver, "closed connections")) {
+        let server = Server::start(&["--io", driver.name(), "-V"]);
+        let mut quits = server.connect();
+        quits.write_all(b"quit\r\n").expect("the connection is open");
+        server.wait_for("connection closed conn=1 reason=server");
+        drop(server.connect());
+        server.wait_for("connection closed conn=2 reason=client");
+        let mut resets = server.connect();
+        assert_eq!(ask(&mut resets, "undrain\r\n"), "UNDRAINED\r\n");
+        let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&resets, sockopt::Linger, &at_once).expect("it is a socket");
+        drop(resets);
+        server.wait_for("connection closed conn=3 reason=broken");
         server.stop();
     }
 }
@@ -526,5 +564,5 @@ fn a_server_that_cannot_continue_says_so_last() {
     assert_eq!(refused.child.wait().expect("the child is ours").code(), Some(1));
     let lines = refused.lines();
     check_for_people(&lines);
-    assert!(lines.last().is_some_and(|last| last.contains(" ERROR the job log is damaged: ")), "{lines:#?}");
+    assert!(lines.last().is_some_and(|last| last.contains("\": the job log is damaged: ")), "{lines:#?}");
 }

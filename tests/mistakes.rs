@@ -70,91 +70,79 @@ fn without_variables(mut command: Command) -> Command {
     command
 }
 
-/// Flags, variables and lines of `beanring.toml`, with the message. `-p PORT` and `-b wal` precede each.
-const MISTAKES: &[(&str, &str, &str, &str)] = &[
-    ("--prot 1", "", "", "--prot: no such flag; did you mean --port?"),
-    ("-q", "", "", "-q: no such flag; see beanring --help"),
-    ("-p", "", "", "-p/--port: the value is missing"),
-    ("serve", "", "", "serve: no such command; see beanring --help"),
-    ("11300", "", "", "11300: no such command; see beanring --help"),
-    ("wal chekc DIR", "", "", "chekc: no such command; did you mean check?"),
-    ("wal check", "", "", "DIR is missing; usage: beanring wal check DIR"),
-    ("-p 70000", "", "", "-p/--port \"70000\": must be a number from 0 to 65535"),
-    ("-z 1MB", "", "", "-z/--max-job-size \"1MB\": MB is not a unit here; write MiB or m for 1024^2 bytes"),
-    ("-z big", "", "", "-z/--max-job-size \"big\": must be a size such as 65536, 64k, 10m or 2g, at most 1g"),
-    ("-f 50ms", "", "", "-f/--sync-interval \"50ms\": must be a number from 0 to 4294967295"),
+/// Flags, with the message. `-p PORT` and `-b wal` precede each.
+const MISTAKES: &[(&str, &str)] = &[
+    ("--prot 1", "--prot: no such flag; did you mean --port?"),
+    ("-q", "-q: no such flag; see beanring --help"),
+    ("-p", "-p/--port: the value is missing"),
+    ("serve", "serve: no such command; see beanring --help"),
+    ("11300", "11300: no such command; see beanring --help"),
+    ("wal chekc DIR", "chekc: no such command; did you mean check?"),
+    ("wal", "beanring wal: name a command: check, dump, export or salvage"),
+    ("wal check", "DIR is missing; usage: beanring wal check DIR"),
+    ("-p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
+    ("-z 1MB", "-z/--max-job-size \"1MB\": MB is not a unit here; write MiB or m for 1024^2 bytes"),
+    ("-z big", "-z/--max-job-size \"big\": must be a size such as 65536, 64k, 10m or 2g, at most 1g"),
     (
-        "-s 2t",
-        "",
-        "",
-        "-s/--wal-segment-size \"2t\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
+        "-f 50ms",
+        "-f/--sync-interval \"50ms\": must be a number of milliseconds from 0 to 4294967295, without a unit",
     ),
+    ("-s 2t", "-s/--wal-segment-size \"2t\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g"),
     (
         "-z 20m",
-        "",
-        "",
         "-z/--max-job-size \"20m\": such a job does not fit into a segment of the job log; set -s to 20488k or more, \
          or -z lower",
     ),
-    (
-        "--max-memory 1m",
-        "",
-        "",
-        "--max-memory \"1m\": must be at least 16m, such as 512m or 2g, or 0 for no limit",
-    ),
+    ("--max-memory 1m", "--max-memory \"1m\": must be at least 16m, such as 512m or 2g, or 0 for no limit"),
     (
         "-l 127.0.0.1:11300",
-        "",
-        "",
         "-l/--listen \"127.0.0.1:11300\": must be an address without a port; set the port with -p 11300",
     ),
-    ("-l tcp://a", "", "", "-l/--listen \"tcp://a\": must be an IP address, a host name or unix:PATH"),
-    ("-l 10.0.0.256", "", "", "-l/--listen \"10.0.0.256\": must be an IP address, a host name or unix:PATH"),
-    ("--http ::1", "", "", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
-    ("--io fast", "", "", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
-    ("--log-level loud", "", "", "--log-level \"loud\": must be error, warn, info, debug or trace"),
+    ("-l tcp://a", "-l/--listen \"tcp://a\": must be an IP address, a host name or unix:PATH"),
+    (
+        "-l unix",
+        "-l/--listen \"unix\": the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket",
+    ),
+    ("-l /x.sock", "-l/--listen \"/x.sock\": a path needs unix: before it; write unix:/x.sock"),
+    ("-l 10.0.0.256", "-l/--listen \"10.0.0.256\": must be an IP address, a host name or unix:PATH"),
+    ("--http ::1", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+    ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
+    ("--log-level loud", "--log-level \"loud\": must be error, warn, info, debug or trace"),
     (
         "--metrics-prefix my-queue",
-        "",
-        "",
         "--metrics-prefix \"my-queue\": must consist of letters, digits and _, and not begin with a digit",
     ),
-    (
-        "--log-dir wal",
-        "",
-        "",
-        "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name",
-    ),
-    ("-b missing", "", "", "-b/--wal-dir \"missing\": no such directory; create it first"),
-    ("-b beanring.toml", "", "", "-b/--wal-dir \"beanring.toml\": this is a file; name a directory"),
-    ("-b ''", "", "", "-b/--wal-dir \"\": the value is empty; name a directory, or remove the setting"),
-    ("-u ''", "", "", "-u/--user \"\": the value is empty; name a user, or remove the setting"),
-    ("--config ''", "", "", "--config \"\": the value is empty; name a file, or remove the setting"),
-    ("-l ''", "", "", "-l/--listen \"\": must be an IP address, a host name or unix:PATH"),
-    ("--no-sync=yes", "", "", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
-    ("healthcheck -t x", "", "", "-t/--timeout \"x\": must be a number from 1 to 3600"),
+    ("--log-dir wal", "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name"),
+    ("-b missing", "-b/--wal-dir \"missing\": no such directory; create it first"),
+    ("-b beanring.toml", "-b/--wal-dir \"beanring.toml\": this is a file; name a directory"),
+    ("-b ''", "-b/--wal-dir \"\": the value is empty; name a directory, or remove the setting"),
+    ("-u ''", "-u/--user \"\": the value is empty; name a user, or remove the setting"),
+    ("--config ''", "--config \"\": the value is empty; name a file, or remove the setting"),
+    ("-l ''", "-l/--listen \"\": must be an IP address, a host name or unix:PATH"),
+    ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
+    ("healthcheck -t x", "-t/--timeout \"x\": must be a number from 1 to 3600"),
     (
         "-l unix:missing/socket",
-        "",
-        "",
         "-l/--listen: cannot listen on unix:missing/socket: the directory of the socket is missing; create it first",
     ),
     (
         "--http unix:beanring.toml",
-        "",
-        "",
-        "--http: cannot listen on unix:beanring.toml: the path is a file and not a socket",
+        "--http: cannot listen on unix:beanring.toml: the path is a file and not a socket; remove the file, or choose \
+         another path",
     ),
-    ("wal check missing", "", "", "missing: no such directory; correct the path"),
-    ("wal dump photos", "", "", "photos: the directory contains no job log"),
+    ("wal check beanring.toml", "beanring.toml is a file; name the directory of the job log"),
+    ("wal check missing", "missing: no such directory; correct the path"),
+    ("wal dump photos", "photos: the directory contains no job log"),
     (
         "-b photos",
-        "",
-        "",
         "-b/--wal-dir \"photos\": the directory contains \"photo.jpg\" and no job log; choose an empty directory",
     ),
-    ("-u nosuchuser", "", "", "-u/--user \"nosuchuser\": no such user; create it, or correct the name"),
-    ("--config missing.toml", "", "", "--config \"missing.toml\": there is no such file; correct the path"),
+    ("-u nosuchuser", "-u/--user \"nosuchuser\": no such user; create it, or correct the name"),
+    ("--config missing.toml", "--config \"missing.toml\": there is no such file; correct the path"),
+];
+
+/// Flags, variables and lines of `beanring.toml`, with the message. `-p PORT` and `-b wal` precede each.
+const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("", "BEANRING_LISTN=::", "", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
     (
         "",
@@ -183,6 +171,13 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ),
     ("", "BEANRING_VERBOSE=yes", "", "BEANRING_VERBOSE=\"yes\": must be a number from 0 to 2"),
     ("", "BEANRING_VERBOSE=7", "", "BEANRING_VERBOSE=\"7\": must be a number from 0 to 2"),
+    (
+        "",
+        "BEANRING_NO_SYNC=yes BEANRING_SYNC_INTERVAL=50",
+        "",
+        "BEANRING_SYNC_INTERVAL and BEANRING_NO_SYNC set the same thing; remove one of them",
+    ),
+    ("", "BEANRING_HTTP_HOST=a,,b", "", "BEANRING_HTTP_HOST=\"a,,b\": a name is empty; remove the comma"),
     ("", "BEANRING_NO_SYNC=maybe", "", "BEANRING_NO_SYNC=\"maybe\": must be yes or no"),
     (
         "",
@@ -202,6 +197,30 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "",
         "max-jobsize = 7",
         "beanring.toml:1: max-jobsize: no such key; did you mean max-job-size?",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "port = 7\nlog-dir = \"a\"\nwal-dir = \"b\"",
+        "beanring.toml:3: wal-dir and log-dir of line 2 are the same setting; remove log-dir, its old name",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "[server]\nport = 7",
+        "beanring.toml:1:2: [server]: tables are not supported; put the keys at the top of the file",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "listen = \"::",
+        "beanring.toml:1:13: listen = \"::: the closing quote is missing",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "p\0o\0r\0t\0",
+        "--config \"beanring.toml\": the file has NUL bytes; save it as UTF-8 text",
     ),
     ("--config beanring.toml", "", "no-sync = 1", "beanring.toml:1:11: no-sync = 1: must be true or false"),
     (
@@ -224,22 +243,31 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
+/// Runs the program with each of these flags. Asserts that it prints this one line and changes nothing.
+fn check_mistake(lines: &[&str], variables: &str, file: &str, message: &str) {
+    let scratch = Scratch::new("mistakes");
+    let place = Place::new(&scratch);
+    fs::write(place.dir.join("beanring.toml"), file).expect("a file is written");
+    let before = place.contents();
+    for words in lines {
+        let output = place.run(words, variables);
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(said, format!("beanring: {message}\n"), "{words} {variables} {file:?}");
+        assert_eq!(output.status.code(), Some(2), "{words} {variables} {file:?}");
+        assert!(output.stdout.is_empty(), "{words}");
+    }
+    assert_eq!(place.contents(), before, "{lines:?} {variables} {file:?}");
+}
+
 #[test]
 fn each_typical_mistake_is_one_line_and_starts_nothing() {
     // An address of this test alone.
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { unreachable!("it is a TCP address") };
     let (host, port) = (address.ip(), address.port());
-    for (words, variables, file, message) in MISTAKES {
-        let scratch = Scratch::new("mistakes");
-        let place = Place::new(&scratch);
-        fs::write(place.dir.join("beanring.toml"), file).expect("a file is written");
-        let before = place.contents();
-        let output = place.run(&format!("-l {host} -p {port} -b wal {words}"), variables);
-        let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(said, format!("beanring: {message}\n"), "{words} {variables} {file:?}");
-        assert_eq!(output.status.code(), Some(2), "{words} {variables} {file:?}");
-        assert!(output.stdout.is_empty(), "{words}");
-        assert_eq!(place.contents(), before, "{words} {variables} {file:?}");
+    let of_flags = MISTAKES.iter().map(|&(words, message)| (words, "", "", message));
+    for (words, variables, file, message) in of_flags.chain(MISTAKES_ELSEWHERE.iter().copied()) {
+        let words = format!("-l {host} -p {port} -b wal {words}");
+        check_mistake(&[&words], variables, file, message);
         assert!(TcpStream::connect(address).is_err(), "nothing listens: {words}");
     }
 }
@@ -261,24 +289,15 @@ const MISTAKES_WITHOUT_FLAGS: &[(&str, &str, &str)] = &[
     (
         "BEANRING_LISTEN=unix:beanring.toml",
         "",
-        "BEANRING_LISTEN: cannot listen on unix:beanring.toml: the path is a file and not a socket",
+        "BEANRING_LISTEN: cannot listen on unix:beanring.toml: the path is a file and not a socket; remove the file, or choose \
+         another path",
     ),
 ];
 
 #[test]
 fn a_setting_that_the_system_refuses_names_its_source() {
     for (variables, file, message) in MISTAKES_WITHOUT_FLAGS {
-        let scratch = Scratch::new("mistakes-elsewhere");
-        let place = Place::new(&scratch);
-        fs::write(place.dir.join("beanring.toml"), file).expect("a file is written");
-        let before = place.contents();
-        for words in ["-p 0", "-p 0 --check-config"] {
-            let output = place.run(words, variables);
-            let said = String::from_utf8(output.stderr).expect("UTF-8");
-            assert_eq!(said, format!("beanring: {message}\n"), "{words} {variables} {file:?}");
-            assert_eq!(output.status.code(), Some(2), "{words} {variables} {file:?}");
-        }
-        assert_eq!(place.contents(), before, "{variables} {file:?}");
+        check_mistake(&["-p 0", "-p 0 --check-config"], variables, file, message);
     }
 }
 
@@ -305,6 +324,12 @@ fn a_refusal_of_the_system_has_another_exit_code() {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {message}\n"));
     }
+}
+
+/// The first port that needs no privilege.
+fn first_port_of_users() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").expect("Linux has it");
+    text.trim().parse().expect("a port")
 }
 
 /// A permission that is missing may come, so the exit code is 1.
@@ -338,6 +363,18 @@ fn a_file_of_another_user_names_the_user() {
         ),
         (
             true,
+            "-p 1",
+            "-l/--listen and -p/--port: cannot listen on 127.0.0.1:1: permission denied; ports below 1024 need root or \
+             CAP_NET_BIND_SERVICE: choose another port, or start as root with -u",
+        ),
+        (
+            true,
+            "-l unix:private/socket",
+            "-l/--listen: cannot listen on unix:private/socket: permission denied; user nobody must be able to write to the \
+             directory of the socket: correct its owner or mode, or choose another path",
+        ),
+        (
+            true,
             "wal check wal",
             "wal/lock: permission denied; run the command as root, or as the owner of the job log",
         ),
@@ -346,6 +383,10 @@ fn a_file_of_another_user_names_the_user() {
         command.current_dir(&place.dir).args(["-l", "127.0.0.1", "-p", "0"]).args(arguments.split(' '));
         if as_nobody {
             command.uid(nobody.uid.as_raw()).gid(nobody.gid.as_raw());
+        }
+        if arguments == "-p 1" && first_port_of_users() < 1024 {
+            println!("skipped: a port below 1024, because any user may bind it here");
+            continue;
         }
         let output = command.output().expect("the program starts");
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {message}\n"));

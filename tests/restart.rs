@@ -325,10 +325,11 @@ fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
     let first = id_of(&place);
 
     let changes = [
-        (String::new(), "-b/--wal-dir is not set"),
+        (String::new(), "an empty queue: set -b to the directory of the running server"),
         (
             format!("wal-dir = {:?}\n", path("other")),
-            "/other\": not the directory of the running server, whose jobs would be lost",
+            "/other\": not the directory of the running server, and a server without its job log begins with other jobs or \
+             none: set -b to",
         ),
         (format!("wal-dir = {:?}\n", path("missing")), "no such directory"),
         (

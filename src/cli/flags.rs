@@ -94,16 +94,16 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)
     },
     Flag {
-        help: "Milliseconds from a change to its sync; 0: fsync before reply [default: 50]",
+        help: "With -b: milliseconds from a change to its sync; 0: fsync before reply [default: 50]",
         ..Flag::value('f', "sync-interval", "MS", Heading::JobLog)
     },
     Flag {
-        help: "Sync the job log only when the server stops",
+        help: "With -b: sync the job log only when the server stops",
         kind: Kind::Switch,
         ..Flag::value('F', "no-sync", "", Heading::JobLog)
     },
     Flag {
-        help: "Size of a segment of the job log, 64k to 1024g [default: 10m]",
+        help: "With -b: size of a segment of the job log, 64k to 1024g [default: 10m]",
         old_name: Some("log-file-size"),
         ..Flag::value('s', "wal-segment-size", "SIZE", Heading::JobLog)
     },

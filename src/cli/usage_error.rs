@@ -76,7 +76,13 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
         }
         ErrorKind::MissingSubcommand => {
             let command = context(ContextKind::InvalidSubcommand);
-            write!(f, "{command}: a command is missing: {}", context(ContextKind::ValidSubcommand))
+            let mut names = match error.get(ContextKind::ValidSubcommand) {
+                Some(ContextValue::Strings(names)) => names.clone(),
+                _ => Vec::new(),
+            };
+            names.sort_unstable();
+            let last = names.pop().unwrap_or_default();
+            write!(f, "{command}: name a command: {} or {last}", names.join(", "))
         }
         _ => {
             let text = error.to_string();

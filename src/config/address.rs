@@ -31,18 +31,16 @@ pub fn listen(listen: Option<Setting>, port: Option<Setting>) -> Result<Option<A
     let Some(listen) = listen else {
         return Ok(Some(Address::Tcp { host: default_host, port }));
     };
-    let result = match listen.text()?.strip_prefix("unix:") {
-        Some(path) => unix(path),
-        None => host(listen.text()?).map(|host| Address::Tcp { host, port }),
-    };
+    let text = listen.text()?;
+    let result = unix(text).unwrap_or_else(|| host(text).map(|host| Address::Tcp { host, port }));
     result.map(Some).map_err(|problem| listen.error(problem))
 }
 
 /// A port without a host is one of the loopback address, which other machines cannot reach.
 pub(super) fn http(given: Setting) -> Result<Address, ConfigError> {
     let text = given.text()?;
-    if let Some(path) = text.strip_prefix("unix:") {
-        return unix(path).map_err(|problem| given.error(problem));
+    if let Some(result) = unix(text) {
+        return result.map_err(|problem| given.error(problem));
     }
     let (name, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
     let name = if name.is_empty() { "127.0.0.1" } else { name };
@@ -55,12 +53,20 @@ pub(super) fn http(given: Setting) -> Result<Address, ConfigError> {
     }
 }
 
-fn unix(path: &str) -> Result<Address, Problem> {
-    match path.len() {
-        0 => Err(Problem::Host),
+/// Returns the UNIX socket that is given, or the problem of one that seems to be meant. Returns none for a TCP address.
+fn unix(given: &str) -> Option<Result<Address, Problem>> {
+    if given == "unix" {
+        return Some(Err(Problem::UnixPathMissing));
+    }
+    if given.starts_with(['/', '.']) {
+        return Some(Err(Problem::UnixPathAlone { path: given.to_owned() }));
+    }
+    let path = given.strip_prefix("unix:")?;
+    Some(match path.len() {
+        0 => Err(Problem::UnixPathMissing),
         1..=UNIX_PATH_BYTES_MAX => Ok(Address::Unix(PathBuf::from(path))),
         _ => Err(Problem::UnixPathTooLong),
-    }
+    })
 }
 
 /// Checks the form of a host: an address of IPv4 or IPv6, or a name.

@@ -14,7 +14,7 @@ const FOR_TESTS: &str = "BEANRING_TEST_";
 /// Reads the settings from variables. An empty one counts as unset.
 ///
 /// # Errors
-/// If a variable is not known, or both names of a setting are given.
+/// If a variable is not known, or two of them set the same thing.
 pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
     let mut own: Vec<(String, OsString)> = variables
@@ -40,7 +40,7 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
         }
         settings.set(flag, Setting { origin, value });
     }
-    settings.resolve_alternatives(|_, _| false);
+    settings.refuse_alternatives()?;
     Ok(settings)
 }
 
@@ -133,5 +133,20 @@ mod tests {
             "BEANRING_WAL_DIR and BEANRING_LOG_DIR are the same setting; remove BEANRING_LOG_DIR, its old name"
         );
         assert!(read_all(&[("BEANRING_LOG_DIR", ""), ("BEANRING_WAL_DIR", "/a")]).is_ok());
+    }
+
+    #[test]
+    fn two_variables_of_the_same_thing_are_an_error() {
+        for (one, other, switch) in [
+            ("BEANRING_SYNC_INTERVAL", "BEANRING_NO_SYNC", "yes"),
+            ("BEANRING_LOG_LEVEL", "BEANRING_VERBOSE", "1"),
+        ] {
+            let error = format!("{one} and {other} set the same thing; remove one of them");
+            assert_eq!(read_all(&[(one, "50"), (other, switch)]).unwrap_err(), error);
+            let mut settings = read_all(&[(one, "50"), (other, "No")]).unwrap();
+            let left = settings.take("sync-interval").or_else(|| settings.take("log-level"));
+            assert_eq!(left.unwrap().value, "50");
+            assert_eq!(settings.rest(), None);
+        }
     }
 }

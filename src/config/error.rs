@@ -38,10 +38,17 @@ pub enum ConfigError {
     },
     /// Both names of a flag were given.
     Twice {
-        /// The present name.
-        name: String,
-        /// The old name.
-        old_name: String,
+        /// Where the present name was given.
+        name: Origin,
+        /// Where the old name was given.
+        old_name: Origin,
+    },
+    /// One source has two settings of the same thing, and no order that would tell which one counts.
+    Alternatives {
+        /// One of them.
+        one: Origin,
+        /// The other.
+        other: Origin,
     },
     /// The file cannot be read.
     Unreadable {
@@ -93,8 +100,20 @@ pub enum Problem {
     Switch,
     /// It is not one of these words.
     Choice(&'static [&'static str]),
+    /// It is not a number of milliseconds.
+    Milliseconds {
+        /// The maximum. The minimum is 0.
+        max: u64,
+    },
     /// It is not the address of a host.
     Host,
+    /// It lacks the path of a UNIX socket.
+    UnixPathMissing,
+    /// It is a path without `unix:` before it.
+    UnixPathAlone {
+        /// The path.
+        path: String,
+    },
     /// It is the address of a host and a port.
     HostWithPort {
         /// The port.
@@ -108,6 +127,10 @@ pub enum Problem {
     HttpTaken,
     /// It is not a host name.
     HttpHost,
+    /// A name between two commas is empty.
+    HttpHostMissing,
+    /// The file has NUL bytes.
+    Nul,
     /// It is not a valid prefix of metric names.
     MetricsPrefix,
     /// A job of this size does not fit into a segment of the job log.
@@ -122,7 +145,7 @@ impl ConfigError {
     pub(crate) fn twice(flag: &Flag, one: &Origin, other: &Origin) -> Self {
         let is_old = |origin: &Origin| flag.old_name.is_some_and(|old| *origin == origin.renamed(old));
         let (name, old_name) = if is_old(one) { (other, one) } else { (one, other) };
-        Self::Twice { name: name.to_string(), old_name: old_name.to_string() }
+        Self::Twice { name: name.clone(), old_name: old_name.clone() }
     }
 }
 
@@ -142,8 +165,14 @@ impl fmt::Display for ConfigError {
             Self::UnknownKey { origin, suggestion: None } => {
                 write!(f, "{origin}: no such key; the keys are the long flags of beanring --help")
             }
-            Self::Twice { name, old_name } => {
-                write!(f, "{name} and {old_name} are the same setting; remove {old_name}, its old name")
+            Self::Twice { name, old_name } => write!(
+                f,
+                "{name} and {} are the same setting; remove {}, its old name",
+                old_name.beside(),
+                old_name.name()
+            ),
+            Self::Alternatives { one, other } => {
+                write!(f, "{one} and {} set the same thing; remove one of them", other.beside())
             }
             Self::Unreadable { setting, error } => {
                 let reason = match error.kind() {
@@ -180,16 +209,7 @@ impl fmt::Display for Problem {
             Self::NotUtf8 => write!(f, "must be UTF-8 text"),
             Self::Empty(what) => write!(f, "the value is empty; name {what}, or remove the setting"),
             Self::Number { max } => write!(f, "must be a number from 0 to {max}"),
-            Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => {
-                let unit = unit.to_ascii_uppercase();
-                write!(f, "{unit}B is not a unit here; write {unit}iB or {}", unit.to_ascii_lowercase())?;
-                let bytes = match unit {
-                    'K' => "1024",
-                    'M' => "1024^2",
-                    _ => "1024^3",
-                };
-                write!(f, " for {bytes} bytes")
-            }
+            Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => write_ambiguous(f, *unit),
             Self::Size { max, .. } => {
                 write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;
                 max.map_or(Ok(()), |max| write!(f, ", at most {}", Size(max)))
@@ -202,7 +222,19 @@ impl fmt::Display for Problem {
                 let (last, others) = words.split_last().expect("a choice has words");
                 write!(f, "must be {} or {last}", others.join(", "))
             }
+            Self::Milliseconds { max } => {
+                write!(f, "must be a number of milliseconds from 0 to {max}, without a unit")
+            }
             Self::Host => write!(f, "must be an IP address, a host name or unix:PATH"),
+            Self::UnixPathMissing => {
+                write!(
+                    f,
+                    "the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket"
+                )
+            }
+            Self::UnixPathAlone { path } => {
+                write!(f, "a path needs unix: before it; write unix:{path}")
+            }
             Self::HostWithPort { port } => {
                 write!(f, "must be an address without a port; set the port with -p {port}")
             }
@@ -215,6 +247,8 @@ impl fmt::Display for Problem {
             Self::Http => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
             Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
             Self::HttpHost => write!(f, "must be a host name without a port, *.NAME or *"),
+            Self::HttpHostMissing => write!(f, "a name is empty; remove the comma"),
+            Self::Nul => write!(f, "the file has NUL bytes; save it as UTF-8 text"),
             Self::MetricsPrefix => {
                 write!(f, "must consist of letters, digits and _, and not begin with a digit")
             }
@@ -225,4 +259,15 @@ impl fmt::Display for Problem {
             ),
         }
     }
+}
+
+/// `unit` is the first letter of KB, MB or GB.
+fn write_ambiguous(f: &mut fmt::Formatter<'_>, unit: char) -> fmt::Result {
+    let (unit, short) = (unit.to_ascii_uppercase(), unit.to_ascii_lowercase());
+    let bytes = match unit {
+        'K' => "1024",
+        'M' => "1024^2",
+        _ => "1024^3",
+    };
+    write!(f, "{unit}B is not a unit here; write {unit}iB or {short} for {bytes} bytes")
 }

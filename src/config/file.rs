@@ -7,11 +7,29 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, suggestion};
+use super::{ConfigError, Problem, suggestion};
 use crate::cli::flags::{Flag, Kind, Sources};
 
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
+
+/// What to do about a fraction.
+const WHOLE: &str = "must be a whole number, or a text in quotes";
+
+/// What may follow a backslash in a text in double quotes, and how many hexadecimal digits follow that.
+const ESCAPES: [(char, usize); 11] = [
+    ('b', 0),
+    ('t', 0),
+    ('n', 0),
+    ('f', 0),
+    ('r', 0),
+    ('e', 0),
+    ('"', 0),
+    ('\\', 0),
+    ('x', 2),
+    ('u', 4),
+    ('U', 8),
+];
 
 /// Reads the settings from the file that a setting names.
 ///
@@ -21,6 +39,9 @@ pub fn read(config: &Setting) -> Result<Settings, ConfigError> {
     let path = config.path();
     let text = fs::read_to_string(path)
         .map_err(|error| ConfigError::Unreadable { setting: config.clone(), error })?;
+    if text.contains('\0') {
+        return Err(config.error(Problem::Nul));
+    }
     Reader { path, text: &text }.settings()
 }
 
@@ -36,6 +57,10 @@ impl Reader<'_> {
         for (key, value) in table.into_inner() {
             let at = key.span();
             let key = key.into_inner();
+            if is_table(value.get_ref()) {
+                return Err(self
+                    .wrong(at, "tables are not supported; put the keys at the top of the file".to_owned()));
+            }
             let Some(flag) = Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) else {
                 return Err(self.unknown(at, &key));
             };
@@ -44,12 +69,17 @@ impl Reader<'_> {
                 return Err(ConfigError::twice(flag, &other.origin, &origin));
             }
             let values = texts(flag.kind, value.get_ref());
-            let values = values.ok_or_else(|| self.wrong(value.span(), expected(flag.kind).to_owned()))?;
+            let values = values.ok_or_else(|| {
+                let is_fraction = matches!(value.get_ref(), DeValue::Float(_));
+                let takes_number = matches!(flag.kind, Kind::Value(_));
+                let expected = if is_fraction && takes_number { WHOLE } else { expected(flag.kind) };
+                self.wrong(value.span(), expected.to_owned())
+            })?;
             let values =
                 values.into_iter().map(|value| Setting { origin: origin.clone(), value: value.into() });
             settings.set_list(flag, values.collect());
         }
-        settings.resolve_alternatives(|_, _| false);
+        settings.refuse_alternatives()?;
         Ok(settings)
     }
 
@@ -63,7 +93,13 @@ impl Reader<'_> {
         let at = error.span().unwrap_or_default();
         let line = self.line_text(at.start);
         let is_again = error.message().starts_with(DUPLICATE);
-        self.wrong(at, if is_again { "this key is set twice; remove one".to_owned() } else { remedy(line) })
+        let is_at_end = line.is_empty() && self.text[self.line_begin(at.start)..].trim().is_empty();
+        let problem = match () {
+            () if is_again => "this key is set twice; remove one".to_owned(),
+            () if is_at_end => "the file ends within a text, a list or a table; close it".to_owned(),
+            () => remedy(line),
+        };
+        self.wrong(at, problem)
     }
 
     fn wrong(&self, at: Range<usize>, problem: String) -> ConfigError {
@@ -93,6 +129,15 @@ impl Reader<'_> {
 
     fn line(&self, at: Range<usize>) -> usize {
         1 + self.text.bytes().take(at.start).filter(|&byte| byte == b'\n').count()
+    }
+}
+
+/// Whether a value is a table, or a list of tables: what `[server]`, `[[server]]` and `server.port` make.
+fn is_table(value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::Table(_) => true,
+        DeValue::Array(several) => several.iter().any(|one| matches!(one.get_ref(), DeValue::Table(_))),
+        _ => false,
     }
 }
 
@@ -128,6 +173,9 @@ fn remedy(line: &str) -> String {
         return "must be KEY = VALUE, such as port = 11300".to_owned();
     };
     let (key, value) = (key.trim(), value.split('#').next().unwrap_or_default().trim());
+    if let Some(problem) = problem_of_quotes(line) {
+        return problem.to_owned();
+    }
     match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
         _ if value.is_empty() => "the value is missing".to_owned(),
         Some(flag)
@@ -139,4 +187,27 @@ fn remedy(line: &str) -> String {
         Some(_) => format!("a text needs quotes: {key} = \"{value}\""),
         None => "must be KEY = VALUE, with a text in quotes".to_owned(),
     }
+}
+
+/// The problem of a text in quotes, if the line has one that does not end or has an unknown escape.
+fn problem_of_quotes(line: &str) -> Option<&'static str> {
+    let (_, value) = line.split_once('=')?;
+    let mut chars = value.trim_start().chars();
+    let quote = chars.next().filter(|quote| ['"', '\''].contains(quote))?;
+    while let Some(char) = chars.next() {
+        if char == '\\' && quote == '"' {
+            let escape = chars.next()?;
+            let known = ESCAPES.iter().find(|(known, _)| *known == escape);
+            let mut is_whole =
+                |digits| chars.by_ref().take(digits).filter(char::is_ascii_hexdigit).count() == digits;
+            if !known.is_some_and(|&(_, digits)| is_whole(digits)) {
+                return Some(
+                    "the escape is unknown; write \\\\ for a backslash, or put the text in single quotes",
+                );
+            }
+        } else if char == quote {
+            return None;
+        }
+    }
+    Some("the closing quote is missing")
 }

@@ -97,15 +97,30 @@ impl Settings {
         self.given.keys().next().copied()
     }
 
-    /// Of a value and a switch that set the same thing, one source can have both. The switch counts unless it is off, or the
-    /// value comes later, which only the command line can tell.
-    pub(crate) fn resolve_alternatives(&mut self, is_later: impl Fn(&str, &str) -> bool) {
+    /// Of a value and a switch that set the same thing, keeps the one that comes later on the command line.
+    pub(crate) fn keep_later_alternatives(&mut self, is_later: impl Fn(&str, &str) -> bool) {
         for (value, switch) in ALTERNATIVES {
-            if let (Some(_), Some(given)) = (self.get(value), self.get(switch)) {
-                let is_off = given.value.to_str().is_some_and(|text| OFF.contains(&text));
-                self.given.remove(if is_off || is_later(value, switch) { switch } else { value });
+            if self.get(value).and(self.get(switch)).is_some() {
+                self.given.remove(if is_later(value, switch) { switch } else { value });
             }
         }
+    }
+
+    /// Refuses a value and a switch that set the same thing, in a source without an order. A switch that is off does not
+    /// count.
+    ///
+    /// # Errors
+    /// [`ConfigError::Alternatives`].
+    pub(super) fn refuse_alternatives(&mut self) -> Result<(), ConfigError> {
+        for (value, switch) in ALTERNATIVES {
+            let (Some(one), Some(other)) = (self.get(value), self.get(switch)) else { continue };
+            if other.as_switch() != Some(false) {
+                let (one, other) = (one.origin.clone(), other.origin.clone());
+                return Err(ConfigError::Alternatives { one, other });
+            }
+            self.given.remove(switch);
+        }
+        Ok(())
     }
 
     fn fill_from(&mut self, mut lower: Self) {
@@ -152,6 +167,21 @@ impl fmt::Display for Setting {
 }
 
 impl Origin {
+    /// The name of the setting, without the place in the file.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::CommandLine(name) | Self::Variable(name) | Self::File { key: name, .. } => name,
+        }
+    }
+
+    /// The name of another setting of the same source, with its line if it is in the file.
+    pub(super) fn beside(&self) -> String {
+        match self {
+            Self::File { line, key, .. } => format!("{key} of line {line}"),
+            Self::CommandLine(name) | Self::Variable(name) => name.clone(),
+        }
+    }
+
     /// The origin with another name of the same flag, for an error that names both.
     pub(crate) fn renamed(&self, name: &str) -> Self {
         match self {

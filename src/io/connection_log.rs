@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 use tracing::{debug, info, warn};
 
+use super::shell::InputState;
 use super::socket::peer_name;
 use crate::log_limit::LogLimit;
 use crate::protocol::foreign::Foreign;
@@ -37,17 +38,28 @@ impl Default for ConnectionLog {
     }
 }
 
-/// Logs that a connection was accepted.
-pub fn opened(conn: u64, fd: RawFd) {
-    debug!(conn, peer = peer_name(fd), "connection opened");
-}
-
-/// Logs that a connection was closed.
-pub fn closed(conn: u64) {
-    debug!(conn, "connection closed");
-}
-
 impl ConnectionLog {
+    /// Logs that a connection was accepted.
+    pub fn opened(&self, conn: u64, fd: RawFd) {
+        debug!(conn, peer = peer_name(fd), "connection opened");
+    }
+
+    /// Logs that a connection is closed, and how far its input was.
+    pub fn closed(&self, conn: u64, input: InputState) {
+        let reason = match input {
+            InputState::Ended => "client",
+            InputState::Broken => "broken",
+            _ => "server",
+        };
+        debug!(conn, reason, "connection closed");
+    }
+
+    /// Logs how many warnings were left out, at the end of a run.
+    pub fn end(&mut self) {
+        self.foreign.end("a request of another protocol");
+        self.refused.end("the kernel refuses to send or receive");
+    }
+
     /// Logs what a client has done.
     pub fn acted(&mut self, now: Time, conn: u64, fd: RawFd, act: ClientAct) {
         match act {

@@ -229,6 +229,11 @@ impl Admission {
         self.pauses
     }
 
+    /// Logs how many warnings were left out, at the end of a run.
+    pub fn end(&mut self) {
+        self.limit.end("accept is paused");
+    }
+
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.pauses += 1;
         if let Some(left_out) = self.limit.admit(now) {

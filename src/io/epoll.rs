@@ -313,7 +313,7 @@ impl<S: Service> Backend for EpollDriver<S> {
 
     fn close(&mut self, conn: ConnId) {
         let protocol = self.shell.connections.remove(conn).protocol;
-        self.shell.descriptor_closed(conn, protocol);
+        self.shell.descriptor_closed(protocol);
         self.shell.handle(Event::Closed { conn });
     }
 

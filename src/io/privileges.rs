@@ -9,6 +9,8 @@ use nix::errno::Errno;
 use nix::unistd::{self, Gid, ResGid, ResUid, Uid};
 use tracing::warn;
 
+use super::socket::text_without_number;
+
 /// The capabilities that a server keeps if it stays root: it can read and write files of others in the directory of its log,
 /// and the memory of an io_uring does not count against `ulimit -l`.
 const KEPT: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_IPC_LOCK];
@@ -48,7 +50,10 @@ pub enum PrivilegesError {
 pub fn drop_privileges(user: Option<&User>) -> Result<(), PrivilegesError> {
     let Some(user) = user else {
         if let Err(error) = restrict(&CapsHashSet::from(KEPT)) {
-            warn!("cannot drop the capabilities that the server does not need: {error}");
+            warn!(
+                "cannot drop the capabilities that the server does not need: {}",
+                text_without_number(&error)
+            );
         }
         return Ok(());
     };
@@ -173,7 +178,9 @@ impl fmt::Display for PrivilegesError {
                     errno.desc()
                 )
             }
-            Self::Capabilities(error) => write!(f, "cannot drop the capabilities of root: {error}"),
+            Self::Capabilities(error) => {
+                write!(f, "cannot drop the capabilities of root: {}", text_without_number(error))
+            }
         }
     }
 }

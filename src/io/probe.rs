@@ -145,8 +145,15 @@ impl fmt::Display for ProbeError {
                     "{address}: the system chooses port 0; set the port that the server has logged with -p"
                 )
             }
-            Problem::UnknownHost => write!(f, "{address}: no such host"),
-            Problem::Unreachable(errno) => write!(f, "cannot connect to {address}: {}", errno.desc()),
+            Problem::UnknownHost => write!(f, "{address}: no such host; correct the name, or check DNS"),
+            Problem::Unreachable(errno) => {
+                let flags = if let Address::Unix(_) = address { "-l" } else { "-l and -p" };
+                write!(
+                    f,
+                    "cannot connect to {address}: {}; start the server, or correct {flags}",
+                    errno.desc()
+                )
+            }
             Problem::Broken(errno) => write!(f, "{address}: the connection broke: {}", errno.desc()),
             Problem::Closed => write!(f, "{address}: the connection was closed without a reply"),
             Problem::Silent(timeout) => {

@@ -18,7 +18,7 @@ use nix::libc;
 use nix::unistd::execve;
 use tracing::{info, warn};
 
-use super::socket::{FIRST_INHERITED, Listener};
+use super::socket::{FIRST_INHERITED, Listener, text_of};
 
 /// The running program, even if its file is gone.
 const SELF: &str = "/proc/self/exe";
@@ -126,8 +126,9 @@ impl Program {
         ];
         let refused = self.execute(&self.path, &variables);
         warn!(
-            "cannot execute {}: {refused}; the program that was running is executed again",
-            self.path.display()
+            "cannot execute {}: {}; the program that was running is executed again",
+            self.path.display(),
+            text_of(&refused)
         );
         self.execute(Path::new(SELF), &variables);
         // This removes the files of UNIX sockets, which have no listener now.
@@ -179,7 +180,7 @@ pub fn inherit_lock() -> Option<File> {
 /// Finds the file of a program as a shell does.
 fn find(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
-        return env::current_dir().ok().map(|here| here.join(name));
+        return path::absolute(name).ok();
     }
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
@@ -238,7 +239,7 @@ impl Preflight {
                     }
                     _ => "",
                 };
-                warn!("no restart: cannot execute {}: {error}{hint}", path.display());
+                warn!("no restart: cannot execute {}: {}{hint}", path.display(), text_of(&error));
             }
         }
     }
@@ -259,7 +260,9 @@ impl Preflight {
                 }
                 reason => warn!("no restart: the preflight check of {program} has failed: {reason}"),
             },
-            Err(error) => warn!("no restart: cannot wait for the preflight check: {error}"),
+            Err(error) => {
+                warn!("no restart: cannot wait for the preflight check: {}", text_of(&error));
+            }
         }
         self.running = None;
         self.has_passed
@@ -306,6 +309,13 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+
+    #[test]
+    fn a_relative_path_is_shown_without_its_dot() {
+        let here = env::current_dir().expect("the directory exists");
+        let found = find(Path::new("./beanring")).map(|path| path.display().to_string());
+        assert_eq!(found, Some(format!("{}/beanring", here.display())));
+    }
 
     #[test]
     fn a_file_without_a_program_format_is_not_run_by_a_shell() {

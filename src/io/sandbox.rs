@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use nix::sys::prctl::set_no_new_privs;
 use tracing::{info, warn};
 
+use super::socket::text_without_number;
+
 /// The newest Landlock ABI that this module knows. An older kernel enforces what it has.
 const INTERFACE: ABI = ABI::V6;
 
@@ -95,7 +97,9 @@ pub fn enter(needs: &Needs) {
         {
             info!("sandbox: the Landlock rules of earlier restarts stay in force");
         }
-        Err(error) => warn!("cannot restrict file access by Landlock: {error}"),
+        Err(error) => {
+            warn!("cannot restrict file access by Landlock: {}", text_without_number(&error));
+        }
     }
 }
 

@@ -11,12 +11,12 @@ use tracing::info;
 
 use super::clock::Clock;
 use super::conn_table::ConnTable;
-use super::connection_log::{self, ConnectionLog};
+use super::connection_log::ConnectionLog;
 use super::descriptors::Admission;
 use super::host::{ProcessFiles, cpu_usage};
 use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener};
+use super::socket::{AcceptError, Listener, text_without_number};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
 use crate::ids::ConnId;
@@ -150,7 +150,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
     pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         let conn = self.server.accept(protocol);
-        connection_log::opened(self.server.number(conn), fd.as_raw_fd());
+        self.log.opened(self.server.number(conn), fd.as_raw_fd());
         self.admission.opened(protocol, self.now);
         conn
     }
@@ -162,9 +162,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     /// Counts a connection whose descriptor was closed.
-    pub fn descriptor_closed(&mut self, conn: ConnId, protocol: Protocol) {
-        connection_log::closed(self.server.number(conn));
+    pub fn descriptor_closed(&mut self, protocol: Protocol) {
         self.admission.closed(protocol, self.now);
+    }
+
+    fn log_close(&mut self, conn: ConnId) {
+        let (number, input) = (self.server.number(conn), *self.input(conn));
+        self.log.closed(number, input);
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
@@ -195,6 +199,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
     #[cfg(all(test, feature = "uring"))]
     pub const fn has_warned(&self) -> bool {
         self.log.has_warned
+    }
+
+    fn read_signal(&mut self) -> nix::Result<Option<Signal>> {
+        self.signals.read(self.server.is_draining())
     }
 
     fn report_stats(&mut self) {
@@ -237,10 +245,12 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// place; then the threads of the disk end first, so that this thread is the only one that opens descriptors.
     pub fn exit(&mut self, result: Result<(), DriverError>) -> Result<Exit, DriverError> {
         self.signals.end_preflight();
+        self.log.end();
+        self.admission.end();
         let (listeners, disk) = (std::mem::take(&mut self.listeners), self.disk.take());
         result?;
         if let Some(why) = self.server.failure() {
-            return Err(DriverError::Server(why));
+            return Err(DriverError::Server(text_without_number(&why)));
         }
         if self.run_state != (RunState::Stopping { restarts: true }) {
             return Ok(Exit::Stopped);
@@ -293,7 +303,10 @@ pub trait Backend {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
                 Effect::Resume(conn) => self.resume(conn),
-                Effect::Close(conn) => self.close(conn),
+                Effect::Close(conn) => {
+                    self.shell().log_close(conn);
+                    self.close(conn);
+                }
                 Effect::SampleStats => self.shell().report_stats(),
                 Effect::LogClient(conn, act) => self.shell().log_client(conn, act),
                 Effect::Disk => self.begin_disk_operations(),
@@ -337,7 +350,7 @@ pub trait Backend {
     }
 
     fn read_signals(&mut self) -> Result<(), DriverError> {
-        while let Some(signal) = self.shell().signals.read().map_err(DriverError::Signals)? {
+        while let Some(signal) = self.shell().read_signal().map_err(DriverError::Signals)? {
             self.begin_iteration();
             let shell = self.shell();
             let is_stopping = shell.run_state != RunState::Running;

@@ -85,15 +85,18 @@ impl Signals {
         self.systemd = socket;
     }
 
-    /// The next signal that has come, if any.
+    /// The next signal that has come, if any. `is_draining` is whether the server drains already.
     ///
     /// # Errors
     /// Those of read(2).
-    pub fn read(&mut self) -> nix::Result<Option<Signal>> {
+    pub fn read(&mut self, is_draining: bool) -> nix::Result<Option<Signal>> {
         while let Some(info) = self.fd.read_signal()? {
             let sender = Sender(&info);
             match info.ssi_signo as i32 {
                 signo if signo == WATCHDOG as i32 => self.systemd.alive(),
+                signo if signo == SIGUSR1 as i32 && is_draining => {
+                    info!("SIGUSR1{sender}: the server is draining already; a client ends that with undrain");
+                }
                 signo if signo == SIGUSR1 as i32 => {
                     info!(
                         "SIGUSR1{sender}: draining; put is refused with DRAINING until a client sends undrain"

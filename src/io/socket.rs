@@ -15,6 +15,7 @@ use nix::sys::socket::{
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
 
+use super::privileges::current_user;
 use super::retry_briefly;
 use super::sandbox::directory_of;
 use crate::server::Protocol;
@@ -375,6 +376,14 @@ pub fn text_of(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), |raw| Errno::from_raw(raw).desc().to_owned())
 }
 
+/// The text of an error of a library, without the number of an error of the system in it.
+pub fn text_without_number(error: &impl fmt::Display) -> String {
+    let text = error.to_string();
+    let Some((before, rest)) = text.split_once(" (os error ") else { return text };
+    let after = rest.split_once(')').map_or("", |(_, after)| after);
+    format!("{before}{after}")
+}
+
 /// Takes ownership of a descriptor that the process was started with.
 fn adopt(raw: RawFd, name: &str) -> Result<Listener, ListenError> {
     let refused = |_| ListenError::Inherited { fd: raw };
@@ -456,10 +465,16 @@ impl fmt::Display for ListenError {
                 write!(f, "cannot listen on {address}: no such host; correct the name, or check DNS")
             }
             Self::NotASocket { address } => {
-                write!(f, "cannot listen on {address}: the path is a file and not a socket")
+                write!(
+                    f,
+                    "cannot listen on {address}: the path is a file and not a socket; remove the file, or choose another path"
+                )
             }
             Self::Answered { address } => {
-                write!(f, "cannot listen on {address}: another server listens there")
+                write!(
+                    f,
+                    "cannot listen on {address}: another server listens there; stop it, or choose another path"
+                )
             }
             Self::System { address, errno: Errno::EADDRINUSE } => {
                 write!(
@@ -468,12 +483,25 @@ impl fmt::Display for ListenError {
                 )
             }
             Self::System { address, errno: Errno::EADDRNOTAVAIL } => {
-                write!(f, "cannot listen on {address}: this machine does not have the address")
+                write!(
+                    f,
+                    "cannot listen on {address}: this machine does not have the address; use one of its own (ip addr), or \
+                     0.0.0.0 for all of IPv4"
+                )
+            }
+            Self::System { address: address @ Address::Tcp { .. }, errno: Errno::EACCES } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE: choose \
+                     another port, or start as root with -u"
+                )
             }
             Self::System { address, errno: Errno::EACCES } => {
                 write!(
                     f,
-                    "cannot listen on {address}: permission denied; use a port above 1023 or a directory that the user can write to, or start as root with -u"
+                    "cannot listen on {address}: permission denied; user {} must be able to write to the directory of the \
+                     socket: correct its owner or mode, or choose another path",
+                    current_user()
                 )
             }
             Self::System { address: address @ Address::Unix(_), errno: Errno::ENOENT } => {

@@ -21,6 +21,7 @@ use sd_notify::NotifyState;
 use tracing::warn;
 
 use super::signal::WATCHDOG;
+use super::socket::text_of;
 
 /// The notification socket of systemd. Without one the methods do nothing.
 #[derive(Debug, Default)]
@@ -43,8 +44,9 @@ impl NotifySocket {
             Ok(socket) => socket,
             Err(error) => {
                 warn!(
-                    "NOTIFY_SOCKET {}: cannot connect to systemd, which will not learn that the server is ready: {error}",
-                    name.display()
+                    "NOTIFY_SOCKET {}: cannot connect to systemd, which will not learn that the server is ready: {}",
+                    name.display(),
+                    text_of(&error)
                 );
                 return Self::default();
             }
@@ -97,7 +99,7 @@ impl NotifySocket {
         if let Err(error) = sent
             && !had_failed
         {
-            warn!("NOTIFY_SOCKET: cannot notify systemd: {error}");
+            warn!("NOTIFY_SOCKET: cannot notify systemd: {}", text_of(&error));
         }
     }
 }

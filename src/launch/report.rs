@@ -6,8 +6,8 @@ use std::path::Path;
 use tracing::{info, warn};
 
 use super::Prepared;
-use crate::config::ServerConfig;
 use crate::config::size::largest_unit;
+use crate::config::{ServerConfig, Warning};
 use crate::io::descriptors;
 use crate::io::socket::Listener;
 use crate::server::Protocol;
@@ -20,7 +20,10 @@ pub(super) fn start(prepared: &Prepared) {
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let restarted = if listeners.iter().any(Listener::is_from_restart) { ", restarted in place" } else { "" };
     info!("beanring {version} (pid {pid}){restarted}");
-    for warning in &config.warnings {
+    // A socket from socket activation replaces --http.
+    let serves_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
+    let is_true = |warning: &&Warning| !(serves_http && matches!(warning, Warning::WithoutHttp { .. }));
+    for warning in config.warnings.iter().filter(is_true) {
         warn!("{warning}");
     }
     if prepared.is_address_ignored {

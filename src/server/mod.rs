@@ -221,6 +221,10 @@ impl Service for Server {
         wal.next_operation(now)
     }
 
+    fn is_draining(&self) -> bool {
+        self.core.draining
+    }
+
     fn is_settled(&self) -> bool {
         self.core.wal.as_ref().is_none_or(Wal::is_settled)
     }

@@ -62,6 +62,11 @@ pub trait Service {
         None
     }
 
+    /// Whether the server is in drain mode.
+    fn is_draining(&self) -> bool {
+        false
+    }
+
     /// Whether everything that must be on disk at the end is there.
     fn is_settled(&self) -> bool {
         true

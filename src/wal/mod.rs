@@ -6,6 +6,7 @@ mod appender;
 pub mod batch;
 mod capacity;
 mod changes;
+mod checksum;
 mod closing;
 mod commit;
 mod compaction;

@@ -8,6 +8,7 @@
 //! earlier use of the file are never valid records.
 
 use super::batch::{BLOCK_BYTES, Batch};
+use super::checksum::seed_of;
 use super::segment::SegmentNumber;
 use crate::ids::{JobId, JobKey};
 use crate::limits::JOB_BYTES_MAX;
@@ -295,6 +296,17 @@ impl Record<'_> {
             durable: Lsn(durable),
             bytes: framed_bytes(payload),
         }
+    }
+
+    /// Returns the position and the size of a record at the beginning of `bytes`, and the seed with which it is valid.
+    /// Any bytes that look like a record have a seed, so one such record proves nothing.
+    pub fn seed(bytes: &[u8]) -> Option<(Lsn, usize, u32)> {
+        let (frame, rest) = bytes.split_first_chunk::<FRAME_BYTES>()?;
+        let mut fields = Reader(&frame[..]);
+        let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
+        let looks_right = frame[25..] == [0; 7] && Self::parse(frame[24], rest.get(..payload)?).is_some();
+        let seed = || seed_of(crc, &bytes[4..FRAME_BYTES + payload]);
+        looks_right.then(|| (Lsn(position), framed_bytes(payload), seed()))
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::batch::{BLOCK_BYTES, Batch};
+use super::checksum::seed_of;
 use super::record::Lsn;
 use crate::ids::JobId;
 
@@ -93,6 +94,14 @@ impl Header {
     pub fn seed(&self) -> u32 {
         let words = [self.log_id.to_le_bytes(), self.number.0.to_le_bytes()].concat();
         crc32c::crc32c(&words)
+    }
+
+    /// Returns a log id that gives the segment of this number this [seed](Self::seed), and every other segment of the log the
+    /// seed that it has. The log may have another id with the same checksum.
+    pub fn log_id_of(seed: u32, number: SegmentNumber) -> u64 {
+        let checksum = seed_of(seed, &number.0.to_le_bytes());
+        // CRC-32C begins like a seed of the first four bytes.
+        seed_of(checksum, &[0; 8]).into()
     }
 
     /// Returns the position of the byte at this offset in the file.

@@ -37,7 +37,7 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
         WalTool::Export { dir, new_dir } => {
             let jobs = offline::export(&dir, &new_dir, now)?;
             let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
-            writeln!(out, "{jobs} in {dir}; start beanstalkd -b on it")?;
+            writeln!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}")?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -71,13 +71,14 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     }
     if unproven_bytes > 0 {
         let bytes = Count(unproven_bytes, "byte");
-        writeln!(
-            out,
-            "unsynced tail: {bytes}, for which no later record proves an fsync; a start rewrites them first"
-        )?;
+        writeln!(out, "the last {bytes} may be unsynced; the next start rewrites them (normal)")?;
     }
-    writeln!(out, "a server starts from it")?;
-    if discarded.is_empty() { Ok(()) } else { Err(Discards(discarded).into()) }
+    if !discarded.is_empty() {
+        return Err(Discards(discarded).into());
+    }
+    let verdict = if damage.is_empty() { "no damage; " } else { "" };
+    writeln!(out, "{verdict}beanring -b {} can start from it", dir.display())?;
+    Ok(())
 }
 
 /// A server would start, and discard these bytes.
@@ -93,7 +94,7 @@ impl fmt::Display for Discards {
             .collect();
         write!(
             f,
-            "a server that starts from it discards {}: a torn write, or damage to what was written last",
+            "the next start discards {}: a torn write, or damage to what was written last",
             places.join(", ")
         )
     }
@@ -111,20 +112,20 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
         .collect();
     if !ranges.is_empty() {
-        writeln!(out, "lost, or deleted before: {}", ranges.join(" "))?;
+        writeln!(out, "ids of jobs that are lost, if they were not deleted: {}", ranges.join(" "))?;
     }
     if !damage.is_empty() {
         writeln!(
             out,
-            "changes that were recorded in these places are lost: a job that was deleted there is back"
+            "changes that were recorded in these places are lost: a job whose deletion was there exists again"
         )?;
     }
     let has_loss = !damage.is_empty() || !lost.is_empty();
     if has_loss {
-        writeln!(out, "the old log is damaged: jobs may be missing beyond those that are listed")?;
+        writeln!(out, "further jobs may be missing: a damaged place does not show which records it had")?;
     }
     let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
-    writeln!(out, "{jobs} in {dir}; start beanring -b on it")?;
+    writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}")?;
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
 }
 
@@ -137,16 +138,16 @@ impl fmt::Display for Line<'_> {
             Damage::Short { file, bytes } => {
                 write!(f, "{file}:{bytes}: the file ends here, within its header")
             }
-            Damage::Header { file } => write!(f, "{file}:0: the header is not what was written there"),
+            Damage::Header { file } => write!(f, "{file}:0: checksum mismatch in the header"),
             Damage::Records { file, offset, bytes, were_durable: true } => {
                 let bytes = Count(*bytes, "byte");
-                write!(f, "{file}:{offset}: {bytes} of records are not what was written there")
+                write!(f, "{file}:{offset}: checksum mismatch, {bytes} of records are damaged")
             }
             Damage::Records { file, offset, bytes, were_durable: false } => {
                 let bytes = Count(*bytes, "byte");
                 write!(
                     f,
-                    "{file}:{offset}: {bytes} of records are invalid, and no later record proves an fsync of them"
+                    "{file}:{offset}: {bytes} of records are damaged, or a torn write: no later record shows that they were synced"
                 )
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),

@@ -503,6 +503,13 @@ fn health_readiness_and_bad_requests() {
                 assert!(answer.ends_with("\r\n\r\n"), "{asked:?}: {answer}");
             }
         }
+        for (asked, body) in [
+            ("GET /", "no such page; request /metrics, /healthz or /readyz\n"),
+            ("POST /metrics", "this method is not supported; use GET or HEAD\n"),
+        ] {
+            let answer = live.request(&format!("{asked} HTTP/1.1\r\nHost: a\r\n{close}"));
+            assert_eq!(answer.split_once("\r\n\r\n").map(|(_, body)| body), Some(body), "{asked}");
+        }
         let plain = live.request("GET /metrics HTTP/1.0\r\n\r\n");
         assert!(plain.contains("\r\n\r\n# HELP beanring_jobs_urgent ") && plain.ends_with("} 0\n"));
 

@@ -66,7 +66,8 @@ fn tcp_refusals() {
     );
     assert_eq!(
         refusal(&tcp("192.0.2.1", 1)),
-        "cannot listen on 192.0.2.1:1: this machine does not have the address"
+        "cannot listen on 192.0.2.1:1: this machine does not have the address; use one of its own (ip addr), or 0.0.0.0 for \
+         all of IPv4"
     );
     assert_eq!(
         refusal(&tcp("no host", 1)),
@@ -104,17 +105,20 @@ fn other_files_at_the_path_are_kept() {
     let refused = |reason| format!("cannot listen on unix:{}: {reason}", path.display());
 
     fs::write(&path, "precious").unwrap();
-    assert_eq!(refusal(&address), refused("the path is a file and not a socket"));
+    assert_eq!(
+        refusal(&address),
+        refused("the path is a file and not a socket; remove the file, or choose another path")
+    );
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     fs::remove_file(&path).unwrap();
 
     let live = UnixListener::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server listens there"));
+    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
     drop(live);
     fs::remove_file(&path).unwrap();
 
     let _datagram = UnixDatagram::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server listens there"));
+    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
 }
 
 #[test]
@@ -131,4 +135,15 @@ fn the_socket_file_of_a_later_server_is_kept() {
 fn a_path_that_is_too_long_is_refused() {
     let path = PathBuf::from("/tmp").join("x".repeat(200));
     assert!(refusal(&Address::Unix(path)).ends_with("File name too long"));
+}
+
+#[test]
+fn texts_of_errors_have_no_numbers() {
+    let error = io::Error::from_raw_os_error(Errno::EPERM as i32);
+    assert_eq!(text_of(&error), "Operation not permitted");
+    assert_eq!(
+        text_without_number(&format!("capset failure: {error}!")),
+        "capset failure: Operation not permitted!"
+    );
+    assert_eq!(text_without_number(&"overlarge index"), "overlarge index");
 }

@@ -296,7 +296,7 @@ impl<S: Service> TokioDriver<S> {
         self.begin_iteration();
         self.shell.freed(task_bytes);
         let protocol = self.shell.connections.remove(conn).protocol;
-        self.shell.descriptor_closed(conn, protocol);
+        self.shell.descriptor_closed(protocol);
         self.handle(Event::Closed { conn });
     }
 

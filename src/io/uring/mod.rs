@@ -74,6 +74,7 @@ pub fn run<S: Service>(server: S, ring: KernelRing, resources: Resources) -> Res
     let clock = resources.clock;
     let mut driver = UringDriver::new(server, ring, resources, clock.now());
     let result = driver.run(|| clock.now());
+    driver.self_check.end();
     let exit = driver.shell.exit(result);
     // The kernel may read and write the memory of requests in flight until the process ends.
     std::mem::forget(driver);
@@ -180,7 +181,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         }
         let (protocol, notifications) = (connection.protocol, connection.notifications);
         if connection.close() {
-            self.shell.descriptor_closed(conn, protocol);
+            self.shell.descriptor_closed(protocol);
         }
         // The network may read what was sent without a copy after the socket is closed.
         if notifications == 0 {

@@ -47,6 +47,12 @@ impl Default for SelfCheck {
 }
 
 impl SelfCheck {
+    /// Logs how many warnings were left out, at the end of a run.
+    pub fn end(&mut self) {
+        self.unreported_limit.end("input that the kernel did not report to io_uring");
+        self.missing_limit.end("requests to io_uring that were missing");
+    }
+
     /// Schedules a check of a connection, which is due when the connection has been quiet since this input. Called when a
     /// receive has brought input and is still armed.
     pub fn note_input(&mut self, conn: ConnId, connection: &mut Connection, now: Time) {

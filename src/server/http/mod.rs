@@ -214,17 +214,23 @@ impl HttpConnection {
                 self.reply(
                     request,
                     "421 Misdirected Request",
-                    "not a name of this server: see --http-host\n",
+                    "the server does not know this host name; use its address, or start it with --http-host NAME\n",
                 );
             }
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
-                self.reply(request, "405 Method Not Allowed", "only GET and HEAD\n");
+                self.reply(
+                    request,
+                    "405 Method Not Allowed",
+                    "this method is not supported; use GET or HEAD\n",
+                );
             }
             "/metrics" => self.begin_metrics(request, core),
             "/healthz" => self.reply(request, "200 OK", "ok\n"),
             "/readyz" if core.draining => self.reply(request, "503 Service Unavailable", "draining\n"),
             "/readyz" => self.reply(request, "200 OK", "ready\n"),
-            _ => self.reply(request, "404 Not Found", "there are /metrics, /healthz and /readyz\n"),
+            _ => {
+                self.reply(request, "404 Not Found", "no such page; request /metrics, /healthz or /readyz\n")
+            }
         }
     }
 

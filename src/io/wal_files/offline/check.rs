@@ -20,7 +20,7 @@ pub struct Verdict {
     pub refusal: Option<RecoveryError>,
     /// What a start discards.
     pub discarded: Vec<Discarded>,
-    /// Bytes that a start rewrites first, since nothing proves that they are on disk.
+    /// Bytes that a start rewrites first, since nothing proves that they are on disk. None if the job log was closed.
     pub unproven_bytes: u64,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
@@ -39,9 +39,11 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         Ok(Start { engine, discarded, unproven_bytes, refusal }) => {
             (Some(engine), discarded, unproven_bytes, refusal)
         }
-        Err(ToolError::Log(refusal @ (RecoveryError::Damaged { .. } | RecoveryError::Missing(_)))) => {
-            (None, Vec::new(), 0, Some(refusal))
-        }
+        Err(ToolError::Log(
+            refusal @ (RecoveryError::Damaged { .. }
+            | RecoveryError::Truncated { .. }
+            | RecoveryError::Missing(_)),
+        )) => (None, Vec::new(), 0, Some(refusal)),
         Err(error) => return Err(error),
     };
     let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;

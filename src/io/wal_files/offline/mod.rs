@@ -3,6 +3,7 @@
 
 mod check;
 mod export;
+mod log_id;
 mod losses;
 mod salvage;
 mod survey;
@@ -32,6 +33,8 @@ use crate::wal::SegmentNumber;
 pub enum ToolError {
     /// A directory cannot be read or created.
     Unusable(PathBuf, io::Error),
+    /// A file is named instead of the directory of the job log.
+    File(PathBuf),
     /// A server uses the directory.
     Locked(PathBuf),
     /// The directory has no job log.
@@ -69,7 +72,7 @@ struct Start {
     engine: Engine,
     /// What it would discard.
     discarded: Vec<Discarded>,
-    /// Bytes that it would rewrite, since nothing proves that they are on disk.
+    /// Bytes that it would rewrite, since nothing proves that they are on disk. None if the job log was closed.
     unproven_bytes: u64,
     /// Why it would not start after all.
     refusal: Option<RecoveryError>,
@@ -86,6 +89,9 @@ impl<'a> Offline<'a> {
     /// Opens the job log in a directory, which does not change.
     fn open(path: &'a Path) -> Result<Self, ToolError> {
         let unusable = |error| ToolError::Unusable(path.to_owned(), error);
+        if path.is_file() {
+            return Err(ToolError::File(path.to_owned()));
+        }
         let lock = directory::lock_to_read(path).map_err(|error| match error {
             DirectoryError::Unusable(path, error) => ToolError::Unusable(path, error),
             DirectoryError::Denied { file, .. } => {
@@ -125,8 +131,9 @@ impl<'a> Offline<'a> {
                 discarded.extend(unreadable.map(discard));
             }
         }
-        let (unproven_bytes, refusal) = (findings.unproven_bytes(), findings.take_refusal());
-        Ok(Start { engine, discarded, unproven_bytes, refusal })
+        let is_closed = tail.is_some_and(|tail| tail.is_closed);
+        let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
+        Ok(Start { engine, discarded, unproven_bytes, refusal: findings.take_refusal() })
     }
 
     /// Returns a queue without jobs.
@@ -205,6 +212,9 @@ impl fmt::Display for ToolError {
                     }
                     _ => f.write_str(&text_of(error)),
                 }
+            }
+            Self::File(path) => {
+                write!(f, "{} is a file; name the directory of the job log", path.display())
             }
             Self::Locked(path) => write!(f, "{}: a server uses this job log; stop it first", path.display()),
             Self::NoLog(path) => write!(f, "{}: the directory contains no job log", path.display()),

@@ -5,16 +5,17 @@ use std::fs::File;
 use std::path::Path;
 use std::{fmt, io};
 
+use super::log_id;
 use crate::ids::JobId;
 use crate::io::socket::text_of;
 use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{self, HEADER_BYTES, Header};
+use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
-const SEARCH_BYTES: u64 = 1 << 24;
+pub const SEARCH_BYTES: u64 = 1 << 24;
 
 /// A part of a job log, in the order of the log.
 #[derive(Debug)]
@@ -59,8 +60,11 @@ pub enum Finding<'a> {
 pub enum SurveyError {
     /// A file cannot be read.
     Io(String, io::Error),
-    /// No segment has a valid header. The id of the job log is in it, and without the id no record is valid.
-    NoHeader,
+    /// The id of the job log is not known, without which no record is valid: no segment has a valid header, and too few
+    /// records are left to show it.
+    NoLogId,
+    /// A newer version of beanring wrote the job log.
+    Version(String, u32),
 }
 
 /// A segment that has records, or should have.
@@ -172,7 +176,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         let read = File::open(directory.join(&name)).and_then(|file| read_up_to(&file, 0, &mut block));
         let count = read.map_err(|error| SurveyError::Io(name, error))?;
         is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
-        headers.push(Header::decode(&block[..count]).ok());
+        headers.push(Header::decode(&block[..count]));
     }
     let unreadable_of = |number: SegmentNumber| {
         UnreadableBytes::of(directory, number).map_err(|error| SurveyError::Io(number.to_string(), error))
@@ -182,12 +186,11 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
         return Ok(Survey { segments: Vec::new(), unreadable: unreadable.collect::<Result<_, _>>()? });
     }
-    let log_id = headers.iter().find_map(|header| header.map(|header| header.log_id));
-    let log_id = log_id.ok_or(SurveyError::NoHeader)?;
+    let log_id = log_id(directory, files, &headers)?;
     let (mut segments, mut unreadable) = (Vec::new(), Vec::new());
     for ((&number, &bytes), header) in files.iter().zip(headers) {
         let name = number.to_string();
-        let (header, is_headless) = match header {
+        let (header, is_headless) = match header.ok() {
             // The segment is unused, or belongs to another log.
             _ if number > SegmentNumber::LAST => continue,
             Some(header) if header.number != number || header.log_id != log_id => continue,
@@ -213,6 +216,26 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         segments[at - 1].limit = segments[at].limit.min(segments[at].header.first);
     }
     Ok(Survey { segments, unreadable })
+}
+
+/// Returns the id of the log: that of a valid header, or else the one that the records show.
+fn log_id(
+    directory: &Path,
+    files: &BTreeMap<SegmentNumber, u64>,
+    headers: &[Result<Header, HeaderFault>],
+) -> Result<u64, SurveyError> {
+    if let Some(header) = headers.iter().find_map(|header| header.ok()) {
+        return Ok(header.log_id);
+    }
+    let mut shown = Vec::new();
+    for (&number, header) in files.keys().zip(headers) {
+        if let Err(HeaderFault::Version(version)) = header {
+            return Err(SurveyError::Version(number.to_string(), *version));
+        }
+        let found = log_id::shown_by(directory, number);
+        shown.extend(found.map_err(|error| SurveyError::Io(number.to_string(), error))?);
+    }
+    log_id::agreed(shown.into_iter()).ok_or(SurveyError::NoLogId)
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.
@@ -245,8 +268,13 @@ impl fmt::Display for SurveyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
-            Self::NoHeader => {
-                write!(f, "no segment has a valid header, which is needed to read its records")
+            Self::NoLogId => write!(
+                f,
+                "no segment has a valid header, and too few records are intact to do without one; salvage cannot help: \
+                 restore a backup of the directory"
+            ),
+            Self::Version(file, version) => {
+                write!(f, "{file} has format {version} of a newer version of beanring; use that version")
             }
         }
     }

@@ -20,6 +20,13 @@ pub enum RecoveryError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
+    /// A file ends within its header.
+    Truncated {
+        /// The name of the file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// The job log begins or continues with this file, which does not exist.
     Missing(String),
     /// A newer version of beanring wrote the file.
@@ -51,6 +58,13 @@ pub enum RecoveryError {
     Memory,
 }
 
+impl RecoveryError {
+    /// The directory cannot be read or synced.
+    pub fn of_directory(error: io::Error) -> Self {
+        Self::Io("the directory".to_owned(), error)
+    }
+}
+
 impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -68,8 +82,13 @@ impl fmt::Display for RecoveryError {
             ),
             Self::Damaged { file, offset } => write!(
                 f,
-                "the job log is damaged: {file}:{offset} is not what was written there; restore a backup of the directory, \
-                 or run beanring wal salvage, which saves the intact jobs"
+                "the job log is damaged: {file}: checksum mismatch at offset {offset}; restore a backup of the directory, or \
+                 run beanring wal salvage, which saves the intact jobs"
+            ),
+            Self::Truncated { file, bytes } => write!(
+                f,
+                "the job log is damaged: {file} ends after {bytes} bytes, within its header; restore a backup of the \
+                 directory, or run beanring wal salvage, which saves the intact jobs"
             ),
             Self::Missing(file) => write!(
                 f,

@@ -35,7 +35,7 @@ pub fn recover(
     engine: &mut Engine,
     now: Time,
 ) -> Result<Wal, RecoveryError> {
-    let files = storage.list().map_err(|error| io_error("the directory", error))?;
+    let files = storage.list().map_err(RecoveryError::of_directory)?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
     if let Some(refusal) = findings.take_refusal() {
         return Err(refusal);
@@ -57,7 +57,7 @@ pub fn recover(
         recovered.active = Some(tail.header);
     }
     let prepared = prepare(storage, &files, &findings, config, recovered.active.is_some())?;
-    storage.sync().map_err(|error| io_error("the directory", error))?;
+    storage.sync().map_err(RecoveryError::of_directory)?;
     Ok(Wal::new(config, recovered, prepared, engine))
 }
 

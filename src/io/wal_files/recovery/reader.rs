@@ -239,7 +239,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         block.truncate(count);
         if block.len() < HEADER_BYTES as usize && block.iter().any(|&byte| byte != 0) {
             // A file gets all its space before anything is written to it.
-            return Err(RecoveryError::Damaged { file: name.to_owned(), offset: count as u64 });
+            return Err(RecoveryError::Truncated { file: name.to_owned(), bytes: count as u64 });
         }
         let header = match Header::decode(&block) {
             Ok(header) => header,
