@@ -133,6 +133,12 @@ fn a_sound_log() {
     let verdict = format!("no damage; beanring -b {} can start from it\n", log.0.display());
     assert!(result.out.ends_with(&verdict), "{}", result.out);
 
+    let full = fs::File::create("/dev/full").expect("Linux has it");
+    let mut command = Command::new(program());
+    let output = command.args(["wal", "check"]).arg(&log.0).stdout(full).output().expect("it runs");
+    let error = "beanring: cannot write the output: No space left on device\n";
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(1), error));
+
     let result = tool("dump", &[&log.0]);
     assert_eq!((result.code, &*result.error), (0, ""));
     let lines: Vec<serde_json::Value> =
