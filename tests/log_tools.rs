@@ -203,6 +203,11 @@ fn a_record_that_has_changed() {
         result.error
     );
     assert!(tool("dump", &[&log.0]).out.contains("\"kind\":\"gap\""));
+    let to = Scratch::new("changed-saved");
+    let salvaged = tool("salvage", &[&log.0, &to.0]);
+    for line in ["a job whose deletion was there exists again", "further jobs may be missing"] {
+        assert!(salvaged.out.contains(line), "{}", salvaged.out);
+    }
     let (found, lost) = saved(&log.0);
     assert_eq!(lost, BTreeSet::from([53]));
     assert_eq!(found, alive().into_iter().filter(|&id| id != 53).collect());
@@ -274,6 +279,9 @@ fn no_file_has_a_valid_header() {
         let expected = if jobs == JOBS { alive() } else { (1..=jobs).collect() };
         assert!(checked.out.contains(&format!("{} jobs can be salvaged", expected.len())), "{}", checked.out);
         assert_eq!(saved(&log.0), (expected, BTreeSet::new()));
+        let to = Scratch::new("headless-saved");
+        let salvaged = tool("salvage", &[&log.0, &to.0]);
+        assert!(!salvaged.out.contains("may be missing"), "{}", salvaged.out);
     }
 }
 

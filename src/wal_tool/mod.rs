@@ -124,18 +124,20 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     if !ranges.is_empty() {
         writeln!(out, "ids of jobs that are lost, if they were not deleted: {}", ranges.join(" "))?;
     }
-    if !damage.is_empty() {
+    // A header has no job.
+    let has_gap = damage.iter().any(|damage| !matches!(damage, Damage::Header { .. }));
+    if has_gap {
         writeln!(
             out,
             "changes that were recorded in these places are lost: a job whose deletion was there exists again"
         )?;
     }
-    let has_loss = !damage.is_empty() || !lost.is_empty();
-    if has_loss {
+    if has_gap || !lost.is_empty() {
         writeln!(out, "further jobs may be missing: a damaged place does not show which records it had")?;
     }
     let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
     writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}")?;
+    let has_loss = !damage.is_empty() || !lost.is_empty();
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
 }
 
