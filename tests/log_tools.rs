@@ -133,6 +133,12 @@ fn a_sound_log() {
     let verdict = format!("no damage; beanring -b {} can start from it\n", log.0.display());
     assert!(result.out.ends_with(&verdict), "{}", result.out);
 
+    let full = fs::File::create("/dev/full").expect("Linux has it");
+    let mut command = Command::new(program());
+    let output = command.args(["wal", "check"]).arg(&log.0).stdout(full).output().expect("it runs");
+    let error = "beanring: cannot write the output: No space left on device\n";
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(1), error));
+
     let result = tool("dump", &[&log.0]);
     assert_eq!((result.code, &*result.error), (0, ""));
     let lines: Vec<serde_json::Value> =
@@ -197,6 +203,11 @@ fn a_record_that_has_changed() {
         result.error
     );
     assert!(tool("dump", &[&log.0]).out.contains("\"kind\":\"gap\""));
+    let to = Scratch::new("changed-saved");
+    let salvaged = tool("salvage", &[&log.0, &to.0]);
+    for line in ["a job whose deletion was there exists again", "further jobs may be missing"] {
+        assert!(salvaged.out.contains(line), "{}", salvaged.out);
+    }
     let (found, lost) = saved(&log.0);
     assert_eq!(lost, BTreeSet::from([53]));
     assert_eq!(found, alive().into_iter().filter(|&id| id != 53).collect());
@@ -268,6 +279,9 @@ fn no_file_has_a_valid_header() {
         let expected = if jobs == JOBS { alive() } else { (1..=jobs).collect() };
         assert!(checked.out.contains(&format!("{} jobs can be salvaged", expected.len())), "{}", checked.out);
         assert_eq!(saved(&log.0), (expected, BTreeSet::new()));
+        let to = Scratch::new("headless-saved");
+        let salvaged = tool("salvage", &[&log.0, &to.0]);
+        assert!(!salvaged.out.contains("may be missing"), "{}", salvaged.out);
     }
 }
 

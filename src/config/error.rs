@@ -195,7 +195,8 @@ impl fmt::Display for ConfigError {
                 Ok(())
             }
             Self::Syntax { path, line, column, text, problem } => {
-                write!(f, "{}:{line}:{column}: {text}: {problem}", path.display())
+                let text = if text.is_empty() { String::new() } else { format!("{text}: ") };
+                write!(f, "{}:{line}:{column}: {text}{problem}", path.display())
             }
         }
     }

@@ -453,7 +453,7 @@ fn a_text_that_is_not_toml_is_shown_with_its_remedy() {
         ),
         (
             "listen = \"\"\"::\n",
-            "beanring.toml:2:1: : the file ends within a text, a list or a table; close it",
+            "beanring.toml:2:1: the file ends within a text, a list or a table; close it",
         ),
         ("no-sync = yes", "beanring.toml:1:11: no-sync = yes: must be true or false"),
         ("verbose = 1x", "beanring.toml:1:11: verbose = 1x: must be a number from 0 to 2"),

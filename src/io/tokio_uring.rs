@@ -34,7 +34,7 @@ use self::driver::TokioDriver;
 use self::readiness::Watched;
 use super::ring_error::RingError;
 use super::shell::Backend;
-use super::socket::to_errno;
+use super::socket::{text_of, to_errno};
 use super::{DriverError, Exit, Resources, retry_briefly};
 use crate::server::Service;
 use crate::time::Time;
@@ -102,7 +102,7 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
     {
         let mut driver = shared.borrow_mut();
         if let Err(error) = retry_briefly(|| driver.fixed.register(), is_out_of_memory) {
-            debug!("receiving without registered buffers: {error}");
+            debug!("receiving without registered buffers: {}", text_of(&error));
         }
         let shell = driver.shell();
         for index in 0..shell.listeners.len() {

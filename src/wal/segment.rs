@@ -100,7 +100,8 @@ impl Header {
     /// seed that it has. The log may have another id with the same checksum.
     pub fn log_id_of(seed: u32, number: SegmentNumber) -> u64 {
         let checksum = seed_of(seed, &number.0.to_le_bytes());
-        // CRC-32C begins like a seed of the first four bytes.
+        // The first four bytes are combined with the seed by exclusive or: an id below 2^32 has the checksum that eight zeros
+        // have with the id as their seed.
         seed_of(checksum, &[0; 8]).into()
     }
 

@@ -27,8 +27,10 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
     let now = Clock::start().now();
     let mut out = io::stdout().lock();
     match tool {
-        WalTool::Check { dir } => check(&dir, now, &mut out)?,
-        WalTool::Salvage { dir, new_dir } => return salvage(&dir, &new_dir, now, &mut out),
+        WalTool::Check { dir } => check(&dir, now, &mut out).map_err(of_output)?,
+        WalTool::Salvage { dir, new_dir } => {
+            return salvage(&dir, &new_dir, now, &mut out).map_err(of_output);
+        }
         WalTool::Dump { dir } => match dump(&dir, out) {
             // The reader closed the pipe, which is not an error.
             Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -37,10 +39,18 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
         WalTool::Export { dir, new_dir } => {
             let jobs = offline::export(&dir, &new_dir, now)?;
             let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
-            writeln!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}")?;
+            writeln!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}").map_err(ToolError::Output)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says of an error of a write that it is one of the output.
+fn of_output(error: Box<dyn Error>) -> Box<dyn Error> {
+    match error.downcast::<io::Error>() {
+        Ok(error) => ToolError::Output(*error).into(),
+        Err(error) => error,
+    }
 }
 
 /// A number of things.
@@ -114,18 +124,20 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     if !ranges.is_empty() {
         writeln!(out, "ids of jobs that are lost, if they were not deleted: {}", ranges.join(" "))?;
     }
-    if !damage.is_empty() {
+    // A header has no job.
+    let has_gap = damage.iter().any(|damage| !matches!(damage, Damage::Header { .. }));
+    if has_gap {
         writeln!(
             out,
             "changes that were recorded in these places are lost: a job whose deletion was there exists again"
         )?;
     }
-    let has_loss = !damage.is_empty() || !lost.is_empty();
-    if has_loss {
+    if has_gap || !lost.is_empty() {
         writeln!(out, "further jobs may be missing: a damaged place does not show which records it had")?;
     }
     let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
     writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}")?;
+    let has_loss = !damage.is_empty() || !lost.is_empty();
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
 }
 

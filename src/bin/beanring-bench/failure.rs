@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use beanring::io::socket::text_of;
+
 use crate::body::BodyFault;
 use crate::meter::Command;
 
@@ -74,9 +76,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Usage(text) => f.write_str(text),
-            Failure::Address(addr, error) => write!(f, "--addr {addr}: {error} (HOST:PORT or unix:PATH)"),
-            Failure::Connect(target, error) => write!(f, "cannot connect to {target}: {error}"),
-            Failure::Broken(error) => write!(f, "a connection broke: {error}"),
+            Failure::Address(addr, error) => write!(f, "--addr {addr}: {} (HOST:PORT or unix:PATH)", text_of(error)),
+            Failure::Connect(target, error) => write!(f, "cannot connect to {target}: {}", text_of(error)),
+            Failure::Broken(error) => write!(f, "a connection broke: {}", text_of(error)),
             Failure::Closed => f.write_str("the server closed a connection"),
             Failure::Nonsense { to, got } => {
                 write!(f, "the answer to {} makes no sense: \"{got}\"", to.text())
@@ -84,7 +86,7 @@ impl fmt::Display for Failure {
             Failure::Refused { to, word } => write!(f, "the server answers {word} to {}", to.text()),
             Failure::Unasked => f.write_str("the server answered more than it was asked"),
             Failure::Silent(time) => write!(f, "no answer for {} s", time.as_secs_f64()),
-            Failure::Process(pid, error) => write!(f, "--pid {pid}: {error}"),
+            Failure::Process(pid, error) => write!(f, "--pid {pid}: {}", text_of(error)),
             Failure::Descriptors { needed, allowed } => {
                 write!(f, "{needed} descriptors are needed, the hard limit (ulimit -Hn) is {allowed}")
             }
@@ -93,15 +95,15 @@ impl fmt::Display for Failure {
             Failure::Overloaded => f.write_str(
                 "no operation of the measured time was completed: the server, or this load, cannot keep up with --rate",
             ),
-            Failure::Timer(error) => write!(f, "timerfd: {error}"),
+            Failure::Timer(error) => write!(f, "timerfd: {}", text_of(error)),
             Failure::Uring(error) => write!(
                 f,
-                "io_uring is refused: {error} (a seccomp filter, as of containers, or kernel.io_uring_disabled; \
-                --io epoll does without)"
+                "io_uring is refused: {} (a seccomp filter, as of containers, or kernel.io_uring_disabled; --io epoll does without)",
+                text_of(error)
             ),
             Failure::BareLoop(what) => write!(f, "--baseline: {what}"),
-            Failure::Runtime(error) => write!(f, "no runtime: {error}"),
-            Failure::Output(path, error) => write!(f, "{}: {error}", path.display()),
+            Failure::Runtime(error) => write!(f, "no runtime: {}", text_of(error)),
+            Failure::Output(path, error) => write!(f, "{}: {}", path.display(), text_of(error)),
         }
     }
 }
