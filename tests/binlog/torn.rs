@@ -232,8 +232,10 @@ fn an_interrupted_import_is_completed() {
     let refusal = refusal(&dir);
     assert_eq!(
         refusal,
-        "cannot import the binlog of beanstalkd: binlog.3 and a job log of beanring are in one directory, and may contain \
-         the same jobs; move one of them out of the directory"
+        format!(
+            "-b/--wal-dir {dir:?}: cannot import the binlog of beanstalkd: binlog.3 and a job log of beanring are in one \
+             directory, and may contain the same jobs; move one of them out of the directory"
+        )
     );
     let dir = fresh("taken");
     fs::write(dir.join("binlog.2.imported"), "precious").unwrap();
