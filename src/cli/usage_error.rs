@@ -1,10 +1,11 @@
 //! Errors of the command line, each in one line.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt;
 
+use clap::Arg;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command};
 
 use crate::config::ConfigError;
 
@@ -12,29 +13,55 @@ use crate::config::ConfigError;
 #[derive(Debug)]
 pub enum UsageError {
     /// clap does not accept it.
-    Syntax(clap::Error),
+    Syntax {
+        /// Its error.
+        error: clap::Error,
+        /// The command that it is about, such as `beanring put`.
+        command: String,
+    },
     /// Both names of a flag were given.
     Twice(ConfigError),
+    /// A flag of the server was given to a verb of the client.
+    ServerFlag {
+        /// The flag.
+        flag: String,
+        /// The verb.
+        verb: String,
+    },
 }
 
-impl From<clap::Error> for UsageError {
-    fn from(error: clap::Error) -> Self {
-        Self::Syntax(error)
+impl UsageError {
+    /// An error of clap about these words.
+    pub(super) fn syntax(error: clap::Error, words: &[OsString]) -> Self {
+        let mut command = &super::command();
+        let mut names = vec![command.get_name()];
+        for word in words.iter().skip(1) {
+            // Flags of one command may precede the name of the next one.
+            if let Some(inner) = word.to_str().and_then(|word| command.find_subcommand(word)) {
+                command = inner;
+                names.push(inner.get_name());
+            }
+        }
+        Self::Syntax { error, command: names.join(" ") }
     }
 }
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Syntax(error) => write(f, error),
+            Self::Syntax { error, command } => write(f, error, command),
             Self::Twice(error) => error.fmt(f),
+            Self::ServerFlag { flag, verb } => write!(
+                f,
+                "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"
+            ),
         }
     }
 }
 
 impl Error for UsageError {}
 
-fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
+fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt::Result {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
@@ -43,12 +70,12 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
     let argument = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
     let meant = |kind| match context(kind) {
-        meant if meant.is_empty() => "see beanring --help".to_owned(),
+        meant if meant.is_empty() => format!("see {command} --help"),
         meant => format!("did you mean {meant}?"),
     };
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
-            write!(f, "{argument}: unexpected argument; see beanring --help")
+            write!(f, "{argument}: unexpected argument; see {command} --help")
         }
         ErrorKind::UnknownArgument => {
             write!(f, "{argument}: no such flag; {}", meant(ContextKind::SuggestedArg))
@@ -58,16 +85,28 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
             write!(f, "{command}: no such command; {}", meant(ContextKind::SuggestedSubcommand))
         }
         ErrorKind::InvalidValue if value.is_empty() => {
-            write!(f, "{}: the value is missing", spelled(&argument))
+            write!(f, "{}: the value is missing", spelled(&argument, command))
+        }
+        ErrorKind::InvalidValue => {
+            let words = context(ContextKind::ValidValue);
+            let words =
+                words.rsplit_once(", ").map_or(words.clone(), |(some, last)| format!("{some} or {last}"));
+            let value = value.escape_debug();
+            write!(f, "{} \"{value}\": must be {words}", spelled(&argument, command))
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = spelled(&context(ContextKind::PriorArg), command);
+            let argument = spelled(&argument, command);
+            write!(f, "{argument} and {other} cannot be combined; remove one of them")
         }
         ErrorKind::TooManyValues => {
             let value = value.escape_debug();
-            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument))
+            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument, command))
         }
-        ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see beanring --help"),
+        ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see {command} --help"),
         ErrorKind::ValueValidation => {
             let reason = error.source().map(ToString::to_string).unwrap_or_default();
-            write!(f, "{} \"{}\": {reason}", spelled(&argument), value.escape_debug())
+            write!(f, "{} \"{}\": {reason}", spelled(&argument, command), value.escape_debug())
         }
         ErrorKind::MissingRequiredArgument => {
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
@@ -81,18 +120,22 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
         _ => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
-            write!(f, "{}; see beanring --help", line.strip_prefix("error: ").unwrap_or(line))
+            write!(f, "{}; see {command} --help", line.strip_prefix("error: ").unwrap_or(line))
         }
     }
 }
 
-/// Returns a flag of the server or of a tool as other errors name it: `-p/--port` for `--port <PORT>`.
-fn spelled(argument: &str) -> String {
+/// Returns a flag of a command as other errors name it: `-p/--port` for `--port <PORT>`.
+fn spelled(argument: &str, command: &str) -> String {
+    if !argument.starts_with('-') {
+        return argument.replace(['<', '>', '[', ']'], "");
+    }
     let given = argument.split(' ').next().unwrap_or_default();
     let name = given.trim_start_matches('-');
-    let command = super::command();
-    let arguments = command.get_arguments().chain(command.get_subcommands().flat_map(Command::get_arguments));
-    let short = arguments.filter(|known| known.get_long() == Some(name)).find_map(Arg::get_short);
+    let top = super::command();
+    let inner = command.split(' ').skip(1).try_fold(&top, |command, name| command.find_subcommand(name));
+    let mut arguments = inner.unwrap_or(&top).get_arguments().filter(|known| known.get_long() == Some(name));
+    let short = arguments.find_map(Arg::get_short);
     short.map_or_else(|| given.to_owned(), |short| format!("-{short}/--{name}"))
 }
 
