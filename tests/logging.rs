@@ -237,8 +237,14 @@ fn who_drains_and_who_ends_that() {
     let line = server.wait_for("put is accepted again");
     let peer = client.local_addr().expect("an address");
     assert!(line.contains(&format!(" INFO undrain from {peer}: put")), "{line}");
+    assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
+    assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
+    let line = server.wait_for(" drain from ");
+    assert!(line.contains(&format!(" INFO drain from {peer}: put is refused")), "{line}");
     let lines = server.stop();
-    assert_eq!(lines.iter().filter(|line| line.contains("undrain from")).count(), 1, "{lines:#?}");
+    for act in ["undrain from", " drain from"] {
+        assert_eq!(lines.iter().filter(|line| line.contains(act)).count(), 1, "{act}: {lines:#?}");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
 
-use clap::Arg;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
 
 use crate::config::ConfigError;
 
@@ -33,11 +33,13 @@ pub enum UsageError {
 impl UsageError {
     /// An error of clap about these words.
     pub(super) fn syntax(error: clap::Error, words: &[OsString]) -> Self {
-        let mut command = &super::command();
+        let mut command = &super::command().args(super::hidden());
         let mut names = vec![command.get_name()];
-        for word in words.iter().skip(1) {
-            // Flags of one command may precede the name of the next one.
-            if let Some(inner) = word.to_str().and_then(|word| command.find_subcommand(word)) {
+        let mut words = words.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+        while let Some(word) = words.next().filter(|word| *word != "--") {
+            if takes_next(command, word) {
+                words.next();
+            } else if let Some(inner) = command.find_subcommand(word) {
                 command = inner;
                 names.push(inner.get_name());
             }
@@ -123,6 +125,19 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             write!(f, "{}; see {command} --help", line.strip_prefix("error: ").unwrap_or(line))
         }
     }
+}
+
+/// Whether a word is a flag of which the value is the next word.
+fn takes_next(command: &Command, word: &str) -> bool {
+    let takes_value = |argument: &Arg| argument.get_action().takes_values();
+    if let Some(long) = word.strip_prefix("--") {
+        return command.get_arguments().any(|known| known.get_long() == Some(long) && takes_value(known));
+    }
+    // The rest of a word is the value of its first flag that takes one.
+    let Some(flags) = word.strip_prefix('-') else { return false };
+    let has_value =
+        |flag| command.get_arguments().any(|known| known.get_short() == Some(flag) && takes_value(known));
+    flags.find(has_value).is_some_and(|at| at + 1 == flags.len())
 }
 
 /// Returns a flag of a command as other errors name it: `-p/--port` for `--port <PORT>`.
