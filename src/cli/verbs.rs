@@ -24,6 +24,9 @@ const PRI_DEFAULT: u32 = 65_536;
 /// The time to run of a job without `-r`, in seconds.
 const TTR_DEFAULT: u32 = 60;
 
+/// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
+const COMMANDS_MAX: u32 = 1000;
+
 /// What the client does.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Verb {
@@ -37,12 +40,32 @@ pub enum Verb {
     Job(Job),
     /// Put jobs into a tube
     Put(Put),
+    /// Take the next job of some tubes, and print it
+    Reserve(Reserve),
     /// Show the next job of a tube, or a job by its id, without reserving it
     Peek(Peek),
     /// Make buried or delayed jobs ready
     Kick(Kick),
+    /// Bury jobs, so that no worker gets them until they are kicked
+    Bury(Bury),
     /// Delete jobs
     Delete(Delete),
+    /// Make jobs ready again, with another priority or delay
+    Release(Release),
+    /// Keep jobs reserved while this command runs
+    Touch(Touch),
+    /// Give no jobs of a tube to workers for a time
+    Pause(Pause),
+    /// Have the server refuse new jobs
+    Drain(ServerVerb),
+    /// Have the server accept new jobs again
+    Undrain(ServerVerb),
+    /// Print a line with the numbers of jobs and rates again and again
+    Watch(Watch),
+    /// Move jobs to another tube
+    Move(Move),
+    /// Run a command for each job
+    Work(Work),
 }
 
 /// The flags of every verb.
@@ -176,6 +199,30 @@ pub struct Put {
     pub common: Common,
 }
 
+/// `beanring reserve`
+#[derive(Args, Clone, Debug)]
+pub struct Reserve {
+    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
+    #[arg(value_parser = tube_name)]
+    pub tube: Vec<String>,
+    /// Longest time to wait for a job, such as 0, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub timeout: Option<u32>,
+    /// Delete the job after it is printed
+    #[arg(long, conflicts_with = "hold")]
+    pub delete: bool,
+    /// Keep the job reserved until a signal ends this command
+    #[arg(long)]
+    pub hold: bool,
+    /// Print only the body
+    #[arg(long, conflicts_with = "json")]
+    pub body: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
 /// `beanring peek`
 #[derive(Args, Clone, Debug)]
 pub struct Peek {
@@ -248,6 +295,168 @@ pub struct Delete {
     pub common: Common,
 }
 
+/// `beanring bury`
+#[derive(Args, Clone, Debug)]
+pub struct Bury {
+    /// Jobs to bury
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// New priority [default: that of the job]
+    #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
+    pub pri: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring release`
+#[derive(Args, Clone, Debug)]
+pub struct Release {
+    /// Jobs to release: ready, delayed or buried ones
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// New priority [default: that of the job]
+    #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
+    pub pri: Option<u32>,
+    /// Time until the jobs are ready, such as 30, 10m or 1d
+    #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub delay: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring touch`
+#[derive(Args, Clone, Debug)]
+pub struct Touch {
+    /// Jobs to keep: ready, delayed or buried ones
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// Time to keep them, such as 30, 10m or 1d [default: until a signal]
+    #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub for_time: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring pause`
+#[derive(Args, Clone, Debug)]
+pub struct Pause {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// How long, such as 30, 10m or 1d; 0 ends a pause
+    #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub time: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring drain` and `beanring undrain`
+#[derive(Args, Clone, Debug)]
+pub struct ServerVerb {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring watch`
+#[derive(Args, Clone, Debug)]
+pub struct Watch {
+    /// Tubes, each with a line of its own; without any, all jobs of the server
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tubes: Vec<String>,
+    /// Time between two lines
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = positive_seconds)]
+    pub interval: u32,
+    /// End after this number of intervals [default: never]
+    #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub count: Option<u32>,
+    /// Print a line only if something has changed since the last one
+    #[arg(short, long)]
+    pub quiet: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring move`
+#[derive(Args, Clone, Debug)]
+pub struct Move {
+    /// Tube with the jobs
+    #[arg(value_name = "FROM", value_parser = tube_name)]
+    pub from: String,
+    /// Tube that gets them
+    #[arg(value_name = "TO", value_parser = tube_name)]
+    pub to: String,
+    /// State of the jobs: ready, delayed or buried. They keep it
+    #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    pub state: PeekState,
+    /// Move at most this number of jobs [default: all]
+    #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub count: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring work`
+#[derive(Args, Clone, Debug)]
+pub struct Work {
+    /// Command and its arguments; the body is on its standard input
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub command: Vec<OsString>,
+    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
+    #[arg(value_parser = tube_name)]
+    pub tube: Vec<String>,
+    /// Number of commands at the same time
+    #[arg(short, long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(value_parser = commands)]
+    pub jobs: u32,
+    /// Time after which a command is killed: SIGTERM, and SIGKILL 5 s later [default: none]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = positive_seconds)]
+    pub timeout: Option<u32>,
+    /// Do not touch the job while its command runs
+    #[arg(long)]
+    pub no_touch: bool,
+    /// What to do with the job of a command that fails: bury or release
+    #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
+    pub on_failure: OnFailure,
+    /// Delay of a released job, doubled with each release
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub delay: u32,
+    /// Longest delay of a released job
+    #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub max_delay: u32,
+    /// Bury a job instead of releasing it when so many commands have failed [default: never]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub tries: Option<u32>,
+    /// End when no job is ready, instead of waiting for one
+    #[arg(long)]
+    pub until_empty: bool,
+    /// Also print the jobs whose commands succeed
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// What becomes of a job whose command fails.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum OnFailure {
+    Bury,
+    Release,
+}
+
 fn parse_address(text: &str) -> Result<Address, String> {
     address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
         ConfigError::Value { problem, .. } => problem.to_string(),
@@ -275,6 +484,12 @@ fn count(text: &str) -> Result<u32, String> {
     count.ok_or_else(|| format!("must be a number from 1 to {}", u32::MAX))
 }
 
+/// A number of threads with a connection each.
+fn commands(text: &str) -> Result<u32, String> {
+    let count = count(text).ok().filter(|count| *count <= COMMANDS_MAX);
+    count.ok_or_else(|| format!("must be a number from 1 to {COMMANDS_MAX}"))
+}
+
 /// A number of seconds, or of other units: `90`, `90s`, `10m`, `2h`, `1d`.
 fn seconds(text: &str) -> Result<u32, String> {
     let unit = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
@@ -284,6 +499,14 @@ fn seconds(text: &str) -> Result<u32, String> {
         .unwrap_or((text, 1));
     let seconds = digits(number).and_then(|digits| digits.parse::<u32>().ok()?.checked_mul(factor));
     seconds.ok_or_else(|| "must be a number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned())
+}
+
+/// A time above 0.
+fn positive_seconds(text: &str) -> Result<u32, String> {
+    match seconds(text)? {
+        0 => Err("must be 1 s or more".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// `parse` accepts a sign, which numbers of the protocol do not have.

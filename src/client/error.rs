@@ -55,6 +55,13 @@ pub enum ClientError {
     },
     /// The output cannot be written.
     Output(io::Error),
+    /// The command of a job cannot be started.
+    Command {
+        /// Its program.
+        program: String,
+        /// The error of the system.
+        error: io::Error,
+    },
     /// The system has refused something else.
     System {
         /// What was tried.
@@ -69,7 +76,7 @@ impl ClientError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) | Self::Output(_) | Self::System { .. } => 1,
-            Self::Config(_) | Self::Usage(_) | Self::File { .. } => 2,
+            Self::Config(_) | Self::Usage(_) | Self::File { .. } | Self::Command { .. } => 2,
             Self::Connect { .. } | Self::Broken { .. } | Self::Silent { .. } | Self::Foreign { .. } => 3,
         }
     }
@@ -129,6 +136,9 @@ impl fmt::Display for ClientError {
                 escaped(&line[..line.len().min(SHOWN_BYTES_MAX)])
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
+            Self::Command { program, error } => {
+                write!(f, "cannot run {}: {}", escaped(program.as_bytes()), text_of(error))
+            }
             Self::System { what, error } => write!(f, "cannot {what}: {}", text_of(error)),
         }
     }

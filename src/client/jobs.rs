@@ -1,10 +1,12 @@
-//! Verbs for jobs by their ids: `beanring kick` and `delete`.
+//! Verbs for jobs by their ids: `beanring kick`, `bury`, `delete` and `release`.
 
 use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::connection::Connection;
 use super::error::{ClientError, Refusal};
+use super::hold;
 use super::output::Output;
 use super::reply::Reply;
 use crate::cli::verbs::{self, Common};
@@ -33,6 +35,43 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
     let absent = "there is no such job, or another client has reserved it";
     each(&verb.common, &verb.ids, "delete", "DELETED", absent)
+}
+
+/// A job that is not reserved is reserved first, because the protocol buries and releases only such jobs.
+pub(super) fn bury(verb: &verbs::Bury) -> Result<ExitCode, ClientError> {
+    one_by_one(&verb.common, &verb.ids, "BURIED", |connection, id| {
+        let stats = hold::take(connection, id, "bury")?;
+        let pri = verb.pri.map_or(stats.number("pri"), u64::from);
+        connection.ask(format!("bury {id} {pri}"))
+    })
+}
+
+pub(super) fn release(verb: &verbs::Release) -> Result<ExitCode, ClientError> {
+    one_by_one(&verb.common, &verb.ids, "RELEASED", |connection, id| {
+        let stats = hold::take(connection, id, "release")?;
+        let pri = verb.pri.map_or(stats.number("pri"), u64::from);
+        connection.ask(format!("release {id} {pri} {}", verb.delay))
+    })
+}
+
+/// Does something to each job that takes several commands.
+fn one_by_one(
+    common: &Common,
+    ids: &[JobId],
+    done: &str,
+    mut act: impl FnMut(&mut Connection, JobId) -> Result<Reply, ClientError>,
+) -> Result<ExitCode, ClientError> {
+    let mut results = Results::new(common);
+    let mut connection = super::connect(common)?;
+    for &id in ids {
+        let result = match act(&mut connection, id) {
+            Ok(reply) => reply.expect(done, &format!("job {id}")),
+            Err(ClientError::Refused(refusal)) => Err(refusal),
+            Err(error) => return Err(error),
+        };
+        results.add(id, done, result)?;
+    }
+    results.finish()
 }
 
 /// Sends a command for each job. Prints what was done, and on stderr what was refused.

@@ -4,15 +4,21 @@
 mod connection;
 mod error;
 mod escape;
+mod hold;
 mod inspect;
 mod jobs;
 mod output;
 mod peek;
 mod put;
+mod relocate;
 mod reply;
+mod reserve;
+mod server_state;
 mod stats;
 mod tubes;
 pub mod units;
+mod watch;
+mod work;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -45,8 +51,18 @@ fn dispatch(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Job(verb) => inspect::job(&verb),
         Verb::Put(verb) => return put::run(&verb),
         Verb::Peek(verb) => peek::run(&verb),
+        Verb::Reserve(verb) => reserve::run(&verb),
         Verb::Kick(verb) => return jobs::kick(&verb),
+        Verb::Bury(verb) => return jobs::bury(&verb),
         Verb::Delete(verb) => return jobs::delete(&verb),
+        Verb::Release(verb) => return jobs::release(&verb),
+        Verb::Touch(verb) => hold::touch(&verb),
+        Verb::Pause(verb) => server_state::pause(&verb),
+        Verb::Drain(verb) => server_state::drain(&verb.common),
+        Verb::Undrain(verb) => server_state::undrain(&verb.common),
+        Verb::Watch(verb) => watch::run(&verb),
+        Verb::Work(verb) => return work::run(&verb),
+        Verb::Move(verb) => relocate::run(&verb),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
