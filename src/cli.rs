@@ -19,6 +19,8 @@ use tracing::level_filters::LevelFilter;
 
 use self::flags::{FLAGS, Flag, Heading, Kind};
 pub use self::usage_error::UsageError;
+#[cfg(feature = "client")]
+use self::verbs::Verb;
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
 
@@ -90,8 +92,13 @@ pub fn command() -> Command {
                 .help_heading(Heading::Process.title())
                 .help("Print name and version"),
         );
-    Tool::augment_subcommands(command.subcommand(serve()))
-        .about("a work-queue server that speaks the beanstalk protocol")
+    let command = Tool::augment_subcommands(command.subcommand(serve()));
+    #[cfg(feature = "client")]
+    let command = command.mut_subcommands(|tool| {
+        let name = tool.get_name().to_owned();
+        if Verb::has_subcommand(&name) { tool.after_help(Verb::after_help(&name)) } else { tool }
+    });
+    command.about("a work-queue server that speaks the beanstalk protocol")
 }
 
 /// The argument of a flag under one of its names.

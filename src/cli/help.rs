@@ -6,6 +6,8 @@ use clap::{Arg, ArgAction, Command};
 
 use super::HELP_TEMPLATE;
 use super::flags::Heading;
+#[cfg(feature = "client")]
+use super::verbs::Verb;
 
 /// The width of the help.
 pub(super) const COLUMNS: usize = 80;
@@ -61,7 +63,7 @@ fn with_client(command: Command) -> Command {
 
 #[cfg(feature = "client")]
 fn is_verb(name: &str) -> bool {
-    super::verbs::Verb::has_subcommand(name)
+    Verb::has_subcommand(name)
 }
 
 #[cfg(not(feature = "client"))]

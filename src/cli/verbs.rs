@@ -27,6 +27,35 @@ const TTR_DEFAULT: u32 = 60;
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;
 
+/// What the help of every verb ends with.
+const EXIT_CODES: &str = "\
+Exit code: 0 done, 1 the server said no, 2 wrong usage, 3 no connection.
+BEANRING_ADDR is the server without --addr.";
+
+const PUT_HELP: &str = "\
+Examples:
+  beanring put -t mail hello world    two jobs
+  seq 1000 | beanring put --lines     1000 jobs
+  beanring put -d 10m -f photo.jpg    a file, ready in ten minutes
+";
+
+const MOVE_HELP: &str = "\
+Jobs keep state, priority, remaining delay and time to run, and get new ids.
+Each job is put before it is deleted: if this command dies, the last job may be
+in both tubes, and none is lost.
+";
+
+const WORK_HELP: &str = "\
+Exit code 0 of the command deletes the job. In its environment are:
+  BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
+  BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
+SIGTERM or SIGINT: no further job is reserved, running commands end. A second
+signal kills them and releases their jobs.
+
+Example:
+  beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
+";
+
 /// What the client does.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Verb {
@@ -66,6 +95,19 @@ pub enum Verb {
     Move(Move),
     /// Run a command for each job
     Work(Work),
+}
+
+impl Verb {
+    /// The end of the help of the verb with this name.
+    pub fn after_help(name: &str) -> String {
+        let own = match name {
+            "put" => PUT_HELP,
+            "move" => MOVE_HELP,
+            "work" => WORK_HELP,
+            _ => return EXIT_CODES.to_owned(),
+        };
+        format!("{own}\n{EXIT_CODES}")
+    }
 }
 
 /// The flags of every verb.
@@ -435,7 +477,7 @@ pub struct Work {
     #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
     #[arg(value_parser = seconds)]
     pub max_delay: u32,
-    /// Bury a job instead of releasing it when so many commands have failed [default: never]
+    /// Bury a job instead of releasing it after this number of failures [default: never]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub tries: Option<u32>,
     /// End when no job is ready, instead of waiting for one

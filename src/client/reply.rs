@@ -15,7 +15,7 @@ pub struct Reply {
 pub(super) enum Parsed {
     /// The whole reply.
     Complete(Reply),
-    /// This line, and so many bytes that follow it.
+    /// This line, and this number of bytes that follow it.
     NeedsData { line: Vec<u8>, bytes: u64 },
     /// No reply of the protocol.
     Foreign(Vec<u8>),
