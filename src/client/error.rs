@@ -64,7 +64,7 @@ pub enum ClientError {
     },
     /// The system has refused something else.
     System {
-        /// What was tried.
+        /// The action, as a verb: `wait for signals`.
         what: &'static str,
         /// The error of the system.
         error: io::Error,
@@ -162,7 +162,7 @@ fn reason(error: &io::Error) -> String {
 /// A reply that means no, with what it was about.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What was asked for, such as `job 7`.
+    /// The subject of the request, such as `job 7`.
     pub subject: String,
     /// The reply, escaped.
     pub reply: String,

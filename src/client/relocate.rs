@@ -100,7 +100,7 @@ impl Move {
         Ok(true)
     }
 
-    /// Puts a job like this one into the other tube.
+    /// Puts a copy of the job into the other tube.
     fn put(&mut self, id: JobId, stats: &Stats, body: &[u8]) -> Result<JobId, ClientError> {
         let narrow = |key| u32::try_from(stats.number(key)).unwrap_or(u32::MAX);
         let pri = narrow("pri");

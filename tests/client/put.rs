@@ -1,4 +1,4 @@
-//! `beanring put`: from arguments, files, lines; what is refused; and how much memory it takes.
+//! `beanring put`: arguments, files, lines, refused jobs, and memory.
 
 use std::fs;
 use std::io::Write;

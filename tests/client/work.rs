@@ -295,7 +295,7 @@ fn a_lost_connection_discards_the_result() {
     thread::sleep(Duration::from_secs(1));
     let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
     place.server = server;
-    // The command has not ended, and nobody has its job now.
+    // The command has not ended, and its job is ready again.
     assert_eq!(place.jobs(), [1, 0, 0, 0]);
     bench.go();
     place.wait_for_jobs([0; 4]);
