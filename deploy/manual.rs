@@ -23,7 +23,7 @@ const SECTIONS: [Section; 4] = [
         "SIGNALS",
         &[
             ("SIGTERM, SIGINT, SIGHUP", "Sync the job log and stop."),
-            ("SIGUSR1", "Drain mode: refuse new jobs until a client sends undrain."),
+            ("SIGUSR1", "Drain mode, as by beanring drain: refuse new jobs until a client sends undrain."),
             (
                 "SIGUSR2",
                 "With -b: preflight check of the installed program, then an in-place restart with it.",
@@ -37,6 +37,7 @@ const SECTIONS: [Section; 4] = [
                 "BEANRING_*",
                 "Flags as variables, see OPTIONS. An unknown one is an error. An empty one counts as unset.",
             ),
+            ("BEANRING_ADDR", "The server of the client's verbs, such as beanring put, without --addr."),
             ("LISTEN_PID, LISTEN_FDS", "Sockets from systemd (socket activation); they replace -l and -p."),
             (
                 "NOTIFY_SOCKET, WATCHDOG_USEC",
@@ -65,7 +66,11 @@ const SECTIONS: [Section; 4] = [
                 "The configuration is wrong: a flag, a variable, a key or a value, or a user, directory or file that does not \
                  exist. Another start fails as well.",
             ),
-            ("3", "beanring wal salvage: the new job log lacks something that the old one had."),
+            (
+                "3",
+                "beanring wal salvage: the new job log lacks something that the old one had. Verbs of the client: no \
+                 connection. Their codes are in their pages.",
+            ),
         ],
     ),
 ];

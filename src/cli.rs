@@ -4,6 +4,8 @@
 pub mod flags;
 pub mod help;
 mod usage_error;
+#[cfg(feature = "client")]
+pub mod verbs;
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -17,6 +19,8 @@ use tracing::level_filters::LevelFilter;
 
 use self::flags::{FLAGS, Flag, Heading, Kind};
 pub use self::usage_error::UsageError;
+#[cfg(feature = "client")]
+use self::verbs::Verb;
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
 
@@ -26,11 +30,14 @@ const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
 /// The longest time for `beanring healthcheck -t`.
 const TIMEOUT_SECONDS_MAX: u32 = 3600;
 
+/// The command that runs the server.
+const SERVE: &str = "serve";
+
 const HELP_TEMPLATE: &str =
     "{name} {version}: {about}\n\n{usage-heading} {usage}\n\n{all-args}{after-help}\n";
 
 const USAGE: &str = "\
-beanring [FLAGS]
+beanring [serve] [FLAGS]
        beanring [FLAGS] healthcheck
        beanring wal check|dump DIR
        beanring wal export|salvage DIR NEWDIR
@@ -91,7 +98,13 @@ pub fn command() -> Command {
                 .help_heading(Heading::Process.title())
                 .help("Print name and version"),
         );
-    Tool::augment_subcommands(command).about("a work-queue server that speaks the beanstalk protocol")
+    let command = Tool::augment_subcommands(command.subcommand(serve()));
+    #[cfg(feature = "client")]
+    let command = command.mut_subcommands(|tool| {
+        let name = tool.get_name().to_owned();
+        if Verb::has_subcommand(&name) { tool.after_help(Verb::after_help(&name)) } else { tool }
+    });
+    command.about("a work-queue server that speaks the beanstalk protocol")
 }
 
 /// The argument of a flag under one of its names.
@@ -120,6 +133,15 @@ fn hidden() -> impl Iterator<Item = Arg> {
     old.chain(OBSOLETE.into_iter().map(obsolete))
 }
 
+/// The server as a command, which has the same flags.
+fn serve() -> Command {
+    Command::new(SERVE)
+        .about("Run the server, as without a command")
+        .override_usage("beanring serve [FLAGS]")
+        .args_override_self(true)
+        .args(FLAGS.iter().map(|flag| argument(flag, flag.name)))
+}
+
 /// Parses a command line, with the name of the program first. Breaks with a text that was asked for: the help or the version.
 ///
 /// # Errors
@@ -133,22 +155,37 @@ where
         let takes_value = argument.get_action().takes_values();
         if takes_value { argument.value_parser(OsStringValueParser::new()) } else { argument }
     };
-    let command = help::complete(command().args(hidden()).mut_args(as_given));
-    let matches = match command.try_get_matches_from(words) {
+    let accepting = |command: Command| command.args(hidden()).mut_args(as_given);
+    let command = help::complete(accepting(command()).mut_subcommand(SERVE, accepting));
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let matches = match command.try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             return Ok(ControlFlow::Break(error.render()));
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(UsageError::syntax(error, &words)),
     };
-    let tool = matches.subcommand_name().map(|_| Tool::from_arg_matches(&matches)).transpose()?;
     let mut settings = settings(&matches)?;
+    let tool = match matches.subcommand() {
+        None => None,
+        Some((SERVE, matches)) => {
+            settings = self::settings(matches)?.over(settings);
+            None
+        }
+        Some(_) => Some(Tool::from_arg_matches(&matches).map_err(|error| UsageError::syntax(error, &words))?),
+    };
     if let Some(Tool::Healthcheck(tool)) = &tool {
         for (name, given) in [("listen", &tool.listen), ("port", &tool.port)] {
             if let (Some(flag), Some(given)) = (Flag::find(name), given) {
                 settings.set(flag, Setting::on_command_line(flag.spelled(), given));
             }
         }
+    }
+    #[cfg(feature = "client")]
+    if let (Some(Tool::Client(_)), Some(name)) = (&tool, settings.rest()) {
+        let flag = Flag::find(name).map_or_else(|| format!("--{name}"), Flag::spelled);
+        let verb = matches.subcommand_name().unwrap_or_default().to_owned();
+        return Err(UsageError::ServerFlag { flag, verb });
     }
     let checks_config = settings.take("check-config").is_some();
     Ok(ControlFlow::Continue(CommandLine { settings, checks_config, tool }))
@@ -234,6 +271,10 @@ pub enum Tool {
     Healthcheck(Healthcheck),
     /// Print name and version
     Version,
+    /// What the client does.
+    #[cfg(feature = "client")]
+    #[command(flatten)]
+    Client(verbs::Verb),
 }
 
 /// The flags of `beanring healthcheck`. They have no variables, since those of the server apply.

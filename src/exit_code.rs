@@ -1,5 +1,6 @@
 //! The exit code of a failure. 2 means that the configuration is wrong, or names a user, a directory or a file that does not
 //! exist: another attempt fails as well. 1 means that the system refused, or that something broke: another attempt may succeed.
+//! The client has exit codes of its own.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -8,6 +9,8 @@ use std::process::ExitCode;
 use nix::errno::Errno;
 
 use crate::cli::UsageError;
+#[cfg(feature = "client")]
+use crate::client::ClientError;
 use crate::config::{ConfigError, SettingError};
 use crate::io::driver::{Cause, Unavailable};
 use crate::io::privileges::PrivilegesError;
@@ -21,6 +24,10 @@ const USAGE: u8 = 2;
 /// Returns the exit code for an error.
 pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
     let error = error.downcast_ref().map_or(error, SettingError::error);
+    #[cfg(feature = "client")]
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return ExitCode::from(error.exit_code());
+    }
     let is_usage = error.is::<UsageError>()
         || error.downcast_ref().is_some_and(is_wrong_setting)
         || error.downcast_ref().is_some_and(is_wrong_address)

@@ -11,6 +11,8 @@ extern crate self as beanring;
 pub mod beanstalkd_binlog;
 pub mod bodies;
 pub mod cli;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod config;
 pub mod exit_code;
 pub mod healthcheck;

@@ -6,6 +6,8 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use beanring::cli::{self, CommandLine, LogFormat, Tool};
+#[cfg(feature = "client")]
+use beanring::client;
 use beanring::config::ServerConfig;
 use beanring::io::systemd;
 use beanring::{exit_code, healthcheck, launch, preflight, wal_tool};
@@ -35,6 +37,8 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
         Some(Tool::Healthcheck(tool)) => {
             healthcheck::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS)
         }
+        #[cfg(feature = "client")]
+        Some(Tool::Client(verb)) => Ok(client::run(verb)?),
         None if checks_config => check(&ServerConfig::check(settings.complete()?)?),
         None => serve(ServerConfig::check(settings.complete()?)?),
     }

@@ -248,8 +248,15 @@ fn who_drains_and_who_ends_that() {
         assert!(started.elapsed() < PATIENCE, "{:#?}", server.lines());
         thread::sleep(Duration::from_millis(5));
     }
+    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
+    assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
+    let line = server.wait_for(" drain from ");
+    assert!(line.contains(&format!(" INFO drain from {peer}: put is refused")), "{line}");
     let lines = server.stop();
-    assert_eq!(lines.iter().filter(|line| line.contains("undrain from")).count(), 1, "{lines:#?}");
+    for (act, times) in [("undrain from", 2), (" drain from", 1)] {
+        assert_eq!(lines.iter().filter(|line| line.contains(act)).count(), times, "{act}: {lines:#?}");
+    }
 }
 
 #[test]

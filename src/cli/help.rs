@@ -1,8 +1,13 @@
 //! The help as a terminal shows it: in lines of 80 columns, with the words that the rest of the program uses.
 
+#[cfg(feature = "client")]
+use clap::Subcommand;
 use clap::{Arg, ArgAction, Command};
 
+use super::HELP_TEMPLATE;
 use super::flags::Heading;
+#[cfg(feature = "client")]
+use super::verbs::Verb;
 
 /// The width of the help.
 pub(super) const COLUMNS: usize = 80;
@@ -14,12 +19,56 @@ const HELP: &str = "Print the help of the program or of a command";
 
 /// Completes the definition of the server's command line, and changes texts that clap has added.
 pub(super) fn complete(mut command: Command) -> Command {
+    command = with_client(command);
     command.build();
     let command = fitted(command, Heading::Process.title()).mut_subcommands(|tool| {
         let tool = tool.mut_subcommands(|tool| fitted(tool, FLAGS));
-        fitted(tool, FLAGS)
+        fitted(with_flags_in_usage(tool), FLAGS)
     });
     command.mut_subcommand("help", |help| help.about(HELP).mut_subcommand("help", |help| help.about(HELP)))
+}
+
+/// Names flags in the usage as everywhere else. clap says "options".
+fn with_flags_in_usage(mut command: Command) -> Command {
+    let usage = command.render_usage().to_string();
+    match usage.strip_prefix("Usage: ").filter(|usage| usage.contains("[OPTIONS]")) {
+        Some(usage) => {
+            let usage = usage.replace("[OPTIONS]", "[FLAGS]");
+            command.override_usage(usage)
+        }
+        None => command,
+    }
+}
+
+/// Shows the verbs of the client under a heading of their own. clap has one heading for all commands.
+fn with_client(command: Command) -> Command {
+    let mut rows = Vec::new();
+    let command = command.mut_subcommands(|tool| {
+        if !is_verb(tool.get_name()) {
+            return tool;
+        }
+        rows.push((
+            tool.get_name().to_owned(),
+            tool.get_about().map(ToString::to_string).unwrap_or_default(),
+        ));
+        tool.hide(true)
+    });
+    if rows.is_empty() {
+        return command;
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let rows: String = rows.iter().map(|(name, about)| format!("  {name:width$}  {about}\n")).collect();
+    command.help_template(HELP_TEMPLATE.replace("{all-args}", &format!("Client:\n{rows}\n{{all-args}}")))
+}
+
+#[cfg(feature = "client")]
+fn is_verb(name: &str) -> bool {
+    Verb::has_subcommand(name)
+}
+
+#[cfg(not(feature = "client"))]
+const fn is_verb(_: &str) -> bool {
+    false
 }
 
 /// Breaks the long lines of a help. Flags without a heading get this one.
@@ -50,6 +99,8 @@ fn default_of(argument: &Arg) -> String {
 /// The column in which clap begins the help of a section with this argument alone.
 fn column_of_help(argument: &Arg) -> usize {
     let value = argument.get_value_names().and_then(<[_]>::first).map_or(0, |name| name.len());
+    let has_many = argument.get_num_args().is_some_and(|range| range.max_values() > 1);
+    let value = if has_many { value + "...".len() } else { value };
     match argument.get_long() {
         None => "  [...]  ".len() + value + 2,
         Some(long) => {

@@ -49,7 +49,10 @@ fn the_help_fits_into_a_terminal() {
         Ok(ControlFlow::Break(help)) => help.to_string(),
         other => panic!("{line}: {other:?}"),
     };
-    for line in ["--help", "help", "help help", "help wal", "wal salvage --help", "healthcheck --help"] {
+    let commands: Vec<String> =
+        command().get_subcommands().map(|command| format!("help {}", command.get_name())).collect();
+    let lines = ["--help", "help", "help help", "wal salvage --help", "healthcheck --help"];
+    for line in lines.into_iter().chain(commands.iter().map(String::as_str)) {
         let help = help(line);
         assert!(help.lines().all(|line| line.len() <= help::COLUMNS), "{help}");
         for other in ["OPTIONS", "Options", "(s)"] {
@@ -112,9 +115,52 @@ fn tools() {
     assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
     assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
     assert!(matches!(parsed("version"), Tool::Version));
+    assert!(parse_line("serve -p 7").tool.is_none());
     let Tool::Healthcheck(tool) = parsed("healthcheck") else { panic!("it is a healthcheck") };
     assert_eq!(tool.timeout, 3);
     assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
+}
+
+#[test]
+fn serve_has_the_flags_of_the_server() {
+    assert_eq!(value("serve -p 7", "port").as_deref(), Some("7"));
+    assert_eq!(value("-p 6 serve -p 7", "port").as_deref(), Some("7"));
+    assert_eq!(value("-p 6 serve -z 9", "port").as_deref(), Some("6"));
+    assert_eq!(value("serve --log-dir /a", "wal-dir").as_deref(), Some("/a"));
+    assert_eq!(value("-F serve -f 5", "no-sync"), None);
+    assert_eq!(parse_line("-c serve -c -n").settings.obsolete, ["-c", "-n"]);
+    assert!(parse_line("serve --check-config").checks_config);
+}
+
+#[cfg(feature = "client")]
+#[test]
+fn verbs_name_their_own_flags() {
+    for (line, error) in [
+        ("put --tub x", "--tub: no such flag; did you mean --tube?"),
+        ("put -p -1 x", "-p/--pri \"-1\": must be a number from 0 to 4294967295"),
+        (
+            "put --ttr 5x",
+            "-r/--ttr \"5x\": must be a number of seconds, or a time such as 90s, 10m, 2h or 1d",
+        ),
+        ("put a -f b", "BODY... and -f/--file cannot be combined; remove one of them"),
+        (
+            "-p 1 put x",
+            "-p/--port: this is a flag of the server; beanring put takes its flags behind its name, see beanring put \
+             --help",
+        ),
+        ("kick", "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all"),
+        ("job 0", "ID \"0\": must be the id of a job: a number from 1"),
+        ("job 1 2", "2: unexpected argument; see beanring job --help"),
+        (
+            "tubes --sort x",
+            "-s/--sort \"x\": must be name, ready, reserved, delayed, buried, waiting, total or oldest",
+        ),
+        ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+        ("putt", "putt: no such command; did you mean put?"),
+    ] {
+        let result = parse(words(line)).map(|_| ());
+        assert_eq!(result.unwrap_err().to_string(), error, "{line}");
+    }
 }
 
 #[test]
@@ -135,12 +181,14 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("wal", "beanring wal: name a command: check, dump, export or salvage"),
         ("wal check", "DIR is missing; usage: beanring wal check DIR"),
         ("wal export a", "NEWDIR is missing; usage: beanring wal export DIR NEWDIR"),
-        ("wal check a b", "b: unexpected argument; see beanring --help"),
+        ("wal check a b", "b: unexpected argument; see beanring wal check --help"),
         ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
         ("healthcheck -t 0", "-t/--timeout \"0\": must be a number from 1 to 3600"),
         ("healthcheck -t x", "-t/--timeout \"x\": must be a number from 1 to 3600"),
         ("healthcheck -t", "-t/--timeout: the value is missing"),
         ("healthcheck --timeot 1", "--timeot: no such flag; did you mean --timeout?"),
+        ("servee", "servee: no such command; did you mean serve?"),
+        ("serve -p", "-p/--port: the value is missing"),
         ("help nosuch", "nosuch: no such command; see beanring --help"),
     ] {
         let result = parse(words(line)).map(|_| ());

@@ -1,6 +1,7 @@
 //! Errors of the command line, each in one line.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -12,29 +13,57 @@ use crate::config::ConfigError;
 #[derive(Debug)]
 pub enum UsageError {
     /// clap does not accept it.
-    Syntax(clap::Error),
+    Syntax {
+        /// Its error.
+        error: clap::Error,
+        /// The command that it is about, such as `beanring put`.
+        command: String,
+    },
     /// Both names of a flag were given.
     Twice(ConfigError),
+    /// A flag of the server was given to a verb of the client.
+    ServerFlag {
+        /// The flag.
+        flag: String,
+        /// The verb.
+        verb: String,
+    },
 }
 
-impl From<clap::Error> for UsageError {
-    fn from(error: clap::Error) -> Self {
-        Self::Syntax(error)
+impl UsageError {
+    /// An error of clap about these words.
+    pub(super) fn syntax(error: clap::Error, words: &[OsString]) -> Self {
+        let mut command = &super::command().args(super::hidden());
+        let mut names = vec![command.get_name()];
+        let mut words = words.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+        while let Some(word) = words.next().filter(|word| *word != "--") {
+            if takes_next(command, word) {
+                words.next();
+            } else if let Some(inner) = command.find_subcommand(word) {
+                command = inner;
+                names.push(inner.get_name());
+            }
+        }
+        Self::Syntax { error, command: names.join(" ") }
     }
 }
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Syntax(error) => write(f, error),
+            Self::Syntax { error, command } => write(f, error, command),
             Self::Twice(error) => error.fmt(f),
+            Self::ServerFlag { flag, verb } => write!(
+                f,
+                "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"
+            ),
         }
     }
 }
 
 impl Error for UsageError {}
 
-fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
+fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt::Result {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
@@ -43,12 +72,12 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
     let argument = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
     let meant = |kind| match context(kind) {
-        meant if meant.is_empty() => "see beanring --help".to_owned(),
+        meant if meant.is_empty() => format!("see {command} --help"),
         meant => format!("did you mean {meant}?"),
     };
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
-            write!(f, "{argument}: unexpected argument; see beanring --help")
+            write!(f, "{argument}: unexpected argument; see {command} --help")
         }
         ErrorKind::UnknownArgument => {
             write!(f, "{argument}: no such flag; {}", meant(ContextKind::SuggestedArg))
@@ -58,16 +87,28 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
             write!(f, "{command}: no such command; {}", meant(ContextKind::SuggestedSubcommand))
         }
         ErrorKind::InvalidValue if value.is_empty() => {
-            write!(f, "{}: the value is missing", spelled(&argument))
+            write!(f, "{}: the value is missing", spelled(&argument, command))
+        }
+        ErrorKind::InvalidValue => {
+            let words = context(ContextKind::ValidValue);
+            let words =
+                words.rsplit_once(", ").map_or(words.clone(), |(some, last)| format!("{some} or {last}"));
+            let value = value.escape_debug();
+            write!(f, "{} \"{value}\": must be {words}", spelled(&argument, command))
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = spelled(&context(ContextKind::PriorArg), command);
+            let argument = spelled(&argument, command);
+            write!(f, "{argument} and {other} cannot be combined; remove one of them")
         }
         ErrorKind::TooManyValues => {
             let value = value.escape_debug();
-            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument))
+            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument, command))
         }
-        ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see beanring --help"),
+        ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see {command} --help"),
         ErrorKind::ValueValidation => {
             let reason = error.source().map(ToString::to_string).unwrap_or_default();
-            write!(f, "{} \"{}\": {reason}", spelled(&argument), value.escape_debug())
+            write!(f, "{} \"{}\": {reason}", spelled(&argument, command), value.escape_debug())
         }
         ErrorKind::MissingRequiredArgument => {
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
@@ -87,18 +128,35 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error) -> fmt::Result {
         _ => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
-            write!(f, "{}; see beanring --help", line.strip_prefix("error: ").unwrap_or(line))
+            write!(f, "{}; see {command} --help", line.strip_prefix("error: ").unwrap_or(line))
         }
     }
 }
 
-/// Returns a flag of the server or of a tool as other errors name it: `-p/--port` for `--port <PORT>`.
-fn spelled(argument: &str) -> String {
+/// Whether a word is a flag of which the value is the next word.
+fn takes_next(command: &Command, word: &str) -> bool {
+    let takes_value = |argument: &Arg| argument.get_action().takes_values();
+    if let Some(long) = word.strip_prefix("--") {
+        return command.get_arguments().any(|known| known.get_long() == Some(long) && takes_value(known));
+    }
+    // The rest of a word is the value of its first flag that takes one.
+    let Some(flags) = word.strip_prefix('-') else { return false };
+    let has_value =
+        |flag| command.get_arguments().any(|known| known.get_short() == Some(flag) && takes_value(known));
+    flags.find(has_value).is_some_and(|at| at + 1 == flags.len())
+}
+
+/// Returns a flag of a command as other errors name it: `-p/--port` for `--port <PORT>`.
+fn spelled(argument: &str, command: &str) -> String {
+    if !argument.starts_with('-') {
+        return argument.replace(['<', '>', '[', ']'], "");
+    }
     let given = argument.split(' ').next().unwrap_or_default();
     let name = given.trim_start_matches('-');
-    let command = super::command();
-    let arguments = command.get_arguments().chain(command.get_subcommands().flat_map(Command::get_arguments));
-    let short = arguments.filter(|known| known.get_long() == Some(name)).find_map(Arg::get_short);
+    let top = super::command();
+    let inner = command.split(' ').skip(1).try_fold(&top, |command, name| command.find_subcommand(name));
+    let mut arguments = inner.unwrap_or(&top).get_arguments().filter(|known| known.get_long() == Some(name));
+    let short = arguments.find_map(Arg::get_short);
     short.map_or_else(|| given.to_owned(), |short| format!("-{short}/--{name}"))
 }
 

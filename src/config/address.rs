@@ -36,8 +36,12 @@ pub fn listen(listen: Option<Setting>, port: Option<Setting>) -> Result<Option<A
     result.map(Some).map_err(|problem| listen.error(problem))
 }
 
-/// A port without a host is one of the loopback address, which other machines cannot reach.
-pub(super) fn http(given: Setting) -> Result<Address, ConfigError> {
+/// Checks an address with its port: `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A port without a host is one of the
+/// loopback address, which other machines cannot reach.
+///
+/// # Errors
+/// If it is not valid.
+pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
     let text = given.text()?;
     if let Some(result) = unix(text) {
         return result.map_err(|problem| given.error(problem));
@@ -49,7 +53,7 @@ pub(super) fn http(given: Setting) -> Result<Address, ConfigError> {
     let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
     match (port.parse(), host(name)) {
         (Ok(port), Ok(host)) if is_clear && is_number => Ok(Address::Tcp { host, port }),
-        _ => Err(given.error(Problem::Http)),
+        _ => Err(given.error(Problem::Endpoint)),
     }
 }
 

@@ -11,6 +11,9 @@ use crate::io::reexec;
 /// The prefix of variables for tests of the server, which it ignores.
 const FOR_TESTS: &str = "BEANRING_TEST_";
 
+/// Variables of the client, and those that it sets for the commands of `beanring work`.
+const FOR_CLIENTS: [&str; 3] = ["BEANRING_ADDR", "BEANRING_TUBE", "BEANRING_JOB_"];
+
 /// Reads the settings from variables. An empty one counts as unset.
 ///
 /// # Errors
@@ -27,7 +30,8 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
         let Some(flag) = Flag::of(Sources::Variable).find(has_name) else {
             // Without the prefix, which would make any two variables similar.
             let own = |name: &str| name.strip_prefix(VARIABLE_PREFIX).unwrap_or(name).to_owned();
-            let known = Flag::of(Sources::Variable).map(|flag| own(&variable(flag.name)));
+            let settings = Flag::of(Sources::Variable).map(|flag| variable(flag.name));
+            let known = settings.chain([FOR_CLIENTS[0].to_owned()]).map(|name| own(&name));
             let suggestion = suggestion(&own(&name), known).map(|own| format!("{VARIABLE_PREFIX}{own}"));
             return Err(ConfigError::UnknownVariable { suggestion, name });
         };
@@ -46,7 +50,10 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
 
 /// Whether a variable is not a setting.
 fn is_for_others(name: &str, value: &OsStr) -> bool {
+    let is_for_clients =
+        |known: &str| if known.ends_with('_') { name.starts_with(known) } else { name == known };
     name.starts_with(FOR_TESTS)
+        || FOR_CLIENTS.into_iter().any(is_for_clients)
         || reexec::VARIABLES.contains(&name)
         || is_of_a_service(&name[VARIABLE_PREFIX.len()..], &value.to_string_lossy())
 }
@@ -91,6 +98,9 @@ mod tests {
             ("HOME", "/root"),
             ("BEANRING_TEST_SEED", "1"),
             ("BEANRING_RESTART_OF", "1:2"),
+            ("BEANRING_ADDR", "127.0.0.1:11300"),
+            ("BEANRING_TUBE", "default"),
+            ("BEANRING_JOB_ID", "7"),
             ("BEANRING_PORT", "tcp://10.0.0.1:11300"),
             ("BEANRING_SERVICE_HOST", "10.0.0.1"),
             ("BEANRING_SERVICE_PORT", "11300"),
@@ -113,6 +123,7 @@ mod tests {
     fn an_unknown_variable_is_an_error() {
         for (name, error) in [
             ("BEANRING_LISTN", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
+            ("BEANRING_ADRR", "BEANRING_ADRR: no such variable; did you mean BEANRING_ADDR?"),
             ("BEANRING_WALDIR", "BEANRING_WALDIR: no such variable; did you mean BEANRING_WAL_DIR?"),
             (
                 "BEANRING_COLOR_OF_DOOR",

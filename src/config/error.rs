@@ -121,8 +121,8 @@ pub enum Problem {
     },
     /// A UNIX socket cannot have this path.
     UnixPathTooLong,
-    /// It is not an address for HTTP.
-    Http,
+    /// It is not an address with a port.
+    Endpoint,
     /// The address for HTTP is the one for clients.
     HttpTaken,
     /// It is not a host name.
@@ -245,7 +245,7 @@ impl fmt::Display for Problem {
                     "the path of a UNIX socket has at most {UNIX_PATH_BYTES_MAX} bytes; choose a shorter one"
                 )
             }
-            Self::Http => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
             Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
             Self::HttpHost => write!(f, "must be a host name without a port, *.NAME or *"),
             Self::HttpHostMissing => write!(f, "a name is empty; remove the comma"),

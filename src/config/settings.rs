@@ -123,6 +123,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Combines these values with those of a source of lower rank.
+    #[must_use]
+    pub(crate) fn over(mut self, lower: Self) -> Self {
+        self.obsolete.extend(
+            lower.obsolete.iter().filter(|flag| !self.obsolete.contains(flag)).copied().collect::<Vec<_>>(),
+        );
+        self.fill_from(lower);
+        self
+    }
+
     fn fill_from(&mut self, mut lower: Self) {
         for (value, switch) in ALTERNATIVES {
             if self.get(value).or(self.get(switch)).is_some() {

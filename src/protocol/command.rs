@@ -77,6 +77,8 @@ pub enum Command<'a> {
         /// How long no job is reserved from the tube, in seconds.
         seconds: u32,
     },
+    /// `drain`, which beanstalkd does not have.
+    Drain,
     /// `undrain`, which beanstalkd does not have.
     Undrain,
     /// `quit`
@@ -127,6 +129,7 @@ pub enum CommandKind {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    Drain,
     Undrain,
     Quit,
 }
@@ -164,6 +167,7 @@ impl Command<'_> {
             Self::ListTubeUsed => CommandKind::ListTubeUsed,
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
+            Self::Drain => CommandKind::Drain,
             Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,
         }

@@ -87,6 +87,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::ListTubes)
     } else if let Some(args) = after(b"pause-tube") {
         pause_tube(args)
+    } else if let Some(args) = after(b"drain") {
+        args.end(Command::Drain)
     } else if let Some(args) = after(b"undrain") {
         args.end(Command::Undrain)
     } else if after(b"quit").is_some() {
@@ -264,6 +266,8 @@ mod tests {
         check("list-tube-used", Command::ListTubeUsed);
         check("list-tubes-watched", Command::ListTubesWatched);
         check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+        check("drain", Command::Drain);
+        check("undrain", Command::Undrain);
         check("quit", Command::Quit);
     }
 
@@ -362,7 +366,7 @@ mod tests {
     fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         use ParseError::{BadFormat, UnknownCommand};
 
-        const WORDS: [&str; 25] = [
+        const WORDS: [&str; 27] = [
             "put ",
             "peek ",
             "peek-ready",
@@ -386,6 +390,8 @@ mod tests {
             "list-tubes-watched",
             "list-tube-used",
             "list-tubes",
+            "drain",
+            "undrain",
             "quit",
             "pause-tube",
         ];
@@ -446,6 +452,8 @@ mod tests {
             "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
             "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
             "stats" => Command::Stats,
+            "drain" => Command::Drain,
+            "undrain" => Command::Undrain,
             "list-tubes-watched" => Command::ListTubesWatched,
             "list-tube-used" => Command::ListTubeUsed,
             "list-tubes" => Command::ListTubes,
@@ -493,7 +501,7 @@ mod tests {
 
     #[test]
     fn random_lines_agree_with_the_naive_parser() {
-        const LINES: [&str; 25] = [
+        const LINES: [&str; 27] = [
             "put 1 2 3 4",
             "peek 7",
             "peek-ready",
@@ -518,6 +526,8 @@ mod tests {
             "list-tube-used",
             "list-tubes-watched",
             "pause-tube t1 8",
+            "drain",
+            "undrain",
             "quit",
         ];
         let mut random = Random::new();

@@ -73,6 +73,9 @@ pub enum Reply<'a> {
     JobTooBig,
     /// The server is draining and accepts no new jobs.
     Draining,
+    /// `drain` has begun drain mode, or the server was in it. On the wire it is the same as [`Draining`](Self::Draining), but
+    /// no error.
+    DrainBegun,
     /// `undrain` has ended draining: the server accepts new jobs.
     Undrained,
 }
@@ -145,6 +148,7 @@ impl Reply<'_> {
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
+            | Self::DrainBegun
             | Self::Undrained => None,
         }
     }
@@ -187,7 +191,7 @@ impl Reply<'_> {
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
-            Self::Draining => b"DRAINING\r\n",
+            Self::Draining | Self::DrainBegun => b"DRAINING\r\n",
             Self::Undrained => b"UNDRAINED\r\n",
         };
         out.extend_from_slice(fixed);
@@ -331,6 +335,8 @@ mod tests {
         check(Reply::ExpectedCrlf, "EXPECTED_CRLF");
         check(Reply::JobTooBig, "JOB_TOO_BIG");
         check(Reply::Draining, "DRAINING");
+        check(Reply::DrainBegun, "DRAINING");
+        assert_eq!(Reply::DrainBegun.error(), None);
         check(Reply::Undrained, "UNDRAINED");
     }
 

@@ -90,8 +90,12 @@ impl Core {
                 Ignored::Watching(count) => Reply::Watching(count),
                 Ignored::Last => Reply::NotIgnored,
             },
+            Command::Drain => {
+                self.set_draining(client, true);
+                Reply::DrainBegun
+            }
             Command::Undrain => {
-                self.undrain(client);
+                self.set_draining(client, false);
                 Reply::Undrained
             }
             Command::Quit => {
@@ -158,10 +162,11 @@ impl Core {
     }
 
     #[cold]
-    fn undrain(&mut self, client: ClientKey) {
-        if mem::replace(&mut self.draining, false) {
+    fn set_draining(&mut self, client: ClientKey, is_draining: bool) {
+        if mem::replace(&mut self.draining, is_draining) != is_draining {
             let conn = self.engine.clients().get(client).conn;
-            self.effects.push_back(Effect::LogClient(conn, ClientAct::Undrain));
+            let act = if is_draining { ClientAct::Drain } else { ClientAct::Undrain };
+            self.effects.push_back(Effect::LogClient(conn, act));
         }
     }
 

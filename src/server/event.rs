@@ -94,6 +94,8 @@ pub enum Effect {
 /// What a client can do that an operator has to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientAct {
+    /// It has begun drain mode.
+    Drain,
     /// It has ended drain mode.
     Undrain,
     /// Its connection is closed because it began with a request of another protocol.

@@ -160,8 +160,13 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands that only `/metrics` counts.
-const UNCOUNTED: [(&str, CommandKind); 4] =
-    [("reserve-job", ReserveJob), ("kick-job", KickJob), ("undrain", Undrain), ("quit", Quit)];
+const UNCOUNTED: [(&str, CommandKind); 5] = [
+    ("reserve-job", ReserveJob),
+    ("kick-job", KickJob),
+    ("drain", Drain),
+    ("undrain", Undrain),
+    ("quit", Quit),
+];
 
 const _: () = assert!(COUNTED.len() + UNCOUNTED.len() == CommandKind::COUNT);
 

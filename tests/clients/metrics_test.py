@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 # What changes by itself, or with each request.
 MOVES = {"io-waits", "memory-used", "cmd-stats", "cmd-stats-tube"}
 # Commands that stats does not count.
-UNCOUNTED = {"cmd-reserve-job", "cmd-kick-job", "cmd-undrain", "cmd-quit"}
+UNCOUNTED = {"cmd-reserve-job", "cmd-kick-job", "cmd-drain", "cmd-undrain", "cmd-quit"}
 
 
 def documented():

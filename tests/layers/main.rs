@@ -10,7 +10,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 24] = [
+const LAYERS: [(&str, u32); 25] = [
     ("time", 0),
     ("limits", 0),
     ("log_limit", 0),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, u32); 24] = [
     ("server", 3),
     ("io", 4),
     ("cli", 5),
+    ("client", 5),
     ("config", 5),
     ("exit_code", 5),
     ("healthcheck", 5),

@@ -359,6 +359,14 @@ impl Checker {
             Command::Ignore(tube) => {
                 model.ignore(conn, number(tube)).map_or(Reply::NotIgnored, Reply::Watching)
             }
+            Command::Drain => {
+                self.totals.draining = true;
+                Reply::DrainBegun
+            }
+            Command::Undrain => {
+                self.totals.draining = false;
+                Reply::Undrained
+            }
             Command::Quit => {
                 self.clients[client].has_quit = true;
                 return;

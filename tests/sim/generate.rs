@@ -189,6 +189,10 @@ impl Generator {
             88..90 => "stats".to_owned(),
             90..92 => format!("stats-job {}", self.job(model)),
             92..94 => format!("stats-tube {tube}"),
+            // Often ended, since most of what clients do needs jobs.
+            96 if self.one_in(3) => {
+                self.pick(&["drain", "undrain", "undrain", "undrain", "undrain"]).to_owned()
+            }
             94..97 => self.pick(&["list-tubes", "list-tube-used", "list-tubes-watched"]).to_owned(),
             97 => self
                 .pick(&["what", "", "put 1", "delete x", "use -x", "pause-tube -x 1", "reserve now"])

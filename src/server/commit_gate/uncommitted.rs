@@ -22,6 +22,7 @@ impl Core {
             | Command::Use(_)
             | Command::Watch(_)
             | Command::Ignore(_)
+            | Command::Drain
             | Command::Undrain
             | Command::Quit => false,
             Command::Peek(id) | Command::StatsJob(id) => is_uncommitted(*id),

@@ -313,6 +313,7 @@ impl Book {
             Command::StatsTube(tube) => {
                 reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
             }
+            Command::Drain => words == ["DRAINING"],
             Command::Undrain => words == ["UNDRAINED"],
             Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],
             _ => false,

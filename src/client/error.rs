@@ -1,0 +1,219 @@
+//! Why a verb of the client fails, and with which exit code.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::escape::escaped;
+use crate::config::ConfigError;
+use crate::io::socket::{Address, text_of};
+
+/// Why a verb fails.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The server has replied that it does not do it.
+    Refused(Refusal),
+    /// The variable with the address is not valid.
+    Config(ConfigError),
+    /// An argument is not valid in this combination.
+    Usage(String),
+    /// A file cannot be read.
+    File {
+        /// The file, or none for standard input.
+        path: Option<PathBuf>,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// No connection could be established.
+    Connect {
+        /// The server.
+        address: Address,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The connection broke.
+    Broken {
+        /// The server.
+        address: Address,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// No reply came in time.
+    Silent {
+        /// The server.
+        address: Address,
+        /// How long the client has waited.
+        patience: Duration,
+    },
+    /// The reply is none of the protocol.
+    Foreign {
+        /// The server.
+        address: Address,
+        /// The reply.
+        line: Vec<u8>,
+    },
+    /// The output cannot be written.
+    Output(io::Error),
+    /// The command of a job cannot be started.
+    Command {
+        /// Its program.
+        program: String,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The system has refused something else.
+    System {
+        /// The action, as a verb: `wait for signals`.
+        what: &'static str,
+        /// The error of the system.
+        error: io::Error,
+    },
+}
+
+impl ClientError {
+    /// The exit code: 1 the server said no, 2 wrong usage, 3 no connection.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(_) | Self::Output(_) | Self::System { .. } => 1,
+            Self::Config(_) | Self::Usage(_) | Self::File { .. } | Self::Command { .. } => 2,
+            Self::Connect { .. } | Self::Broken { .. } | Self::Silent { .. } | Self::Foreign { .. } => 3,
+        }
+    }
+
+    /// Whether another connection may succeed.
+    pub const fn is_connection(&self) -> bool {
+        self.exit_code() == 3
+    }
+}
+
+impl From<ConfigError> for ClientError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<io::Error> for ClientError {
+    /// Only output is written without a more exact error.
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Config(error) => error.fmt(f),
+            Self::Usage(message) => f.write_str(message),
+            Self::File { path: Some(path), error } => {
+                write!(f, "cannot read {}: {}", escaped(path.as_os_str().as_encoded_bytes()), text_of(error))
+            }
+            Self::File { path: None, error } => write!(f, "cannot read standard input: {}", text_of(error)),
+            Self::Connect { address, error } => {
+                write!(f, "cannot connect to {address}: {}", reason(error))
+            }
+            Self::Broken { address, error } if error.kind() == ErrorKind::UnexpectedEof => {
+                write!(f, "{address} closed the connection; is it a beanstalk server, and does it still run?")
+            }
+            Self::Broken { address, error } => {
+                write!(f, "the connection to {address} broke: {}; try again", text_of(error))
+            }
+            Self::Silent { address, patience } => write!(
+                f,
+                "{address} has not replied within {} s; is it a beanstalk server, and is it overloaded?",
+                patience.as_secs()
+            ),
+            Self::Foreign { address, line } => write!(
+                f,
+                "{address} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
+                escaped(&line[..line.len().min(SHOWN_BYTES_MAX)])
+            ),
+            Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
+            Self::Command { program, error } => {
+                write!(f, "cannot run {}: {}", escaped(program.as_bytes()), text_of(error))
+            }
+            Self::System { what, error } => write!(f, "cannot {what}: {}", text_of(error)),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// The most of a strange reply that an error repeats.
+const SHOWN_BYTES_MAX: usize = 80;
+
+fn reason(error: &io::Error) -> String {
+    let text = text_of(error);
+    match error.kind() {
+        ErrorKind::ConnectionRefused => format!("{text}; start the server, or name it with --addr"),
+        ErrorKind::NotFound => format!("{text}; start the server, or correct the path"),
+        ErrorKind::TimedOut => "no answer; check the address and the firewall".to_owned(),
+        _ => text,
+    }
+}
+
+/// A reply that means no, with what it was about.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The subject of the request, such as `job 7`.
+    pub subject: String,
+    /// The reply, escaped.
+    pub reply: String,
+    /// What it means, and what to do.
+    pub meaning: String,
+}
+
+impl Refusal {
+    /// Explains a reply that means the same in every verb.
+    pub fn new(subject: impl Into<String>, reply: &[u8]) -> Self {
+        let reply = escaped(reply);
+        let meaning = meaning(reply.split(' ').next().unwrap_or_default());
+        Self { subject: subject.into(), reply, meaning: meaning.to_owned() }
+    }
+
+    /// Replaces the explanation of one reply.
+    #[must_use]
+    pub fn meaning(mut self, word: &str, meaning: impl Into<String>) -> Self {
+        if self.word() == word {
+            self.meaning = meaning.into();
+        }
+        self
+    }
+
+    /// The first word of the reply.
+    pub fn word(&self) -> &str {
+        self.reply.split(' ').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, reply, meaning } = self;
+        write!(f, "{subject}: {reply}")?;
+        if meaning.is_empty() { Ok(()) } else { write!(f, ": {meaning}") }
+    }
+}
+
+fn meaning(word: &str) -> &'static str {
+    match word {
+        "NOT_FOUND" => "there is no such job",
+        "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
+        "OUT_OF_MEMORY" => "the server is at its memory limit; delete jobs, or raise --max-memory",
+        "JOB_TOO_BIG" => {
+            "the body is larger than the server accepts; raise -z of the server, or split the job"
+        }
+        "BURIED" => "the server has no memory to queue the job, and has buried it; kick it later",
+        "INTERNAL_ERROR" => "the server has an error; see its log",
+        "UNKNOWN_COMMAND" => "the server does not have this command",
+        "BAD_FORMAT" => "the server does not accept a value of the command",
+        "DEADLINE_SOON" => "a job that this connection has reserved is about to time out",
+        _ => "",
+    }
+}

@@ -1,0 +1,80 @@
+//! Text of others, made safe for a terminal: no escape sequence, no line that looks like ours, no reordered text.
+
+use std::fmt::Write;
+
+/// Escapes everything that could move the cursor, break the line or reorder text: control characters, format characters, and
+/// bytes that are not UTF-8.
+pub fn escaped(bytes: &[u8]) -> String {
+    escape(bytes, |_| false)
+}
+
+/// The same for text of several lines: LF and tabs stay.
+pub fn escaped_lines(bytes: &[u8]) -> String {
+    escape(bytes, |character| matches!(character, '\n' | '\t'))
+}
+
+fn escape(bytes: &[u8], is_kept: impl Fn(char) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                _ if is_kept(character) => text.push(character),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\0'..='\x1f' | '\x7f' => {
+                    write!(text, "\\x{:02x}", character as u32).expect("memory is there")
+                }
+                _ if is_hidden(character) => {
+                    write!(text, "\\u{{{:x}}}", character as u32).expect("memory is there");
+                }
+                _ => text.push(character),
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("memory is there");
+        }
+    }
+    text
+}
+
+/// Characters without a place of their own: control characters of C1, and what changes the direction, the joining or the
+/// tag of others.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_byte_reaches_the_terminal_as_a_command() {
+        let all: Vec<u8> = (0..=255).collect();
+        for text in [escaped(&all), escaped(&[&all[..], b"\xc2\x9b31m"].concat())] {
+            assert!(text.chars().all(|character| !character.is_control()), "{text}");
+        }
+        assert!(escaped_lines(&all).chars().all(|one| !one.is_control() || one == '\n' || one == '\t'));
+    }
+
+    #[test]
+    fn text_stays_readable() {
+        for (bytes, text) in [
+            (&b"plain"[..], "plain"),
+            ("Gr\u{fc}\u{df}e \u{1f980}".as_bytes(), "Gr\u{fc}\u{df}e \u{1f980}"),
+            (b"a\x1b[2Jb", "a\\x1b[2Jb"),
+            (b"a\r\nb\tc", "a\\r\\nb\\tc"),
+            (b"\xff\xc3", "\\xff\\xc3"),
+            ("a\u{202e}b\u{9b}c\u{2028}".as_bytes(), "a\\u{202e}b\\u{9b}c\\u{2028}"),
+        ] {
+            assert_eq!(escaped(bytes), text);
+        }
+        assert_eq!(escaped_lines(b"{\r\n\t1\n}"), "{\\r\n\t1\n}");
+    }
+}

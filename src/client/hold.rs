@@ -1,0 +1,106 @@
+//! Jobs that the client keeps reserved until a signal: `beanring touch` and `reserve --hold`.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::connection::Connection;
+use super::error::{ClientError, Refusal};
+use super::inspect;
+use super::stats::Stats;
+use crate::cli::verbs;
+use crate::ids::JobId;
+
+/// The longest time between two touches, so that a broken connection is noticed.
+const TOUCH_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
+/// A job that this client has reserved.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) id: JobId,
+    /// Its statistics before the reservation, or during it if it was ready before.
+    pub(super) stats: Stats,
+}
+
+pub(super) fn touch(verb: &verbs::Touch) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    let mut held = Vec::new();
+    for &id in &verb.ids {
+        let stats = take(&mut connection, id, "touch")?;
+        held.push(Held { id, stats });
+    }
+    let ids: Vec<String> = verb.ids.iter().map(ToString::to_string).collect();
+    eprintln!("beanring: reserved until this command ends: {}", ids.join(" "));
+    let time = verb.for_time.map(|seconds| Duration::from_secs(seconds.into()));
+    let result = until_signal(&mut connection, &held, time);
+    // A job that was not ready becomes again what it was. If the connection has broken, the server has made all of them ready.
+    for Held { id, stats } in held.iter().filter(|_| !matches!(&result, Err(error) if error.is_connection()))
+    {
+        let pri = stats.number("pri");
+        let (command, done) = match stats.text("state") {
+            "buried" => (format!("bury {id} {pri}"), "BURIED"),
+            "delayed" => (format!("release {id} {pri} {}", stats.number("time-left")), "RELEASED"),
+            _ => continue,
+        };
+        connection.ask(command)?.expect(done, &format!("job {id}"))?;
+    }
+    result
+}
+
+/// Touches jobs until a signal asks the process to end, or the time is over.
+pub(super) fn until_signal(
+    connection: &mut Connection,
+    held: &[Held],
+    time: Option<Duration>,
+) -> Result<(), ClientError> {
+    let failed = |error| ClientError::System { what: "wait for signals", error };
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || signals.forever().next().map(|_| ended.send(())));
+    let interval = held.iter().map(|job| touch_interval(job.stats.number("ttr"))).min();
+    let interval = interval.unwrap_or(TOUCH_INTERVAL_MAX);
+    let until = time.map(|time| Instant::now() + time);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(());
+        }
+        match end.recv_timeout(left.map_or(interval, |left| left.min(interval))) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        for Held { id, .. } in held {
+            let reply = connection.ask(format!("touch {id}"))?;
+            reply.expect("TOUCHED", &format!("job {id}")).map_err(|refusal| {
+                refusal.meaning("NOT_FOUND", "the reservation has timed out, or the job is deleted")
+            })?;
+        }
+    }
+}
+
+/// How long to wait between two touches of a job with this time to run, in seconds.
+pub(super) fn touch_interval(ttr: u64) -> Duration {
+    // Twice per time to run, with a tenth of it for delays on the way.
+    Duration::from_millis(ttr.saturating_mul(400)).clamp(Duration::from_millis(400), TOUCH_INTERVAL_MAX)
+}
+
+/// Reserves a job by its id. Returns its statistics before that.
+pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result<Stats, ClientError> {
+    let subject = format!("job {id}");
+    let stats = inspect::of_job(connection, id)?;
+    if stats.text("state") == "reserved" {
+        let seconds = stats.number("time-left");
+        let meaning =
+            format!("another client has reserved it for {seconds} s; only that client can {verb} it");
+        return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning }.into());
+    }
+    let reply = connection.ask(format!("reserve-job {id}"))?;
+    let taken = reply.into_job(&subject);
+    taken.map_err(|refusal| {
+        refusal.meaning("NOT_FOUND", "another client has reserved or deleted it just now")
+    })?;
+    Ok(stats)
+}

@@ -1,0 +1,52 @@
+//! `beanring stats`, `tube` and `job`: the statistics of one thing.
+
+use super::connection::Connection;
+use super::error::ClientError;
+use super::output::{Align, Output, Table};
+use super::stats::{Kind, Stats, Value};
+use crate::cli::verbs::{self, Common};
+use crate::ids::JobId;
+
+pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
+    let stats = Stats::parse(Kind::Server, &super::connect(&verb.common)?.ask("stats")?.into_ok("stats")?);
+    print(&verb.common, stats, true)
+}
+
+pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    let reply = connection.ask(format!("stats-tube {}", verb.name))?;
+    let subject = format!("tube {}", verb.name);
+    let data = reply.into_ok(&subject).map_err(|refusal| {
+        refusal
+            .meaning("NOT_FOUND", "there is no such tube; it exists while it has jobs or is used or watched")
+    })?;
+    print(&verb.common, Stats::parse(Kind::Tube, &data), true)
+}
+
+pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
+    let stats = of_job(&mut super::connect(&verb.common)?, verb.id)?;
+    print(&verb.common, stats, false)
+}
+
+/// Returns the statistics of a job.
+pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, ClientError> {
+    let data = connection.ask(format!("stats-job {id}"))?.into_ok(&format!("job {id}"))?;
+    Ok(Stats::parse(Kind::Job, &data))
+}
+
+fn print(common: &Common, stats: Stats, is_sorted: bool) -> Result<(), ClientError> {
+    let mut output = Output::new(common);
+    if output.is_json() {
+        output.json(&stats)?;
+        return Ok(output.flush()?);
+    }
+    let mut rows: Vec<(&str, &Value)> = stats.iter().collect();
+    if is_sorted {
+        rows.sort_by_key(|(key, _)| *key);
+    }
+    let mut table = Table::without_header(&[Align::Left, Align::Right]);
+    for (key, value) in rows {
+        table.row([super::escaped(key.as_bytes()), value.with_unit(key)]);
+    }
+    Ok(output.table(table)?)
+}

@@ -1,0 +1,150 @@
+//! Verbs for jobs by their ids: `beanring kick`, `bury`, `delete` and `release`.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::connection::Connection;
+use super::error::{ClientError, Refusal};
+use super::hold;
+use super::output::Output;
+use super::reply::Reply;
+use crate::cli::verbs::{self, Common};
+use crate::ids::JobId;
+
+pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
+    if !verb.ids.is_empty() {
+        let absent = "there is no such job, or it is neither buried nor delayed";
+        return each(&verb.common, &verb.ids, "kick-job", "KICKED", absent);
+    }
+    let mut connection = super::connect(&verb.common)?;
+    connection.ask(format!("use {}", verb.tube))?.expect("USING", &verb.tube)?;
+    let count = if verb.all { u32::MAX } else { verb.count.unwrap_or(1) };
+    let subject = format!("tube {}", verb.tube);
+    let kicked = connection.ask(format!("kick {count}"))?.expect("KICKED", &subject)?.number().unwrap_or(0);
+    let mut output = Output::new(&verb.common);
+    if output.is_json() {
+        output.json(&Kicked { tube: &verb.tube, kicked })?;
+    } else {
+        output.line(&format!("kicked {kicked} job{}", if kicked == 1 { "" } else { "s" }))?;
+    }
+    output.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
+    let absent = "there is no such job, or another client has reserved it";
+    each(&verb.common, &verb.ids, "delete", "DELETED", absent)
+}
+
+/// A job that is not reserved is reserved first, because the protocol buries and releases only such jobs.
+pub(super) fn bury(verb: &verbs::Bury) -> Result<ExitCode, ClientError> {
+    one_by_one(&verb.common, &verb.ids, "BURIED", |connection, id| {
+        let stats = hold::take(connection, id, "bury")?;
+        let pri = verb.pri.map_or(stats.number("pri"), u64::from);
+        connection.ask(format!("bury {id} {pri}"))
+    })
+}
+
+pub(super) fn release(verb: &verbs::Release) -> Result<ExitCode, ClientError> {
+    one_by_one(&verb.common, &verb.ids, "RELEASED", |connection, id| {
+        let stats = hold::take(connection, id, "release")?;
+        let pri = verb.pri.map_or(stats.number("pri"), u64::from);
+        connection.ask(format!("release {id} {pri} {}", verb.delay))
+    })
+}
+
+/// Does something to each job that takes several commands.
+fn one_by_one(
+    common: &Common,
+    ids: &[JobId],
+    done: &str,
+    mut act: impl FnMut(&mut Connection, JobId) -> Result<Reply, ClientError>,
+) -> Result<ExitCode, ClientError> {
+    let mut results = Results::new(common);
+    let mut connection = super::connect(common)?;
+    for &id in ids {
+        let result = match act(&mut connection, id) {
+            Ok(reply) => reply.expect(done, &format!("job {id}")),
+            Err(ClientError::Refused(refusal)) => Err(refusal),
+            Err(error) => return Err(error),
+        };
+        results.add(id, done, result)?;
+    }
+    results.finish()
+}
+
+/// Sends a command for each job. Prints what was done, and on stderr what was refused.
+fn each(
+    common: &Common,
+    ids: &[JobId],
+    command: &str,
+    done: &str,
+    absent: &str,
+) -> Result<ExitCode, ClientError> {
+    let mut results = Results::new(common);
+    let mut connection = super::connect(common)?;
+    connection.ask_all(
+        ids,
+        |id| format!("{command} {id}"),
+        |id, reply| {
+            let result = reply.expect(done, &format!("job {id}"));
+            results.add(*id, done, result.map_err(|refusal| refusal.meaning("NOT_FOUND", absent)))
+        },
+    )?;
+    results.finish()
+}
+
+#[derive(Serialize)]
+struct Kicked<'a> {
+    tube: &'a str,
+    kicked: u64,
+}
+
+#[derive(Serialize)]
+struct JsonResult<'a> {
+    id: u64,
+    done: bool,
+    reply: &'a str,
+}
+
+/// What became of several jobs.
+pub(super) struct Results {
+    output: Output,
+    refused: usize,
+}
+
+impl Results {
+    pub(super) fn new(common: &Common) -> Self {
+        Self { output: Output::new(common), refused: 0 }
+    }
+
+    /// Prints the result of one job.
+    pub(super) fn add(
+        &mut self,
+        id: JobId,
+        done: &str,
+        result: Result<Reply, Refusal>,
+    ) -> Result<(), ClientError> {
+        let (word, refusal) = match result {
+            Ok(_) => (done.to_owned(), None),
+            Err(refusal) => (refusal.word().to_owned(), Some(refusal)),
+        };
+        if self.output.is_json() {
+            self.output.json(&JsonResult { id: id.0, done: refusal.is_none(), reply: &word })?;
+        } else if refusal.is_none() {
+            self.output.line(&format!("{id} {}", word.to_ascii_lowercase()))?;
+        }
+        if let Some(refusal) = refusal {
+            self.refused += 1;
+            eprintln!("beanring: {refusal}");
+        }
+        Ok(())
+    }
+
+    /// Returns the exit code.
+    pub(super) fn finish(mut self) -> Result<ExitCode, ClientError> {
+        self.output.flush()?;
+        Ok(if self.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,73 @@
+//! The client: `beanring stats`, `beanring put` and the other verbs. They speak the beanstalk protocol to any server, over
+//! blocking sockets, and use nothing of the server in this program.
+
+mod connection;
+mod error;
+mod escape;
+mod hold;
+mod inspect;
+mod jobs;
+mod output;
+mod peek;
+mod put;
+mod relocate;
+mod reply;
+mod reserve;
+mod server_state;
+mod stats;
+mod tubes;
+pub mod units;
+mod watch;
+mod work;
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+pub use self::connection::{Connection, Receiver, Sender};
+pub use self::error::{ClientError, Refusal};
+pub use self::escape::{escaped, escaped_lines};
+pub use self::output::{Align, Output, Table};
+pub use self::reply::Reply;
+pub use self::stats::{Kind, Stats, Value};
+use crate::cli::verbs::{Common, Verb};
+
+/// Runs a verb, and returns the exit code.
+///
+/// # Errors
+/// If the server cannot be reached or refuses.
+pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
+    match dispatch(verb) {
+        // The reader of stdout has closed it, and wants no more.
+        Err(ClientError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn dispatch(verb: Verb) -> Result<ExitCode, ClientError> {
+    let done = match verb {
+        Verb::Stats(verb) => inspect::stats(&verb),
+        Verb::Tubes(verb) => tubes::run(&verb),
+        Verb::Tube(verb) => inspect::tube(&verb),
+        Verb::Job(verb) => inspect::job(&verb),
+        Verb::Put(verb) => return put::run(&verb),
+        Verb::Peek(verb) => peek::run(&verb),
+        Verb::Reserve(verb) => reserve::run(&verb),
+        Verb::Kick(verb) => return jobs::kick(&verb),
+        Verb::Bury(verb) => return jobs::bury(&verb),
+        Verb::Delete(verb) => return jobs::delete(&verb),
+        Verb::Release(verb) => return jobs::release(&verb),
+        Verb::Touch(verb) => hold::touch(&verb),
+        Verb::Pause(verb) => server_state::pause(&verb),
+        Verb::Drain(verb) => server_state::drain(&verb.common),
+        Verb::Undrain(verb) => server_state::undrain(&verb.common),
+        Verb::Watch(verb) => watch::run(&verb),
+        Verb::Work(verb) => return work::run(&verb),
+        Verb::Move(verb) => relocate::run(&verb),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Opens the connection that a verb asks for.
+fn connect(common: &Common) -> Result<Connection, ClientError> {
+    Connection::open(&common.address()?)
+}

@@ -1,0 +1,173 @@
+//! What verbs print: tables and texts for people, or JSON for programs.
+
+use std::borrow::Cow;
+use std::env;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use comfy_table::CellAlignment;
+use comfy_table::presets::NOTHING;
+use serde::Serialize;
+
+use super::escape::escaped_lines;
+use crate::cli::verbs::Common;
+use crate::ids::JobId;
+
+/// Standard output, and how to print there.
+#[derive(Debug)]
+pub struct Output {
+    stdout: BufWriter<Stdout>,
+    is_json: bool,
+    is_terminal: bool,
+}
+
+/// How the cells of a column are aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Align {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows below a header, in columns.
+#[derive(Debug)]
+pub struct Table {
+    table: comfy_table::Table,
+    aligns: Vec<Align>,
+}
+
+impl Output {
+    /// Standard output, as the flags of a verb ask for it.
+    pub fn new(common: &Common) -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { stdout: BufWriter::new(stdout), is_json: common.json, is_terminal }
+    }
+
+    /// Whether JSON is asked for.
+    pub const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Whether people look at it.
+    pub const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn line(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.stdout, "{line}")
+    }
+
+    /// Prints a table, with a bold header on a terminal.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn table(&mut self, table: Table) -> io::Result<()> {
+        let is_bold = self.is_terminal && has_colors() && table.table.header().is_some();
+        for (at, line) in table.text().lines().enumerate() {
+            let (bold, plain) = if is_bold && at == 0 { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+            writeln!(self.stdout, "{bold}{line}{plain}")?;
+        }
+        self.flush()
+    }
+
+    /// Prints a value as a line of JSON.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(value).map_err(io::Error::other)?;
+        self.line(&text)
+    }
+
+    /// Prints a job body: escaped on a terminal, its bytes elsewhere.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn body(&mut self, body: &[u8]) -> io::Result<()> {
+        if self.is_terminal {
+            let text = escaped_lines(body);
+            self.stdout.write_all(text.as_bytes())?;
+            // The prompt of the shell begins a line.
+            if !text.ends_with('\n') {
+                self.stdout.write_all(b"\n")?;
+            }
+            Ok(())
+        } else {
+            self.stdout.write_all(body)
+        }
+    }
+
+    /// Hands everything to the system.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}
+
+/// Whether texts on a terminal may have colors: see no-color.org.
+fn has_colors() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// A job as JSON: a body that is text as text, any other in base64.
+#[derive(Serialize, Debug)]
+pub(super) struct JsonJob<'a> {
+    id: u64,
+    bytes: usize,
+    body: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<&'static str>,
+}
+
+impl<'a> JsonJob<'a> {
+    pub(super) fn new(id: JobId, body: &'a [u8]) -> Self {
+        let (text, encoding) = match str::from_utf8(body) {
+            Ok(text) => (text.into(), None),
+            Err(_) => (BASE64.encode(body).into(), Some("base64")),
+        };
+        Self { id: id.0, bytes: body.len(), body: text, encoding }
+    }
+}
+
+impl Table {
+    /// A table with a header.
+    pub fn new(columns: &[(&str, Align)]) -> Self {
+        let mut table = Self::without_header(&columns.iter().map(|(_, align)| *align).collect::<Vec<_>>());
+        table.table.set_header(columns.iter().map(|(title, _)| *title));
+        table
+    }
+
+    /// A table without a header.
+    pub fn without_header(aligns: &[Align]) -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_style(NOTHING);
+        Self { table, aligns: aligns.to_vec() }
+    }
+
+    /// Adds a row. Its cells must be escaped.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.table.add_row(cells.into_iter().collect::<Vec<_>>());
+    }
+
+    /// Returns the text of the table.
+    fn text(mut self) -> String {
+        for (column, align) in self.table.column_iter_mut().zip(self.aligns) {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(match align {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+        }
+        self.table.trim_fmt()
+    }
+}

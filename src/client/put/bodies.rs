@@ -1,0 +1,180 @@
+//! Where `beanring put` gets the bodies of jobs: arguments, files or lines.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::error::ClientError;
+use super::super::escape::escaped;
+use crate::cli::verbs::Put;
+use crate::limits::JOB_BYTES_MAX;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// The name that stands for standard input.
+const STDIN: &str = "-";
+
+/// Bodies still to be put.
+pub(super) struct Bodies {
+    arguments: std::vec::IntoIter<OsString>,
+    files: std::vec::IntoIter<PathBuf>,
+    open: Option<Open>,
+    is_by_line: bool,
+    bytes_read: u64,
+    count: u64,
+}
+
+/// A file that is being read.
+struct Open {
+    reader: BufReader<Box<dyn Read>>,
+    path: Option<Arc<Path>>,
+    lines: u64,
+}
+
+/// Where a body was found, for an error.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The file, unless it is standard input or there is none.
+    path: Option<Arc<Path>>,
+    /// The number of the line, from 1.
+    line: Option<u64>,
+    /// The number of the body, from 1.
+    number: u64,
+}
+
+impl Bodies {
+    /// Takes the bodies that the command line names.
+    ///
+    /// # Errors
+    /// If a file cannot be opened.
+    pub(super) fn new(verb: &Put) -> Result<Self, ClientError> {
+        let mut files = verb.file.clone();
+        for path in files.iter().filter(|path| path.as_os_str() != STDIN) {
+            File::open(path).map_err(|error| ClientError::File { path: Some(path.clone()), error })?;
+        }
+        if verb.bodies.is_empty() && files.is_empty() {
+            files.push(STDIN.into());
+        }
+        Ok(Self {
+            arguments: verb.bodies.clone().into_iter(),
+            files: files.into_iter(),
+            open: None,
+            is_by_line: verb.lines,
+            bytes_read: 0,
+            count: 0,
+        })
+    }
+
+    /// The number of bytes that are known to come: the size of the files.
+    pub(super) fn bytes_total(verb: &Put) -> Option<u64> {
+        let stdin = Path::new("/dev/stdin");
+        let size = |path: &PathBuf| {
+            let path = if path.as_os_str() == STDIN { stdin } else { path };
+            path.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len())
+        };
+        let default = [PathBuf::from(STDIN)];
+        let files = if verb.file.is_empty() { &default[..] } else { &verb.file };
+        files.iter().map(size).sum()
+    }
+
+    /// Replaces `body` by the next one. Returns where it was found, or `None` after the last.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Place>, ClientError> {
+        body.clear();
+        if let Some(argument) = self.arguments.next() {
+            *body = argument.into_vec();
+            return Ok(Some(self.found(None, None)));
+        }
+        loop {
+            if self.open.is_none() {
+                let Some(path) = self.files.next() else { return Ok(None) };
+                self.open = Some(Open::new(path)?);
+            }
+            let open = self.open.as_mut().expect("a file is open");
+            let path = open.path.clone();
+            let bytes = open.read(body, self.is_by_line)?;
+            self.bytes_read += bytes;
+            if !self.is_by_line {
+                self.open = None;
+                return Ok(Some(self.found(path, None)));
+            }
+            if bytes > 0 {
+                open.lines += 1;
+                let line = open.lines;
+                return Ok(Some(self.found(path, Some(line))));
+            }
+            self.open = None;
+        }
+    }
+
+    /// Whether the next body may have to be waited for, as from a pipe.
+    pub(super) fn may_wait(&self) -> bool {
+        self.arguments.len() == 0
+            && self.open.as_ref().is_none_or(|open| memchr::memchr(b'\n', open.reader.buffer()).is_none())
+    }
+
+    /// Number of bytes read from files.
+    pub(super) const fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    const fn found(&mut self, path: Option<Arc<Path>>, line: Option<u64>) -> Place {
+        self.count += 1;
+        Place { path, line, number: self.count }
+    }
+}
+
+impl Open {
+    fn new(path: PathBuf) -> Result<Self, ClientError> {
+        let (reader, path): (Box<dyn Read>, _) = if path.as_os_str() == STDIN {
+            if io::stdin().is_terminal() {
+                eprintln!("beanring: reading from the terminal; end the input with Ctrl-D");
+            }
+            (Box::new(io::stdin()), None)
+        } else {
+            match File::open(&path) {
+                Ok(file) => (Box::new(file), Some(path.into())),
+                Err(error) => return Err(ClientError::File { path: Some(path), error }),
+            }
+        };
+        Ok(Self { reader: BufReader::with_capacity(READ_BYTES, reader), path, lines: 0 })
+    }
+
+    /// Reads a line without its LF, or everything. Returns the number of bytes read.
+    fn read(&mut self, body: &mut Vec<u8>, is_by_line: bool) -> Result<u64, ClientError> {
+        let failed = |error| ClientError::File { path: self.path.as_deref().map(Path::to_owned), error };
+        // One byte more than a body may have, and the end of the line.
+        let mut limited = self.reader.by_ref().take(u64::from(JOB_BYTES_MAX) + 2);
+        let read = if is_by_line { limited.read_until(b'\n', body) } else { limited.read_to_end(body) };
+        let bytes = read.map_err(failed)?;
+        if is_by_line && body.ends_with(b"\n") {
+            body.pop();
+        }
+        if body.len() > JOB_BYTES_MAX as usize {
+            let what = if is_by_line { "a line has more than 1 GiB" } else { "it has more than 1 GiB" };
+            return Err(failed(io::Error::new(ErrorKind::InvalidData, what)));
+        }
+        Ok(bytes as u64)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            f.write_str(&escaped(path.as_os_str().as_encoded_bytes()))?;
+        }
+        match (&self.path, self.line) {
+            (Some(_), Some(line)) => write!(f, ":{line}"),
+            (None, Some(line)) => write!(f, "line {line}"),
+            (Some(_), None) => Ok(()),
+            (None, None) => write!(f, "body {}", self.number),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `beanring put`: one thread reads bodies and sends them, another receives the replies. The number of commands in flight is
+//! bounded, and so is the memory.
+
+mod bodies;
+mod tally;
+
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver as Tokens, SyncSender, TryRecvError, TrySendError};
+use std::thread;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::bodies::{Bodies, Place};
+use self::tally::Tally;
+use super::connection::{Receiver, Sender, Socket};
+use super::error::ClientError;
+use super::output::Output;
+use crate::cli::verbs::Put;
+
+/// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
+const IN_FLIGHT_MAX: usize = 4096;
+
+/// Jobs between two updates of the progress bar.
+const PROGRESS_JOBS: u64 = 1024;
+
+pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
+    let started = Instant::now();
+    let mut bodies = Bodies::new(verb)?;
+    let mut connection = super::connect(&verb.common)?;
+    connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
+    let socket = connection.socket();
+    let (sender, receiver) = connection.split();
+    let (tokens, expected) = mpsc::sync_channel(IN_FLIGHT_MAX);
+    let mut output = Output::new(&verb.common);
+    let mut tally = Tally::new(verb);
+    let (sent, received) = thread::scope(|scope| {
+        let (tally, output) = (&mut tally, &mut output);
+        let replies = scope.spawn(move || collect(receiver, &socket, expected, tally, output));
+        let sent = send(verb, &mut bodies, sender, tokens);
+        (sent, replies.join().expect("it does not panic"))
+    });
+    output.flush()?;
+    // The connection is the reason if both have failed.
+    received.and(sent).inspect_err(|_| tally.report_rest())?;
+    tally.report(&mut output, started.elapsed())?;
+    Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Sends every body, and a token for each, until the other thread ends.
+fn send(
+    verb: &Put,
+    bodies: &mut Bodies,
+    mut sender: Sender,
+    tokens: SyncSender<Place>,
+) -> Result<(), ClientError> {
+    let progress = progress(verb);
+    let mut body = Vec::new();
+    let mut count = 0_u64;
+    loop {
+        if bodies.may_wait() {
+            sender.flush()?;
+        }
+        let Some(place) = bodies.next(&mut body).inspect_err(|_| drop(sender.flush()))? else { break };
+        sender.put(verb.pri, verb.delay, verb.ttr, &body)?;
+        match tokens.try_send(place) {
+            Ok(()) => {}
+            Err(TrySendError::Full(place)) => {
+                sender.flush()?;
+                if tokens.send(place).is_err() {
+                    return Ok(());
+                }
+            }
+            Err(TrySendError::Disconnected(_)) => return Ok(()),
+        }
+        count += 1;
+        if count.is_multiple_of(PROGRESS_JOBS) {
+            progress.set_position(bodies.bytes_read());
+            progress.set_message(format!("{count} jobs"));
+        }
+    }
+    progress.finish_and_clear();
+    sender.flush()
+}
+
+/// Receives a reply for each token.
+fn collect(
+    mut receiver: Receiver,
+    socket: &Socket,
+    tokens: Tokens<Place>,
+    tally: &mut Tally,
+    output: &mut Output,
+) -> Result<(), ClientError> {
+    loop {
+        let token = match tokens.try_recv() {
+            Err(TryRecvError::Empty) => {
+                output.flush()?;
+                tokens.recv().ok()
+            }
+            token => token.ok(),
+        };
+        let Some(place) = token else { return Ok(()) };
+        tally.in_flight(place);
+        // The other thread may wait until the server reads more.
+        let reply = receiver.reply().inspect_err(|_| socket.close())?;
+        tally.add(reply, output).inspect_err(|_| socket.close())?;
+    }
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+fn progress(verb: &Put) -> ProgressBar {
+    if !verb.lines {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match Bodies::bytes_total(verb) {
+        Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes}, {msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"))
+}

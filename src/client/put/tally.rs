@@ -1,0 +1,137 @@
+//! What became of the jobs of `beanring put`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::super::error::{ClientError, Refusal};
+use super::super::output::Output;
+use super::super::reply::Reply;
+use super::bodies::Place;
+use crate::cli::verbs::Put;
+
+/// Counts of replies.
+pub(super) struct Tally {
+    tube: String,
+    prints_ids: bool,
+    prints_summary: bool,
+    put: u64,
+    refused: u64,
+    first_id: Option<u64>,
+    last_id: Option<u64>,
+    first_refusal: Option<Refusal>,
+    /// The job of which the reply is awaited.
+    awaited: Option<Place>,
+}
+
+#[derive(Serialize)]
+struct JsonPut<'a> {
+    id: u64,
+    tube: &'a str,
+}
+
+#[derive(Serialize)]
+struct JsonRefused<'a> {
+    body: &'a str,
+    refused: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct JsonSummary<'a> {
+    tube: &'a str,
+    put: u64,
+    refused: u64,
+    first_id: Option<u64>,
+    last_id: Option<u64>,
+    first_refusal: Option<String>,
+    seconds: f64,
+}
+
+impl Tally {
+    pub(super) fn new(verb: &Put) -> Self {
+        Self {
+            tube: verb.tube.clone(),
+            prints_ids: !verb.lines && !verb.quiet,
+            prints_summary: verb.lines && !verb.quiet,
+            put: 0,
+            refused: 0,
+            first_id: None,
+            last_id: None,
+            first_refusal: None,
+            awaited: None,
+        }
+    }
+
+    /// A reply is awaited for this job.
+    pub(super) fn in_flight(&mut self, place: Place) {
+        self.awaited = Some(place);
+    }
+
+    /// Counts the reply for the awaited job, and prints its id.
+    pub(super) fn add(&mut self, reply: Reply, output: &mut Output) -> Result<(), ClientError> {
+        let place = self.awaited.take().expect("a reply is awaited");
+        if reply.word() != "INSERTED" {
+            self.refused += 1;
+            let refusal = || Refusal::new(place.to_string(), reply.line());
+            if self.prints_ids && output.is_json() {
+                output.json(&JsonRefused { body: &place.to_string(), refused: &refusal().reply })?;
+            }
+            self.first_refusal.get_or_insert_with(refusal);
+            return Ok(());
+        }
+        self.put += 1;
+        self.last_id = reply.number();
+        self.first_id = self.first_id.or(self.last_id);
+        let id = self.last_id.unwrap_or_default();
+        match (self.prints_ids, output.is_json()) {
+            (true, true) => output.json(&JsonPut { id, tube: &self.tube })?,
+            (true, false) => output.line(&id.to_string())?,
+            (false, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether every job was put.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.refused == 0
+    }
+
+    /// Prints the counts of many jobs, and the first refusal.
+    pub(super) fn report(&self, output: &mut Output, elapsed: Duration) -> Result<(), ClientError> {
+        if self.prints_summary && output.is_json() {
+            output.json(&JsonSummary {
+                tube: &self.tube,
+                put: self.put,
+                refused: self.refused,
+                first_id: self.first_id,
+                last_id: self.last_id,
+                first_refusal: self.first_refusal.as_ref().map(ToString::to_string),
+                seconds: elapsed.as_secs_f64(),
+            })?;
+        } else if self.prints_summary {
+            let (tube, seconds) = (&self.tube, elapsed.as_secs_f64());
+            output.line(&format!("put {} into {tube} in {seconds:.2} s", jobs(self.put)))?;
+        }
+        output.flush()?;
+        if let Some(refusal) = &self.first_refusal {
+            match self.put + self.refused {
+                1 => eprintln!("beanring: {refusal}"),
+                all => {
+                    eprintln!("beanring: {} of {all} jobs were refused; the first: {refusal}", self.refused)
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what is known of the jobs before an error.
+    pub(super) fn report_rest(&self) {
+        let unknown = if self.awaited.is_some() { "; the server may have jobs beyond these" } else { "" };
+        eprintln!("beanring: put {} before the error{unknown}", jobs(self.put));
+    }
+}
+
+fn jobs(count: u64) -> String {
+    format!("{count} job{}", if count == 1 { "" } else { "s" })
+}

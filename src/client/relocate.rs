@@ -1,0 +1,132 @@
+//! `beanring move`: jobs of one tube become jobs of another. The protocol cannot do that, so each job is put again, and then
+//! deleted. A job can be in both tubes if this program dies in between, and never in none.
+
+use serde::Serialize;
+
+use super::connection::Connection;
+use super::error::{ClientError, Refusal};
+use super::output::Output;
+use super::stats::Stats;
+use super::{inspect, tubes};
+use crate::cli::verbs::{self, PeekState};
+use crate::ids::JobId;
+
+/// The delay of a copy until it is buried, so that no worker reserves it. If this program dies in between, the copy
+/// becomes ready after this time.
+const BURY_DELAY_SECONDS: u32 = 3600;
+
+#[derive(Serialize)]
+struct Moved<'a> {
+    from: &'a str,
+    to: &'a str,
+    moved: u64,
+}
+
+/// Both tubes, each with a connection that uses it.
+struct Move {
+    state: PeekState,
+    from: Connection,
+    to: Connection,
+    moved: u64,
+}
+
+pub(super) fn run(verb: &verbs::Move) -> Result<(), ClientError> {
+    if verb.from == verb.to {
+        return Err(ClientError::Usage(format!("FROM and TO are the same tube, {}; name another", verb.to)));
+    }
+    let mut from = super::connect(&verb.common)?;
+    let subject = format!("tube {}", verb.from);
+    let stats = tubes::statistics(&mut from, std::slice::from_ref(&verb.from))?;
+    let Some(stats) = stats.first() else {
+        return Err(Refusal::new(subject, b"NOT_FOUND").meaning("NOT_FOUND", "there is no such tube").into());
+    };
+    // Jobs that are put during the move stay.
+    let all = stats.number(&format!("current-jobs-{}", verb.state.name()));
+    let limit = verb.count.map_or(all, |count| all.min(count.into()));
+    from.ask(format!("use {}", verb.from))?.expect("USING", &subject)?;
+    let mut to = super::connect(&verb.common)?;
+    to.ask(format!("use {}", verb.to))?.expect("USING", &format!("tube {}", verb.to))?;
+    let mut work = Move { state: verb.state, from, to, moved: 0 };
+    let result = work.move_all(limit);
+    let moved = work.moved;
+    let mut output = Output::new(&verb.common);
+    if output.is_json() {
+        output.json(&Moved { from: &verb.from, to: &verb.to, moved })?;
+    } else {
+        let plural = if moved == 1 { "" } else { "s" };
+        output.line(&format!("moved {moved} job{plural} from {} to {}", verb.from, verb.to))?;
+    }
+    output.flush()?;
+    result
+}
+
+impl Move {
+    fn move_all(&mut self, limit: u64) -> Result<(), ClientError> {
+        while self.moved < limit {
+            let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
+            if reply.word() == "NOT_FOUND" {
+                break;
+            }
+            let (id, body) = reply.into_job("peek")?;
+            if self.move_one(id, &body)? {
+                self.moved += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the job has moved. It has not if another client was faster.
+    fn move_one(&mut self, id: JobId, body: &[u8]) -> Result<bool, ClientError> {
+        let stats = match inspect::of_job(&mut self.from, id) {
+            Err(ClientError::Refused(refusal)) if refusal.word() == "NOT_FOUND" => return Ok(false),
+            stats => stats?,
+        };
+        if stats.text("state") != self.state.name() {
+            return Ok(false);
+        }
+        // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready
+        // if this program died.
+        if self.state == PeekState::Ready && self.from.ask(format!("reserve-job {id}"))?.word() == "NOT_FOUND"
+        {
+            return Ok(false);
+        }
+        let copy = self.put(id, &stats, body)?;
+        let reply = self.from.ask(format!("delete {id}"))?;
+        if reply.word() == "NOT_FOUND" {
+            self.delete_copy(copy)?;
+            return Ok(false);
+        }
+        reply.expect("DELETED", &format!("job {id}"))?;
+        Ok(true)
+    }
+
+    /// Puts a copy of the job into the other tube.
+    fn put(&mut self, id: JobId, stats: &Stats, body: &[u8]) -> Result<JobId, ClientError> {
+        let narrow = |key| u32::try_from(stats.number(key)).unwrap_or(u32::MAX);
+        let pri = narrow("pri");
+        let delay = match self.state {
+            PeekState::Ready => 0,
+            PeekState::Delayed => narrow("time-left"),
+            PeekState::Buried => BURY_DELAY_SECONDS,
+        };
+        let subject = format!("job {id}");
+        let reply = self.to.put(pri, delay, narrow("ttr"), body)?;
+        if let ("BURIED", Some(copy)) = (reply.word(), reply.number()) {
+            self.delete_copy(JobId(copy))?;
+        }
+        let reply = reply.expect("INSERTED", &subject)?;
+        let copy = JobId(reply.number().ok_or_else(|| Refusal::new(&subject, reply.line()))?);
+        if self.state == PeekState::Buried {
+            self.to.ask(format!("reserve-job {copy}"))?.into_job(&subject)?;
+            self.to.ask(format!("bury {copy} {pri}"))?.expect("BURIED", &subject)?;
+        }
+        Ok(copy)
+    }
+
+    /// Another client has the original, so there must be no copy.
+    fn delete_copy(&mut self, copy: JobId) -> Result<(), ClientError> {
+        let reply = self.to.ask(format!("delete {copy}"))?;
+        // A worker may have been faster here too. Then the job runs twice.
+        if reply.word() == "NOT_FOUND" { Ok(()) } else { Ok(reply.expect("DELETED", "copy").map(drop)?) }
+    }
+}

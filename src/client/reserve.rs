@@ -1,0 +1,57 @@
+//! `beanring reserve`: takes the next job of some tubes, and deletes, holds or releases it.
+
+use std::time::Duration;
+
+use super::connection::{Connection, REPLY_PATIENCE};
+use super::error::ClientError;
+use super::hold::{self, Held};
+use super::output::Output;
+use super::{inspect, peek};
+use crate::cli::verbs;
+
+/// The longest time that a server accepts in one command.
+const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
+
+pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    watch(&mut connection, &verb.tube)?;
+    let (command, patience) = match verb.timeout.map(|seconds| seconds.min(TIMEOUT_SECONDS_MAX)) {
+        None => ("reserve".to_owned(), None),
+        Some(seconds) => {
+            let patience = REPLY_PATIENCE + Duration::from_secs(seconds.into());
+            (format!("reserve-with-timeout {seconds}"), Some(patience))
+        }
+    };
+    connection.set_patience(patience)?;
+    let reply = connection.ask(command)?;
+    let seconds = verb.timeout.unwrap_or_default();
+    let (id, body) = reply
+        .into_job("reserve")
+        .map_err(|refusal| refusal.meaning("TIMED_OUT", format!("no job became ready within {seconds} s")))?;
+    connection.set_patience(Some(REPLY_PATIENCE))?;
+    let mut output = Output::new(&verb.common);
+    peek::print(&mut output, id, &body, verb.body)?;
+    output.flush()?;
+    if verb.delete {
+        // Behind the output: if that fails, the job is released.
+        connection.ask(format!("delete {id}"))?.expect("DELETED", &format!("job {id}"))?;
+    } else if verb.hold {
+        eprintln!("beanring: job {id} stays reserved until this command ends");
+        let stats = inspect::of_job(&mut connection, id)?;
+        hold::until_signal(&mut connection, &[Held { id, stats }], None)?;
+    } else {
+        eprintln!("beanring: job {id} is released now; --delete deletes it, --hold keeps it reserved");
+    }
+    Ok(())
+}
+
+/// Watches these tubes and no others.
+pub(super) fn watch(connection: &mut Connection, tubes: &[String]) -> Result<(), ClientError> {
+    for tube in tubes {
+        connection.ask(format!("watch {tube}"))?.expect("WATCHING", &format!("tube {tube}"))?;
+    }
+    if !tubes.iter().any(|tube| tube == "default") {
+        connection.ask("ignore default")?.expect("WATCHING", "tube default")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! What `stats`, `stats-tube` and `stats-job` reply: keys with values, and the units of these values.
+
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::escape::escaped;
+use super::units::{Bytes, Micros, Seconds};
+
+/// Which command has replied. Some keys are numbers in one reply and text in another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `stats`
+    Server,
+    /// `stats-tube`
+    Tube,
+    /// `stats-job`
+    Job,
+}
+
+/// A value of statistics.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// A count, a size or a time.
+    Number(u64),
+    /// A time with decimals.
+    Decimal(f64),
+    /// Yes or no.
+    Switch(bool),
+    /// Anything else.
+    Text(String),
+}
+
+/// Statistics, in the order of the reply.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stats(Vec<(String, Value)>);
+
+/// Keys whose values are text even if they look like numbers.
+const TEXTS: [(Kind, &[&str]); 3] = [
+    (Kind::Server, &["version", "id", "hostname", "os", "platform", "io-driver"]),
+    (Kind::Tube, &["name"]),
+    (Kind::Job, &["tube", "state"]),
+];
+
+impl Stats {
+    /// Reads a reply. Lines that are not `KEY: VALUE` are left out.
+    pub fn parse(kind: Kind, data: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(data);
+        let (_, texts) = TEXTS[kind as usize];
+        let pair = |line: &str| {
+            let (key, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+            Some((key.to_owned(), Value::parse(value, texts.contains(&key))))
+        };
+        Self(text.lines().filter_map(pair).collect())
+    }
+
+    /// Returns a value.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(own, _)| own == key).map(|(_, value)| value)
+    }
+
+    /// Returns a number; 0 if the server does not have this key.
+    pub fn number(&self, key: &str) -> u64 {
+        match self.get(key) {
+            Some(Value::Number(number)) => *number,
+            _ => 0,
+        }
+    }
+
+    /// Returns a text; an empty one if the server does not have this key.
+    pub fn text(&self, key: &str) -> &str {
+        match self.get(key) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// All keys and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value))
+    }
+}
+
+impl Value {
+    fn parse(text: &str, is_text: bool) -> Self {
+        if let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            return Self::Text(inner.to_owned());
+        }
+        let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        match text {
+            _ if is_text => Self::Text(text.to_owned()),
+            "true" => Self::Switch(true),
+            "false" => Self::Switch(false),
+            _ => match (text.parse(), text.parse()) {
+                (Ok(number), _) => Self::Number(number),
+                (_, Ok(number)) if is_decimal => Self::Decimal(number),
+                _ => Self::Text(text.to_owned()),
+            },
+        }
+    }
+
+    /// The value for people, with the unit that belongs to its key. Text is escaped.
+    pub fn with_unit(&self, key: &str) -> String {
+        match self {
+            Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
+            Self::Number(micros) if key.ends_with("-us") => Micros(*micros).to_string(),
+            Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
+            Self::Decimal(seconds) if key.starts_with("rusage-") => format!("{seconds:.2} s"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+fn is_size(key: &str) -> bool {
+    let sizes =
+        ["max-job-size", "binlog-max-size", "max-memory", "memory-used", "memory-reserved", "memory-tubes"];
+    key.ends_with("-bytes") || sizes.contains(&key)
+}
+
+fn is_time(key: &str) -> bool {
+    let times =
+        ["uptime", "age", "delay", "ttr", "time-left", "pause", "pause-time-left", "oldest-ready-age"];
+    times.contains(&key)
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Decimal(number) => number.fmt(f),
+            Self::Switch(is_on) => f.write_str(if *is_on { "yes" } else { "no" }),
+            Self::Text(text) => f.write_str(&escaped(text.as_bytes())),
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Decimal(number) => serializer.serialize_f64(*number),
+            Self::Switch(is_on) => serializer.serialize_bool(*is_on),
+            Self::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
+impl Serialize for Stats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_types_of_their_keys() {
+        let server = b"---\ncurrent-tubes: 3\nversion: 1.12\nid: 1234567890123456\nrusage-utime: 0.250000\ndraining: false\n\
+                       hostname: \"a: b\"\nos: #1 SMP\nplatform:\nrubbish\n";
+        let stats = Stats::parse(Kind::Server, server);
+        assert_eq!(stats.number("current-tubes"), 3);
+        assert_eq!(stats.text("version"), "1.12");
+        assert_eq!(stats.text("id"), "1234567890123456");
+        assert_eq!(stats.get("rusage-utime"), Some(&Value::Decimal(0.25)));
+        assert_eq!(stats.get("draining"), Some(&Value::Switch(false)));
+        assert_eq!((stats.text("hostname"), stats.text("os")), ("a: b", "#1 SMP"));
+        assert_eq!(stats.iter().count(), 8);
+        let job = Stats::parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
+        assert_eq!((job.number("id"), job.text("tube")), (7, "123"));
+        assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
+    }
+
+    #[test]
+    fn values_have_units() {
+        for (key, number, text) in [
+            ("memory-used", 1536, "1.5 KiB"),
+            ("memory-refusals", 1536, "1536"),
+            ("uptime", 61, "1 min 1 s"),
+            ("queue-time-p50-us", 1500, "1.5 ms"),
+            ("current-jobs-ready", 1500, "1500"),
+        ] {
+            assert_eq!(Value::Number(number).with_unit(key), text, "{key}");
+        }
+        assert_eq!(Value::Text("a\x1bb".to_owned()).with_unit("os"), "a\\x1bb");
+    }
+}

@@ -1,0 +1,171 @@
+//! `beanring tubes`: all tubes in a table.
+
+use std::cmp::Reverse;
+
+use super::connection::Connection;
+use super::error::{ClientError, Refusal};
+use super::escape::escaped;
+use super::output::{Align, Output, Table};
+use super::stats::{Kind, Stats};
+use super::units::Seconds;
+use crate::cli::verbs::{self, SortKey};
+
+/// A column: its title and its key in `stats-tube`.
+type Column = (&'static str, &'static str);
+
+const COUNTS: [Column; 6] = [
+    ("READY", "current-jobs-ready"),
+    ("RESERVED", "current-jobs-reserved"),
+    ("DELAYED", "current-jobs-delayed"),
+    ("BURIED", "current-jobs-buried"),
+    ("WAITING", "current-waiting"),
+    ("TOTAL", "total-jobs"),
+];
+
+const OLDEST: &str = "oldest-ready-age";
+
+pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    let names = names(&mut connection)?;
+    let shown: Vec<String> = names
+        .into_iter()
+        .filter(|name| verb.pattern.as_ref().is_none_or(|text| matches(text, name)))
+        .collect();
+    let mut tubes = statistics(&mut connection, &shown)?;
+    tubes.retain(|tube| !verb.busy || COUNTS[..4].iter().any(|(_, key)| tube.number(key) > 0));
+    sort(&mut tubes, verb.sort);
+    if verb.reverse {
+        tubes.reverse();
+    }
+    let mut output = Output::new(&verb.common);
+    if output.is_json() {
+        for tube in &tubes {
+            output.json(tube)?;
+        }
+        return Ok(output.flush()?);
+    }
+    Ok(output.table(table(&tubes))?)
+}
+
+/// Returns the names of all tubes.
+pub(super) fn names(connection: &mut Connection) -> Result<Vec<String>, ClientError> {
+    let data = connection.ask("list-tubes")?.into_ok("list-tubes")?;
+    let text = String::from_utf8_lossy(&data);
+    let name = |line: &str| line.strip_prefix("- ").map(|name| name.trim_matches('"').to_owned());
+    Ok(text.lines().filter_map(name).collect())
+}
+
+/// Returns the statistics of tubes. One that has disappeared is left out.
+pub(super) fn statistics(connection: &mut Connection, names: &[String]) -> Result<Vec<Stats>, ClientError> {
+    let mut tubes = Vec::with_capacity(names.len());
+    connection.ask_all(
+        names,
+        |name| format!("stats-tube {name}"),
+        |name, reply| match reply.word() {
+            "OK" => {
+                tubes.push(Stats::parse(Kind::Tube, reply.data().unwrap_or_default()));
+                Ok(())
+            }
+            "NOT_FOUND" => Ok(()),
+            _ => Err(Refusal::new(format!("tube {}", escaped(name.as_bytes())), reply.line()).into()),
+        },
+    )?;
+    Ok(tubes)
+}
+
+fn sort(tubes: &mut [Stats], key: SortKey) {
+    let number = match key {
+        SortKey::Name => None,
+        SortKey::Ready => Some(COUNTS[0].1),
+        SortKey::Reserved => Some(COUNTS[1].1),
+        SortKey::Delayed => Some(COUNTS[2].1),
+        SortKey::Buried => Some(COUNTS[3].1),
+        SortKey::Waiting => Some(COUNTS[4].1),
+        SortKey::Total => Some(COUNTS[5].1),
+        SortKey::Oldest => Some(OLDEST),
+    };
+    tubes.sort_by(|one, other| {
+        let rank = |tube: &Stats| number.map(|key| Reverse(tube.number(key)));
+        rank(one).cmp(&rank(other)).then_with(|| one.text("name").cmp(other.text("name")))
+    });
+}
+
+fn table(tubes: &[Stats]) -> Table {
+    // beanstalkd does not have it.
+    let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
+    let mut columns = vec![("TUBE", Align::Left)];
+    columns.extend(COUNTS.iter().map(|(title, _)| (*title, Align::Right)));
+    if has_age {
+        columns.push(("OLDEST", Align::Right));
+    }
+    columns.push(("PAUSED FOR", Align::Right));
+    let mut table = Table::new(&columns);
+    for tube in tubes {
+        let mut cells = vec![escaped(tube.text("name").as_bytes())];
+        cells.extend(COUNTS.iter().map(|(_, key)| tube.number(key).to_string()));
+        let time = |key| match tube.number(key) {
+            0 => "-".to_owned(),
+            seconds => Seconds(seconds).to_string(),
+        };
+        if has_age {
+            cells.push(time(OLDEST));
+        }
+        cells.push(time("pause-time-left"));
+        table.row(cells);
+    }
+    table
+}
+
+/// Whether a name matches a pattern with `*` and `?`, or contains it.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    if !pattern.contains(['*', '?']) {
+        return name.contains(pattern);
+    }
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut at, mut in_name) = (0, 0);
+    // Where to continue if the text behind the last * does not match.
+    let mut retry: Option<(usize, usize)> = None;
+    while in_name < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                retry = Some((at + 1, in_name));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[in_name] => {
+                at += 1;
+                in_name += 1;
+            }
+            _ => {
+                let Some((after, from)) = retry else { return false };
+                retry = Some((after, from + 1));
+                (at, in_name) = (after, from + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in [
+            ("mail", "send-mail", true),
+            ("mail", "default", false),
+            ("", "default", true),
+            ("mail*", "mail.send", true),
+            ("mail*", "send-mail", false),
+            ("*mail", "send-mail", true),
+            ("m?il", "mail", true),
+            ("m?il", "mil", false),
+            ("*a*b*c", "xaybzc", true),
+            ("*a*b*c", "xaybzcd", false),
+            ("**", "anything", true),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

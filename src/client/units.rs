@@ -1,0 +1,104 @@
+//! Sizes and times with units, for people.
+
+use std::fmt;
+
+/// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bytes(pub u64);
+
+/// A number of seconds, with its two largest units: `45 s`, `3 min 5 s`, `2 d 4 h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seconds(pub u64);
+
+/// A number of microseconds: `850 µs`, `1.2 ms`, `3.4 s`, `2 min 5 s`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Micros(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut number = self.0 as f64;
+        let mut unit = "B";
+        for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+            // 1023.95 KiB would be printed as 1024.0 KiB.
+            if number < 1023.95 {
+                break;
+            }
+            number /= 1024.0;
+            unit = larger;
+        }
+        if unit == "B" { write!(f, "{} B", self.0) } else { write!(f, "{number:.1} {unit}") }
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")];
+        match units.into_iter().find(|(seconds, ..)| self.0 >= *seconds) {
+            None => write!(f, "{} s", self.0),
+            Some((large, large_unit, small, small_unit)) => {
+                write!(f, "{} {large_unit}", self.0 / large)?;
+                match self.0 % large / small {
+                    0 => Ok(()),
+                    rest => write!(f, " {rest} {small_unit}"),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..1000 => write!(f, "{} µs", self.0),
+            1000..999_950 => write!(f, "{:.1} ms", self.0 as f64 / 1e3),
+            999_950..60_000_000 => write!(f, "{:.1} s", self.0 as f64 / 1e6),
+            _ => Seconds(self.0 / 1_000_000).fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (12 << 20, "12.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (185, "3 min 5 s"),
+            (3600, "1 h"),
+            (7260, "2 h 1 min"),
+            (86_400, "1 d"),
+            (187_200, "2 d 4 h"),
+        ] {
+            assert_eq!(Seconds(seconds).to_string(), text);
+        }
+        for (micros, text) in [
+            (0, "0 µs"),
+            (999, "999 µs"),
+            (1200, "1.2 ms"),
+            (999_950, "1.0 s"),
+            (3_400_000, "3.4 s"),
+            (125_000_000, "2 min 5 s"),
+        ] {
+            assert_eq!(Micros(micros).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The command of one job: a process group of its own, with the body on stdin.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::super::stats::Stats;
+use super::control::Event;
+use crate::cli::verbs::{ADDRESS_VARIABLE, Work};
+use crate::ids::JobId;
+use crate::io::socket::Address;
+
+/// A command that runs, or has ended and not been reaped. Until it is reaped no other process gets its id.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    group: Pid,
+}
+
+impl Running {
+    /// Starts the command. Its end is reported to `mailbox`.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub(super) fn start(
+        verb: &Work,
+        address: &Address,
+        (id, body): (JobId, &[u8]),
+        stats: &Stats,
+        mailbox: Sender<Event>,
+    ) -> io::Result<Self> {
+        let (program, arguments) = verb.command.split_first().expect("clap requires a command");
+        let number = |key| stats.number(key).to_string();
+        let child = Command::new(program)
+            .args(arguments)
+            .env(ADDRESS_VARIABLE, address.to_string())
+            .env("BEANRING_JOB_ID", id.to_string())
+            .env("BEANRING_TUBE", stats.text("tube"))
+            .env("BEANRING_JOB_PRI", number("pri"))
+            .env("BEANRING_JOB_TTR", number("ttr"))
+            .env("BEANRING_JOB_AGE", number("age"))
+            .env("BEANRING_JOB_RELEASES", number("releases"))
+            .env("BEANRING_JOB_TIMEOUTS", number("timeouts"))
+            .stdin(Stdio::from(in_memory(body)?))
+            // A signal of the terminal reaches this program alone, which then waits for its commands.
+            .process_group(0)
+            .spawn()?;
+        let group = Pid::from_raw(child.id().try_into().expect("a process id"));
+        thread::spawn(move || {
+            while waitid(Id::Pid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+            // The slot waits for this.
+            let _ = mailbox.send(Event::Exited);
+        });
+        Ok(Self { child, group })
+    }
+
+    /// Sends a signal to the command and to what it has started.
+    pub(super) fn signal(&self, signal: Signal) {
+        // The group exists until it is reaped, and its processes may have another user.
+        let _ = killpg(self.group, signal);
+    }
+
+    /// Returns how it ended.
+    ///
+    /// # Errors
+    /// If the process is not a child of this one.
+    pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+/// Whether another attempt to start the command fails as well.
+pub(super) fn is_permanent(error: &io::Error) -> bool {
+    let kinds = [
+        ErrorKind::NotFound,
+        ErrorKind::PermissionDenied,
+        ErrorKind::NotADirectory,
+        ErrorKind::IsADirectory,
+        ErrorKind::InvalidInput,
+        ErrorKind::ArgumentListTooLong,
+    ];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::ENOEXEC as i32)
+}
+
+/// Why a command has failed, or none if it succeeded.
+pub(super) fn failure(status: ExitStatus) -> Option<String> {
+    if status.success() {
+        return None;
+    }
+    Some(match (status.code(), status.signal().map(Signal::try_from)) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(Ok(signal))) => format!("killed by {signal}"),
+        _ => status.to_string(),
+    })
+}
+
+/// A file in memory that contains a body: the command may read it late, in part or never, and nothing waits for that.
+fn in_memory(body: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("job", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(body)?;
+    file.rewind()?;
+    Ok(file)
+}

@@ -1,0 +1,57 @@
+//! `beanring work`: runs a command for each job. Each slot is a thread with a connection of its own and at most one job, so that
+//! the reservation of a slow job never delays another one.
+
+mod command;
+mod control;
+mod report;
+mod slot;
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use self::control::Control;
+use self::report::Report;
+use self::slot::Slot;
+use super::connection::Connection;
+use super::error::ClientError;
+use crate::cli::verbs::Work;
+
+pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
+    let address = verb.common.address()?;
+    // A wrong address is an error. A server that goes away later is waited for.
+    let mut first = Some(slot::open(&address, &verb.tube)?);
+    let failed = |error| ClientError::System { what: "wait for signals", error };
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let handle = signals.handle();
+    let report = Report::new(verb.common.json, verb.verbose);
+    let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..verb.jobs).map(|_| mpsc::channel()).unzip();
+    let control = Control::new(senders);
+    thread::scope(|scope| {
+        for (place, mailbox) in mailboxes.into_iter().enumerate() {
+            let connection: Option<Connection> = first.take();
+            let mut slot =
+                Slot { place, verb, address: &address, control: &control, report: &report, mailbox };
+            let handle = handle.clone();
+            scope.spawn(move || {
+                if let Err(error) = slot.run(connection) {
+                    slot.control.fail(error);
+                }
+                if slot.control.ended() {
+                    handle.close();
+                }
+            });
+        }
+        for _ in signals.forever() {
+            control.signaled(&report);
+        }
+    });
+    report.summary();
+    match control.into_failure() {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}

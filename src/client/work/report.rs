@@ -1,0 +1,137 @@
+//! What `beanring work` prints on stderr, and the counts of its last line.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::super::error::ClientError;
+use super::super::escape::escaped;
+
+/// What became of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Fate {
+    /// Its command succeeded.
+    Deleted,
+    /// Its command failed.
+    Buried,
+    /// Its command failed, or was killed by the second signal.
+    Released,
+    /// The reservation had ended before the command did. The job may run again.
+    Lost,
+}
+
+/// Counts, and whether the server is away.
+#[derive(Debug, Default)]
+struct State {
+    /// By [`Fate`].
+    jobs: [u64; 4],
+    is_down: bool,
+}
+
+/// Output of all slots.
+#[derive(Debug)]
+pub(super) struct Report {
+    is_json: bool,
+    is_verbose: bool,
+    state: Mutex<State>,
+}
+
+/// A job at its end.
+#[derive(Serialize, Debug)]
+pub(super) struct Ended<'a> {
+    pub(super) job: u64,
+    pub(super) tube: &'a str,
+    /// Why the command failed, or why the job is lost.
+    pub(super) reason: Option<String>,
+    pub(super) fate: Fate,
+    /// The back-off of a released job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay: Option<u32>,
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub(super) elapsed: Duration,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    deleted: u64,
+    buried: u64,
+    released: u64,
+    lost: u64,
+}
+
+impl Report {
+    pub(super) fn new(is_json: bool, is_verbose: bool) -> Self {
+        Self { is_json, is_verbose, state: Mutex::default() }
+    }
+
+    /// Counts a job, and prints it unless it is an ordinary success.
+    pub(super) fn ended(&self, ended: &Ended<'_>) {
+        let Ended { job, tube, reason, fate, delay, elapsed } = ended;
+        self.state.lock().expect("no slot panics").jobs[*fate as usize] += 1;
+        if self.is_json {
+            return print_json(ended);
+        }
+        let seconds = elapsed.as_secs_f64();
+        let reason = reason.as_deref().unwrap_or("done");
+        let fate = match (fate, delay) {
+            (Fate::Deleted, _) if !self.is_verbose => return,
+            (Fate::Deleted, _) => "deleted".to_owned(),
+            (Fate::Buried, _) => "buried".to_owned(),
+            (Fate::Released, Some(delay)) => format!("released, ready in {delay} s"),
+            (Fate::Released, None) => "released".to_owned(),
+            (Fate::Lost, _) => "the job may run again".to_owned(),
+        };
+        let tube = escaped(tube.as_bytes());
+        eprintln!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}");
+    }
+
+    /// The server cannot be reached. Only the first slot that notices says so.
+    pub(super) fn down(&self, error: &ClientError) {
+        if !std::mem::replace(&mut self.state.lock().expect("no slot panics").is_down, true) {
+            self.note(&format!("{error}; connecting again until it succeeds"));
+        }
+    }
+
+    /// The server can be reached again.
+    pub(super) fn up(&self) {
+        if std::mem::take(&mut self.state.lock().expect("no slot panics").is_down) {
+            self.note("connected again");
+        }
+    }
+
+    pub(super) fn stopping(&self, commands: usize) {
+        let plural = if commands == 1 { "" } else { "s" };
+        self.note(&format!("stopping after {commands} running command{plural}; a second signal kills them"));
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        if self.is_json {
+            print_json(&serde_json::json!({ "note": text }));
+        } else {
+            eprintln!("beanring: {text}");
+        }
+    }
+
+    pub(super) fn summary(&self) {
+        let [deleted, buried, released, lost] = self.state.lock().expect("no slot panics").jobs;
+        if self.is_json {
+            print_json(&Summary { deleted, buried, released, lost });
+        } else {
+            let all = deleted + buried + released + lost;
+            let plural = if all == 1 { "" } else { "s" };
+            eprintln!(
+                "beanring: {all} job{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
+            );
+        }
+    }
+}
+
+fn print_json(value: &impl Serialize) {
+    eprintln!("{}", serde_json::to_string(value).expect("it is plain"));
+}
+
+fn seconds<S: serde::Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(elapsed.as_secs_f64())
+}

@@ -1,0 +1,331 @@
+//! One slot: reserves a job, runs the command, and deletes, buries or releases the job, again and again.
+
+use std::process::ExitStatus;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::super::connection::{Connection, REPLY_PATIENCE};
+use super::super::error::ClientError;
+use super::super::stats::Stats;
+use super::super::{hold, inspect, reserve};
+use super::command::{self, Running};
+use super::control::{Control, Event};
+use super::report::{Ended, Fate, Report};
+use crate::cli::verbs::{OnFailure, Work};
+use crate::ids::JobId;
+use crate::io::socket::Address;
+
+/// How long a slot waits for a job in one command. A server that has gone without a word is noticed then.
+const RESERVE_SECONDS: u32 = 60;
+
+/// Time between SIGTERM and SIGKILL for a command that has run too long.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Time between two attempts to connect: the first, and the longest.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Time before the next job if the system cannot start a command at the moment, in seconds.
+const START_AGAIN_SECONDS: u32 = 1;
+
+pub(super) struct Slot<'a> {
+    pub(super) place: usize,
+    pub(super) verb: &'a Work,
+    pub(super) address: &'a Address,
+    pub(super) control: &'a Control,
+    pub(super) report: &'a Report,
+    pub(super) mailbox: Receiver<Event>,
+}
+
+/// A reserved job.
+struct Job {
+    id: JobId,
+    body: Vec<u8>,
+    stats: Stats,
+    reserved: Instant,
+}
+
+/// How a command ended.
+enum Outcome {
+    Success,
+    Failure(String),
+    /// Killed by the second signal.
+    Killed,
+}
+
+/// Connects, and watches the tubes.
+pub(super) fn open(address: &Address, tubes: &[String]) -> Result<Connection, ClientError> {
+    let mut connection = Connection::open(address)?;
+    reserve::watch(&mut connection, tubes)?;
+    connection.set_patience(Some(REPLY_PATIENCE + Duration::from_secs(RESERVE_SECONDS.into())))?;
+    Ok(connection)
+}
+
+impl Slot<'_> {
+    /// Works until it must stop.
+    ///
+    /// # Errors
+    /// If all slots must stop because of it.
+    pub(super) fn run(&mut self, mut connection: Option<Connection>) -> Result<(), ClientError> {
+        while !self.control.is_stopping() {
+            let Some(mut open) = connection.take().map_or_else(|| self.connect(), |open| Ok(Some(open)))?
+            else {
+                break;
+            };
+            match self.work_once(&mut open) {
+                Ok(true) => connection = Some(open),
+                Ok(false) => break,
+                Err(error) if error.is_connection() && !self.control.is_stopping() => {
+                    self.report.down(&error)
+                }
+                Err(error) if error.is_connection() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects as soon as the server can be reached. Returns none if the slot must stop.
+    fn connect(&self) -> Result<Option<Connection>, ClientError> {
+        let (mut pause, longest) = RECONNECT;
+        loop {
+            match open(self.address, &self.verb.tube) {
+                Ok(connection) => {
+                    self.report.up();
+                    return Ok(Some(connection));
+                }
+                Err(error) if error.is_connection() => self.report.down(&error),
+                Err(error) => return Err(error),
+            }
+            self.sleep(pause);
+            if self.control.is_stopping() {
+                return Ok(None);
+            }
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Waits, unless the slot must stop.
+    fn sleep(&self, time: Duration) {
+        if !self.control.is_stopping() {
+            let _ = self.mailbox.recv_timeout(time);
+        }
+    }
+
+    /// Reserves a job and runs its command. Returns whether the slot goes on.
+    fn work_once(&mut self, connection: &mut Connection) -> Result<bool, ClientError> {
+        if !self.control.begin_reserve(self.place, connection.socket()) {
+            return Ok(false);
+        }
+        let seconds = if self.verb.until_empty { 0 } else { RESERVE_SECONDS };
+        let reply = connection.ask(format!("reserve-with-timeout {seconds}"));
+        if !self.control.end_reserve(self.place) {
+            return Ok(false);
+        }
+        let reply = reply?;
+        if reply.word() == "TIMED_OUT" {
+            return Ok(!self.verb.until_empty);
+        }
+        let reserved = Instant::now();
+        let (id, body) = reply.into_job("reserve")?;
+        let stats = inspect::of_job(connection, id)?;
+        self.process(connection, &Job { id, body, stats, reserved })?;
+        Ok(true)
+    }
+
+    /// Runs the command of a job, and does with the job what follows from its end.
+    fn process(&mut self, connection: &mut Connection, job: &Job) -> Result<(), ClientError> {
+        let Some(mailbox) = self.control.begin_command(self.place) else {
+            return self.finish(connection, job, Outcome::Killed);
+        };
+        let started = Running::start(self.verb, self.address, (job.id, &job.body), &job.stats, mailbox);
+        let running = match started {
+            Ok(running) => running,
+            Err(error) => {
+                self.control.end_command();
+                return self.not_started(connection, job, error);
+            }
+        };
+        let waited = self.wait(connection, job, running);
+        self.control.end_command();
+        match waited {
+            Ok(outcome) => self.finish(connection, job, outcome),
+            Err(error) => {
+                // The server has made the job ready, and another worker may have it. A new connection could delete a job that
+                // runs there, or, after a restart of the server, another job with this id.
+                self.lost(job, "the connection broke");
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the end of a command. Touches the job, and ends the command when its time is over.
+    ///
+    /// # Errors
+    /// If the connection broke. The command has ended also then.
+    fn wait(&self, connection: &mut Connection, job: &Job, running: Running) -> Result<Outcome, ClientError> {
+        let interval = hold::touch_interval(job.stats.number("ttr"));
+        let limit = self.verb.timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        let mut touch_at = (!self.verb.no_touch).then(|| job.reserved + interval);
+        let mut end_at = limit.map(|limit| (Instant::now() + limit, Signal::SIGTERM));
+        let mut is_over_time = false;
+        let mut is_killed = false;
+        let mut broken = None;
+        loop {
+            let next = [touch_at, end_at.map(|(at, _)| at)].into_iter().flatten().min();
+            match self.next_event(next) {
+                Some(Event::Exited) => break,
+                Some(Event::Kill) => {
+                    is_killed = true;
+                    running.signal(Signal::SIGKILL);
+                }
+                Some(Event::Stop) | None => {}
+            }
+            let now = Instant::now();
+            if let Some((_, signal)) = end_at.filter(|(at, _)| *at <= now) {
+                is_over_time = true;
+                running.signal(signal);
+                end_at = (signal == Signal::SIGTERM).then(|| (now + KILL_GRACE, Signal::SIGKILL));
+            }
+            if touch_at.is_some_and(|at| at <= now) {
+                // Without a reservation there is nothing to touch, and the end of the command shows what became of the job.
+                touch_at = match connection.ask(format!("touch {}", job.id)) {
+                    Ok(reply) => (reply.word() == "TOUCHED").then(|| now + interval),
+                    Err(error) => {
+                        broken = Some(error);
+                        None
+                    }
+                };
+            }
+        }
+        if is_over_time || is_killed {
+            // What the command has started and not waited for.
+            running.signal(Signal::SIGKILL);
+        }
+        let status =
+            running.reap().map_err(|error| ClientError::System { what: "wait for the command", error })?;
+        match broken {
+            Some(error) => Err(error),
+            None if is_killed => Ok(Outcome::Killed),
+            None if is_over_time => {
+                let seconds = self.verb.timeout.unwrap_or_default();
+                Ok(Outcome::Failure(format!("not done within {seconds} s and killed")))
+            }
+            None => Ok(outcome(status)),
+        }
+    }
+
+    fn next_event(&self, until: Option<Instant>) -> Option<Event> {
+        match until {
+            None => self.mailbox.recv().ok(),
+            Some(until) => self.mailbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+        }
+    }
+
+    /// Deletes, buries or releases a job after its command.
+    fn finish(&self, connection: &mut Connection, job: &Job, outcome: Outcome) -> Result<(), ClientError> {
+        let id = job.id;
+        let pri = job.stats.number("pri");
+        let (reason, command, fate, delay) = match outcome {
+            Outcome::Success => (None, format!("delete {id}"), Fate::Deleted, None),
+            Outcome::Killed => {
+                let reason = Some("killed by the second signal".to_owned());
+                (reason, format!("release {id} {pri} 0"), Fate::Released, None)
+            }
+            Outcome::Failure(reason) => match self.back_off(job) {
+                None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
+                Some(delay) => {
+                    let command = format!("release {id} {pri} {delay}");
+                    (Some(reason), command, Fate::Released, Some(delay))
+                }
+            },
+        };
+        let reply = connection.ask(command).inspect_err(|_| self.lost(job, "the connection broke"))?;
+        let expected = match fate {
+            Fate::Deleted => "DELETED",
+            Fate::Released => "RELEASED",
+            Fate::Buried | Fate::Lost => "BURIED",
+        };
+        match reply.word() {
+            word if word == expected => self.ended(job, reason, fate, delay),
+            // The server is out of memory, and has buried the job instead.
+            "BURIED" => self.ended(job, reason, Fate::Buried, None),
+            "NOT_FOUND" => self.lost(job, "the reservation had timed out"),
+            _ => return Err(reply.expect(expected, &format!("job {id}")).map(drop).unwrap_err().into()),
+        }
+        Ok(())
+    }
+
+    /// Returns the delay of a job whose command failed, or none if it is to be buried.
+    fn back_off(&self, job: &Job) -> Option<u32> {
+        let Work { on_failure, delay, max_delay, tries, .. } = self.verb;
+        let releases = job.stats.number("releases");
+        if *on_failure == OnFailure::Bury || tries.is_some_and(|tries| releases + 1 >= tries.into()) {
+            return None;
+        }
+        Some(back_off(*delay, *max_delay, releases))
+    }
+
+    /// A command cannot be started. The job is ready again at once, or when the next attempt may succeed.
+    fn not_started(
+        &self,
+        connection: &mut Connection,
+        job: &Job,
+        error: std::io::Error,
+    ) -> Result<(), ClientError> {
+        let program = self.verb.command[0].to_string_lossy().into_owned();
+        let is_permanent = command::is_permanent(&error);
+        let error = ClientError::Command { program, error };
+        if is_permanent {
+            // The end of the connection makes the job ready, and does not count as a release.
+            return Err(error);
+        }
+        let delay = START_AGAIN_SECONDS;
+        connection.ask(format!("release {} {} {delay}", job.id, job.stats.number("pri")))?;
+        self.ended(job, Some(error.to_string()), Fate::Released, Some(delay));
+        self.sleep(Duration::from_secs(delay.into()));
+        Ok(())
+    }
+
+    fn lost(&self, job: &Job, reason: &str) {
+        self.ended(job, Some(reason.to_owned()), Fate::Lost, None);
+    }
+
+    fn ended(&self, job: &Job, reason: Option<String>, fate: Fate, delay: Option<u32>) {
+        let (id, tube, elapsed) = (job.id.0, job.stats.text("tube"), job.reserved.elapsed());
+        self.report.ended(&Ended { job: id, tube, reason, fate, delay, elapsed });
+    }
+}
+
+fn outcome(status: ExitStatus) -> Outcome {
+    command::failure(status).map_or(Outcome::Success, Outcome::Failure)
+}
+
+/// Returns the delay after this number of releases: doubled for each, up to a maximum.
+fn back_off(delay: u32, max_delay: u32, releases: u64) -> u32 {
+    let factor = 1_u64.checked_shl(releases.min(63) as u32).unwrap_or(u64::MAX);
+    let delay = u64::from(delay).saturating_mul(factor).min(max_delay.into());
+    u32::try_from(delay).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_back_off_doubles_up_to_its_maximum() {
+        for (delay, max_delay, releases, expected) in [
+            (1, 3600, 0, 1),
+            (1, 3600, 1, 2),
+            (1, 3600, 11, 2048),
+            (1, 3600, 12, 3600),
+            (1, 3600, u64::MAX, 3600),
+            (10, 5, 0, 5),
+            (0, 3600, 70, 0),
+            (u32::MAX, u32::MAX, 63, u32::MAX),
+        ] {
+            assert_eq!(back_off(delay, max_delay, releases), expected, "{delay} {max_delay} {releases}");
+        }
+    }
+}

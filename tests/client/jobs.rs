@@ -1,0 +1,117 @@
+//! Verbs for single jobs: reserve, peek, kick, bury, delete, release, touch.
+
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::place::{Place, everywhere, spawn};
+
+fn state(place: &Place, id: &str) -> String {
+    place.json(&["job", id])["state"].as_str().expect("text").to_owned()
+}
+
+#[test]
+fn peek_by_state_and_by_id() {
+    everywhere("peek by the client", |place| {
+        place.ok(&["put", "ready", "-t", "mail"]);
+        place.ok(&["put", "delayed", "-t", "mail", "-d", "1h"]);
+        place.ok(&["put", "buried", "-t", "mail"]);
+        place.ok(&["bury", "3"]);
+        assert_eq!(place.ok(&["peek", "-t", "mail"]), "job 1, 5 B:\nready\n");
+        assert_eq!(place.ok(&["peek", "-t", "mail", "-s", "delayed", "--body"]), "delayed");
+        assert_eq!(place.json(&["peek", "-t", "mail", "-s", "buried"])["body"], "buried");
+        assert_eq!(place.ok(&["peek", "2", "--body"]), "delayed");
+        place.run(&["peek", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
+        place.run(&["peek"]).fails(1, "tube default: NOT_FOUND: the tube has no job in this state");
+    });
+}
+
+#[test]
+fn reserve_deletes_or_releases_or_holds() {
+    everywhere("reserve by the client", |place| {
+        place.ok(&["put", "one"]);
+        place.ok(&["put", "two", "-t", "mail"]);
+        let result = place.run(&["reserve", "--timeout", "0"]);
+        let note = "beanring: job 1 is released now; --delete deletes it, --hold keeps it reserved\n";
+        assert_eq!((result.text().as_str(), &*result.stderr), ("job 1, 3 B:\none\n", note));
+        place.wait_for_jobs([2, 0, 0, 0]);
+        assert_eq!(place.ok(&["reserve", "-t", "mail,other", "--delete", "--body"]), "two");
+        assert_eq!(place.jobs(), [1, 0, 0, 0]);
+        let mut command = place.command(&["reserve", "--hold", "--json"]);
+        let child = spawn(command.stdin(Stdio::null()));
+        place.wait_for_jobs([0, 1, 0, 0]);
+        place
+            .run(&["delete", "1"])
+            .fails(1, "job 1: NOT_FOUND: there is no such job, or another client has reserved it");
+        for verb in ["bury", "release", "touch"] {
+            let result = place.run(&[verb, "1"]);
+            let begin = "beanring: job 1: RESERVED: another client has reserved it for ";
+            assert_eq!(result.code, Some(1), "{result:?}");
+            assert!(result.stderr.starts_with(begin), "{result:?}");
+            assert!(result.stderr.ends_with(&format!(" s; only that client can {verb} it\n")), "{result:?}");
+        }
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
+        let output = child.wait_with_output().expect("it is ours");
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(output.stdout, b"{\"id\":1,\"bytes\":3,\"body\":\"one\"}\n");
+        place.wait_for_jobs([1, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_held_job_does_not_time_out() {
+    everywhere("a job held by the client", |place| {
+        place.ok(&["put", "x", "-r", "1"]);
+        let mut command = place.command(&["touch", "1", "--for", "3"]);
+        let mut child = spawn(command.stdin(Stdio::null()));
+        assert_eq!(child.wait().expect("it is ours").code(), Some(0));
+        place.wait_for_jobs([1, 0, 0, 0]);
+        assert_eq!(place.number(&["job", "1"], "timeouts"), 0);
+    });
+}
+
+#[test]
+fn touch_restores_the_state() {
+    everywhere("touch by the client", |place| {
+        place.ok(&["put", "buried"]);
+        place.ok(&["bury", "1", "-p", "5"]);
+        place.ok(&["put", "delayed", "-d", "1h"]);
+        let result = place.run(&["touch", "1", "2", "--for", "1"]);
+        assert_eq!(result.code, Some(0), "{result:?}");
+        assert_eq!(result.stderr, "beanring: reserved until this command ends: 1 2\n");
+        assert_eq!((state(place, "1"), state(place, "2")), ("buried".to_owned(), "delayed".to_owned()));
+        assert_eq!(place.number(&["job", "1"], "pri"), 5);
+        assert!(place.number(&["job", "2"], "time-left") > 3500);
+    });
+}
+
+#[test]
+fn bury_kick_release_and_delete() {
+    everywhere("bury and kick by the client", |place| {
+        place.feed(&["put", "--lines", "-p", "9"], b"1\n2\n3\n4\n").ok();
+        assert_eq!(place.ok(&["bury", "1", "2", "3"]), "1 buried\n2 buried\n3 buried\n");
+        assert_eq!(place.number(&["job", "1"], "pri"), 9);
+        assert_eq!(place.jobs(), [1, 0, 0, 3]);
+        assert_eq!(place.ok(&["kick", "2"]), "2 kicked\n");
+        assert_eq!(place.ok(&["kick", "-n", "1"]), "kicked 1 job\n");
+        assert_eq!(place.json(&["kick", "--all"])["kicked"], 1);
+        assert_eq!(place.json(&["kick", "--all", "-t", "none"])["kicked"], 0);
+        place
+            .run(&["kick", "4"])
+            .fails(1, "job 4: NOT_FOUND: there is no such job, or it is neither buried nor delayed");
+        assert_eq!(place.ok(&["release", "4", "-d", "1h", "-p", "3"]), "4 released\n");
+        assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("delayed".to_owned(), 3));
+        assert_eq!(place.ok(&["release", "4"]), "4 released\n");
+        assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("ready".to_owned(), 3));
+        let result = place.run(&["delete", "1", "9", "2", "--json"]);
+        assert_eq!(
+            result.text(),
+            "{\"id\":1,\"done\":true,\"reply\":\"DELETED\"}\n{\"id\":9,\"done\":false,\"reply\":\"NOT_FOUND\"}\n\
+             {\"id\":2,\"done\":true,\"reply\":\"DELETED\"}\n"
+        );
+        result.fails(1, "job 9: NOT_FOUND: there is no such job, or another client has reserved it");
+        assert_eq!(place.jobs(), [2, 0, 0, 0]);
+        place.run(&["bury", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
+    });
+}

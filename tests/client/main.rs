@@ -1,0 +1,9 @@
+//! The client: every verb against beanring under each driver, and against beanstalkd.
+
+mod jobs;
+mod movement;
+mod output;
+mod place;
+mod put;
+mod server;
+mod work;

@@ -1,0 +1,92 @@
+//! `beanring move`: what a job keeps, and what remains if the program dies.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use beanring_testkit::client::Client;
+
+use super::place::{Place, everywhere, spawn, wait_until, with_both};
+
+#[test]
+fn a_moved_job_keeps_state_priority_delay_and_ttr() {
+    everywhere("move by the client", |place| {
+        place.ok(&["put", "-t", "a", "-p", "7", "-r", "33", "ready"]);
+        place.ok(&["put", "-t", "a", "-p", "8", "-r", "34", "-d", "1h", "delayed"]);
+        place.ok(&["put", "-t", "a", "-p", "9", "-r", "35", "buried"]);
+        place.ok(&["bury", "3"]);
+        for state in ["ready", "delayed", "buried"] {
+            assert_eq!(place.ok(&["move", "a", "b", "--state", state]), "moved 1 job from a to b\n");
+            let job = place.json(&["peek", "-t", "b", "--state", state]);
+            assert_eq!(job["body"], state);
+            let job = place.json(&["job", &job["id"].to_string()]);
+            let (pri, ttr) = match state {
+                "ready" => (7, 33),
+                "delayed" => (8, 34),
+                _ => (9, 35),
+            };
+            assert_eq!((&job["pri"], &job["ttr"], &job["state"]), (&pri.into(), &ttr.into(), &state.into()));
+            if state == "delayed" {
+                assert!(job["time-left"].as_u64().is_some_and(|seconds| seconds > 3500), "{job}");
+            }
+        }
+        place.run(&["tube", "a"]).code.filter(|&code| code == 1).expect("the tube is gone");
+        assert_eq!(place.jobs(), [1, 0, 1, 1]);
+        place.run(&["move", "none", "b"]).fails(1, "tube none: NOT_FOUND: there is no such tube");
+    });
+}
+
+#[test]
+fn a_number_of_jobs_moves() {
+    with_both("move of some jobs by the client", |place| {
+        place.feed(&["put", "--lines", "-t", "a"], b"1\n2\n3\n4\n5\n").ok();
+        assert_eq!(place.json(&["move", "a", "b", "-n", "2"])["moved"], 2);
+        assert_eq!(place.ok(&["peek", "-t", "b", "--body"]), "1");
+        assert_eq!(place.ok(&["peek", "-t", "a", "--body"]), "3");
+        assert_eq!(place.ok(&["move", "a", "b"]), "moved 3 jobs from a to b\n");
+    });
+}
+
+#[test]
+fn a_move_that_is_refused_loses_nothing() {
+    let place = Place::default();
+    place.feed(&["put", "--lines", "-t", "a"], b"1\n2\n").ok();
+    place.ok(&["drain"]);
+    let result = place.run(&["move", "a", "b"]);
+    assert_eq!((result.code, result.text().as_str()), (Some(1), "moved 0 jobs from a to b\n"));
+    assert!(result.stderr.starts_with("beanring: job 1: DRAINING: "), "{result:?}");
+    place.wait_for_jobs([2, 0, 0, 0]);
+    assert_eq!(place.number(&["tube", "a"], "current-jobs-ready"), 2);
+}
+
+#[test]
+fn a_move_that_is_killed_loses_nothing() {
+    with_both("a killed move by the client", |place| {
+        let lines: String = (0..3_000).map(|line| format!("{line}\n")).collect();
+        place.feed(&["put", "--lines", "-t", "a", "-q"], lines.as_bytes()).ok();
+        for pause in [5, 20, 50] {
+            let mut command = place.command(&["move", "a", "b"]);
+            let mut child = spawn(command.stdin(Stdio::null()));
+            thread::sleep(Duration::from_millis(pause));
+            child.kill().expect("it is ours");
+            child.wait().expect("it is ours");
+        }
+        // The job that was being moved is ready again when the server notices the end of its client.
+        wait_until(|| place.jobs()[1] == 0, || "a job stays reserved".to_owned());
+        let mut client = Client::new(place.server.connect());
+        client.expect("watch a\r\n", "WATCHING 2");
+        client.expect("watch b\r\n", "WATCHING 3");
+        let mut copies: BTreeMap<String, u32> = BTreeMap::new();
+        loop {
+            let (line, body) = client.ask("reserve-with-timeout 0\r\n");
+            let Some(id) = line.strip_prefix("RESERVED ").and_then(|rest| rest.split(' ').next()) else {
+                break;
+            };
+            client.expect(&format!("delete {id}\r\n"), "DELETED");
+            *copies.entry(body).or_default() += 1;
+        }
+        assert_eq!(copies.len(), 3_000, "no job is lost");
+        assert!(copies.values().sum::<u32>() <= 3_003, "at most one job per death is in both tubes");
+    });
+}

@@ -1,0 +1,109 @@
+//! What reaches a terminal, a pipe or a program that reads JSON: bytes of others are never commands of the terminal.
+
+use super::place::{Place, everywhere, with_both};
+
+/// Each byte once, and sequences that clear the screen, set the title and change colors.
+fn junk() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..=255).collect();
+    bytes.extend_from_slice(b"\x1b[2J\x1b]0;title\x07\x1b[31m\xc2\x9b31m");
+    bytes
+}
+
+fn assert_harmless(text: &str) {
+    let is_harmless = |character: char| !character.is_control() || character == '\n' || character == '\t';
+    assert!(text.chars().all(is_harmless), "{text:?}");
+}
+
+#[test]
+fn a_body_is_escaped_on_a_terminal_and_raw_in_a_pipe() {
+    everywhere("bodies of every byte by the client", |place| {
+        let body = junk();
+        place.feed(&["put", "-q"], &body).ok();
+        assert_eq!(place.run(&["peek", "--body"]).stdout, body);
+        assert_eq!(place.run(&["peek"]).stdout, [b"job 1, 280 B:\n", &body[..], b"\n"].concat());
+        for arguments in [&["peek"][..], &["peek", "--body"], &["reserve"], &["reserve", "--body"]] {
+            let shown = place.on_terminal(arguments, &[]);
+            assert_harmless(&shown);
+            assert!(shown.contains("\\x1b[2J\\x1b]0;title\\x07") && shown.contains("\\xff"), "{shown:?}");
+        }
+        let job = place.json(&["peek"]);
+        assert_eq!((&job["encoding"], &job["bytes"]), (&"base64".into(), &280.into()));
+        assert!(job["body"].as_str().is_some_and(|text| text.starts_with("AAECAwQ")), "{job}");
+        place.ok(&["put", "-q", "-t", "text", "Gr\u{fc}\u{df}e\n\u{1b}[1m"]);
+        let job = place.json(&["peek", "-t", "text"]);
+        assert_eq!((&job["body"], job.get("encoding")), (&"Gr\u{fc}\u{df}e\n\u{1b}[1m".into(), None));
+        // The escape character is escaped in JSON too.
+        let json = place.on_terminal(&["peek", "-t", "text", "--json"], &[]);
+        assert_harmless(&json);
+        assert_eq!(place.on_terminal(&["peek", "-t", "text", "--body"], &[]), "Gr\u{fc}\u{df}e\n\\x1b[1m\n");
+    });
+}
+
+#[test]
+fn names_and_replies_of_a_hostile_server_are_escaped() {
+    let address = hostile();
+    let at = |arguments: &[&str]| {
+        let mut command = super::place::client();
+        command.args(arguments).args(["--addr", &address]);
+        super::place::ran(&mut command, b"")
+    };
+    let result = at(&["tubes"]);
+    assert_harmless(&result.text());
+    assert!(result.text().contains("\\x1b[2Jevil"), "{result:?}");
+    let result = at(&["tube", "x"]);
+    assert_harmless(&result.text());
+    assert!(result.text().contains("\\x1b[2Jevil"), "{result:?}");
+    let result = at(&["delete", "1"]);
+    assert_harmless(&result.stderr);
+    assert!(result.stderr.contains("NOT_FOUND \\x1b[2Jevil"), "{result:?}");
+}
+
+/// A server with escape sequences in every reply.
+fn hostile() -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection is accepted");
+            let lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+            for line in lines.map_while(Result::ok) {
+                let data = match line.split(' ').next() {
+                    Some("list-tubes") => "---\n- \x1b[2Jevil\n",
+                    Some("stats-tube") => "---\nname: \x1b[2Jevil\n\x1b[2Jevil: 1\ncurrent-jobs-ready: 1\n",
+                    _ => "",
+                };
+                let reply = match data {
+                    "" => "NOT_FOUND \x1b[2Jevil\r\n".to_owned(),
+                    data => format!("OK {}\r\n{data}\r\n", data.len()),
+                };
+                // The client may have closed the connection.
+                let _ = stream.write_all(reply.as_bytes());
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn colors_are_for_terminals() {
+    let place = Place::default();
+    let bold = "\x1b[1mTUBE";
+    assert!(place.on_terminal(&["tubes"], &[]).starts_with(bold));
+    assert!(place.on_terminal(&["tubes"], &[("NO_COLOR", "1")]).starts_with("TUBE"));
+    assert!(place.on_terminal(&["tubes"], &[("NO_COLOR", "")]).starts_with(bold));
+    assert!(place.on_terminal(&["tubes"], &[("TERM", "dumb")]).starts_with("TUBE"));
+    assert!(place.ok(&["tubes"]).starts_with("TUBE"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    with_both("output to a reader that ends", |place| {
+        let mut command = std::process::Command::new("bash");
+        let line = "set -o pipefail; \"$0\" stats --addr \"$1\" | head -c 1; echo \" ${PIPESTATUS[0]}\"";
+        command.args(["-c", line, beanring_testkit::process::program(), &place.address]);
+        command.env_remove("BEANRING_ADDR");
+        let result = super::place::ran(&mut command, b"");
+        assert!(result.text().ends_with(" 0\n") && result.stderr.is_empty(), "{result:?}");
+    });
+}

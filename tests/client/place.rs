@@ -1,0 +1,199 @@
+//! Servers, and the client that the tests run against them.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::{beanstalkd, driver};
+
+/// A running server.
+pub struct Place {
+    pub server: ServerProcess,
+    /// Its address, for `--addr`.
+    pub address: String,
+    pub is_beanring: bool,
+}
+
+/// What a run of the client has printed.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// Runs a test against new servers at the same time: one under each driver, and beanstalkd.
+pub fn everywhere(what: &str, test: impl Fn(&Place) + Sync) {
+    let drivers = Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, what));
+    let mut places: Vec<Place> = drivers.map(|io| Place::beanring(io, Transport::Tcp, &[])).collect();
+    match beanstalkd::installed() {
+        Some(path) => places.push(Place::beanstalkd(&path)),
+        None => println!("skipped: {what}, because beanstalkd is not installed"),
+    }
+    thread::scope(|scope| {
+        for place in &places {
+            scope.spawn(|| test(place));
+        }
+    });
+}
+
+/// Runs a test against beanring under the driver of `BEANRING_IO`, and against beanstalkd.
+pub fn with_both(what: &str, test: impl Fn(&Place)) {
+    test(&Place::default());
+    match beanstalkd::installed() {
+        Some(path) => test(&Place::beanstalkd(&path)),
+        None => println!("skipped: {what}, because beanstalkd is not installed"),
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::launch(Path::new(program()), Address::fresh(Transport::Tcp), &[], true)
+    }
+}
+
+impl Place {
+    pub fn beanring(io: Driver, transport: Transport, flags: &[&str]) -> Self {
+        let mut all = driver::flags(io);
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        Self::launch(Path::new(program()), Address::fresh(transport), &all, true)
+    }
+
+    fn beanstalkd(path: &Path) -> Self {
+        Self::launch(path, Address::fresh(Transport::Tcp), &[], false)
+    }
+
+    pub fn launch(program: &Path, address: Address, flags: &[String], is_beanring: bool) -> Self {
+        let text = match &address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => format!("unix:{}", path.display()),
+        };
+        let mut command = Command::new(program);
+        if !is_beanring {
+            // beanstalkd prints every reply that is an error.
+            command.stderr(Stdio::null());
+        }
+        let (server, _) = ServerProcess::launch(command, address, flags);
+        Self { server, address: text, is_beanring }
+    }
+
+    /// A client that talks to this server.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = client();
+        command.args(arguments).env("BEANRING_ADDR", &self.address);
+        command
+    }
+
+    /// Runs the client to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        ran(&mut self.command(arguments), b"")
+    }
+
+    /// Runs the client with this input.
+    pub fn feed(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        ran(&mut self.command(arguments), input)
+    }
+
+    /// Runs the client, which must succeed without a word on stderr. Returns what it printed.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        self.run(arguments).ok()
+    }
+
+    /// Runs the client on a terminal, and returns what appeared there.
+    pub fn on_terminal(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+        let words = [&[program()], arguments].concat();
+        let line: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"]);
+        without_variables(&mut command);
+        command.env("BEANRING_ADDR", &self.address).env("TERM", "xterm").envs(variables.iter().copied());
+        let output = command.stdin(Stdio::null()).output().expect("script is there");
+        String::from_utf8(output.stdout).expect("the terminal gets text").replace("\r\n", "\n")
+    }
+
+    /// Returns a number that `beanring job`, `tube` or `stats` shows.
+    pub fn number(&self, arguments: &[&str], key: &str) -> u64 {
+        let found = &self.json(arguments)[key];
+        found.as_u64().unwrap_or_else(|| panic!("{arguments:?}: {key} is {found}"))
+    }
+
+    /// Returns the object that a verb prints with `--json`.
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let text = self.ok(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
+    }
+
+    /// Returns the numbers of ready, reserved, delayed and buried jobs.
+    pub fn jobs(&self) -> [u64; 4] {
+        let stats = self.json(&["stats"]);
+        ["ready", "reserved", "delayed", "buried"]
+            .map(|state| stats[format!("current-jobs-{state}")].as_u64().expect("a number"))
+    }
+
+    /// Waits until the server has these numbers of jobs.
+    pub fn wait_for_jobs(&self, expected: [u64; 4]) {
+        wait_until(|| self.jobs() == expected, || format!("{:?} instead of {expected:?}", self.jobs()));
+    }
+}
+
+impl Ran {
+    /// Asserts success without a word on stderr. Returns what was printed.
+    pub fn ok(self) -> String {
+        assert_eq!((self.code, &*self.stderr), (Some(0), ""), "{self:?}");
+        self.text()
+    }
+
+    /// Asserts the exit code and the only line on stderr.
+    pub fn fails(self, code: i32, line: &str) {
+        let said = self.stderr.strip_prefix("beanring: ").and_then(|rest| rest.strip_suffix('\n'));
+        assert_eq!((self.code, said), (Some(code), Some(line)), "{self:?}");
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).expect("text")
+    }
+}
+
+/// The client without variables of this test run.
+pub fn client() -> Command {
+    let mut command = Command::new(program());
+    without_variables(&mut command);
+    command
+}
+
+fn without_variables(command: &mut Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_") || name == "NO_COLOR")
+    {
+        command.env_remove(name);
+    }
+}
+
+/// Runs a command with this input.
+pub fn ran(command: &mut Command, input: &[u8]) -> Ran {
+    let mut child = spawn(command.stdin(Stdio::piped()));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let Output { status, stdout, stderr } = thread::scope(|scope| {
+        // The command may end before it has read everything.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().expect("it is ours")
+    });
+    Ran { code: status.code(), stdout, stderr: String::from_utf8(stderr).expect("text") }
+}
+
+/// Starts a command whose output is read later.
+pub fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+/// Waits until something has happened.
+pub fn wait_until(has_happened: impl Fn() -> bool, what: impl Fn() -> String) {
+    let started = Instant::now();
+    while !has_happened() {
+        assert!(started.elapsed() < REPLY_PATIENCE, "{}", what());
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,156 @@
+//! `beanring put`: arguments, files, lines, refused jobs, and memory.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use beanring_testkit::process::program;
+use beanring_testkit::scratch::Scratch;
+
+use super::place::{Place, everywhere, ran, spawn, with_both};
+
+/// Deletes the ready jobs of a tube, and returns their bodies in order.
+fn bodies(place: &Place, tube: &str) -> Vec<Vec<u8>> {
+    let next = || place.run(&["reserve", "-t", tube, "--timeout", "0", "--delete", "--body"]);
+    std::iter::from_fn(|| Some(next()).filter(|ran| ran.code == Some(0)).map(|ran| ran.stdout)).collect()
+}
+
+#[test]
+fn bodies_from_arguments_files_and_input() {
+    everywhere("put by the client", |place| {
+        let scratch = Scratch::new("put");
+        let (one, two) = (scratch.join("one"), scratch.join("two"));
+        fs::write(&one, b"1\n2\r\n\n\xff").expect("a file");
+        fs::write(&two, b"").expect("a file");
+        let paths = [one.to_str().expect("UTF-8"), two.to_str().expect("UTF-8")];
+        let put = |arguments: &[&str], input: &[u8]| {
+            place.feed(&[&["put", "-t", "mail", "-q"], arguments].concat(), input).ok();
+            bodies(place, "mail")
+        };
+        assert_eq!(put(&["a", "", "-p", "1", "b c"], b"not read"), [&b"a"[..], b"", b"b c"]);
+        assert_eq!(put(&["--", "--lines", "-"], b""), [&b"--lines"[..], b"-"]);
+        assert_eq!(put(&[], b"all\r\nof it\n"), [b"all\r\nof it\n"]);
+        assert_eq!(put(&[], b""), [b""]);
+        assert_eq!(put(&["--lines"], b"a\n\nb\r\nlast"), [&b"a"[..], b"", b"b\r", b"last"]);
+        assert_eq!(put(&["--lines"], b""), Vec::<Vec<u8>>::new());
+        assert_eq!(put(&["-f", paths[0], paths[1]], b""), [&b"1\n2\r\n\n\xff"[..], b""]);
+        assert_eq!(put(&["-f", paths[0], "-f", "-"], b"in"), [&b"1\n2\r\n\n\xff"[..], b"in"]);
+        assert_eq!(put(&["--lines", "-f", paths[0], paths[1]], b""), [&b"1"[..], b"2\r", b"", b"\xff"]);
+    });
+}
+
+#[test]
+fn priority_delay_and_ttr() {
+    everywhere("put with a delay by the client", |place| {
+        assert_eq!(place.ok(&["put", "x", "-p", "4294967295", "-d", "1h", "-r", "90"]), "1\n");
+        let job = place.json(&["job", "1"]);
+        assert_eq!(
+            (&job["pri"], &job["ttr"], &job["state"]),
+            (&u32::MAX.into(), &90.into(), &"delayed".into())
+        );
+        assert!(job["time-left"].as_u64().is_some_and(|seconds| seconds > 3590), "{job}");
+    });
+}
+
+#[test]
+fn refused_jobs_are_counted_and_the_first_is_named() {
+    everywhere("refused puts by the client", |place| {
+        let long = "x".repeat(65_536);
+        let meaning = "JOB_TOO_BIG: the body is larger than the server accepts; raise -z of the server, or split the job";
+        place.feed(&["put"], long.as_bytes()).fails(1, &format!("body 1: {meaning}"));
+        let input = format!("a\n{long}\nb\n{long}\nc\n");
+        let result = place.feed(&["put", "--lines"], input.as_bytes());
+        assert_eq!(result.code, Some(1));
+        assert!(result.text().starts_with("put 3 jobs into default in "), "{result:?}");
+        assert_eq!(
+            result.stderr,
+            format!("beanring: 2 of 5 jobs were refused; the first: line 2: {meaning}\n")
+        );
+        let result = place.feed(&["put", "--lines", "--json"], input.as_bytes());
+        let summary: serde_json::Value = serde_json::from_str(&result.text()).expect("JSON");
+        assert_eq!((&summary["put"], &summary["refused"]), (&3.into(), &2.into()), "{summary}");
+        assert_eq!(summary["first-refusal"], format!("line 2: {meaning}"));
+        assert_eq!(place.jobs(), [6, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn ids_are_printed_unless_there_are_many() {
+    with_both("ids by the client", |place| {
+        assert_eq!(place.ok(&["put", "a", "b"]), "1\n2\n");
+        assert_eq!(place.ok(&["put", "a", "--quiet"]), "");
+        let json = place.ok(&["put", "a", "b", "--json", "-t", "mail"]);
+        assert_eq!(json, "{\"id\":4,\"tube\":\"mail\"}\n{\"id\":5,\"tube\":\"mail\"}\n");
+    });
+}
+
+#[test]
+fn a_million_lines_in_bounded_memory() {
+    with_both("a million lines by the client", |place| {
+        let lines: String = (0..1_000_000).map(|line| format!("{line}\n")).collect();
+        let mut command = Command::new("sh");
+        // Both stacks of the threads and the libraries are within this limit of 100 MB.
+        command.args(["-c", "ulimit -v 100000 && exec \"$@\"", "sh", program(), "put", "--lines"]);
+        command.args(["--addr", &place.address]).env_remove("BEANRING_ADDR");
+        let printed = ran(&mut command, lines.as_bytes()).ok();
+        let seconds =
+            printed.strip_prefix("put 1000000 jobs into default in ").and_then(|rest| rest.split(' ').next());
+        let seconds: f64 = seconds.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{printed}"));
+        println!("{seconds} s");
+        assert!(seconds < 60.0, "{printed}");
+        assert_eq!(place.jobs(), [1_000_000, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_line_is_put_before_the_next_one_comes() {
+    with_both("slow lines by the client", |place| {
+        let mut command = place.command(&["put", "--lines"]);
+        let mut child = spawn(command.stdin(Stdio::piped()));
+        let mut stdin = child.stdin.take().expect("a pipe");
+        for count in 1..4 {
+            stdin.write_all(b"line\n").expect("it reads");
+            place.wait_for_jobs([count, 0, 0, 0]);
+        }
+        drop(stdin);
+        assert!(child.wait().expect("it is ours").success());
+    });
+}
+
+#[test]
+fn a_server_that_goes_away_is_an_error_with_a_count() {
+    let mut place = Place::default();
+    let mut command = place.command(&["put", "--lines"]);
+    let mut child = spawn(command.stdin(Stdio::piped()));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(b"1\n2\n").expect("it reads");
+    place.wait_for_jobs([2, 0, 0, 0]);
+    place.server.signal(nix::sys::signal::Signal::SIGKILL);
+    place.server.wait();
+    // The first line after the end may still be sent without an error.
+    for _ in 0..100 {
+        if stdin.write_all(b"3\n").is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(stdin);
+    let output = child.wait_with_output().expect("it is ours");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.starts_with("beanring: put 2 jobs before the error"), "{said}");
+}
+
+#[test]
+fn large_bodies() {
+    let place = Place::beanring(
+        beanring::io::driver::Driver::Epoll,
+        beanring_testkit::process::Transport::Unix,
+        &["-z", "64m"],
+    );
+    let body: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+    assert_eq!(place.feed(&["put"], &body).ok(), "1\n");
+    let printed = place.run(&["peek", "1", "--body"]);
+    assert!(printed.stdout == body && printed.code == Some(0));
+}

@@ -1,0 +1,270 @@
+//! Verbs for the server and its tubes, addresses, and exit codes.
+
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::thread;
+use std::{fs, io::Read, io::Write};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::process::{Transport, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::{driver, unused_address};
+
+use super::place::{Place, Ran, client, everywhere, ran};
+
+#[test]
+fn statistics_of_the_server_a_tube_and_a_job() {
+    everywhere("statistics by the client", |place| {
+        assert_eq!(place.number(&["stats"], "current-jobs-ready"), 0);
+        assert_eq!(place.json(&["stats"])["draining"], false);
+        assert!(place.json(&["stats"])["version"].is_string());
+        assert_eq!(place.ok(&["put", "-t", "mail", "-p", "7", "-r", "2m", "hello"]), "1\n");
+        let job = place.json(&["job", "1"]);
+        assert_eq!((&job["tube"], &job["state"], &job["pri"]), (&"mail".into(), &"ready".into(), &7.into()));
+        let job = place.ok(&["job", "1"]);
+        assert!(job.lines().any(|line| line.split_whitespace().eq(["ttr", "2", "min"])), "{job}");
+        assert_eq!(place.number(&["tube", "mail"], "total-jobs"), 1);
+        place.run(&["tube", "none"]).fails(
+            1,
+            "tube none: NOT_FOUND: there is no such tube; it exists while it has jobs or is used or watched",
+        );
+        place.run(&["job", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
+        let stats = place.ok(&["stats"]);
+        let keys: Vec<&str> = stats.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(keys.is_sorted() && keys.contains(&"uptime"), "{stats}");
+    });
+}
+
+#[test]
+fn tubes_are_sorted_filtered_and_aligned() {
+    everywhere("tubes by the client", |place| {
+        for (tube, count) in [("mail.send", 3), ("mail.bounce", 1), ("video", 12)] {
+            let lines = "x\n".repeat(count);
+            let printed = place.feed(&["put", "--lines", "-t", tube], lines.as_bytes()).ok();
+            assert!(printed.starts_with(&format!("put {count} job")), "{printed}");
+        }
+        let names = |arguments: &[&str]| {
+            let text = place.ok(&[&["tubes"], arguments].concat());
+            let rows = text.lines().skip(1).map(|line| line.split(' ').next().expect("a name").to_owned());
+            rows.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&[]), "default mail.bounce mail.send video");
+        assert_eq!(names(&["--sort", "ready"]), "video mail.send mail.bounce default");
+        assert_eq!(names(&["-s", "ready", "--reverse"]), "default mail.bounce mail.send video");
+        assert_eq!(names(&["--busy"]), "mail.bounce mail.send video");
+        assert_eq!(names(&["mail"]), "mail.bounce mail.send");
+        assert_eq!(names(&["*.s*d"]), "mail.send");
+        let table = place.ok(&["tubes", "-b"]);
+        let ready =
+            table.lines().next().and_then(|line| line.find("READY")).expect("a header") + "READY".len();
+        let ends: Vec<&str> = table.lines().skip(1).map(|line| line[..ready].trim_end()).collect();
+        assert!(ends.iter().all(|row| row.len() == ready), "numbers are right-aligned:\n{table}");
+        let json = place.ok(&["tubes", "--json", "video"]);
+        let tube: serde_json::Value = serde_json::from_str(&json).expect("one object");
+        assert_eq!((&tube["name"], &tube["current-jobs-ready"]), (&"video".into(), &12.into()));
+    });
+}
+
+#[test]
+fn ten_thousand_tubes() {
+    let place = Place::default();
+    for tubes in (0..10_000).collect::<Vec<u32>>().chunks(500) {
+        let commands: String =
+            tubes.iter().map(|tube| format!("use t{tube}\r\nput 0 0 1 1\r\nx\r\n")).collect();
+        let mut stream = place.server.connect();
+        stream.send((commands + "quit\r\n").as_bytes());
+        while let beanring_testkit::peer::Received::Bytes(_) =
+            stream.receive(std::time::Duration::from_secs(60))
+        {}
+    }
+    let table = place.ok(&["tubes", "--sort", "name"]);
+    assert_eq!(table.lines().count(), 10_002);
+}
+
+#[test]
+fn drain_and_undrain() {
+    everywhere("drain by the client", |place| {
+        if !place.is_beanring {
+            place.run(&["drain"]).fails(
+                1,
+                "drain: UNKNOWN_COMMAND: the server cannot be drained by a client; send it SIGUSR1",
+            );
+            let only = "undrain: UNKNOWN_COMMAND: only a restart ends drain mode of this server";
+            place.run(&["undrain"]).fails(1, only);
+            return;
+        }
+        let drains = "the server drains: it refuses new jobs until beanring undrain\n";
+        assert_eq!(place.ok(&["drain"]), drains);
+        assert_eq!(place.json(&["stats"])["draining"], true);
+        place.run(&["put", "x"]).fails(
+            1,
+            "body 1: DRAINING: the server accepts no new jobs; put them to another one, or run beanring undrain",
+        );
+        assert_eq!(place.json(&["undrain"])["draining"], false);
+        assert_eq!(place.ok(&["put", "x"]), "2\n");
+    });
+}
+
+#[test]
+fn a_paused_tube_gives_no_jobs() {
+    everywhere("pause by the client", |place| {
+        place.ok(&["put", "-t", "mail", "x"]);
+        assert_eq!(place.ok(&["pause", "mail", "10m"]), "paused mail for 10 min\n");
+        assert!(place.number(&["tube", "mail"], "pause-time-left") > 590);
+        place
+            .run(&["reserve", "-t", "mail", "--timeout", "0"])
+            .fails(1, "reserve: TIMED_OUT: no job became ready within 0 s");
+        assert_eq!(place.ok(&["pause", "mail", "0"]), "resumed mail\n");
+        assert_eq!(place.json(&["reserve", "-t", "mail", "--timeout", "5", "--delete"])["id"], 1);
+        place.run(&["pause", "none", "1"]).fails(1, "tube none: NOT_FOUND: there is no such tube");
+    });
+}
+
+#[test]
+fn watch_prints_a_line_per_interval() {
+    everywhere("watch by the client", |place| {
+        place.feed(&["put", "--lines", "-t", "mail"], b"1\n2\n3\n").ok();
+        let text = place.ok(&["watch", "-n", "1"]);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0][..5], ["READY", "RESERVED", "DELAYED", "BURIED", "WAITING"], "{text}");
+        assert_eq!((&rows[1][..5], rows.len()), (&["3", "0", "0", "0", "0"][..], 2), "{text}");
+        let text = place.ok(&["watch", "mail", "none", "-n", "1"]);
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("mail        3")), "{text}");
+        assert!(text.lines().nth(2).is_some_and(|line| line.starts_with("none        0")), "{text}");
+        // Nothing changes after the first line.
+        assert_eq!(place.ok(&["watch", "--quiet", "-n", "2"]).lines().count(), 2);
+        let line = place.json(&["watch", "mail", "-n", "1"]);
+        assert_eq!(
+            (&line["tube"], &line["ready"], &line["put-per-second"]),
+            (&"mail".into(), &3.into(), &0.0.into())
+        );
+    });
+}
+
+#[test]
+fn watch_shows_rates() {
+    let place = Place::default();
+    let mut watch = place.command(&["watch", "--json", "-n", "2"]);
+    let watch = super::place::spawn(watch.stdin(Stdio::null()));
+    let started = std::time::Instant::now();
+    let mut put = 0;
+    while started.elapsed().as_millis() < 1500 {
+        place.feed(&["put", "--lines"], b"1\n2\n3\n4\n").ok();
+        put += 4;
+    }
+    let output = watch.wait_with_output().expect("it is ours");
+    let rate = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        line["put-per-second"].as_f64().expect("a number")
+    };
+    let rates: f64 = String::from_utf8(output.stdout).expect("text").lines().map(rate).sum();
+    assert!(rates > 0.0 && rates <= f64::from(put) + 1.0, "{rates} of {put}");
+}
+
+#[test]
+fn every_kind_of_address() {
+    for transport in [Transport::Tcp, Transport::Unix] {
+        let place = Place::beanring(Driver::Epoll, transport, &[]);
+        let by_flag = |flags: &[&str]| ran(client().args(flags), b"");
+        assert_eq!(by_flag(&["put", "x", "--addr", &place.address]).ok(), "1\n");
+        assert_eq!(by_flag(&["put", "x", "-a", &place.address]).ok(), "2\n");
+        // The flag wins.
+        let mut command = client();
+        command.args(["put", "x", "-a", &place.address]).env("BEANRING_ADDR", "127.0.0.1:1");
+        assert_eq!(ran(&mut command, b"").ok(), "3\n");
+        assert_eq!(place.ok(&["put", "x"]), "4\n");
+    }
+    let mut command = client();
+    ran(command.arg("stats").env("BEANRING_ADDR", "nonsense"), b"")
+        .fails(2, "BEANRING_ADDR=\"nonsense\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH");
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_exit_code_3() {
+    let (_held, port) = unused_address::port();
+    let at = |address: &str| ran(client().args(["stats", "-a", address]), b"");
+    let line = |text: &str| format!("cannot connect to {text}");
+    at(&port.to_string()).fails(
+        3,
+        &line(&format!("127.0.0.1:{port}: Connection refused; start the server, or name it with --addr")),
+    );
+    at("unix:/nonexistent/socket").fails(
+        3,
+        &line("unix:/nonexistent/socket: No such file or directory; start the server, or correct the path"),
+    );
+    at("nowhere.invalid:1")
+        .fails(3, &line("nowhere.invalid:1: no such host; correct the name, or check DNS"));
+}
+
+/// A server that sends these bytes after the first command, and closes the connection.
+fn impostor(reply: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection is accepted");
+            let mut command = [0; 7];
+            stream.read_exact(&mut command).expect("the command is received");
+            stream.write_all(reply).expect("the client reads");
+        }
+    });
+    address
+}
+
+#[test]
+fn what_is_no_beanstalk_server_is_exit_code_3() {
+    let closed = "closed the connection; is it a beanstalk server, and does it still run?";
+    let foreign = |text: &str| {
+        format!("replied \"{text}\", which is no reply of the beanstalk protocol; correct --addr")
+    };
+    for (reply, message) in [
+        (&b""[..], closed.to_owned()),
+        (b"OK 100\r\nshort", closed.to_owned()),
+        (b"OK", closed.to_owned()),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", foreign("HTTP/1.1 400 Bad Request")),
+        (b"-ERR \x1b[2J\r\n", foreign("-ERR \\x1b[2J")),
+        (b"OK 1\r\nxxxxxx", foreign("OK 1")),
+        (b"OK 18446744073709551615\r\n", foreign("OK 18446744073709551615")),
+    ] {
+        let address = impostor(reply);
+        let result = ran(client().args(["stats", "-a", &address]), b"");
+        result.fails(3, &format!("{address} {message}"));
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    let place = Place::default();
+    let scratch = Scratch::new("usage");
+    let missing = scratch.join("missing");
+    let missing = missing.to_str().expect("UTF-8");
+    for (arguments, line) in [
+        (&["put", "-f", missing][..], format!("cannot read {missing}: No such file or directory")),
+        (&["move", "a", "a"], "FROM and TO are the same tube, a; name another".to_owned()),
+        (&["kick"], "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all".to_owned()),
+        (&["work"], "CMD... is missing; usage: beanring work [FLAGS] -- CMD...".to_owned()),
+        (&["work", "-j", "0", "--", "true"], "-j/--jobs \"0\": must be a number from 1 to 1000".to_owned()),
+        (&["tube", "a b"], "NAME \"a b\": must be 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and not begin with -".to_owned()),
+    ] {
+        let result: Ran = place.run(arguments);
+        result.fails(2, &line);
+    }
+    assert_eq!(place.jobs(), [0; 4]);
+    assert!(fs::read_dir(&scratch.0).expect("it is there").next().is_none());
+}
+
+#[test]
+fn serve_is_the_server() {
+    for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "beanring serve")) {
+        let mut command = std::process::Command::new(program());
+        command.arg("serve");
+        let address = beanring_testkit::process::Address::fresh(Transport::Tcp);
+        let (_server, mut stream) =
+            beanring_testkit::process::ServerProcess::launch(command, address, &driver::flags(io));
+        stream.send(b"list-tube-used\r\n");
+        let received = stream.receive(beanring_testkit::process::REPLY_PATIENCE);
+        assert!(
+            matches!(received, beanring_testkit::peer::Received::Bytes(bytes) if bytes == b"USING default\r\n")
+        );
+    }
+}
