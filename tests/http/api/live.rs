@@ -51,7 +51,8 @@ impl Live {
         command.stderr(File::create(scratch.join("said")).expect("the file is created"));
         let token = scratch.join("secret/token").display().to_string();
         let flags = flags.iter().map(|&flag| if flag == "TOKEN" { token.clone() } else { flag.to_owned() });
-        let own = ["--http".to_owned(), http.to_string(), "--log-level".to_owned(), "info".to_owned()];
+        let http_text = http.to_string();
+        let own = ["--http", &http_text, "--http-host", "a", "--log-level", "info"].map(str::to_owned);
         let all: Vec<String> = driver::flags(io).into_iter().chain(own).chain(flags).collect();
         let (server, stream) = ServerProcess::launch(command, Address::Tcp(address), &all);
         Self { server, client: Client::new(stream), http, scratch }
