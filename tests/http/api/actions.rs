@@ -76,7 +76,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                     }
                 }),
             ),
-            (post("tubes/mail/pause", "{\"seconds\":0}"), 200, json!({})),
+            (post("tubes/mail/pause", "{\"seconds\":0.0}"), 200, json!({})),
             (delete("jobs/1"), 200, json!({})),
             (post("drain", " {} "), 200, json!({})),
             (post("undrain", "{}"), 200, json!({})),
