@@ -112,7 +112,7 @@ impl Plan {
     pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, Refusal> {
         Ok(Self::Operation(match target {
             Target::Server => return Ok(Self::Page(Page::Server)),
-            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(TubeList::new(query)))),
+            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query))))),
             Target::Tube(tube) => Operation::Tube(tube),
             Target::Next(tube, state) => Operation::Next(tube, state),
             Target::Job(id) => Operation::Job(id),

@@ -11,7 +11,7 @@ use super::{Bench, delete, get, post, put, writable};
 
 /// All ways to cut input and output.
 fn cuts() -> Vec<Cut> {
-    let random = seeds(4).into_iter().map(|seed| Cut::Random { seed });
+    let random = seeds(4).map(|seed| Cut::Random { seed });
     [Cut::Whole, Cut::EveryByte].into_iter().chain(random).collect()
 }
 
