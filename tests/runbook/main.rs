@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 13] = [
+const ERRORS: [&str; 14] = [
     "BinlogError",
     "Cause",
     "DirectoryError",
@@ -21,6 +21,7 @@ const ERRORS: [&str; 13] = [
     "Refusal",
     "RingError",
     "SystemError",
+    "TokenError",
     "Unavailable",
     "Warning",
 ];
