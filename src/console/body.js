@@ -117,12 +117,12 @@ export class BodyView {
   }
 
   async #showWhole() {
-    const body = await this.#app.attempt(() => readBody(this.#id))
+    const body = await this.#app.act(() => readBody(this.#id))
     if (body !== null) this.#take(body.bytes, body.size)
   }
 
   async #download() {
-    const body = await this.#app.attempt(() => readBody(this.#id))
+    const body = await this.#app.act(() => readBody(this.#id))
     if (body === null) return
     const url = URL.createObjectURL(new Blob([body.bytes], { type: 'application/octet-stream' }))
     el('a', { href: url, download: `job-${this.#id}` }).click()

@@ -4,6 +4,8 @@ import { clock } from './format.js'
 import { el, setText } from './dom.js'
 
 const SPAN_SECONDS = 300
+// A new chart is not yet five minutes wide, nor are its first samples as wide as the page.
+const SPAN_SECONDS_MIN = 30
 const STEPS = [1, 2, 5].flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power)).sort((a, b) => a - b)
 const SCHEME = matchMedia('(prefers-color-scheme: dark)')
 
@@ -74,6 +76,12 @@ export class Chart {
     return [this.#history.times, ...this.#lines.map((line) => this.#history.column(line.name))]
   }
 
+  #span() {
+    const now = this.#history.times.at(-1) ?? Date.now() / 1000
+    const first = this.#history.times[0] ?? now
+    return [Math.max(now - SPAN_SECONDS, Math.min(first, now - SPAN_SECONDS_MIN)), now]
+  }
+
   #isPointed() {
     return this.#plot !== null && this.#plot.cursor.idx !== null && this.#plot.cursor.left >= 0
   }
@@ -108,7 +116,7 @@ export class Chart {
       padding: [8, 8, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
-        x: { time: true, range: () => [Date.now() / 1000 - SPAN_SECONDS, Date.now() / 1000] },
+        x: { time: true, range: () => this.#span() },
         y: { range: (_, __, max) => [0, Math.max(1, (max ?? 0) * 1.08)] },
       },
       axes: [

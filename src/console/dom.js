@@ -64,10 +64,10 @@ export function numberField(label, value, { min = 0, max = 4294967295, hint = nu
 
 /**
  * A list of names and values. `rows` maps a key to its label. Returns the node, and a function that takes the texts by
- * key. A row whose text is `null` is hidden.
+ * key. A row whose text is `null` is hidden. A wide list has columns.
  */
-export function facts(rows) {
-  const node = el('dl', { class: 'facts' })
+export function facts(rows, isWide = false) {
+  const node = el('dl', { class: isWide ? 'facts wide' : 'facts' })
   const values = new Map()
   for (const [key, label] of Object.entries(rows)) {
     const value = el('dd', { text: '–' })

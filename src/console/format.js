@@ -47,9 +47,12 @@ export function seconds(number) {
 export function shortTime(number) {
   if (number === 0) return '0 s'
   if (number < 0.001) return `${Math.round(number * 1e6)} µs`
-  if (number < 1) return `${(number * 1000).toFixed(number < 0.1 ? 1 : 0)} ms`
-  return number < 60 ? `${number.toFixed(1)} s` : seconds(number)
+  if (number < 1) return `${digits(number * 1000)} ms`
+  return number < 60 ? `${digits(number)} s` : seconds(number)
 }
+
+// Two digits are enough: "2.3", "23", "230".
+const digits = (number) => String(Number(number.toFixed(number < 10 ? 1 : 0)))
 
 /** A number of things: "1 job", "2 jobs". */
 export const counted = (number, thing) => `${count(number)} ${thing}${number === 1 ? '' : 's'}`

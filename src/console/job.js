@@ -18,7 +18,7 @@ export function jobFacts() {
   const { node, set } = facts({
     state: 'State', priority: 'Priority', age: 'Age', left: 'Time left', delay: 'Delay', ttr: 'Time to run (TTR)', size: 'Body',
     reserves: 'Reserves', timeouts: 'Timeouts', releases: 'Releases', buries: 'Buries', kicks: 'Kicks',
-  })
+  }, true)
   return {
     node,
     set(job) {
@@ -87,7 +87,6 @@ function actionsCard(app, id, controls) {
     const isReserved = job.state === 'reserved'
     if (isReserved) rest.disabled = true
     kick.disabled = job.state !== 'buried' && job.state !== 'delayed'
-    bury.send.disabled = job.state === 'buried'
   }
   return { node: card('Actions', controls.note, reserved, kicking, rest), set }
 }

@@ -36,7 +36,6 @@ const app = {
   server: null,
   history: new History(['ready', 'reserved', 'delayed', 'buried'], ['puts', 'reserves', 'deletes', 'timeouts']),
   poller,
-  attempt,
   /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error. */
   act: (action) => attempt(() => poller.act(action)),
 }

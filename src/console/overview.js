@@ -119,7 +119,7 @@ function serverCards(app) {
   const totals = facts({
     puts: 'Puts', reserves: 'Reserves', deletes: 'Deletes', releases: 'Releases', buries: 'Buries', kicks: 'Kicks', timeouts: 'Timeouts', connections: 'Connections',
   })
-  const nodes = [card('Connections', connections.node), card('Since the start', totals.node), card('Server', server.node, drain.node)]
+  const cards = { connections: card('Connections', connections.node), totals: card('Since the start', totals.node), server: card('Server', server.node, drain.node) }
   const set = (one) => {
     server.set({
       version: one.version, driver: one.driver, hostname: one.hostname, pid: String(one.pid), id: String(one.id),
@@ -134,7 +134,7 @@ function serverCards(app) {
     })
     totals.set(Object.fromEntries(Object.entries(one.totals).map(([key, value]) => [key, format.count(value)])))
   }
-  return { nodes, set }
+  return { ...cards, set }
 }
 
 export function overviewPage(app) {
@@ -151,7 +151,7 @@ export function overviewPage(app) {
   const others = serverCards(app)
   const node = el('div', {}, el('h1', { text: 'Overview' }), tiles.node, urgent,
     el('div', { class: 'charts' }, el('div', { class: 'card' }, rates.node), el('div', { class: 'card' }, jobs.node)),
-    el('div', { class: 'cards' }, memory.node, log.node, ...others.nodes))
+    el('div', { class: 'cards' }, el('div', { class: 'stack' }, memory.node, others.connections), log.node, others.totals, others.server))
   return {
     title: 'Overview',
     node,

@@ -84,15 +84,14 @@ function nextCard(app, name) {
   const body = new BodyView(app)
   const found = el('div', { hidden: true }, heading, details.node, body.node)
   const look = async (state) => {
-    const job = await app.attempt(() => find(`${tubePath(name)}/next/${state}`))
-    // It may be deleted between the two requests.
-    const isShown = job !== null && (await app.attempt(async () => {
-      await body.load(job.id)
-      return true
-    })) === true
-    show(found, isShown)
-    show(empty, !isShown)
-    if (!isShown) return setText(empty, `There is no ${state} job in this tube.`)
+    const job = await app.act(async () => {
+      const next = await find(`${tubePath(name)}/next/${state}`)
+      if (next !== null) await body.load(next.id)
+      return next
+    })
+    show(found, job !== null)
+    show(empty, job === null)
+    if (job === null) return setText(empty, `There is no ${state} job in this tube.`)
     heading.replaceChildren(`Next ${state} job: `, jobLink(job.id))
     details.set(job)
   }
