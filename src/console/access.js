@@ -13,7 +13,7 @@ export function tokenPage(entered) {
     'aria-invalid': wasRefused ? 'true' : null,
   }, 'The content of the file that --http-token names. It is kept until this tab is closed.')
   const problem = wasRefused ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' }) : null
-  const open = form('Token', 'Open the console', [input], () => {
+  const open = form('Enter the token', 'Open the console', [input], () => {
     token.set(input.input.value.trim())
     entered()
   }, { class: 'column-form' })
