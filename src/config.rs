@@ -78,6 +78,10 @@ pub struct ServerConfig {
     pub http: Option<Address>,
     /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,
+    /// The file with the token that requests of the HTTP API need.
+    pub http_token: Option<PathBuf>,
+    /// Without a token, clients on this machine may change jobs over HTTP.
+    pub http_allow_writes: bool,
     /// Serve connections that begin with a request of another protocol like any other.
     pub allow_foreign_protocols: bool,
     /// The prefix of metric names.
@@ -169,6 +173,8 @@ impl ServerConfig {
             http: http(given, listen.clone().unwrap_or_default())?,
             listen,
             http_hosts: http_hosts(given.take_list("http-host"))?,
+            http_token: http_token(given.take("http-token"))?,
+            http_allow_writes: switch(given, "http-allow-writes")?,
             allow_foreign_protocols: switch(given, "allow-foreign-protocols")?,
             metrics_prefix: metrics_prefix(given.take("metrics-prefix"))?,
             metrics_tubes: metrics_tubes(given.take("metrics-tubes"))?,
@@ -312,6 +318,10 @@ fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {
         }
     }
     Ok(hosts)
+}
+
+fn http_token(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {
+    given.map(|file| Ok(file.refuse_empty("a file")?.path().to_owned())).transpose()
 }
 
 fn metrics_tubes(given: Option<Setting>) -> Result<u32, ConfigError> {

@@ -57,6 +57,21 @@ impl Histogram {
         self.bounds.iter().copied().zip(counts)
     }
 
+    /// Returns the least bound that this many percent of the values do not exceed: 0 without values, and the last bound if
+    /// there is none.
+    pub fn bound_of(&self, percent: u64) -> u64 {
+        let count = self.count();
+        let is_enough =
+            |&(_, below): &(u64, u64)| u128::from(below) * 100 >= u128::from(count) * u128::from(percent);
+        match count {
+            0 => 0,
+            _ => self
+                .cumulative()
+                .find(is_enough)
+                .map_or(*self.bounds.last().unwrap_or(&0), |(bound, _)| bound),
+        }
+    }
+
     /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -78,6 +93,11 @@ mod tests {
         [0, 1, 2, 10, 11, 100, 101, 1000].into_iter().for_each(|value| histogram.add(value));
         assert_eq!(histogram.cumulative().collect::<Vec<_>>(), [(1, 2), (10, 4), (100, 6)]);
         assert_eq!((histogram.count(), histogram.sum()), (8, 1225));
+        assert_eq!(
+            [0, 25, 26, 75, 76, 100].map(|percent| histogram.bound_of(percent)),
+            [1, 1, 10, 100, 100, 100]
+        );
+        assert_eq!(Histogram::new(&[1]).bound_of(99), 0);
     }
 
     #[test]

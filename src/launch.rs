@@ -13,6 +13,7 @@ use crate::io::binlog_import;
 use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::host::ProcessFiles;
+use crate::io::http_token::TokenFile;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
@@ -23,7 +24,7 @@ use crate::io::wal_files::{self, Directory, Disk};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
-use crate::server::{self, HostFacts, Hosts, Protocol, Server};
+use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
 use crate::wal::{self, Durability, Wal};
 
@@ -43,6 +44,7 @@ struct Prepared {
     /// The memory limit of the cgroup, in bytes.
     cgroup_bytes: Option<u64>,
     user: Option<User>,
+    token: Option<TokenFile>,
     directory: Option<Directory>,
     driver: PreparedDriver,
     /// Why `--io auto` has chosen epoll.
@@ -91,6 +93,9 @@ impl Prepared {
         let listeners = listeners(inherited, &config)?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref()).map_err(refused_user)?;
+        // As the user that an in-place restart will read it as.
+        let token = config.http_token.as_deref().map(TokenFile::read).transpose();
+        let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -113,6 +118,7 @@ impl Prepared {
             descriptors_max,
             cgroup_bytes,
             user,
+            token,
             directory,
             driver,
             fallback,
@@ -130,6 +136,7 @@ impl Prepared {
             process,
             mut signals,
             systemd,
+            token,
             directory,
             driver,
             ..
@@ -150,7 +157,13 @@ impl Prepared {
         listen(&listeners)?;
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
         signals.notify_systemd(systemd);
-        let server_config = server_config(&config, &listeners, host, clock.now(), recovery, seed);
+        let access =
+            HttpAccess { token: token.map(|file| file.token), allow_writes: config.http_allow_writes };
+        let server_config = server::Config {
+            started: clock.now(),
+            recovery,
+            ..server_config(&config, &listeners, host, access, seed)
+        };
         let server = Server::with_wal(server_config, engine, log);
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
@@ -204,8 +217,7 @@ fn server_config(
     config: &ServerConfig,
     listeners: &[Listener],
     host: HostFacts,
-    started: Time,
-    recovery: Span,
+    http_access: HttpAccess,
     seed: u64,
 ) -> server::Config {
     server::Config {
@@ -217,10 +229,12 @@ fn server_config(
         wal_segment_bytes: config.wal.segment_bytes,
         allow_foreign_protocols: config.allow_foreign_protocols,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
+        http_access,
+        wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,
-        started,
-        recovery,
+        started: Time::ZERO,
+        recovery: Span::ZERO,
         seed,
         host,
     }
@@ -253,9 +267,10 @@ fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -
 
 /// The files that the server needs while it runs.
 fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
-    let ServerConfig { wal_dir, file, .. } = config;
+    let ServerConfig { wal_dir, file, http_token, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
-    let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), configuration: file.clone() });
+    let settings = file.iter().chain(http_token).cloned().collect();
+    let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
     Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
 }
 

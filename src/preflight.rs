@@ -10,6 +10,7 @@ use crate::config::size::Size;
 use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
+use crate::io::http_token::TokenFile;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::RunningServer;
 use crate::io::socket::Listener;
@@ -69,6 +70,8 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     let refused_user = |error| SettingError::about(&given.user, error);
     let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
     drop_privileges(user.as_ref()).map_err(refused_user)?;
+    let token = config.http_token.as_deref().map(TokenFile::read).transpose();
+    token.map_err(|error| SettingError::about(&given.http_token, error))?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);

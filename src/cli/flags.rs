@@ -128,13 +128,22 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("max-watches", "NUMBER", Heading::Limits)
     },
     Flag {
-        help: "Serve /metrics, /healthz and /readyz on this address: PORT, HOST:PORT or unix:PATH",
+        help: "Serve metrics, probes and the API on this address: PORT, HOST:PORT or unix:PATH",
         ..Flag::long_value("http", "ADDR", Heading::Monitoring)
     },
     Flag {
         help: "Additional host name that HTTP requests may use: NAME, *.NAME or *",
         kind: Kind::List("NAME"),
         ..Flag::long_value("http-host", "NAME", Heading::Monitoring)
+    },
+    Flag {
+        help: "File with the token that requests of the HTTP API need",
+        ..Flag::long_value("http-token", "FILE", Heading::Monitoring)
+    },
+    Flag {
+        help: "Without a token, let clients on this machine change jobs over HTTP",
+        kind: Kind::Switch,
+        ..Flag::long_value("http-allow-writes", "", Heading::Monitoring)
     },
     Flag {
         help: "First word of metric names [default: beanring]",

@@ -12,6 +12,8 @@ pub struct Given {
     pub listen: Vec<Origin>,
     /// Where `--http` was given.
     pub http: Option<Origin>,
+    /// The file of the token.
+    pub http_token: Option<Setting>,
     /// The directory of the job log.
     pub wal_dir: Option<Setting>,
     /// The user to run as.
@@ -36,6 +38,7 @@ impl Given {
         Self {
             listen: names.iter().copied().filter_map(origin).collect(),
             http: origin("http"),
+            http_token: settings.get("http-token").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             user: settings.get("user").cloned(),
         }

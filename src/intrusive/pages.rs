@@ -116,6 +116,11 @@ impl<T> Pages<T> {
         self.pages.get(key as usize >> Self::SHIFT)?.items.get(key as usize & Self::MASK)?.as_ref()
     }
 
+    /// A number above every key in use.
+    pub fn keys_end(&self) -> u32 {
+        self.pages.last().map_or(0, |last| ((self.pages.len() - 1) << Self::SHIFT | last.items.len()) as u32)
+    }
+
     /// All elements with their keys, by key.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.pages.iter().enumerate().flat_map(|(number, page)| {

@@ -13,6 +13,7 @@ pub mod descriptors;
 pub mod driver;
 pub mod epoll;
 pub mod host;
+pub mod http_token;
 mod iovecs;
 pub mod privileges;
 pub mod probe;

@@ -61,8 +61,8 @@ pub struct Needs {
 pub struct Files {
     /// The paths of the program.
     pub program: Vec<PathBuf>,
-    /// The configuration file.
-    pub configuration: Option<PathBuf>,
+    /// The configuration file, and the file of the token.
+    pub settings: Vec<PathBuf>,
 }
 
 /// Restricts this thread, and those that it will start, to the needed files permanently. Logs what the kernel cannot enforce.
@@ -118,16 +118,16 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
         .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?;
-    if let Some(Files { program, configuration }) = &needs.restart {
+    if let Some(Files { program, settings }) = &needs.restart {
         let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
-        let named = configuration.iter().map(|file| reach(file));
-        let targets = configuration.iter().filter_map(|file| file.canonicalize().ok());
-        let configuration: Vec<PathBuf> = named.chain(targets.map(|target| reach(&target))).collect();
+        let named = settings.iter().map(|file| reach(file));
+        let targets = settings.iter().filter_map(|file| file.canonicalize().ok());
+        let settings: Vec<PathBuf> = named.chain(targets.map(|target| reach(&target))).collect();
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
             .add_rules(path_beneath_rules(&program, AccessFs::ReadFile | AccessFs::Execute))?
-            .add_rules(path_beneath_rules(&configuration, AccessFs::ReadFile))?;
+            .add_rules(path_beneath_rules(&settings, AccessFs::ReadFile))?;
     }
     ruleset.restrict_self()
 }

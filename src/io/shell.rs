@@ -16,7 +16,7 @@ use super::descriptors::Admission;
 use super::host::{ProcessFiles, cpu_usage};
 use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener};
+use super::socket::{AcceptError, Listener, peer};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
 use crate::ids::ConnId;
@@ -150,6 +150,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
     pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
         let conn = self.server.accept(protocol);
+        if protocol == Protocol::Http {
+            self.server.set_peer(conn, peer(fd.as_raw_fd()));
+        }
         connection_log::opened(self.server.number(conn), fd.as_raw_fd());
         self.admission.opened(protocol, self.now);
         conn

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 
 use super::retry_briefly;
 use super::sandbox::directory_of;
-use crate::server::Protocol;
+use crate::server::{Peer, PeerKind, Protocol};
 
 /// The first descriptor of socket activation (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST_INHERITED: RawFd = 3;
@@ -252,6 +252,24 @@ impl AsFd for Listener {
 /// The address of the peer of a connection, for messages.
 pub fn peer_name(connection: RawFd) -> String {
     name(getpeername(connection))
+}
+
+/// The peer of a connection.
+pub fn peer(connection: RawFd) -> Peer {
+    let address = getpeername(connection);
+    Peer { kind: kind(&address), name: name(address) }
+}
+
+fn kind(address: &nix::Result<SockaddrStorage>) -> PeerKind {
+    let Ok(address) = address else { return PeerKind::Network };
+    let ip = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(four), _) => IpAddr::V4(four.ip()),
+        // A dual-stack listener has IPv4 peers too.
+        (None, Some(six)) => IpAddr::V6(six.ip()).to_canonical(),
+        (None, None) if address.as_unix_addr().is_some() => return PeerKind::Unix,
+        (None, None) => return PeerKind::Network,
+    };
+    if ip.is_loopback() { PeerKind::Loopback } else { PeerKind::Network }
 }
 
 /// The names of inherited sockets: for HTTP, and for the beanstalk protocol after an in-place restart.

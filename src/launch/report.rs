@@ -23,6 +23,14 @@ pub(super) fn start(prepared: &Prepared) {
     for warning in &config.warnings {
         warn!("{warning}");
     }
+    if let Some(path) =
+        config.http_token.as_ref().filter(|_| prepared.token.as_ref().is_some_and(|file| file.is_open))
+    {
+        warn!(
+            "--http-token {}: every user of this machine can read the token: run chmod o-r on the file",
+            path.display()
+        );
+    }
     if prepared.is_address_ignored {
         warn!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }

@@ -35,6 +35,18 @@ pub enum JobState {
     Buried,
 }
 
+impl JobState {
+    /// The word of the protocol for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+}
+
 /// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
 /// [`Activity`].
 #[repr(align(64))]

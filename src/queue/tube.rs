@@ -242,6 +242,17 @@ impl Tubes {
         self.order.tubes().map(|slot| (self.key(slot), &self[slot]))
     }
 
+    /// The tube in this slot, if there is one.
+    pub fn at_slot(&self, slot: u32) -> Option<(TubeKey, &Tube)> {
+        let tube = self.slab.get(slot)?;
+        Some((TubeKey { slot: TubeSlot(slot), generation: tube.generation() }, tube))
+    }
+
+    /// A number above every slot that has a tube. Tubes keep their slots, so a walk over the slots can be interrupted.
+    pub fn slots_end(&self) -> u32 {
+        self.slab.keys_end()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.slab.bytes() + self.index.bytes() + self.order.bytes() + self.name_bytes + self.latency_bytes
     }

@@ -72,6 +72,15 @@ impl Core {
         self.await_commit(conn, output);
     }
 
+    /// Whether the next reply may leave. If not, has the connection wait for its commit.
+    pub(super) fn is_released(&mut self, conn: ConnId, output: &mut Output) -> bool {
+        let is_released = output.can_send(self.committed());
+        if !is_released {
+            self.await_commit(conn, output);
+        }
+        is_released
+    }
+
     /// Appends the bytes of replies that may leave.
     pub(super) fn replies_to_send<'a>(&'a self, output: &'a mut Output, slices: &mut Vec<IoSlice<'a>>) {
         output.slices(self.committed(), self.engine.bodies(), slices);
@@ -97,14 +106,17 @@ impl Core {
 
     /// Replaces the replies that cannot be committed any more by an error, and requests a send for it.
     fn fail_replies(&mut self, session: &mut Session) {
-        let committed = self.committed();
         let Session { conn, output, .. } = session;
-        if output.fail(committed, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
-            && !output.is_sending
-        {
+        if self.fail_output(output) && !output.is_sending {
             output.is_sending = true;
             self.effects.push_back(Effect::Send(*conn));
         }
+    }
+
+    /// Replaces the replies that cannot be committed any more by an error. Returns whether there were any.
+    pub(super) fn fail_output(&mut self, output: &mut Output) -> bool {
+        let committed = self.committed();
+        output.fail(committed, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
     }
 }
 
@@ -115,23 +127,30 @@ impl Server {
         let wal = core.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);
         if wal.failure().is_some() {
-            return self.fail();
+            return self.fail(now);
         }
         core.full_disk.note(wal, now);
         let committed = core.committed();
         while let Some((_, conn)) = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed) {
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
+            } else if let Some(connection) = connections.find_http(conn) {
+                core.release_call(connection);
+                core.after_http(connection, now);
             }
         }
     }
 
     /// The job log cannot be written: every client whose replies wait for a commit gets an error, and the driver stops.
     // The queue of the gate does not suffice: a connection that is sending joins it only after the send.
-    fn fail(&mut self) {
+    fn fail(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.gate.waiting.clear();
         connections.clients_mut().for_each(|session| core.fail_replies(session));
+        for connection in connections.all_http_mut() {
+            core.fail_call(connection);
+            core.after_http(connection, now);
+        }
         core.effects.push_back(Effect::Fail);
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration of a server, and what its driver reports for `stats`.
 
-use super::http::Hosts;
+use super::http::{Hosts, HttpAccess};
 use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::TubeLimits;
 use crate::time::{Span, Time};
@@ -24,6 +24,10 @@ pub struct Config {
     pub allow_foreign_protocols: bool,
     /// The host names that HTTP requests may contain.
     pub http_hosts: Hosts,
+    /// Who may use the API over HTTP.
+    pub http_access: HttpAccess,
+    /// The directory of the job log, for display.
+    pub wal_dir: Option<String>,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.
     pub metrics_prefix: String,
     /// The maximum number of tubes that `/metrics` shows.

@@ -130,6 +130,14 @@ impl Connections {
         })
     }
 
+    /// Looks at all connections.
+    pub fn all_http_mut(&mut self) -> impl Iterator<Item = &mut HttpConnection> {
+        self.slab.iter_mut().filter_map(|(_, connection)| match connection {
+            Connection::Client(_) => None,
+            Connection::Http(connection) => Some(&mut **connection),
+        })
+    }
+
     pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {
         self.http.iter().map(|&slot| match &self.slab[slot as usize] {
             Connection::Http(connection) => &**connection,

@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Reply<'a> {
+    pub(super) fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Reply<'a> {
         if !self.engine.can_use(tube) {
             self.tube_refusals += 1;
             return Reply::OutOfMemory;
@@ -344,7 +344,7 @@ impl Core {
 pub(super) const STATS_BYTES_PER_STEP: usize = 64;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
-const PERCENTILE_STEPS: u32 = 8;
+pub(super) const PERCENTILE_STEPS: u32 = 8;
 
 /// Makes the reply to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {

@@ -59,7 +59,7 @@ impl Core {
 
     /// Serves commands from `input` until it is used up, the session must wait, or its steps are used up. Returns how many
     /// bytes were used.
-    fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
+    pub(super) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
         let steps_max = match self.iteration_steps {
             0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - self.iteration_steps),
             // One command: a client that sends one at a time does not wait behind clients that pipeline.

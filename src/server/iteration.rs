@@ -27,7 +27,9 @@ impl Server {
             && self.core.sample_waiters.is_empty()
         {
             let Some(conn) = self.core.ready_sessions.pop_front() else { break };
-            if let Some(session) = self.connections.find(conn) {
+            if conn.is_http() {
+                self.run_http(conn, now);
+            } else if let Some(session) = self.connections.find(conn) {
                 self.core.serve_queued(session, now);
             }
             self.deliver_notices(now);
@@ -50,7 +52,13 @@ impl Server {
         core.record_changes(now);
         while let Some(notice) = core.engine.next_notice() {
             // A kick is carried out to its end even if its client has left.
-            if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open()) {
+            if notice.conn().is_http() {
+                if let Some(connection) = connections.find_http(notice.conn()) {
+                    core.notify_call(connection, notice, now);
+                    core.after_http(connection, now);
+                }
+            } else if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open())
+            {
                 core.answer(session, notice, now);
             }
         }

@@ -30,7 +30,7 @@ use std::io::IoSlice;
 
 pub use config::{Config, CpuUsage, DriverStats, HostFacts, ProcessUsage};
 pub use event::{ClientAct, Effect, Event};
-pub use http::Hosts;
+pub use http::{Hosts, HttpAccess, Peer, PeerKind, Token};
 pub use observer::{Observation, Observer};
 pub use service::{BodyMemory, Protocol, Service};
 
@@ -151,6 +151,12 @@ impl Service for Server {
         match protocol {
             Protocol::Beanstalk => self.open_client(),
             Protocol::Http => self.open_http(),
+        }
+    }
+
+    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
+        if conn.is_http() {
+            self.connections.http(conn).peer = peer;
         }
     }
 

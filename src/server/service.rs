@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::ptr::NonNull;
 
-use super::{Effect, Event};
+use super::{Effect, Event, Peer};
 use crate::bodies::{Bodies, ChunkId};
 use crate::ids::ConnId;
 use crate::time::Time;
@@ -29,6 +29,9 @@ pub enum Protocol {
 pub trait Service {
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
     fn accept(&mut self, protocol: Protocol) -> ConnId;
+
+    /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection.
+    fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
 
     /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the
     /// slot of a [`ConnId`].

@@ -4,7 +4,6 @@ use super::Core;
 use super::metric_catalog::{self, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
-use crate::queue::JobState;
 use crate::time::Time;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
@@ -38,16 +37,10 @@ fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
 
 pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     let stats = core.engine.job_stats(job, now);
-    let state = match stats.state {
-        JobState::Ready => "ready",
-        JobState::Reserved => "reserved",
-        JobState::Delayed => "delayed",
-        JobState::Buried => "buried",
-    };
     let mut yaml = Yaml::new(out);
     yaml.number("id", stats.id.0);
     yaml.quoted("tube", stats.tube.as_str());
-    yaml.plain("state", state);
+    yaml.plain("state", stats.state.word());
     yaml.number("pri", stats.pri);
     yaml.number("age", stats.age.as_secs());
     yaml.number("delay", stats.delay);

@@ -1,34 +1,49 @@
-//! HTTP for monitoring: the requests and responses of one connection.
+//! HTTP for monitoring and for the API: the requests and responses of one connection.
 //!
-//! `/metrics` is rendered in pieces between other work, no faster than it is sent.
+//! A connection has one request at a time in work. `/metrics` and lists are [pages](page), rendered in pieces between other
+//! work, no faster than they are sent. What concerns jobs and tubes is a [call](call), which the queue of sessions runs.
 
+mod access;
+mod api;
+mod call;
 mod host;
+mod json;
+mod page;
 mod prometheus;
 mod request;
+mod response;
 mod serve;
+mod target;
+mod tubes;
 
 use bytes::{Buf, BytesMut};
 
+pub use self::access::{HttpAccess, Peer, PeerKind, Token};
+use self::api::{BodyKind, Plan};
+use self::call::Call;
 pub use self::host::Hosts;
+use self::page::{Page, PageResponse};
 use self::prometheus::MetricsPage;
-use self::request::{Parsed, Request, Version};
+use self::request::{Parsed, Request};
+use self::response::{Head, PLAIN_TYPE, Refusal, write_whole};
+use self::target::PREFIX;
 use super::Core;
 use crate::ids::ConnId;
-use crate::limits::HTTP_REQUEST_BYTES_MAX;
+use crate::limits::INBOX_BYTES_PAUSE;
 use crate::time::Time;
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
-/// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
+/// The interim response to a client that waits before it sends a body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
     pub conn: ConnId,
     /// See [`Service::number`](super::Service::number).
     pub number: u64,
+    pub peer: Peer,
     pub state: HttpState,
     /// It has sent at least one request.
     pub has_requested: bool,
@@ -36,22 +51,31 @@ pub(super) struct HttpConnection {
     pub active: Time,
     /// The driver has an [`Effect::Send`](super::Effect::Send) and has not yet sent everything.
     pub is_sending: bool,
-    /// In the queue of connections with a page to render.
+    /// The driver has an [`Effect::Pause`](super::Effect::Pause) and no `Resume` since.
+    pub is_paused: bool,
+    /// In the queue of connections with a page to render, or in that of sessions.
     pub is_queued: bool,
+    work: Work,
     input: BytesMut,
     input_ended: bool,
+    /// Bytes of a refused body that are discarded.
+    skip: u64,
+    /// The client sends nothing after the last request.
+    is_last: bool,
+    /// The interim response to the next request is made.
+    has_continued: bool,
     /// The bytes that the driver sends. They stay in place until they are sent.
     sending: Vec<u8>,
     sent: usize,
     /// The bytes after those.
     next: Vec<u8>,
-    response: Option<MetricsResponse>,
 }
 
-/// A response that is rendered in pieces.
-struct MetricsResponse {
-    page: MetricsPage,
-    version: Version,
+/// What the current response waits for.
+enum Work {
+    None,
+    Page(PageResponse),
+    Call(Box<Call>),
 }
 
 /// ```text
@@ -73,57 +97,85 @@ impl HttpConnection {
         Self {
             conn,
             number,
+            peer: Peer::unknown(),
             state: HttpState::Open,
             has_requested: false,
             active,
             is_sending: false,
+            is_paused: false,
             is_queued: false,
+            work: Work::None,
             input: BytesMut::new(),
             input_ended: false,
+            skip: 0,
+            is_last: false,
+            has_continued: false,
             sending: Vec::new(),
             sent: 0,
             next: Vec::new(),
-            response: None,
         }
     }
 
-    /// Returns the memory of its buffers, in bytes.
+    /// Returns the memory of its buffers and of its work, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let page_bytes = self.response.as_ref().map_or(0, |response| response.page.memory_bytes());
-        self.input.capacity() + self.sending.capacity() + self.next.capacity() + page_bytes
+        let work_bytes = match &self.work {
+            Work::None => 0,
+            Work::Page(response) => response.memory_bytes(),
+            Work::Call(call) => call.memory_bytes(),
+        };
+        let peer_bytes = self.peer.name.capacity();
+        self.input.capacity() + self.sending.capacity() + self.next.capacity() + peer_bytes + work_bytes
+    }
+
+    /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
+    pub fn reply_bytes(&self) -> usize {
+        if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
     }
 
     /// Whether every request is answered and every response sent.
     pub fn is_idle(&self) -> bool {
-        self.response.is_none() && self.unsent_bytes() == 0
+        matches!(self.work, Work::None) && self.unsent_bytes() == 0
     }
 
     /// Whether there is a page to render, and room for more of it.
     pub fn can_step(&self) -> bool {
-        self.response.is_some() && self.unsent_bytes() < OUTPUT_BYTES_PAUSE
+        matches!(self.work, Work::Page(_)) && self.unsent_bytes() < OUTPUT_BYTES_PAUSE
+    }
+
+    /// Whether there is a call that can go on.
+    pub fn can_run(&self) -> bool {
+        matches!(&self.work, Work::Call(call) if call.can_run(&self.input))
     }
 
     /// Whether the next step renders the driver's statistics.
     pub fn needs_sample(&self) -> bool {
-        self.state < HttpState::Closed
-            && self.response.as_ref().is_some_and(|response| response.page.is_at_start())
+        let is_needed = matches!(&self.work, Work::Page(response) if response.needs_sample());
+        self.state < HttpState::Closed && is_needed
+    }
+
+    /// Whether the client has left before the end of a body.
+    pub fn is_cut_off(&self) -> bool {
+        self.input_ended && matches!(&self.work, Work::Call(call) if call.lacks(&self.input))
+    }
+
+    /// Whether further input should stay in the kernel.
+    pub fn has_much_input(&self) -> bool {
+        self.input.len() >= INBOX_BYTES_PAUSE
     }
 
     pub fn unsent_bytes(&self) -> usize {
         self.sending.len() - self.sent + self.next.len()
     }
 
-    pub fn received(&mut self, bytes: &[u8], core: &Core) {
+    pub fn received(&mut self, bytes: &[u8]) {
         if self.state == HttpState::Open && !self.input_ended {
             self.input.extend_from_slice(bytes);
-            self.answer(core);
         }
     }
 
-    /// Answers the remaining requests: no further input will arrive.
-    pub fn input_ended(&mut self, core: &Core) {
+    /// Notes that no further input will arrive.
+    pub fn input_ended(&mut self) {
         self.input_ended = true;
-        self.answer(core);
     }
 
     /// Returns the bytes to send next.
@@ -137,107 +189,167 @@ impl HttpConnection {
     }
 
     /// Takes off `bytes` bytes, which the driver has sent.
-    pub fn sent(&mut self, bytes: usize, core: &Core) {
+    pub fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         assert!(self.sent <= self.sending.len(), "a driver sends only what it was shown");
         if self.is_idle() {
             // A large page is rare, so its buffers are freed.
             (self.sending, self.next, self.sent) = (Vec::new(), Vec::new(), 0);
         }
-        self.answer(core);
     }
 
     /// Renders a bounded piece of the page.
     pub fn step(&mut self, core: &Core, now: Time) {
-        let Some(response) = &mut self.response else { return };
-        let is_chunked = response.version == Version::Http11;
-        let begin = self.next.len();
-        if is_chunked {
-            self.next.extend_from_slice(b"00000000\r\n");
-        }
-        let body = self.next.len();
-        let is_done = response.page.step(core, now, &mut self.next);
-        let bytes = self.next.len() - body;
-        if is_chunked && bytes > 0 {
-            self.next[begin..begin + 8].copy_from_slice(format!("{bytes:08x}").as_bytes());
-            self.next.extend_from_slice(b"\r\n");
-        } else if is_chunked {
-            self.next.truncate(begin);
-        }
-        if is_done {
-            if is_chunked {
-                self.next.extend_from_slice(b"0\r\n\r\n");
-            } else {
-                self.state = HttpState::Closing;
-            }
-            self.response = None;
-            self.answer(core);
+        if let Work::Page(response) = &mut self.work
+            && response.step(core, now, &mut self.next)
+        {
+            self.work = Work::None;
         }
     }
 
-    /// Answers the requests that have arrived, in order.
-    fn answer(&mut self, core: &Core) {
-        while self.state == HttpState::Open && self.response.is_none() && self.next.len() < OUTPUT_BYTES_PAUSE
+    /// Answers the requests that have arrived, in order, as far as they can be answered at once.
+    pub fn answer(&mut self, core: &Core) {
+        while self.state == HttpState::Open
+            && matches!(self.work, Work::None)
+            && self.next.len() < OUTPUT_BYTES_PAUSE
         {
+            if !self.discard() {
+                break;
+            }
+            if self.is_last {
+                self.state = HttpState::Closing;
+                break;
+            }
             match Request::parse(&self.input) {
                 Parsed::Partial if self.input_ended => self.state = HttpState::Closing,
-                Parsed::Partial if self.input.len() >= HTTP_REQUEST_BYTES_MAX => {
-                    self.reject("431 Request Header Fields Too Large");
-                }
                 Parsed::Partial => break,
+                Parsed::TooLong => self.reject("431 Request Header Fields Too Large"),
                 Parsed::Bad => self.reject("400 Bad Request"),
+                Parsed::Chunked => self.reject("411 Length Required"),
                 Parsed::Request(request, bytes) => {
-                    self.input.advance(bytes);
-                    self.answer_one(&request, core);
+                    if !self.answer_one(request, bytes, core) {
+                        break;
+                    }
                 }
             }
-        }
-        // The client sends requests faster than it reads responses: further input is dropped.
-        if self.input.len() > HTTP_REQUEST_BYTES_MAX {
-            self.input_ended = true;
-            self.input.truncate(HTTP_REQUEST_BYTES_MAX);
         }
         if self.state != HttpState::Open || self.input.is_empty() {
             self.input = BytesMut::new();
         }
     }
 
-    fn answer_one(&mut self, request: &Request, core: &Core) {
-        self.has_requested = true;
-        let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
-        let is_metrics = is_own_host && request.method == "GET" && request.path == "/metrics";
-        if !request.keeps_alive && !is_metrics {
+    /// Discards a refused body as far as it has come. Returns whether the next request can be read.
+    fn discard(&mut self) -> bool {
+        let bytes = self.input.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+        self.input.advance(bytes);
+        self.skip -= bytes as u64;
+        if self.skip > 0 && self.input_ended {
             self.state = HttpState::Closing;
         }
+        self.skip == 0
+    }
+
+    /// Answers a request, or begins to. Returns false if more of its body must arrive first.
+    fn answer_one(&mut self, mut request: Box<Request>, head_bytes: usize, core: &Core) -> bool {
+        let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
+        if is_own_host && request.path.starts_with(PREFIX) {
+            let plan = match self.plan(&request, head_bytes, core) {
+                Ok(Some(plan)) => plan,
+                Ok(None) => return self.await_body(&request),
+                Err(refusal) => {
+                    // The client may or may not send the body that it has announced.
+                    request.keeps_alive &= !request.expects_continue;
+                    self.take_head(&request, head_bytes);
+                    self.skip = if request.expects_continue { 0 } else { request.body_bytes.unwrap_or(0) };
+                    refusal.write(&request, &mut self.next);
+                    return true;
+                }
+            };
+            self.begin(request, head_bytes, plan);
+            return true;
+        }
+        self.take_head(&request, head_bytes);
+        self.skip = request.body_bytes.unwrap_or(0);
+        let next = &mut self.next;
+        let mut plain = |status, fields, text: &str| {
+            write_whole(&request, next, status, PLAIN_TYPE, fields, text.as_bytes());
+        };
         match &*request.path {
             _ if !is_own_host => {
-                self.reply(
-                    request,
-                    "421 Misdirected Request",
-                    "not a name of this server: see --http-host\n",
-                );
+                plain("421 Misdirected Request", "", "not a name of this server: see --http-host\n");
             }
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
-                self.reply(request, "405 Method Not Allowed", "only GET and HEAD\n");
+                plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD\n");
             }
-            "/metrics" => self.begin_metrics(request, core),
-            "/healthz" => self.reply(request, "200 OK", "ok\n"),
-            "/readyz" if core.draining => self.reply(request, "503 Service Unavailable", "draining\n"),
-            "/readyz" => self.reply(request, "200 OK", "ready\n"),
-            _ => self.reply(request, "404 Not Found", "there are /metrics, /healthz and /readyz\n"),
+            "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new(core))),
+            "/healthz" => plain("200 OK", "", "ok\n"),
+            "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
+            "/readyz" => plain("200 OK", "", "ready\n"),
+            _ => plain("404 Not Found", "", "there are /metrics, /healthz, /readyz and /api/v1/server\n"),
+        }
+        true
+    }
+
+    /// Checks a request of the API. Returns `None` if its body is not complete and must be.
+    fn plan(&self, request: &Request, head_bytes: usize, core: &Core) -> Result<Option<Plan>, Refusal> {
+        let target = api::check(request, &self.peer, core)?;
+        let body_bytes = request.body_bytes.unwrap_or(0);
+        let mut json: &[u8] = &[];
+        if target.body_kind() == BodyKind::Json {
+            match self.input[head_bytes..].get(..body_bytes as usize) {
+                Some(body) => json = body,
+                None => return Ok(None),
+            }
+        }
+        Plan::new(target, json, body_bytes).map(Some)
+    }
+
+    /// Has the client send the body, unless it will never be complete. Returns false.
+    fn await_body(&mut self, request: &Request) -> bool {
+        self.interim(request);
+        if self.input_ended {
+            self.state = HttpState::Closing;
+        }
+        false
+    }
+
+    /// Tells a client that waits to send the body of its request.
+    fn interim(&mut self, request: &Request) {
+        if request.expects_continue && !std::mem::replace(&mut self.has_continued, true) {
+            self.next.extend_from_slice(CONTINUE);
         }
     }
 
-    fn reply(&mut self, request: &Request, status: &str, body: &str) {
-        let close = if self.state == HttpState::Open { "" } else { "Connection: close\r\n" };
-        let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
-        let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {PLAIN_TYPE}\r\nContent-Length: {length}\r\n{allow}{close}\r\n"
-        );
-        self.next.extend_from_slice(head.as_bytes());
+    fn begin(&mut self, request: Box<Request>, head_bytes: usize, plan: Plan) {
+        match plan {
+            Plan::Page(page) => {
+                self.take_head(&request, head_bytes);
+                self.begin_page(&request, page);
+            }
+            Plan::Operation(operation) => {
+                self.interim(&request);
+                self.take_head(&request, head_bytes);
+                let call = Call::new(request, operation);
+                // A JSON body is in the operation. That of a job stays in the input.
+                self.skip = call.body_bytes_read();
+                self.discard();
+                self.work = Work::Call(Box::new(call));
+            }
+        }
+    }
+
+    /// Takes the head of a request off the input.
+    fn take_head(&mut self, request: &Request, head_bytes: usize) {
+        self.input.advance(head_bytes);
+        (self.has_requested, self.has_continued) = (true, false);
+        self.is_last = !request.keeps_alive;
+    }
+
+    fn begin_page(&mut self, request: &Request, page: Page) {
+        let head = Head { status: "200 OK", content_type: page.content_type(), body_bytes: None, fields: "" };
+        head.write(request, &mut self.next);
         if request.method != "HEAD" {
-            self.next.extend_from_slice(body.as_bytes());
+            self.work = Work::Page(PageResponse { page, version: request.version });
         }
     }
 
@@ -246,23 +358,5 @@ impl HttpConnection {
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         self.next.extend_from_slice(head.as_bytes());
         self.state = HttpState::Closing;
-    }
-
-    fn begin_metrics(&mut self, request: &Request, core: &Core) {
-        let encoding = match request.version {
-            Version::Http11 => "Transfer-Encoding: chunked\r\n",
-            // The end of the connection ends the response.
-            Version::Http10 => "",
-        };
-        let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {METRICS_TYPE}\r\n{encoding}{close}\r\n");
-        self.next.extend_from_slice(head.as_bytes());
-        if request.method == "GET" {
-            self.response = Some(MetricsResponse { page: MetricsPage::new(core), version: request.version });
-        }
-        if !request.keeps_alive {
-            self.input_ended = true;
-            self.input.clear();
-        }
     }
 }

@@ -1,6 +1,7 @@
-//! HTTP requests without a body, which is all that monitoring needs.
+//! The head of an HTTP request. Its body, if it has one, follows with a stated length.
 
 use super::host::Host;
+use crate::limits::HTTP_REQUEST_BYTES_MAX;
 
 /// HTTP/1.0 ends a response of unknown length with the connection, HTTP/1.1 sends it in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,28 +10,50 @@ pub(super) enum Version {
     Http11,
 }
 
-/// A request without a body.
+/// The head of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub method: String,
-    /// Without the query.
+    /// Without the query, and still percent-encoded.
     pub path: String,
+    /// What follows the question mark.
+    pub query: String,
     pub version: Version,
     /// The host that the client addresses, without a port. HTTP/1.0 need not name one.
     pub host: Option<Host>,
+    /// The same with its port, as the client wrote it.
+    pub authority: Option<String>,
     /// The client may send another request over the connection.
     pub keeps_alive: bool,
+    /// The length of the body, if it is stated.
+    pub body_bytes: Option<u64>,
+    /// The client sends the body only after an interim response.
+    pub expects_continue: bool,
+    pub fields: Fields,
+}
+
+/// Header fields that decide about access, as the client wrote them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Fields {
+    pub authorization: Option<String>,
+    pub content_type: Option<String>,
+    pub origin: Option<String>,
+    pub fetch_site: Option<String>,
 }
 
 /// The beginning of the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Parsed {
-    /// An incomplete request.
+    /// An incomplete head.
     Partial,
-    /// Malformed input, or a request with a body.
+    /// Malformed input, or a `GET` with a body.
     Bad,
-    /// A request, and its length in bytes.
-    Request(Request, usize),
+    /// The head is longer than any that a client needs.
+    TooLong,
+    /// A body without a stated length.
+    Chunked,
+    /// A request, and the length of its head in bytes.
+    Request(Box<Request>, usize),
 }
 
 /// Maximum number of headers: more than any scraper or proxy sends.
@@ -42,42 +65,117 @@ impl Request {
         let mut raw = httparse::Request::new(&mut headers);
         let bytes = match raw.parse(input) {
             Ok(httparse::Status::Complete(bytes)) => bytes,
-            Ok(httparse::Status::Partial) => return Parsed::Partial,
+            Ok(httparse::Status::Partial) if input.len() < HTTP_REQUEST_BYTES_MAX => return Parsed::Partial,
+            Ok(httparse::Status::Partial) => return Parsed::TooLong,
             Err(_) => return Parsed::Bad,
         };
+        match Self::check(&raw) {
+            _ if bytes > HTTP_REQUEST_BYTES_MAX => Parsed::TooLong,
+            Ok(request) => Parsed::Request(Box::new(request), bytes),
+            Err(refused) => refused,
+        }
+    }
+
+    /// The memory of its texts.
+    pub fn memory_bytes(&self) -> usize {
+        let Fields { authorization, content_type, origin, fetch_site } = &self.fields;
+        let fields = [&self.authority, authorization, content_type, origin, fetch_site];
+        let optional: usize = fields.into_iter().flatten().map(String::capacity).sum();
+        self.method.capacity() + self.path.capacity() + self.query.capacity() + optional
+    }
+
+    fn check(raw: &httparse::Request<'_, '_>) -> Result<Self, Parsed> {
         let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
-            return Parsed::Bad;
+            return Err(Parsed::Bad);
         };
         let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-        let mut keeps_alive = version == Version::Http11;
-        let mut host = None;
-        for header in raw.headers.iter() {
-            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-            let has_body = is("content-length") && header.value != b"0" || is("transfer-encoding");
-            if has_body {
-                return Parsed::Bad;
-            }
-            keeps_alive &= !(is("connection") && has_token(header.value, "close"));
-            if is("host") {
-                let Some(named) = Host::parse(header.value).filter(|_| host.is_none()) else {
-                    return Parsed::Bad;
-                };
-                host = Some(named);
-            }
+        let headers = Headers::read(raw.headers)?;
+        if headers.host.is_none() && version == Version::Http11 {
+            return Err(Parsed::Bad);
         }
-        if host.is_none() && version == Version::Http11 {
-            return Parsed::Bad;
-        }
-        let (authority, path) = split_target(target);
-        if let Some(authority) = authority {
+        let (named, target) = split_target(target);
+        let parse = |name: &str| Host::parse(name.as_bytes()).ok_or(Parsed::Bad);
+        let mut host = headers.host.as_deref().map(parse).transpose()?;
+        if let Some(named) = named {
             // It takes precedence over the Host header (RFC 9112, 3.2.2).
-            let Some(named) = Host::parse(authority.as_bytes()) else { return Parsed::Bad };
-            host = Some(named);
+            host = Some(parse(named)?);
         }
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        let (method, path) = (method.to_owned(), path.to_owned());
-        let request = Self { method, path, version, host, keeps_alive };
-        Parsed::Request(request, bytes)
+        let authority = named.map(str::to_owned).or(headers.host);
+        let target = target.split('#').next().unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let has_body = headers.body_bytes.is_some_and(|bytes| bytes > 0);
+        if has_body && matches!(method, "GET" | "HEAD") {
+            return Err(Parsed::Bad);
+        }
+        Ok(Self {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            version,
+            host,
+            authority,
+            keeps_alive: version == Version::Http11 && !headers.closes,
+            body_bytes: headers.body_bytes,
+            expects_continue: has_body && headers.expects_continue && version == Version::Http11,
+            fields: headers.fields,
+        })
+    }
+}
+
+/// The header fields that the server looks at.
+#[derive(Default)]
+struct Headers {
+    host: Option<String>,
+    body_bytes: Option<u64>,
+    closes: bool,
+    expects_continue: bool,
+    fields: Fields,
+}
+
+impl Headers {
+    fn read(headers: &[httparse::Header<'_>]) -> Result<Self, Parsed> {
+        let mut all = Self::default();
+        let mut length = None;
+        let mut is_chunked = false;
+        for header in headers {
+            let name = header.name.to_ascii_lowercase();
+            let once = match &*name {
+                "connection" => {
+                    all.closes |= has_token(header.value, "close");
+                    continue;
+                }
+                "expect" => {
+                    all.expects_continue |= has_token(header.value, "100-continue");
+                    continue;
+                }
+                "transfer-encoding" => {
+                    is_chunked = true;
+                    continue;
+                }
+                "host" => &mut all.host,
+                "content-length" => &mut length,
+                "authorization" => &mut all.fields.authorization,
+                "content-type" => &mut all.fields.content_type,
+                "origin" => &mut all.fields.origin,
+                "sec-fetch-site" => &mut all.fields.fetch_site,
+                _ => continue,
+            };
+            let value = str::from_utf8(header.value).map_err(|_| Parsed::Bad)?.trim_matches([' ', '\t']);
+            if once.replace(value.to_owned()).is_some() {
+                return Err(Parsed::Bad);
+            }
+        }
+        match (length, is_chunked) {
+            // Two lengths: a proxy in front may have believed the other one (RFC 9112, 6.3).
+            (Some(_), true) => Err(Parsed::Bad),
+            (None, true) => Err(Parsed::Chunked),
+            (None, false) => Ok(all),
+            (Some(length), false) => {
+                let is_plain = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+                let bytes = length.parse().ok().filter(|_| is_plain).ok_or(Parsed::Bad)?;
+                Ok(Self { body_bytes: Some(bytes), ..all })
+            }
+        }
     }
 }
 
@@ -152,7 +250,11 @@ mod tests {
             "put 0 0 1 1\r\na\r\n\r\n",
             "GET / HTTP/2.0\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n",
-            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551616\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
@@ -162,5 +264,23 @@ mod tests {
         ] {
             assert_eq!(parsed(bad), Parsed::Bad, "{bad:?}");
         }
+        assert_eq!(parsed("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n"), Parsed::Chunked);
+        let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n", "x".repeat(HTTP_REQUEST_BYTES_MAX));
+        assert_eq!((parsed(&long), parsed(&(long + "\r\n"))), (Parsed::TooLong, Parsed::TooLong));
+    }
+
+    #[test]
+    fn the_body_of_a_request_is_announced() {
+        let head = "POST /a?b=c#d HTTP/1.1\r\nHost: a:1\r\nExpect: 100-Continue\r\nContent-Length: ";
+        let Parsed::Request(request, bytes) = parsed(&format!("{head}12\r\n\r\nbody")) else {
+            panic!("the head is complete")
+        };
+        assert_eq!((request.body_bytes, request.expects_continue), (Some(12), true));
+        assert_eq!((&*request.path, &*request.query, bytes), ("/a", "b=c", head.len() + 6));
+        assert_eq!(request.authority.as_deref(), Some("a:1"));
+        let Parsed::Request(request, _) = parsed(&format!("{head}0\r\n\r\n")) else {
+            panic!("the head is complete")
+        };
+        assert_eq!((request.body_bytes, request.expects_continue), (Some(0), false));
     }
 }

@@ -21,7 +21,7 @@ impl Server {
         if open().count() >= CONNECTIONS_MAX {
             let quiet = open().min_by_key(|one| (!is_idle(one), one.active)).expect("there are many");
             let conn = quiet.conn;
-            core.close_http(connections.http(conn));
+            core.close_http(connections.http(conn), active);
         }
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
         self.count_tables();
@@ -34,15 +34,15 @@ impl Server {
         match *event {
             Event::Received { bytes, .. } => {
                 connection.active = now;
-                connection.received(bytes, core);
+                connection.received(bytes);
             }
-            Event::InputEnded { .. } => connection.input_ended(core),
+            Event::InputEnded { .. } => connection.input_ended(),
             Event::Sent { bytes, .. } => {
                 connection.active = now;
                 connection.is_sending = false;
-                connection.sent(bytes, core);
+                connection.sent(bytes);
             }
-            Event::HungUp { .. } => return core.close_http(connection),
+            Event::HungUp { .. } => return core.close_http(connection, now),
             Event::Closed { .. } => {
                 assert_eq!(
                     connection.state,
@@ -58,7 +58,18 @@ impl Server {
                 unreachable!("they name no connection")
             }
         }
-        core.after_http(connection);
+        core.after_http(connection, now);
+    }
+
+    /// Runs the call of a connection from the queue of sessions.
+    pub(in crate::server) fn run_http(&mut self, conn: ConnId, now: Time) {
+        let Self { core, connections } = self;
+        let Some(connection) = connections.find_http(conn) else { return };
+        connection.is_queued = false;
+        if connection.state < HttpState::Closed {
+            core.run_call(connection, now);
+            core.after_http(connection, now);
+        }
     }
 
     /// Renders a piece of one page, if there is a page to render.
@@ -79,33 +90,51 @@ impl Server {
         connection.is_queued = false;
         if connection.state < HttpState::Closed {
             connection.step(core, now);
-            core.after_http(connection);
+            core.after_http(connection, now);
         }
     }
 }
 
 impl Core {
-    fn after_http(&mut self, connection: &mut HttpConnection) {
+    /// Answers what can be answered, and brings the driver and the queues in line with it.
+    pub(in crate::server) fn after_http(&mut self, connection: &mut HttpConnection, now: Time) {
         if connection.state == HttpState::Closed {
             return;
         }
+        self.send_body(connection);
+        connection.answer(self);
+        if connection.is_cut_off() {
+            return self.close_http(connection, now);
+        }
         let conn = connection.conn;
-        if connection.can_step() && !connection.is_queued {
+        if !connection.is_queued {
             connection.is_queued = true;
-            self.ready_pages.push_back(conn);
+            if connection.can_step() {
+                self.ready_pages.push_back(conn);
+            } else if connection.can_run() {
+                self.ready_sessions.push_back(conn);
+            } else {
+                connection.is_queued = false;
+            }
         }
         if connection.unsent_bytes() > 0 && !connection.is_sending {
             connection.is_sending = true;
             self.effects.push_back(Effect::Send(conn));
         }
+        let is_full = connection.has_much_input();
+        if is_full != connection.is_paused && connection.state == HttpState::Open {
+            connection.is_paused = is_full;
+            self.effects.push_back(if is_full { Effect::Pause(conn) } else { Effect::Resume(conn) });
+        }
         if connection.state == HttpState::Closing && connection.is_idle() {
-            self.close_http(connection);
+            self.close_http(connection, now);
         }
     }
 
-    fn close_http(&mut self, connection: &mut HttpConnection) {
+    fn close_http(&mut self, connection: &mut HttpConnection, now: Time) {
         if connection.state != HttpState::Closed {
             connection.state = HttpState::Closed;
+            self.abandon_call(connection, now);
             self.effects.push_back(Effect::Close(connection.conn));
         }
     }

@@ -21,6 +21,8 @@ macro_rules! server_config {
             wal_segment_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
             allow_foreign_protocols: false,
             http_hosts: beanring::server::Hosts::any(),
+            http_access: beanring::server::HttpAccess { token: None, allow_writes: false },
+            wal_dir: None,
             metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
             metrics_tubes: beanring::limits::METRICS_TUBES_DEFAULT,
             started: beanring::time::Time::ZERO,

@@ -1,0 +1,80 @@
+//! The file with the token of the HTTP API.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::privileges::current_user;
+use super::socket::text_of;
+use crate::server::Token;
+
+/// More than a token and the white space around it.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// The permission of everybody to read.
+const OTHERS_READ: u32 = 0o004;
+
+/// A token that was read from its file.
+#[derive(Debug)]
+pub struct TokenFile {
+    /// The token.
+    pub token: Token,
+    /// Every user of the machine can read the file.
+    pub is_open: bool,
+}
+
+/// Why there is no token in the file.
+#[derive(Debug)]
+pub enum TokenError {
+    /// The file cannot be read.
+    Unreadable(io::Error),
+    /// Its content is no token.
+    Malformed,
+}
+
+impl TokenFile {
+    /// Reads the token in a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or contains no token.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let file = File::open(path).map_err(TokenError::Unreadable)?;
+        let mode = file.metadata().map_err(TokenError::Unreadable)?.permissions().mode();
+        let mut content = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut content).map_err(TokenError::Unreadable)?;
+        let token = Token::parse(&content).ok_or(TokenError::Malformed)?;
+        Ok(Self { token, is_open: mode & OTHERS_READ != 0 })
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => match error.kind() {
+                ErrorKind::NotFound => write!(f, "there is no such file; correct the path"),
+                ErrorKind::IsADirectory => write!(f, "it is a directory; name a file"),
+                ErrorKind::PermissionDenied => {
+                    write!(f, "permission denied: user {} must be able to read it", current_user())
+                }
+                _ => f.write_str(&text_of(error)),
+            },
+            Self::Malformed => write!(
+                f,
+                "the file must contain a token of {} to {} visible ASCII characters, such as the output of openssl rand -hex 32",
+                Token::BYTES_MIN,
+                Token::BYTES_MAX
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TokenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable(error) => Some(error),
+            Self::Malformed => None,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Who may use the API. The order of the checks is that of docs/SECURITY.md: the token, or else the address of the peer;
+//! then, for a request that changes something, where a browser has it from.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+use super::request::Request;
+use super::response::{ErrorKind, Refusal};
+
+/// The peer of an HTTP connection, as its driver knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// From where it connects.
+    pub kind: PeerKind,
+    /// Its address, for log lines.
+    pub name: String,
+}
+
+/// From where a peer connects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerKind {
+    /// Over a UNIX socket, whose file decides who may connect.
+    Unix,
+    /// From this machine.
+    Loopback,
+    /// From elsewhere, or from an address that is not known.
+    Network,
+}
+
+/// Who may use the API.
+#[derive(Clone, Default, Debug)]
+pub struct HttpAccess {
+    /// Every request needs it (`--http-token`).
+    pub token: Option<Token>,
+    /// Without a token, peers on this machine may change jobs and tubes (`--http-allow-writes`).
+    pub allow_writes: bool,
+}
+
+/// The secret of `--http-token`.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// The least number of bytes: too many to guess.
+    pub const BYTES_MIN: usize = 16;
+    /// The largest number of bytes.
+    pub const BYTES_MAX: usize = 256;
+
+    /// Reads a token from the content of a file, without the white space around it. Returns `None` unless it consists of 16
+    /// to 256 bytes of visible ASCII.
+    pub fn parse(content: &[u8]) -> Option<Self> {
+        let token = content.trim_ascii();
+        let length_fits = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&token.len());
+        (length_fits && token.iter().all(u8::is_ascii_graphic)).then(|| Self(token.into()))
+    }
+
+    /// Takes the same time for all tokens of one length.
+    fn is(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
+    }
+}
+
+/// Does not show the secret.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Peer {
+    /// A peer whose address is not known.
+    pub fn unknown() -> Self {
+        Self { kind: PeerKind::Network, name: "unknown".to_owned() }
+    }
+}
+
+impl HttpAccess {
+    /// Whether a peer that may read may also write.
+    pub(super) const fn may_write(&self) -> bool {
+        self.token.is_some() || self.allow_writes
+    }
+
+    /// Checks that the peer may use the API at all.
+    pub(super) fn check_read(&self, peer: &Peer, request: &Request) -> Result<(), Refusal> {
+        match &self.token {
+            Some(token) => match request.fields.authorization.as_deref().and_then(bearer) {
+                Some(given) if token.is(given.as_bytes()) => Ok(()),
+                Some(_) => Err(Refusal::new(
+                    ErrorKind::Unauthorized,
+                    "the token is wrong: send the one in the file of --http-token",
+                )),
+                None => Err(Refusal::new(
+                    ErrorKind::Unauthorized,
+                    "a token is needed: send Authorization: Bearer TOKEN with the one in the file of --http-token",
+                )),
+            },
+            None if peer.kind == PeerKind::Network => Err(Refusal::new(
+                ErrorKind::Forbidden,
+                "without --http-token only peers on this machine may use the API: start the server with --http-token FILE",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the peer, which may read, may also write, and that no page of another site has a browser do it.
+    pub(super) fn check_write(&self, request: &Request) -> Result<(), Refusal> {
+        if !self.may_write() {
+            return Err(Refusal::new(
+                ErrorKind::Forbidden,
+                "the API only reads: start the server with --http-token FILE, or with --http-allow-writes for peers on this machine",
+            ));
+        }
+        let fields = &request.fields;
+        let is_own = |origin: &str| {
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            authority.is_some_and(|origin| {
+                request.authority.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(origin))
+            })
+        };
+        let is_foreign = fields.origin.as_deref().is_some_and(|origin| !is_own(origin))
+            || matches!(fields.fetch_site.as_deref(), Some("cross-site" | "same-site"));
+        if is_foreign {
+            return Err(Refusal::new(
+                ErrorKind::Forbidden,
+                "a page of another site has sent this request: use the console of this server, or a program",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The token of an `Authorization` field.
+fn bearer(field: &str) -> Option<&str> {
+    let (scheme, token) = field.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_matches(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_at_each_boundary() {
+        for (content, is_token) in [
+            ("a".repeat(15), false),
+            ("a".repeat(16), true),
+            (format!(" \t{}\r\n", "~".repeat(256)), true),
+            ("a".repeat(257), false),
+            (format!("{} b", "a".repeat(16)), false),
+            (format!("{}\u{e4}", "a".repeat(16)), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(Token::parse(content.as_bytes()).is_some(), is_token, "{content:?}");
+        }
+        let token = Token::parse(b"0123456789abcdef\n").expect("it is one");
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
+        }
+        assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn only_bearer_tokens_are_found() {
+        for (field, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer  abc ", Some("abc")),
+            ("Basic abc", None),
+            ("abc", None),
+            ("Bearer", None),
+        ] {
+            assert_eq!(bearer(field), token, "{field}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! From a request of the API to what is to be done: who may, with which body, and which arguments.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+
+use super::access::Peer;
+use super::json::{BuryArguments, KickArguments, NoArguments, PauseArguments, ReleaseArguments};
+use super::page::Page;
+use super::request::Request;
+use super::response::{ErrorKind, Refusal};
+use super::target::{Name, NextState, PREFIX, Target};
+use super::tubes::TubeList;
+use crate::ids::JobId;
+use crate::server::Core;
+
+/// The longest JSON body: many times the arguments of any action.
+const JSON_BYTES_MAX: u64 = 4096;
+
+/// What the API does in the place of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    Tube(Name),
+    Next(Name, NextState),
+    Job(JobId),
+    Body { id: JobId, limit: Option<u64> },
+    Put { tube: Name, priority: u32, delay: u32, ttr: u32, bytes: u32 },
+    Pause { tube: Name, seconds: u32 },
+    Kick { tube: Name, count: u32 },
+    KickJob(JobId),
+    Bury { id: JobId, priority: u32 },
+    Release { id: JobId, priority: u32, delay: u32 },
+    Delete(JobId),
+    Drain,
+    Undrain,
+}
+
+/// How a request is answered.
+pub(super) enum Plan {
+    Page(Page),
+    Operation(Operation),
+}
+
+/// What the body of a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BodyKind {
+    /// There is none.
+    Nothing,
+    /// A small object, which must be complete before the request can be answered.
+    Json,
+    /// The body of a job, which is received as it comes.
+    Job,
+}
+
+impl Target {
+    /// What follows the head of a request for it.
+    pub const fn body_kind(&self) -> BodyKind {
+        match self {
+            Self::Put { .. } => BodyKind::Job,
+            Self::Delete(_) => BodyKind::Nothing,
+            _ if self.is_write() => BodyKind::Json,
+            _ => BodyKind::Nothing,
+        }
+    }
+}
+
+/// Checks the head of a request. Returns what it addresses.
+pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Target, Refusal> {
+    let access = &core.config.http_access;
+    access.check_read(peer, request)?;
+    let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
+    let target = Target::find(&request.method, path, &request.query)?;
+    if target.is_write() {
+        access.check_write(request)?;
+    }
+    check_body(request, target.body_kind(), core.config.max_job_bytes)?;
+    Ok(target)
+}
+
+fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(), Refusal> {
+    let (media_type, bytes_max) = match kind {
+        BodyKind::Nothing if request.body_bytes.unwrap_or(0) == 0 => return Ok(()),
+        BodyKind::Nothing => {
+            return Err(Refusal::new(ErrorKind::BadRequest, "this request takes no body: send none"));
+        }
+        BodyKind::Json => ("application/json", JSON_BYTES_MAX),
+        BodyKind::Job => ("application/octet-stream", u64::from(job_bytes_max)),
+    };
+    let given = request.fields.content_type.as_deref().unwrap_or_default();
+    let given = given.split(';').next().unwrap_or_default().trim_matches([' ', '\t']);
+    if !given.eq_ignore_ascii_case(media_type) {
+        let message = format!("the body must be {media_type}: say so in Content-Type");
+        return Err(Refusal::new(ErrorKind::UnsupportedMediaType, message));
+    }
+    match request.body_bytes {
+        None => {
+            Err(Refusal::new(ErrorKind::LengthRequired, "state the length of the body in Content-Length"))
+        }
+        Some(bytes) if bytes > bytes_max => {
+            let message = match kind {
+                BodyKind::Job => format!("a job body has at most {bytes_max} bytes (-z/--max-job-size)"),
+                _ => format!("the body has at most {bytes_max} bytes"),
+            };
+            Err(Refusal::new(ErrorKind::TooLarge, message))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+impl Plan {
+    /// Takes the arguments from a complete JSON body. `body_bytes` is the length of a job's body.
+    pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, Refusal> {
+        Ok(Self::Operation(match target {
+            Target::Server => return Ok(Self::Page(Page::Server)),
+            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(TubeList::new(query)))),
+            Target::Tube(tube) => Operation::Tube(tube),
+            Target::Next(tube, state) => Operation::Next(tube, state),
+            Target::Job(id) => Operation::Job(id),
+            Target::Body { id, limit } => Operation::Body { id, limit },
+            Target::Put { tube, priority, delay, ttr } => {
+                let bytes = u32::try_from(body_bytes).expect("the length was checked");
+                Operation::Put { tube, priority, delay, ttr, bytes }
+            }
+            Target::Pause(tube) => {
+                let PauseArguments { seconds } = arguments(json)?;
+                Operation::Pause { tube, seconds }
+            }
+            Target::Kick(tube) => {
+                let KickArguments { count } = arguments(json)?;
+                Operation::Kick { tube, count }
+            }
+            Target::Bury(id) => {
+                let BuryArguments { priority } = arguments(json)?;
+                Operation::Bury { id, priority }
+            }
+            Target::Release(id) => {
+                let ReleaseArguments { priority, delay } = arguments(json)?;
+                Operation::Release { id, priority, delay }
+            }
+            Target::Delete(id) => Operation::Delete(id),
+            Target::KickJob(id) => arguments(json).map(|NoArguments {}| Operation::KickJob(id))?,
+            Target::Drain => arguments(json).map(|NoArguments {}| Operation::Drain)?,
+            Target::Undrain => arguments(json).map(|NoArguments {}| Operation::Undrain)?,
+        }))
+    }
+}
+
+fn arguments<T: DeserializeOwned>(json: &[u8]) -> Result<T, Refusal> {
+    let object = match json.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice(json).map_err(|error| error.to_string()),
+        _ => Err("it must be an object".to_owned()),
+    };
+    object
+        .map_err(|error| Refusal::new(ErrorKind::BadRequest, format!("the body is not as expected: {error}")))
+}
+
+impl Operation {
+    /// The word for it in log lines, if it changes something.
+    pub const fn action(&self) -> Option<&'static str> {
+        match self {
+            Self::Tube(_) | Self::Next(..) | Self::Job(_) | Self::Body { .. } => None,
+            Self::Put { .. } => Some("put"),
+            Self::Pause { .. } => Some("pause"),
+            Self::Kick { .. } => Some("kick"),
+            Self::KickJob(_) => Some("kick-job"),
+            Self::Bury { .. } => Some("bury"),
+            Self::Release { .. } => Some("release"),
+            Self::Delete(_) => Some("delete"),
+            Self::Drain => Some("drain"),
+            Self::Undrain => Some("undrain"),
+        }
+    }
+
+    pub fn tube(&self) -> Option<&str> {
+        match self {
+            Self::Tube(tube)
+            | Self::Next(tube, _)
+            | Self::Put { tube, .. }
+            | Self::Pause { tube, .. }
+            | Self::Kick { tube, .. } => Some(tube.get().as_str()),
+            _ => None,
+        }
+    }
+
+    pub const fn job(&self) -> Option<u64> {
+        match *self {
+            Self::Job(JobId(id))
+            | Self::Body { id: JobId(id), .. }
+            | Self::KickJob(JobId(id))
+            | Self::Bury { id: JobId(id), .. }
+            | Self::Release { id: JobId(id), .. }
+            | Self::Delete(JobId(id)) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// What it does, for log lines.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.action().unwrap_or("show"))?;
+        match self {
+            Self::Put { bytes, .. } => write!(f, " of {bytes} bytes")?,
+            Self::Pause { seconds, .. } => write!(f, " for {seconds} s")?,
+            Self::Kick { count, .. } => write!(f, " of at most {count} jobs")?,
+            Self::Bury { priority, .. } => write!(f, " with priority {priority}")?,
+            Self::Release { priority, delay, .. } => {
+                write!(f, " with priority {priority} and a delay of {delay} s")?;
+            }
+            _ => {}
+        }
+        if let Some(tube) = self.tube() {
+            write!(f, ", tube {tube}")?;
+        }
+        self.job().map_or(Ok(()), |job| write!(f, ", job {job}"))
+    }
+}

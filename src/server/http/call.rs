@@ -1,0 +1,483 @@
+//! Operations of the API on jobs and tubes. A call is a client of its own, with a [`Session`] that serves the commands of the
+//! protocol for it. So limits, memory, drain mode and the order of checks are those of the protocol. The reply leaves the
+//! session when the commit gate lets it, and becomes the response then.
+//!
+//! ```text
+//!   Queued --------> Receiving ---------> Replied -----------> Sending
+//!      |    put          complete body       ^     committed   of a body
+//!      |                                     |
+//!      +--------------> Working -------------+
+//!      |    large kick          notice       |
+//!      '-------------------------------------'
+//! ```
+
+use bytes::{Buf, BytesMut};
+use memchr::memchr;
+use tracing::info;
+
+use super::access::Peer;
+use super::api::Operation;
+use super::json::{CreatedJson, JobJson, KickedJson};
+use super::request::Request;
+use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
+use super::target::{Name, NextState};
+use super::tubes::TubeDetailJson;
+use super::{HttpConnection, OUTPUT_BYTES_PAUSE, Work};
+use crate::ids::{JobId, JobKey};
+use crate::limits::ALLOCATION_BYTES;
+use crate::protocol::command::Command;
+use crate::protocol::framing;
+use crate::protocol::reply::Reply;
+use crate::queue::{JobState, Notice};
+use crate::server::Core;
+use crate::server::dispatch::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
+use crate::server::session::{Input, Session, SessionState};
+use crate::time::Time;
+
+/// A piece of a job's body that is copied to the output at once.
+const PIECE_BYTES: usize = 16 * 1024;
+
+const BODY_TYPE: &str = "application/octet-stream";
+
+const CRLF: &[u8] = b"\r\n";
+
+/// An operation on its way to its response.
+pub(super) struct Call {
+    request: Box<Request>,
+    operation: Operation,
+    stage: Stage,
+    session: Option<Box<Session>>,
+    /// Bytes of the request's body that the session has not received.
+    body_left: u64,
+    /// How much of the CR LF after the body the session has received.
+    crlf: usize,
+    /// The job is there, but not in a state that permits the operation.
+    is_conflict: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Queued,
+    Receiving,
+    Working,
+    Replied,
+    Sending { left: u64 },
+}
+
+impl Call {
+    pub fn new(request: Box<Request>, operation: Operation) -> Self {
+        let body_left = match operation {
+            Operation::Put { bytes, .. } => bytes.into(),
+            _ => 0,
+        };
+        Self {
+            request,
+            operation,
+            stage: Stage::Queued,
+            session: None,
+            body_left,
+            crlf: 0,
+            is_conflict: false,
+        }
+    }
+
+    /// The length of a body of the request that the operation contains already.
+    pub fn body_bytes_read(&self) -> u64 {
+        self.request.body_bytes.unwrap_or(0) - self.body_left
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let session = self.session.as_ref().map_or(0, |_| size_of::<Session>() + framing::FRONT_BYTES);
+        size_of::<Self>() + session + self.request.memory_bytes() + 4 * ALLOCATION_BYTES
+    }
+
+    /// The memory of replies that are not in the response yet.
+    pub fn reply_bytes(&self) -> usize {
+        self.session.as_ref().map_or(0, |session| session.output.buffer_bytes())
+    }
+
+    /// Whether it can go on with this much input.
+    pub fn can_run(&self, input: &[u8]) -> bool {
+        let has_complete_body = || self.session.as_ref().is_some_and(|session| session.has_complete_body());
+        match self.stage {
+            Stage::Queued => true,
+            Stage::Receiving => !input.is_empty() || self.body_left == 0 || has_complete_body(),
+            Stage::Working | Stage::Replied | Stage::Sending { .. } => false,
+        }
+    }
+
+    /// Whether it needs more input than this.
+    pub fn lacks(&self, input: &[u8]) -> bool {
+        matches!(self.stage, Stage::Queued | Stage::Receiving) && (input.len() as u64) < self.body_left
+    }
+}
+
+impl Core {
+    /// Runs the call of a connection as far as it can go now.
+    pub(super) fn run_call(&mut self, connection: &mut HttpConnection, now: Time) {
+        let HttpConnection { conn, number, peer, input, work: Work::Call(call), .. } = connection else {
+            return;
+        };
+        if call.stage == Stage::Queued {
+            let client = self.engine.connect(*conn);
+            let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
+            if let Some(action) = call.operation.action() {
+                log(*number, peer, action, &call.operation);
+            }
+            (call.stage, call.is_conflict) = self.begin(session, &call.operation, now);
+        }
+        if call.stage == Stage::Receiving {
+            self.receive_body(call, input, now);
+        }
+        if call.stage == Stage::Replied {
+            self.leave_call(call, now);
+            self.release_call(connection);
+        }
+    }
+
+    /// Answers the call of a connection for which a kick has come to its end.
+    pub(in crate::server) fn notify_call(
+        &mut self,
+        connection: &mut HttpConnection,
+        notice: Notice,
+        now: Time,
+    ) {
+        let Work::Call(call) = &mut connection.work else { return };
+        let (Stage::Working, Notice::Kicked(_, count)) = (call.stage, notice) else { return };
+        let session = call.session.as_mut().expect("a call that works has a session");
+        self.reply_to_call(session, Reply::Kicked(count.into()));
+        call.stage = Stage::Replied;
+        self.leave_call(call, now);
+        self.release_call(connection);
+    }
+
+    /// Has a reply that waits for a commit become an error: there will be no commit.
+    pub(in crate::server) fn fail_call(&mut self, connection: &mut HttpConnection) {
+        if let Work::Call(call) = &mut connection.work
+            && let Some(session) = &mut call.session
+        {
+            self.fail_output(&mut session.output);
+        }
+        self.release_call(connection);
+    }
+
+    /// Ends the call of a connection that is closed.
+    pub(super) fn abandon_call(&mut self, connection: &mut HttpConnection, now: Time) {
+        if let Work::Call(call) = &mut connection.work {
+            self.leave_call(call, now);
+            self.end_call(connection);
+        }
+    }
+
+    /// Serves the commands of an operation. Returns the next stage, and whether the state of the job forbids it.
+    fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> (Stage, bool) {
+        match operation {
+            Operation::Tube(tube) => self.show_tube(session, tube, now),
+            Operation::Next(tube, state) => self.show_next(session, tube, *state, now),
+            Operation::Job(id) => {
+                let job = self.engine.jobs().find(*id);
+                self.show_job(session, job, &Command::StatsJob(*id), now);
+            }
+            Operation::Body { id, .. } => self.serve_words(session, format_args!("peek {id}"), now),
+            Operation::Put { tube, priority, delay, ttr, bytes } => {
+                if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
+                    self.reply_to_call(session, Reply::OutOfMemory);
+                } else {
+                    let words = format_args!("put {priority} {delay} {ttr} {bytes}");
+                    self.serve_words(session, words, now);
+                    return (Stage::Receiving, false);
+                }
+            }
+            Operation::Pause { tube, seconds } => {
+                let words = format_args!("pause-tube {} {seconds}", tube.get().as_str());
+                self.serve_words(session, words, now);
+            }
+            Operation::Kick { tube, count } => {
+                if self.use_known_tube(session, tube) {
+                    self.serve_words(session, format_args!("kick {count}"), now);
+                }
+                if session.protocol.state == SessionState::Kicking {
+                    return (Stage::Working, false);
+                }
+            }
+            Operation::KickJob(_)
+            | Operation::Bury { .. }
+            | Operation::Release { .. }
+            | Operation::Delete(_) => {
+                return (Stage::Replied, !self.act_on_job(session, operation, now));
+            }
+            Operation::Drain | Operation::Undrain => {
+                self.draining = *operation == Operation::Drain;
+                self.show(session, false, |_| b"{}".to_vec());
+            }
+        }
+        (Stage::Replied, false)
+    }
+
+    /// Changes a job that no client has reserved. Returns false if its state forbids that.
+    fn act_on_job(&mut self, session: &mut Session, operation: &Operation, now: Time) -> bool {
+        let (Operation::KickJob(id)
+        | Operation::Delete(id)
+        | Operation::Bury { id, .. }
+        | Operation::Release { id, .. }) = operation
+        else {
+            unreachable!("{operation} is about no job")
+        };
+        let state = self.engine.jobs().find(*id).map(|job| self.engine.jobs().get(job).state);
+        let is_permitted = match (state, operation) {
+            (None, _) | (Some(JobState::Delayed | JobState::Buried), _) => true,
+            (Some(JobState::Ready), Operation::KickJob(_)) | (Some(JobState::Reserved), _) => false,
+            (Some(JobState::Ready), _) => true,
+        };
+        if state.is_none() || !is_permitted {
+            self.reply_to_call(session, Reply::NotFound);
+            return is_permitted;
+        }
+        if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
+            // The command that follows in the same breath ends the reservation.
+            let job = self.engine.reserve_job(session.protocol.client, *id, now);
+            assert!(job.is_some(), "no client has reserved the job");
+        }
+        match operation {
+            Operation::Bury { priority, .. } => {
+                self.serve_words(session, format_args!("bury {id} {priority}"), now);
+            }
+            Operation::Release { priority, delay, .. } => {
+                self.serve_words(session, format_args!("release {id} {priority} {delay}"), now);
+            }
+            Operation::KickJob(_) => self.serve_words(session, format_args!("kick-job {id}"), now),
+            _ => self.serve_words(session, format_args!("delete {id}"), now),
+        }
+        true
+    }
+
+    /// Serves one command line.
+    fn serve_words(&mut self, session: &mut Session, words: std::fmt::Arguments<'_>, now: Time) {
+        let line = format!("{words}\r\n");
+        let used = self.serve(session, line.as_bytes(), now);
+        assert_eq!(used, line.len(), "a call runs only while commands are served");
+    }
+
+    /// Has the session use a tube that exists, or replies that there is none.
+    fn use_known_tube(&mut self, session: &mut Session, tube: &Name) -> bool {
+        let is_known = self.engine.tubes().find(tube.get()).is_some();
+        if is_known {
+            self.engine.use_tube(session.protocol.client, tube.get());
+        } else {
+            self.reply_to_call(session, Reply::NotFound);
+        }
+        is_known
+    }
+
+    fn reply_to_call(&mut self, session: &mut Session, reply: Reply<'_>) {
+        self.with_replies(&mut session.output, |core, replies| replies.reply(reply, &mut core.buffers));
+    }
+
+    fn show_tube(&mut self, session: &mut Session, tube: &Name, now: Time) {
+        match self.engine.tubes().find(tube.get()) {
+            Some(key) => {
+                self.extra_steps += self.engine.tube_waiting_cost(key) as u32 + PERCENTILE_STEPS;
+                // The statistics should not count the client of this call.
+                self.disconnect_call(session, now);
+                self.show(session, true, |core| json(&TubeDetailJson::of(core, key, now)));
+            }
+            None => self.reply_to_call(session, Reply::NotFound),
+        }
+    }
+
+    fn show_next(&mut self, session: &mut Session, tube: &Name, state: NextState, now: Time) {
+        if !self.use_known_tube(session, tube) {
+            return;
+        }
+        let client = session.protocol.client;
+        let (job, command) = match state {
+            NextState::Ready => (self.engine.peek_ready(client), Command::PeekReady),
+            NextState::Delayed => (self.engine.peek_delayed(client), Command::PeekDelayed),
+            NextState::Buried => (self.engine.peek_buried(client), Command::PeekBuried),
+        };
+        self.show_job(session, job, &command, now);
+    }
+
+    /// Replies with a job. `command` would show the same to a client.
+    fn show_job(&mut self, session: &mut Session, job: Option<JobKey>, command: &Command<'_>, now: Time) {
+        let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(session.protocol.client, command);
+        match job {
+            Some(job) => self.show(session, is_harmless, |core| json(&JobJson::of(core, job, now))),
+            None => self.with_replies(&mut session.output, |core, replies| {
+                replies.set_harmless(is_harmless);
+                replies.reply(Reply::NotFound, &mut core.buffers);
+            }),
+        }
+    }
+
+    /// Replies with data.
+    fn show(&mut self, session: &mut Session, is_harmless: bool, render: impl FnOnce(&Self) -> Vec<u8>) {
+        let data = render(self);
+        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
+        self.with_replies(&mut session.output, |core, replies| {
+            replies.set_harmless(is_harmless);
+            replies.reply(Reply::Ok { bytes: data.len() }, &mut core.buffers);
+            replies.data(&data, &mut core.buffers);
+        });
+    }
+
+    /// Passes the body of the request to the session, as far as it has come.
+    fn receive_body(&mut self, call: &mut Call, input: &mut BytesMut, now: Time) {
+        let session = call.session.as_mut().expect("a call that receives has a session");
+        let is_arriving = |session: &Session| !matches!(session.protocol.input, Input::Line);
+        while is_arriving(session) {
+            let available = input.len().min(usize::try_from(call.body_left).unwrap_or(usize::MAX));
+            let is_body = call.body_left > 0;
+            let piece = if is_body { &input[..available] } else { &CRLF[call.crlf..] };
+            if piece.is_empty() && !session.has_complete_body() {
+                break;
+            }
+            let (used, offered) = (self.serve(session, piece, now), piece.len());
+            if is_body {
+                input.advance(used);
+                call.body_left -= used as u64;
+            } else {
+                call.crlf += used;
+            }
+            if used < offered || offered == 0 {
+                break;
+            }
+        }
+        if !is_arriving(session) {
+            call.stage = Stage::Replied;
+        }
+    }
+
+    /// Removes the client of a call from the queue, unless that has happened. The reply is still to leave.
+    fn leave_call(&mut self, call: &mut Call, now: Time) {
+        if let Some(session) = call.session.as_mut().filter(|session| session.is_open()) {
+            self.disconnect_call(session, now);
+        }
+    }
+
+    fn disconnect_call(&mut self, session: &mut Session, now: Time) {
+        self.engine.disconnect(session.protocol.client, now);
+        session.protocol.state = SessionState::Closing;
+        self.record_changes(now);
+        self.iteration_steps += self.take_steps();
+    }
+
+    /// Turns the reply of a call into the response, if the commit gate lets it leave.
+    pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
+        let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
+        let Call { request, operation, stage, session, is_conflict, .. } = &mut **call;
+        let (Stage::Replied, Some(session)) = (*stage, session) else { return };
+        if !self.is_released(*conn, &mut session.output) {
+            return;
+        }
+        let mut slices = Vec::new();
+        self.replies_to_send(&mut session.output, &mut slices);
+        let reply = slices.first().expect("a reply that is released has bytes");
+        let end = memchr(b'\n', reply).expect("a reply begins with a line") + 1;
+        let line = str::from_utf8(&reply[..end]).expect("a reply is ASCII").trim_ascii_end();
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let last = rest.rsplit(' ').next().and_then(|number| number.parse::<u64>().ok());
+        let ok = |next: &mut Vec<u8>, body: &[u8]| write_whole(request, next, "200 OK", JSON_TYPE, "", body);
+        match (word, last) {
+            ("FOUND", Some(bytes)) => {
+                let left = write_body_head(request, operation, bytes, next);
+                *stage = Stage::Sending { left };
+                return self.take_sent(*conn, &mut session.output, end);
+            }
+            ("OK", Some(bytes)) => ok(next, &reply[end..end + bytes as usize]),
+            ("INSERTED", Some(id)) => {
+                write_whole(request, next, "201 Created", JSON_TYPE, "", &json(&CreatedJson { id }));
+            }
+            ("KICKED", Some(kicked)) => ok(next, &json(&KickedJson { kicked })),
+            ("BURIED", None) | ("KICKED" | "DELETED" | "RELEASED" | "PAUSED", None) => ok(next, b"{}"),
+            _ => refusal(word, operation, *is_conflict).write(request, next),
+        }
+        self.end_call(connection);
+    }
+
+    /// Copies the body of a job to the output, as far as that has room.
+    pub(super) fn send_body(&mut self, connection: &mut HttpConnection) {
+        loop {
+            let unsent = connection.unsent_bytes();
+            let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
+            let (Stage::Sending { left }, Some(session)) = (&mut call.stage, &mut call.session) else {
+                return;
+            };
+            if *left == 0 {
+                return self.end_call(connection);
+            }
+            if unsent >= OUTPUT_BYTES_PAUSE {
+                return;
+            }
+            let mut slices = Vec::new();
+            self.replies_to_send(&mut session.output, &mut slices);
+            let first = slices.first().expect("the whole body is there");
+            let bytes = first.len().min(PIECE_BYTES).min(usize::try_from(*left).unwrap_or(usize::MAX));
+            next.extend_from_slice(&first[..bytes]);
+            self.take_sent(*conn, &mut session.output, bytes);
+            *left -= bytes as u64;
+        }
+    }
+
+    /// Frees what a call has used. The rest of the request's body will be discarded.
+    fn end_call(&mut self, connection: &mut HttpConnection) {
+        let Work::Call(call) = std::mem::replace(&mut connection.work, Work::None) else { return };
+        connection.skip = call.body_left;
+        let Some(mut session) = call.session else { return };
+        let bodies = self.engine.bodies_mut();
+        session.output.clear(bodies, &mut self.buffers);
+        if let Input::Body(incoming) = session.protocol.input {
+            bodies.free(incoming.slot);
+        }
+    }
+}
+
+/// Logs an action with the address of its client.
+fn log(conn: u64, peer: &Peer, action: &str, operation: &Operation) {
+    let (tube, job) = (operation.tube(), operation.job());
+    info!(conn, peer = &*peer.name, action, tube, job, "HTTP action from {}: {operation}", peer.name);
+}
+
+/// Appends the head of a response with a job's body. Returns how much of the body follows.
+fn write_body_head(request: &Request, operation: &Operation, bytes: u64, next: &mut Vec<u8>) -> u64 {
+    let Operation::Body { id: JobId(id), limit } = *operation else {
+        unreachable!("only the body of a job is found")
+    };
+    let shown = limit.map_or(bytes, |limit| bytes.min(limit));
+    let fields =
+        format!("Content-Disposition: attachment; filename=\"job-{id}\"\r\nX-Body-Bytes: {bytes}\r\n");
+    let head = Head { status: "200 OK", content_type: BODY_TYPE, body_bytes: Some(shown), fields: &fields };
+    head.write(request, next);
+    if request.method == "HEAD" { 0 } else { shown }
+}
+
+/// The response to a reply that is an error.
+fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
+    match word {
+        "NOT_FOUND" if is_conflict && matches!(operation, Operation::KickJob(_)) => {
+            Refusal::new(ErrorKind::Conflict, "only a buried or delayed job can be kicked: look at its state")
+        }
+        "NOT_FOUND" if is_conflict => Refusal::new(
+            ErrorKind::Conflict,
+            "a client has reserved the job: wait until it is released, or its time to run ends",
+        ),
+        "NOT_FOUND" => {
+            let message = match (operation, operation.tube()) {
+                (Operation::Next(..), _) => "the tube has no job in this state, or there is no such tube",
+                (_, Some(_)) => "there is no such tube: look at /api/v1/tubes",
+                (_, None) => "there is no such job: it may have been deleted",
+            };
+            Refusal::new(ErrorKind::NotFound, message)
+        }
+        "DRAINING" => Refusal::new(
+            ErrorKind::Draining,
+            "the server is in drain mode and accepts no new jobs: use another server, or end drain mode",
+        ),
+        "OUT_OF_MEMORY" | "BURIED" => Refusal::new(
+            ErrorKind::OutOfMemory,
+            "there is no memory for the job, no room in the job log, or there are too many tubes: delete jobs, or raise the limit",
+        ),
+        "JOB_TOO_BIG" => Refusal::new(ErrorKind::TooLarge, "the job body is too large (-z/--max-job-size)"),
+        _ => Refusal::new(ErrorKind::Internal, "the server cannot write its job log and stops: read its log"),
+    }
+}

@@ -1,0 +1,273 @@
+//! What the API shows of the server and of a job, and what it takes for an action.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, JobKey};
+use crate::queue::JobState;
+use crate::server::{Core, DriverStats};
+use crate::time::Time;
+use crate::wal::{Durability, Wal};
+
+/// From this many percent of the memory limit on there is a warning.
+const MEMORY_WARNING_PERCENT: u64 = 90;
+
+#[derive(Serialize)]
+pub(super) struct ServerJson<'a> {
+    version: &'a str,
+    driver: &'a str,
+    hostname: &'a str,
+    id: &'a str,
+    pid: u32,
+    uptime_seconds: u64,
+    draining: bool,
+    may_write: bool,
+    jobs: JobsJson,
+    totals: TotalsJson,
+    tubes: usize,
+    connections: ConnectionsJson,
+    memory: MemoryJson,
+    job_log: Option<JobLogJson<'a>>,
+    limits: LimitsJson,
+    warnings: Vec<WarningJson>,
+}
+
+#[derive(Serialize)]
+struct JobsJson {
+    ready: u32,
+    reserved: u32,
+    delayed: u32,
+    buried: u32,
+    urgent: u32,
+}
+
+#[derive(Serialize)]
+struct TotalsJson {
+    puts: u64,
+    reserves: u64,
+    deletes: u64,
+    releases: u64,
+    buries: u64,
+    kicks: u64,
+    timeouts: u64,
+    connections: u64,
+}
+
+#[derive(Serialize)]
+struct ConnectionsJson {
+    clients: u64,
+    producers: u32,
+    workers: u32,
+    waiting: u32,
+    max: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct MemoryJson {
+    used_bytes: u64,
+    max_bytes: Option<u64>,
+    resident_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct JobLogJson<'a> {
+    directory: Option<&'a str>,
+    segments: u64,
+    size_bytes: u64,
+    live_bytes: u64,
+    sync_mode: &'static str,
+    sync_interval_ms: Option<u64>,
+    sync_p99_seconds: f64,
+    stalled: bool,
+}
+
+#[derive(Serialize)]
+struct LimitsJson {
+    max_job_bytes: u32,
+    max_tubes: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct WarningJson {
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct JobJson<'a> {
+    id: u64,
+    tube: &'a str,
+    state: &'static str,
+    priority: u32,
+    age_seconds: u64,
+    delay_seconds: u32,
+    ttr_seconds: u32,
+    time_left_seconds: u64,
+    reserves: u32,
+    timeouts: u32,
+    releases: u32,
+    buries: u32,
+    kicks: u32,
+    body_bytes: usize,
+}
+
+#[derive(Serialize)]
+pub(super) struct CreatedJson {
+    pub id: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct KickedJson {
+    pub kicked: u64,
+}
+
+/// An action without arguments.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoArguments {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PauseArguments {
+    pub seconds: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KickArguments {
+    pub count: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BuryArguments {
+    pub priority: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseArguments {
+    pub priority: u32,
+    pub delay: u32,
+}
+
+impl<'a> ServerJson<'a> {
+    pub fn of(core: &'a Core, now: Time) -> Self {
+        let Core { config, engine, driver, .. } = core;
+        let totals = engine.queue_stats().totals;
+        let host = &config.host;
+        Self {
+            version: &host.version,
+            driver: host.driver,
+            hostname: &host.hostname,
+            id: &host.id,
+            pid: host.pid,
+            uptime_seconds: now.since(config.started).as_secs(),
+            draining: core.draining,
+            may_write: config.http_access.may_write(),
+            jobs: JobsJson {
+                ready: totals.in_state(JobState::Ready),
+                reserved: totals.in_state(JobState::Reserved),
+                delayed: totals.in_state(JobState::Delayed),
+                buried: totals.in_state(JobState::Buried),
+                urgent: totals.urgent,
+            },
+            totals: TotalsJson {
+                puts: totals.total_jobs,
+                reserves: engine.queue_times().count(),
+                deletes: totals.deletes,
+                releases: totals.releases,
+                buries: totals.buries,
+                kicks: totals.kicks,
+                timeouts: totals.timeouts,
+                connections: core.clients_total,
+            },
+            tubes: engine.tubes().len(),
+            connections: ConnectionsJson {
+                clients: core.clients,
+                producers: totals.producers,
+                workers: totals.workers,
+                waiting: totals.waiting,
+                max: config.max_connections,
+            },
+            memory: MemoryJson {
+                used_bytes: core.memory_bytes(),
+                max_bytes: config.max_memory_bytes,
+                resident_bytes: driver.process.resident_bytes,
+            },
+            job_log: core.wal.as_ref().map(|wal| JobLogJson::of(wal, config.wal_dir.as_deref())),
+            limits: LimitsJson { max_job_bytes: config.max_job_bytes, max_tubes: config.max_tubes },
+            warnings: warnings(core, driver),
+        }
+    }
+}
+
+impl<'a> JobLogJson<'a> {
+    fn of(wal: &Wal, directory: Option<&'a str>) -> Self {
+        let stats = wal.stats();
+        let (sync_mode, sync_interval_ms) = match wal.durability() {
+            Durability::Always => ("always", None),
+            Durability::Within(span) => ("interval", Some(span.as_nanos() / 1_000_000)),
+            Durability::Never => ("no-sync", None),
+        };
+        Self {
+            directory,
+            segments: stats.disk_bytes / stats.segment_bytes,
+            size_bytes: stats.disk_bytes,
+            live_bytes: stats.live_bytes,
+            sync_mode,
+            sync_interval_ms,
+            sync_p99_seconds: wal.sync_times().bound_of(99) as f64 / 1e9,
+            stalled: wal.is_stalled(),
+        }
+    }
+}
+
+/// What an operator has to know now.
+fn warnings(core: &Core, driver: &DriverStats) -> Vec<WarningJson> {
+    let mut all = Vec::new();
+    let mut warn = |kind, text: String| all.push(WarningJson { kind, text });
+    if core.draining {
+        warn("draining", "The server is in drain mode and accepts no new jobs.".to_owned());
+    }
+    let used = core.memory_bytes();
+    if let Some(max) = core.config.max_memory_bytes
+        && used >= max / 100 * MEMORY_WARNING_PERCENT
+    {
+        let percent = used / (max / 100);
+        warn(
+            "memory-above-90-percent",
+            format!("{percent} % of the memory limit is used: new jobs are refused at the limit."),
+        );
+    }
+    if core.wal.as_ref().is_some_and(Wal::is_full) {
+        let stalled = if core.is_stalled() { ": a write waits for space" } else { "" };
+        warn("disk-full", format!("The disk of the job log is full{stalled}."));
+    }
+    if driver.is_accept_paused {
+        warn("accept-paused", "New connections wait in the listen backlog.".to_owned());
+    }
+    all
+}
+
+impl<'a> JobJson<'a> {
+    pub fn of(core: &'a Core, job: JobKey, now: Time) -> Self {
+        let stats = core.engine.job_stats(job, now);
+        let JobId(id) = stats.id;
+        Self {
+            id,
+            tube: stats.tube.as_str(),
+            state: stats.state.word(),
+            priority: stats.pri,
+            age_seconds: stats.age.as_secs(),
+            delay_seconds: stats.delay,
+            ttr_seconds: stats.ttr,
+            time_left_seconds: stats.time_left.as_secs(),
+            reserves: stats.counts.reserves,
+            timeouts: stats.counts.timeouts,
+            releases: stats.counts.releases,
+            buries: stats.counts.buries,
+            kicks: stats.counts.kicks,
+            body_bytes: core.engine.jobs().get(job).body.len() - 2,
+        }
+    }
+}

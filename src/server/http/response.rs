@@ -1,0 +1,137 @@
+//! The heads of HTTP responses, and the responses that are an error.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::request::{Request, Version};
+
+pub(super) const JSON_TYPE: &str = "application/json";
+pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
+
+/// Fields of every response: nothing in it is a page, and no other site may read it.
+const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+    Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    Referrer-Policy: no-referrer\r\n";
+
+/// What an error of the API is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub(super) enum ErrorKind {
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    Conflict,
+    LengthRequired,
+    TooLarge,
+    UnsupportedMediaType,
+    Internal,
+    Draining,
+    OutOfMemory,
+}
+
+/// Why the API refuses a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    pub kind: ErrorKind,
+    /// What to do.
+    pub message: Cow<'static, str>,
+    /// The methods that the target has.
+    pub allow: Option<&'static str>,
+}
+
+/// The status of a response, and what its head says besides.
+pub(super) struct Head<'a> {
+    pub status: &'a str,
+    pub content_type: &'a str,
+    /// The length of the body. `None` sends it in chunks, or ends it with the connection.
+    pub body_bytes: Option<u64>,
+    /// More fields, each with its CR LF.
+    pub fields: &'a str,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: &'a str,
+    message: &'a str,
+}
+
+impl ErrorKind {
+    /// The status line, and the word in the body.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::BadRequest => ("400 Bad Request", "bad-request"),
+            Self::Unauthorized => ("401 Unauthorized", "unauthorized"),
+            Self::Forbidden => ("403 Forbidden", "forbidden"),
+            Self::NotFound => ("404 Not Found", "not-found"),
+            Self::MethodNotAllowed => ("405 Method Not Allowed", "method-not-allowed"),
+            Self::Conflict => ("409 Conflict", "conflict"),
+            Self::LengthRequired => ("411 Length Required", "bad-request"),
+            Self::TooLarge => ("413 Content Too Large", "too-large"),
+            Self::UnsupportedMediaType => ("415 Unsupported Media Type", "unsupported-media-type"),
+            Self::Internal => ("500 Internal Server Error", "internal"),
+            Self::Draining => ("503 Service Unavailable", "draining"),
+            Self::OutOfMemory => ("507 Insufficient Storage", "out-of-memory"),
+        }
+    }
+}
+
+impl Refusal {
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message: message.into(), allow: None }
+    }
+
+    /// Appends the response.
+    pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
+        let (status, error) = self.kind.words();
+        let body = json(&ErrorBody { error, message: &self.message });
+        let fields = match (self.kind, self.allow) {
+            (ErrorKind::Unauthorized, _) => "WWW-Authenticate: Bearer\r\n".to_owned(),
+            (_, Some(methods)) => format!("Allow: {methods}\r\n"),
+            _ => String::new(),
+        };
+        write_whole(request, out, status, JSON_TYPE, &fields, &body);
+    }
+}
+
+impl Head<'_> {
+    /// Appends the head.
+    pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
+        let Self { status, content_type, body_bytes, fields } = self;
+        let length = match (body_bytes, request.version) {
+            (Some(bytes), _) => format!("Content-Length: {bytes}\r\n"),
+            (None, Version::Http11) => "Transfer-Encoding: chunked\r\n".to_owned(),
+            (None, Version::Http10) => String::new(),
+        };
+        let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
+        write!(
+            out,
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{length}Cache-Control: no-store\r\n{GUARDS}{fields}{close}\r\n"
+        )
+        .expect("writing to a Vec cannot fail");
+    }
+}
+
+/// Appends a whole response. The body is left out in the response to a `HEAD`.
+pub(super) fn write_whole(
+    request: &Request,
+    out: &mut Vec<u8>,
+    status: &str,
+    content_type: &str,
+    fields: &str,
+    body: &[u8],
+) {
+    Head { status, content_type, body_bytes: Some(body.len() as u64), fields }.write(request, out);
+    if request.method != "HEAD" {
+        out.extend_from_slice(body);
+    }
+}
+
+/// Renders plain data as JSON.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain data can be rendered")
+}

@@ -1,0 +1,306 @@
+//! What a request of the API addresses: its path and its query, and which methods the path has.
+
+use super::response::{ErrorKind, Refusal};
+use super::tubes::{Order, Query, SortKey};
+use crate::ids::JobId;
+use crate::tube_name::TubeName;
+
+/// Every path of the API begins with it.
+pub(super) const PREFIX: &str = "/api/v1/";
+
+/// The priority and the time to run of a job that states none.
+const PRIORITY_DEFAULT: u32 = 1024;
+const TTR_SECONDS_DEFAULT: u32 = 60;
+
+/// Tubes in one response, at most, and if the request does not say.
+const LIMIT_MAX: u32 = 500;
+const LIMIT_DEFAULT: u32 = 100;
+
+/// A tube name of a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Name(Box<[u8]>);
+
+/// The state of the job that `next` shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NextState {
+    Ready,
+    Delayed,
+    Buried,
+}
+
+/// What the request wants, as far as its head says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    Server,
+    Tubes(Query),
+    Tube(Name),
+    Next(Name, NextState),
+    Job(JobId),
+    Body { id: JobId, limit: Option<u64> },
+    Put { tube: Name, priority: u32, delay: u32, ttr: u32 },
+    Pause(Name),
+    Kick(Name),
+    KickJob(JobId),
+    Bury(JobId),
+    Release(JobId),
+    Delete(JobId),
+    Drain,
+    Undrain,
+}
+
+impl Name {
+    pub fn get(&self) -> TubeName<'_> {
+        TubeName::new(&self.0).expect("the name was checked")
+    }
+}
+
+impl Target {
+    /// Finds the target of a path below [`PREFIX`].
+    pub fn find(method: &str, path: &str, query: &str) -> Result<Self, Refusal> {
+        let segments: Option<Vec<Vec<u8>>> = path.split('/').map(|segment| decode(segment, false)).collect();
+        let segments = segments.ok_or_else(|| bad("the path has a % without two hexadecimal digits"))?;
+        let words: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+        let mut parameters = Parameters::parse(query)?;
+        let get = matches!(method, "GET" | "HEAD");
+        let (post, delete) = (method == "POST", method == "DELETE");
+        let target = match *words {
+            [b"server"] if get => Self::Server,
+            [b"tubes"] if get => Self::Tubes(tubes_query(&mut parameters)?),
+            [b"tubes", tube] if get => Self::Tube(name(tube)?),
+            [b"tubes", tube, b"next", b"ready"] if get => Self::Next(name(tube)?, NextState::Ready),
+            [b"tubes", tube, b"next", b"delayed"] if get => Self::Next(name(tube)?, NextState::Delayed),
+            [b"tubes", tube, b"next", b"buried"] if get => Self::Next(name(tube)?, NextState::Buried),
+            [b"tubes", tube, b"jobs"] if post => Self::Put {
+                tube: name(tube)?,
+                priority: parameters.number("priority", PRIORITY_DEFAULT, u32::MAX)?,
+                delay: parameters.number("delay", 0, u32::MAX)?,
+                ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, u32::MAX)?,
+            },
+            [b"tubes", tube, b"pause"] if post => Self::Pause(name(tube)?),
+            [b"tubes", tube, b"kick"] if post => Self::Kick(name(tube)?),
+            [b"jobs", job] if get => Self::Job(id(job)?),
+            [b"jobs", job] if delete => Self::Delete(id(job)?),
+            [b"jobs", job, b"body"] if get => {
+                let limit = parameters.take("limit").map(|text| number("limit", &text)).transpose()?;
+                Self::Body { id: id(job)?, limit }
+            }
+            [b"jobs", job, b"kick"] if post => Self::KickJob(id(job)?),
+            [b"jobs", job, b"bury"] if post => Self::Bury(id(job)?),
+            [b"jobs", job, b"release"] if post => Self::Release(id(job)?),
+            [b"drain"] if post => Self::Drain,
+            [b"undrain"] if post => Self::Undrain,
+            _ => return Err(miss(&words)),
+        };
+        parameters.end()?;
+        Ok(target)
+    }
+
+    /// Whether it changes something.
+    pub const fn is_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::Server | Self::Tubes(_) | Self::Tube(_) | Self::Next(..) | Self::Job(_) | Self::Body { .. }
+        )
+    }
+}
+
+/// Why no target has the path, or none with the method.
+fn miss(words: &[&[u8]]) -> Refusal {
+    let allow = match *words {
+        [b"server" | b"tubes"] | [b"tubes", _] => "GET, HEAD",
+        [b"tubes", _, b"next", b"ready" | b"delayed" | b"buried"] => "GET, HEAD",
+        [b"jobs", _] => "GET, HEAD, DELETE",
+        [b"jobs", _, b"body"] => "GET, HEAD",
+        [b"tubes", _, b"jobs" | b"pause" | b"kick"] | [b"drain" | b"undrain"] => "POST",
+        [b"jobs", _, b"kick" | b"bury" | b"release"] => "POST",
+        _ => {
+            let message = "the API has no such path: docs/HTTP-API.md lists them";
+            return Refusal::new(ErrorKind::NotFound, message);
+        }
+    };
+    let message = format!("this path has only {allow}");
+    Refusal { allow: Some(allow), ..Refusal::new(ErrorKind::MethodNotAllowed, message) }
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(ErrorKind::BadRequest, message.into())
+}
+
+fn name(segment: &[u8]) -> Result<Name, Refusal> {
+    let message =
+        "a tube name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+    TubeName::new(segment).map(|name| Name(name.as_bytes().into())).ok_or_else(|| bad(message))
+}
+
+fn id(segment: &[u8]) -> Result<JobId, Refusal> {
+    let text = str::from_utf8(segment).ok();
+    let digits = text.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|text| text.parse().ok()).map(JobId).ok_or_else(|| bad("a job id is a decimal number"))
+}
+
+fn number(name: &str, text: &str) -> Result<u64, Refusal> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_plain);
+    number.ok_or_else(|| bad(format!("{name} must be a decimal number")))
+}
+
+fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
+    let sort = match parameters.take("sort").as_deref() {
+        None => SortKey::Name,
+        Some(word) => SortKey::find(word).ok_or_else(|| {
+            bad("sort must be name, ready, reserved, delayed, buried, waiting, puts or oldest")
+        })?,
+    };
+    let order = match parameters.take("order").as_deref() {
+        None | Some("asc") => Order::Ascending,
+        Some("desc") => Order::Descending,
+        Some(_) => return Err(bad("order must be asc or desc")),
+    };
+    let offset = parameters.number("offset", 0, u32::MAX)?;
+    let limit = parameters.number("limit", LIMIT_DEFAULT, LIMIT_MAX)?;
+    if limit == 0 {
+        return Err(bad(format!("limit must be a number from 1 to {LIMIT_MAX}")));
+    }
+    let filter = parameters.take("filter").unwrap_or_default();
+    Ok(Query { filter, sort, order, offset, limit })
+}
+
+/// The parameters of a query that no target has taken yet.
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn parse(query: &str) -> Result<Self, Refusal> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let text = |part| decode(part, true).and_then(|bytes| String::from_utf8(bytes).ok());
+            let (Some(name), Some(value)) = (text(name), text(value)) else {
+                return Err(bad("the query must be UTF-8, with % before two hexadecimal digits"));
+            };
+            if all.iter().any(|(known, _)| *known == name) {
+                return Err(bad("the query has a parameter twice"));
+            }
+            all.push((name, value));
+        }
+        Ok(Self(all))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    fn number(&mut self, name: &str, default: u32, max: u32) -> Result<u32, Refusal> {
+        let Some(text) = self.take(name) else { return Ok(default) };
+        let number = number(name, &text).ok().filter(|&number| number <= max.into());
+        let number = number.and_then(|number| u32::try_from(number).ok());
+        number.ok_or_else(|| bad(format!("{name} must be a number from 0 to {max}")))
+    }
+
+    /// Refuses parameters that the target does not have.
+    fn end(self) -> Result<(), Refusal> {
+        match self.0.first() {
+            None => Ok(()),
+            Some(_) => Err(bad("the query has a parameter that this path does not have: docs/HTTP-API.md")),
+        }
+    }
+}
+
+/// Decodes percent-encoded text. In a query, `+` stands for a space. Returns `None` for a `%` without two hexadecimal digits.
+fn decode(text: &str, is_query: bool) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match first {
+            b'%' => {
+                let (digits, tail) = rest.split_at_checked(2)?;
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                bytes.push((digit(digits[0])? << 4 | digit(digits[1])?) as u8);
+                rest = tail;
+            }
+            b'+' if is_query => bytes.push(b' '),
+            other => bytes.push(*other),
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(method: &str, target: &str) -> Result<Target, ErrorKind> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Target::find(method, path, query).map_err(|refusal| refusal.kind)
+    }
+
+    #[test]
+    fn each_path_has_its_methods() {
+        let tube = || name(b"a/b").expect("the name is valid");
+        for (method, path, target) in [
+            ("GET", "server", Target::Server),
+            ("HEAD", "server", Target::Server),
+            ("GET", "tubes/a%2fb", Target::Tube(tube())),
+            ("GET", "tubes/a%2Fb/next/buried", Target::Next(tube(), NextState::Buried)),
+            ("GET", "jobs/7", Target::Job(JobId(7))),
+            ("DELETE", "jobs/7", Target::Delete(JobId(7))),
+            ("GET", "jobs/7/body?limit=9", Target::Body { id: JobId(7), limit: Some(9) }),
+            (
+                "POST",
+                "tubes/a%2Fb/jobs?ttr=9&delay=1",
+                Target::Put { tube: tube(), priority: PRIORITY_DEFAULT, delay: 1, ttr: 9 },
+            ),
+            ("POST", "tubes/a%2Fb/pause", Target::Pause(tube())),
+            ("POST", "tubes/a%2Fb/kick", Target::Kick(tube())),
+            ("POST", "jobs/7/kick", Target::KickJob(JobId(7))),
+            ("POST", "jobs/7/bury", Target::Bury(JobId(7))),
+            ("POST", "jobs/7/release", Target::Release(JobId(7))),
+            ("POST", "drain", Target::Drain),
+            ("POST", "undrain", Target::Undrain),
+        ] {
+            let is_write = !matches!(method, "GET" | "HEAD");
+            let found = find(method, path).expect(path);
+            assert_eq!((found.is_write(), found), (is_write, target), "{method} {path}");
+            for other in ["GET", "POST", "DELETE", "PUT", "OPTIONS", "TRACE"] {
+                let is_other = !(method == "HEAD" && other == "GET") && other != method;
+                if is_other && !path.starts_with("jobs/7") {
+                    assert_eq!(find(other, path), Err(ErrorKind::MethodNotAllowed), "{other} {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_targets_are_refused() {
+        for (target, kind) in [
+            ("", ErrorKind::NotFound),
+            ("nothing", ErrorKind::NotFound),
+            ("server/", ErrorKind::NotFound),
+            ("tubes/a/next/reserved", ErrorKind::NotFound),
+            ("tubes/", ErrorKind::BadRequest),
+            ("tubes/-a", ErrorKind::BadRequest),
+            ("tubes/a%", ErrorKind::BadRequest),
+            ("tubes/a%0", ErrorKind::BadRequest),
+            ("tubes/%00", ErrorKind::BadRequest),
+            ("tubes/a%20b", ErrorKind::BadRequest),
+            ("jobs/a", ErrorKind::BadRequest),
+            ("jobs/-1", ErrorKind::BadRequest),
+            ("jobs/+1", ErrorKind::BadRequest),
+            ("jobs/18446744073709551616", ErrorKind::BadRequest),
+            ("server?a=1", ErrorKind::BadRequest),
+            ("tubes?limit=0", ErrorKind::BadRequest),
+            ("tubes?limit=501", ErrorKind::BadRequest),
+            ("tubes?limit=1&limit=1", ErrorKind::BadRequest),
+            ("tubes?offset=4294967296", ErrorKind::BadRequest),
+            ("tubes?sort=color", ErrorKind::BadRequest),
+            ("tubes?order=up", ErrorKind::BadRequest),
+            ("tubes?filter=%ff", ErrorKind::BadRequest),
+            ("jobs/1/body?limit=x", ErrorKind::BadRequest),
+        ] {
+            assert_eq!(find("GET", target), Err(kind), "{target}");
+        }
+        let plus = find("GET", "tubes?filter=a+b%2B");
+        assert!(matches!(plus, Ok(Target::Tubes(Query { filter, .. })) if filter == "a b+"));
+    }
+}
