@@ -53,7 +53,7 @@ function memoryCard() {
     rows.set({
       used: format.bytes(used_bytes),
       limit: max_bytes === null ? 'none' : format.bytes(max_bytes),
-      resident: format.bytes(resident_bytes),
+      resident: resident_bytes === null ? null : format.bytes(resident_bytes),
     })
   }
   return { node, set }
@@ -80,9 +80,9 @@ function jobLogCard() {
     bar.set(log.size_bytes === 0 ? 0 : log.live_bytes / log.size_bytes)
     bar.node.classList.remove('high')
     rows.set({
-      directory: log.directory_or_null ?? log.directory ?? null,
-      sync: (SYNC[log.sync_mode] ?? (() => log.sync_mode))(log),
-      p99: log.sync_p99_seconds === null || log.sync_p99_seconds === undefined ? null : format.shortTime(log.sync_p99_seconds),
+      directory: log.directory,
+      sync: SYNC[log.sync_mode](log),
+      p99: log.sync_p99_seconds === 0 ? null : format.shortTime(log.sync_p99_seconds),
       segments: format.count(log.segments),
       size: format.bytes(log.size_bytes),
       live: format.bytes(log.live_bytes),
@@ -130,7 +130,7 @@ function serverCards(app) {
     const { clients, producers, workers, waiting, max } = one.connections
     connections.set({
       clients: format.count(clients), producers: format.count(producers), workers: format.count(workers), waiting: format.count(waiting),
-      max: max === null || max === undefined ? null : format.count(max),
+      max: max === null ? null : format.count(max),
     })
     totals.set(Object.fromEntries(Object.entries(one.totals).map(([key, value]) => [key, format.count(value)])))
   }

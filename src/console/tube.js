@@ -36,15 +36,15 @@ function timesCard() {
   const cells = new Map()
   const body = rows.map(([kind, label]) => el('tr', {}, el('th', { scope: 'row', text: label }), ...['p50', 'p95', 'p99'].map((part) => {
     const cell = el('td', { text: '–' })
-    cells.set(`${kind}_${part}`, cell)
+    cells.set(cell, (percentiles) => percentiles[kind][`${part}_seconds`])
     return cell
   })))
   const head = el('tr', {}, el('td'), ...['p50', 'p95', 'p99'].map((part) => el('th', { scope: 'col', text: part })))
   const table = el('table', { class: 'times' }, el('thead', {}, head), el('tbody', {}, ...body))
   const set = (percentiles) => {
-    for (const [key, cell] of cells) {
-      const microseconds = percentiles?.[`${key}_us`]
-      setText(cell, microseconds === undefined ? '–' : format.shortTime(microseconds / 1e6))
+    for (const [cell, value] of cells) {
+      const seconds = value(percentiles)
+      setText(cell, seconds === 0 ? '–' : format.shortTime(seconds))
     }
   }
   return { node: card('Times', table), set }
@@ -153,7 +153,7 @@ class Tube {
       urgent: format.count(tube.urgent), waiting: format.count(tube.waiting), watching: format.count(tube.watching), using: format.count(tube.using),
       oldest: tube.oldest_ready_seconds === null ? 'none' : format.seconds(tube.oldest_ready_seconds),
       puts: format.count(tube.puts), deletes: format.count(tube.deletes), timeouts: format.count(tube.timeouts),
-      buries: tube.buries === undefined ? null : format.count(tube.buries), pauses: tube.pauses === undefined ? null : format.count(tube.pauses),
+      buries: format.count(tube.buries), pauses: format.count(tube.pauses),
     })
   }
 

@@ -1,8 +1,13 @@
 //! The static files of the console, which are part of the program.
 
-/// What a page of the console may do: load its own files and call its own server. A string never becomes markup, since
-/// the browser refuses that (Trusted Types).
-pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+use super::request::Request;
+use super::response::{Head, Rules};
+
+/// A page of the console may load its own files and call its own server. A string never becomes markup, since the browser
+/// refuses that (Trusted Types). A file may be kept, but is asked for each time: after an upgrade all are new at once.
+const RULES: Rules<'static> = Rules { caching: "no-cache", policy: POLICY };
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -14,8 +19,8 @@ const SVG: &str = "image/svg+xml";
 /// A static file.
 pub(super) struct Asset {
     path: &'static str,
-    pub content_type: &'static str,
-    pub bytes: &'static [u8],
+    content_type: &'static str,
+    bytes: &'static [u8],
     /// Differs between versions of the file.
     hash: u64,
 }
@@ -30,13 +35,26 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
+    /// Appends the response to a request for the file: without the content if the client has it.
+    pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
+        let is_known = request.fields.if_none_match.as_deref().is_some_and(|tags| self.is_known(tags));
+        let status = if is_known { "304 Not Modified" } else { "200 OK" };
+        let fields = format!("ETag: {}\r\n", self.tag());
+        let body_bytes = Some(self.bytes.len() as u64);
+        let head = Head { status, content_type: self.content_type, body_bytes, fields: &fields };
+        head.write_with(&RULES, request, out);
+        if !is_known && request.method != "HEAD" {
+            out.extend_from_slice(self.bytes);
+        }
+    }
+
     /// Returns the entity tag, in quotes.
-    pub fn tag(&self) -> String {
+    fn tag(&self) -> String {
         format!("\"{:016x}\"", self.hash)
     }
 
     /// Whether a client that sends this `If-None-Match` has the file.
-    pub fn is_known(&self, if_none_match: &str) -> bool {
+    fn is_known(&self, if_none_match: &str) -> bool {
         let tag = self.tag();
         // A proxy that compresses the file makes the tag weak.
         let matches = |entry: &str| entry == "*" || entry.strip_prefix("W/").unwrap_or(entry) == tag;
@@ -44,6 +62,7 @@ impl Asset {
     }
 }
 
+/// Without the console there is none.
 #[cfg(not(feature = "console"))]
 static ASSETS: [Asset; 0] = [];
 
@@ -72,7 +91,11 @@ static ASSETS: [Asset; 23] = [
     Asset::new("/assets/uplot.css", CSS, include_bytes!("../../console/vendor/uplot/uPlot.min.css")),
     Asset::new("/assets/uplot.js", SCRIPT, include_bytes!("../../console/vendor/uplot/uPlot.iife.min.js")),
     // The license asks for its text with each copy.
-    Asset::new("/assets/uplot-license.txt", "text/plain; charset=utf-8", include_bytes!("../../console/vendor/uplot/LICENSE")),
+    Asset::new(
+        "/assets/uplot-license.txt",
+        "text/plain; charset=utf-8",
+        include_bytes!("../../console/vendor/uplot/LICENSE"),
+    ),
 ];
 
 /// FNV-1a, which the compiler can compute.
@@ -116,13 +139,17 @@ mod tests {
         let page = text("/");
         let named: BTreeSet<&str> = page.split('"').filter(|part| part.starts_with("assets/")).collect();
         let license = "assets/uplot-license.txt";
-        let served = ASSETS.iter().map(|asset| &asset.path[1..]).filter(|path| !path.is_empty() && *path != license);
+        let served =
+            ASSETS.iter().map(|asset| &asset.path[1..]).filter(|path| !path.is_empty() && *path != license);
         assert_eq!(named, served.collect());
     }
 
     #[test]
     fn a_tag_is_of_one_content() {
-        let (page, style) = (Asset::find("/").expect("it is there"), Asset::find("/assets/console.css").expect("it is there"));
+        let (page, style) = (
+            Asset::find("/").expect("it is there"),
+            Asset::find("/assets/console.css").expect("it is there"),
+        );
         assert_ne!(page.tag(), style.tag());
         for (known, is_known) in [
             (page.tag(), true),
