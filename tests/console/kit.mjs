@@ -50,7 +50,9 @@ export class Server {
     server.port = await freePort()
     server.httpPort = await freePort()
     server.url = `http://${HOST}:${server.httpPort}/`
-    const log = wal ? ['-b', server.directory, '-f', '0'] : []
+    server.wal = path.join(server.directory, 'wal')
+    fs.mkdirSync(server.wal)
+    const log = wal ? ['-b', server.wal, '-f', '0'] : []
     server.arguments = ['-l', HOST, '-p', String(server.port), '--http', `${HOST}:${server.httpPort}`, ...log, ...flags]
     await server.launch()
     return server

@@ -30,7 +30,7 @@ async function the_overview_shows_the_server() {
     await view.shows(view.fact('pid'), String(server.child.pid))
     await view.shows(view.fact('limit'), '64.0 MiB')
     await view.shows(view.fact('puts'), '3')
-    await view.shows(view.fact('directory'), server.directory)
+    await view.shows(view.fact('directory'), server.wal)
     await view.shows(view.fact('sync'), 'before each reply')
     await view.shows(view.fact('stalled'), 'flowing')
     await view.shows('#connection-text', 'Live')
