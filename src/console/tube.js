@@ -52,7 +52,7 @@ function timesCard() {
 
 function actionsCard(app, name, controls) {
   const pauseState = el('p', { class: 'pause-state' })
-  const pauseFor = numberField('Pause for seconds', 60, { min: 1 })
+  const pauseFor = numberField('Seconds to pause', 60, { min: 1 })
   const pause = form('Pause the tube', 'Pause', [pauseFor], async () => {
     const seconds = Number(pauseFor.input.value)
     const done = await app.act(() => act(`${tubePath(name)}/pause`, { seconds }))

@@ -10,7 +10,7 @@ async function a_tube_is_paused_and_resumed() {
     await client.put('mail', 'x')
     await view.go('#/tubes/mail')
     await view.shows('.pause-state', 'Not paused.')
-    await view.page.getByLabel('Pause for seconds').fill('500')
+    await view.page.getByLabel('Seconds to pause').fill('500')
     await view.button('Pause').click()
     await view.notice(/paused for 8 min 20 s/)
     await view.shows('.pause-state', /^Paused: 8 min/)

@@ -159,6 +159,11 @@ export class Client {
   async reserve(tube) {
     await this.ask(`watch ${tube}`)
     await this.ask('ignore default')
+    return this.take()
+  }
+
+  /** Reserves a job of the tubes that it watches, and returns its id. */
+  async take() {
     const [word, id, length] = (await this.ask('reserve-with-timeout 5')).split(' ')
     assert.equal(word, 'RESERVED')
     await this.#take(Number(length))

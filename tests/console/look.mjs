@@ -74,23 +74,6 @@ export async function busyServer() {
 
 const AT = [[WIDE, 'light'], [WIDE, 'dark'], [PHONE, 'light'], [PHONE, 'dark']]
 
-async function eachView(check) {
-  const busy = await busyServer()
-  for (const [viewport, scheme] of AT) {
-    for (const [name, { hash, act, before }] of Object.entries(VIEWS)) {
-      const to = typeof hash === 'string' ? hash : hash(busy)
-      const view = await Console.open(busy.server, to, { viewport, scheme, before, expected: [/Failed to load/] })
-      await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
-      await act?.(view)
-      await sleep(150)
-      await check(view, `${name}, ${scheme}, ${viewport.width} pixels`)
-      await view.context.close()
-    }
-  }
-  busy.client.close()
-  await busy.server.close()
-}
-
 // Texts that lie on each other. What is scrolled out of a box, and what covers a page on purpose, does not count.
 const OVERLAPS = () => {
   const covers = document.querySelector('dialog[open]') ?? document.querySelector('main')
@@ -121,26 +104,55 @@ const OVERLAPS = () => {
   return found
 }
 
+async function look(view, name) {
+  await view.page.evaluate(AXE)
+  const { violations, passes } = await view.page.evaluate(() => window.axe.run(document, {
+    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+  }))
+  return {
+    name,
+    over: await view.page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+    overlaps: await view.page.evaluate(OVERLAPS),
+    violations: violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)}: ${node.failureSummary}`)),
+    passes: passes.length,
+  }
+}
+
+async function lookAtAll() {
+  const busy = await busyServer()
+  const looks = []
+  for (const [viewport, scheme] of AT) {
+    for (const [name, { hash, act, before }] of Object.entries(VIEWS)) {
+      const to = typeof hash === 'string' ? hash : hash(busy)
+      const view = await Console.open(busy.server, to, { viewport, scheme, before, expected: [/Failed to load/] })
+      await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
+      await act?.(view)
+      await sleep(150)
+      looks.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
+      await view.context.close()
+    }
+  }
+  busy.client.close()
+  await busy.server.close()
+  return looks
+}
+
+// Both checks need the same pages.
+let looked = null
+const allLooks = () => (looked ??= lookAtAll())
+
 async function nothing_overlaps_or_is_wider_than_the_window() {
-  await eachView(async (view, name) => {
-    const over = await view.page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+  for (const { name, over, overlaps } of await allLooks()) {
     assert.ok(over <= 0, `${name}: ${over} pixels too wide`)
-    assert.deepEqual(await view.page.evaluate(OVERLAPS), [], name)
-  })
+    assert.deepEqual(overlaps, [], name)
+  }
 }
 
 async function axe_finds_no_violation() {
-  let rules = 0
-  await eachView(async (view, name) => {
-    await view.page.evaluate(AXE)
-    const { violations, passes } = await view.page.evaluate(() => window.axe.run(document, {
-      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-    }))
-    const texts = violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)}: ${node.failureSummary}`))
-    assert.deepEqual(texts, [], name)
-    rules += passes.length
-  })
-  console.log(`  ${Object.keys(VIEWS).length} views, each in two schemes and two widths: ${rules} rules passed`)
+  const looks = await allLooks()
+  for (const { name, violations } of looks) assert.deepEqual(violations, [], name)
+  const rules = looks.reduce((sum, { passes }) => sum + passes, 0)
+  console.log(`  ${looks.length} views, in two schemes and two widths: ${rules} rules passed`)
 }
 
 export const checks = { nothing_overlaps_or_is_wider_than_the_window, axe_finds_no_violation }
