@@ -110,6 +110,26 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ),
     ("-l tcp://a", "", "", "-l/--listen \"tcp://a\": must be an IP address, a host name or unix:PATH"),
     ("-l 10.0.0.256", "", "", "-l/--listen \"10.0.0.256\": must be an IP address, a host name or unix:PATH"),
+    (
+        "--http 0 --http-token missing",
+        "",
+        "",
+        "--http-token \"missing\": there is no such file; correct the path",
+    ),
+    ("--http 0 --http-token photos", "", "", "--http-token \"photos\": it is a directory; name a file"),
+    (
+        "--http 0 --http-token ''",
+        "",
+        "",
+        "--http-token \"\": the value is empty; name a file, or remove the setting",
+    ),
+    (
+        "--http 0 --http-token photos/photo.jpg",
+        "",
+        "",
+        "--http-token \"photos/photo.jpg\": the file must contain a token of 16 to 256 visible ASCII characters, such as \
+         the output of openssl rand -hex 32",
+    ),
     ("--http ::1", "", "", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
     ("--io fast", "", "", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
     ("--log-level loud", "", "", "--log-level \"loud\": must be error, warn, info, debug or trace"),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{
+    Config, DriverStats, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Service,
+};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
@@ -40,6 +42,8 @@ struct End {
     connection: Connection,
     /// Bytes that the client has received and the test has not read.
     received: Vec<u8>,
+    /// The client reads nothing.
+    is_blocked: bool,
 }
 
 impl InMemoryServer {
@@ -64,6 +68,26 @@ impl InMemoryServer {
         if engine.jobs().is_empty() && self.ends.iter().all(is_closed) {
             assert_eq!(engine.bodies().usage().slots, 0, "every body is freed");
         }
+    }
+
+    /// Opens a connection to the HTTP listener, from such a peer.
+    pub fn open_http(&mut self, kind: PeerKind) -> usize {
+        let conn = self.server.accept(Protocol::Http);
+        self.server.set_peer(conn, HttpPeer { kind, name: "peer".to_owned() });
+        self.ends.push(End { connection: Connection::new(conn), received: Vec::new(), is_blocked: false });
+        self.settle();
+        self.ends.len() - 1
+    }
+
+    /// Lets the client of a connection read nothing from now on, or again.
+    pub fn block(&mut self, conn: usize, is_blocked: bool) {
+        self.ends[conn].is_blocked = is_blocked;
+        self.settle();
+    }
+
+    /// Whether the server wants no more input from a connection for now.
+    pub fn is_paused(&self, conn: usize) -> bool {
+        self.ends[conn].connection.is_paused
     }
 
     /// Returns the memory that the server counts, in bytes.
@@ -144,8 +168,8 @@ impl InMemoryServer {
     /// Sends a part of the output. Returns false if there is none.
     fn send_some(&mut self, number: usize) -> bool {
         let Self { server, ends, now, random, .. } = self;
-        let End { connection, received } = &mut ends[number];
-        if !connection.wants_send {
+        let End { connection, received, is_blocked } = &mut ends[number];
+        if !connection.wants_send || *is_blocked {
             return false;
         }
         let offered = outgoing(server, connection.conn).len();
@@ -164,7 +188,7 @@ impl InMemoryServer {
 impl Peer for InMemoryServer {
     fn open(&mut self) -> usize {
         let connection = Connection::new(self.server.accept(Protocol::Beanstalk));
-        self.ends.push(End { connection, received: Vec::new() });
+        self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
     }

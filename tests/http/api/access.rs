@@ -1,0 +1,219 @@
+//! Who may use the API, and which requests it does not understand.
+
+use beanring::server::{Hosts, HttpAccess, PeerKind, Token};
+use beanring_testkit::config::config;
+use beanring_testkit::in_memory::Cut;
+
+use super::{Bench, JSON, OCTETS, delete, get, post, put, request_with, writable};
+
+const SECRET: &str = "0123456789abcdef";
+const KINDS: [PeerKind; 3] = [PeerKind::Unix, PeerKind::Loopback, PeerKind::Network];
+
+fn bench(token: bool, allow_writes: bool) -> Bench {
+    let token = token.then(|| Token::parse(SECRET.as_bytes()).expect("the token is good"));
+    Bench::new(
+        beanring::server::Config { http_access: HttpAccess { token, allow_writes }, ..config(100) },
+        Cut::Whole,
+    )
+}
+
+/// The answer to a read and to a write: the status, and the word of an error.
+fn ask_both(bench: &mut Bench, fields: &str) -> [(u16, String); 2] {
+    let read = request_with("GET", "server", fields, None);
+    let write = request_with("POST", "tubes/default/pause", fields, Some((JSON, b"{\"seconds\":0}")));
+    [read, write].map(|request| {
+        let response = bench.ask(&request);
+        if response.status == 200 { (200, String::new()) } else { response.error() }
+    })
+}
+
+#[test]
+fn a_token_or_the_address_decides_who_may_read_and_write() {
+    let right = format!("Authorization: Bearer {SECRET}\r\n");
+    for kind in KINDS {
+        for allow_writes in [false, true] {
+            let mut open = bench(false, allow_writes);
+            open.reconnect(kind);
+            let forbidden = || (403, "forbidden".to_owned());
+            let fine = || (200, String::new());
+            let expected = match kind {
+                PeerKind::Network => [forbidden(), forbidden()],
+                _ if allow_writes => [fine(), fine()],
+                _ => [fine(), forbidden()],
+            };
+            for fields in ["", &right] {
+                assert_eq!(ask_both(&mut open, fields), expected, "{kind:?} {allow_writes} {fields}");
+            }
+            let server = open.ask(&get("server"));
+            if kind == PeerKind::Network {
+                assert!(server.json()["message"].as_str().unwrap().contains("--http-token"));
+            } else {
+                assert_eq!(server.json()["may_write"], allow_writes);
+            }
+
+            let mut closed = bench(true, allow_writes);
+            closed.reconnect(kind);
+            assert_eq!(ask_both(&mut closed, &right), [fine(), fine()], "{kind:?}");
+            for fields in [
+                "",
+                "Authorization: Bearer 0123456789abcdeF\r\n",
+                "Authorization: Bearer 0123456789abcdef0\r\n",
+                "Authorization: Bearer 0123456789abcde\r\n",
+                "Authorization: Basic 0123456789abcdef\r\n",
+                "Authorization: 0123456789abcdef\r\n",
+            ] {
+                let unauthorized = (401, "unauthorized".to_owned());
+                assert_eq!(ask_both(&mut closed, fields), [unauthorized.clone(), unauthorized], "{fields}");
+                let answer = closed.ask(&request_with("GET", "nothing", fields, None));
+                assert_eq!((answer.status, answer.field("WWW-Authenticate")), (401, Some("Bearer")));
+            }
+            assert_eq!(closed.ask(&request_with("GET", "nothing", &right, None)).status, 404);
+            // Monitoring and probes need no token.
+            for path in ["/healthz", "/readyz", "/metrics"] {
+                let answer = closed.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+                assert_eq!(answer.status, 200, "{path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let mut bench = Bench::writable();
+    for (fields, status) in [
+        ("", 200),
+        ("Origin: http://a:1\r\n", 200),
+        ("Origin: https://A:1\r\n", 200),
+        ("Origin: http://a\r\n", 403),
+        ("Origin: http://a:2\r\n", 403),
+        ("Origin: http://evil.example\r\n", 403),
+        ("Origin: http://a:1.evil.example\r\n", 403),
+        ("Origin: null\r\n", 403),
+        ("Origin: \r\n", 403),
+        ("Sec-Fetch-Site: same-origin\r\n", 200),
+        ("Sec-Fetch-Site: none\r\n", 200),
+        ("Sec-Fetch-Site: same-site\r\n", 403),
+        ("Sec-Fetch-Site: cross-site\r\n", 403),
+        ("Origin: http://a:1\r\nSec-Fetch-Site: cross-site\r\n", 403),
+    ] {
+        for request in [
+            request_with("POST", "tubes/default/pause", fields, Some((JSON, b"{\"seconds\":0}"))),
+            request_with("POST", "tubes/default/jobs", fields, Some((OCTETS, b"x"))),
+            request_with("POST", "drain", fields, Some((JSON, b"{}"))),
+            request_with("POST", "undrain", fields, Some((JSON, b"{}"))),
+        ] {
+            let answer = bench.ask(&request);
+            let wanted = if answer.status == 201 { 200 } else { answer.status };
+            assert!(wanted == status || status == 200 && answer.status == 503, "{fields}: {answer:?}");
+            assert!(!answer.head.contains("Access-Control"), "{answer:?}");
+        }
+        let (read, delete) =
+            (request_with("GET", "server", fields, None), request_with("DELETE", "jobs/9", fields, None));
+        assert_eq!(bench.ask(&read).status, 200, "{fields}");
+        assert_eq!(bench.ask(&delete).status, if status == 200 { 404 } else { 403 }, "{fields}");
+    }
+    let before = bench.stat("stats-tube default\r\n", "total-jobs");
+    assert_eq!(before, "5", "only those of the own page were stored");
+}
+
+#[test]
+fn only_the_own_host_is_served() {
+    let config = beanring::server::Config { http_hosts: Hosts::named(["b".to_owned()]), ..writable() };
+    let mut bench = Bench::new(config, Cut::Whole);
+    // The host of the requests is `a`.
+    for request in [get("server"), post("drain", "{}"), put("tubes/a/jobs", b"body"), delete("jobs/1")] {
+        assert_eq!(bench.ask(&request).status, 421);
+    }
+    let own = String::from_utf8(get("server")).expect("text").replace("Host: a:1", "Host: b:1");
+    let answer = bench.ask(own.as_bytes());
+    assert_eq!(answer.json()["draining"], false);
+}
+
+#[test]
+fn what_the_api_does_not_understand_is_refused() {
+    let mut bench = Bench::writable();
+    let big = "x".repeat(4097);
+    let long = vec![b'x'; 65_536];
+    for (request, status, word) in [
+        (get("nothing"), 404, "not-found"),
+        (get(""), 404, "not-found"),
+        (get("tubes/a%2"), 400, "bad-request"),
+        (get("tubes/%C3%A4"), 400, "bad-request"),
+        (get("tubes/none"), 404, "not-found"),
+        (get("tubes/none/next/ready"), 404, "not-found"),
+        (get("tubes/default/next/ready"), 404, "not-found"),
+        (get("jobs/1"), 404, "not-found"),
+        (get("jobs/18446744073709551615/body"), 404, "not-found"),
+        (get("jobs/x"), 400, "bad-request"),
+        (get("tubes?limit=501"), 400, "bad-request"),
+        (get("tubes?color=red"), 400, "bad-request"),
+        (delete("tubes/default"), 405, "method-not-allowed"),
+        (request_with("OPTIONS", "server", "", None), 405, "method-not-allowed"),
+        (request_with("PUT", "jobs/1", "", Some((JSON, b"{}"))), 405, "method-not-allowed"),
+        (request_with("POST", "drain", "", None), 415, "unsupported-media-type"),
+        (request_with("POST", "drain", "", Some(("text/plain", b"{}"))), 415, "unsupported-media-type"),
+        (request_with("POST", "drain", "", Some((OCTETS, b"{}"))), 415, "unsupported-media-type"),
+        (request_with("POST", "tubes/a/jobs", "", Some((JSON, b"{}"))), 415, "unsupported-media-type"),
+        (
+            request_with("POST", "tubes/a/jobs", "Content-Type: application/octet-stream\r\n", None),
+            411,
+            "bad-request",
+        ),
+        (request_with("DELETE", "jobs/1", "", Some((JSON, b"{}"))), 400, "bad-request"),
+        (post("drain", ""), 400, "bad-request"),
+        (post("drain", "[]"), 400, "bad-request"),
+        (post("drain", "null"), 400, "bad-request"),
+        (post("drain", "{} {}"), 400, "bad-request"),
+        (post("drain", "{\"now\":true}"), 400, "bad-request"),
+        (post("drain", "{"), 400, "bad-request"),
+        (post("drain", &big), 413, "too-large"),
+        (post("tubes/default/pause", "{}"), 400, "bad-request"),
+        (post("tubes/default/pause", "[1]"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":-1}"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":1.5}"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":\"1\"}"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":4294967296}"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":1,\"seconds\":1}"), 400, "bad-request"),
+        (post("tubes/default/pause", "{\"seconds\":1,\"x\":1}"), 400, "bad-request"),
+        (post("tubes/none/pause", "{\"seconds\":1}"), 404, "not-found"),
+        (post("tubes/none/kick", "{\"count\":1}"), 404, "not-found"),
+        (post("jobs/1/kick", "{}"), 404, "not-found"),
+        (post("jobs/1/bury", "{\"priority\":1}"), 404, "not-found"),
+        (post("jobs/1/release", "{\"priority\":1}"), 400, "bad-request"),
+        (post("jobs/1/release", "{\"priority\":1,\"delay\":1}"), 404, "not-found"),
+        (delete("jobs/1"), 404, "not-found"),
+        (put("tubes/-a/jobs", b""), 400, "bad-request"),
+        (put("tubes/a/jobs?ttr=x", b"x"), 400, "bad-request"),
+        (put("tubes/a/jobs?priority=4294967296", b"x"), 400, "bad-request"),
+        (put("tubes/a/jobs", &long), 413, "too-large"),
+    ] {
+        let shown = String::from_utf8_lossy(&request[..request.len().min(200)]).into_owned();
+        let answer = bench.ask(&request);
+        assert_eq!(answer.error(), (status, word.to_owned()), "{shown}");
+        if status == 405 {
+            assert!(answer.field("Allow").is_some(), "{shown}");
+        }
+        for guard in [
+            "Cache-Control: no-store\r\n",
+            "X-Content-Type-Options: nosniff\r\n",
+            "Content-Security-Policy: default-src 'none'",
+        ] {
+            assert!(answer.head.contains(guard), "{guard}: {shown}");
+        }
+        // The refused body is discarded, and the next request is answered.
+        assert_eq!(bench.ask(&get("server")).json()["jobs"]["ready"], 0, "{shown}");
+    }
+    assert_eq!(bench.stat("stats\r\n", "current-tubes"), "1");
+    for (request, status) in [
+        (
+            "POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            411,
+        ),
+        ("GET /api/v1/server HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
+        ("POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+    ] {
+        assert_eq!(bench.ask(request.as_bytes()).status, status, "{request}");
+        assert!(bench.is_closed(), "{request}");
+        bench.reconnect(PeerKind::Loopback);
+    }
+}

@@ -1,0 +1,294 @@
+//! Each endpoint, and what it does to jobs and tubes.
+
+use beanring::server::{Config, PeerKind};
+use beanring_testkit::client;
+use beanring_testkit::in_memory::Cut;
+use beanring_testkit::peer::Peer;
+use beanring_testkit::random::seeds;
+use serde_json::json;
+
+use super::{Bench, delete, get, post, put, writable};
+
+/// All ways to cut input and output.
+fn cuts() -> Vec<Cut> {
+    let random = seeds(4).into_iter().map(|seed| Cut::Random { seed });
+    [Cut::Whole, Cut::EveryByte].into_iter().chain(random).collect()
+}
+
+#[test]
+fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
+    for cut in cuts() {
+        let mut bench = Bench::new(writable(), cut);
+        for (number, (request, status, expected)) in [
+            (put("tubes/mail/jobs?priority=5&delay=0&ttr=7", b"one"), 201, json!({"id": 1})),
+            (put("tubes/mail/jobs?delay=60", b"two"), 201, json!({"id": 2})),
+            (
+                get("jobs/1"),
+                200,
+                json!({
+                    "id": 1, "tube": "mail", "state": "ready", "priority": 5, "age_seconds": 0, "delay_seconds": 0,
+                    "ttr_seconds": 7, "time_left_seconds": 0, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
+                    "kicks": 0, "body_bytes": 3
+                }),
+            ),
+            (
+                get("tubes/mail/next/delayed"),
+                200,
+                json!({
+                    "id": 2, "tube": "mail", "state": "delayed", "priority": 1024, "age_seconds": 0, "delay_seconds": 60,
+                    "ttr_seconds": 60, "time_left_seconds": 60, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
+                    "kicks": 0, "body_bytes": 3
+                }),
+            ),
+            (post("jobs/1/bury", "{\"priority\":9}"), 200, json!({})),
+            (
+                get("tubes/mail/next/buried"),
+                200,
+                json!({
+                    "id": 1, "tube": "mail", "state": "buried", "priority": 9, "age_seconds": 0, "delay_seconds": 0,
+                    "ttr_seconds": 7, "time_left_seconds": 0, "reserves": 1, "timeouts": 0, "releases": 0, "buries": 1,
+                    "kicks": 0, "body_bytes": 3
+                }),
+            ),
+            (post("jobs/1/kick", "{}"), 200, json!({})),
+            (post("tubes/mail/kick", "{\"count\":9}"), 200, json!({"kicked": 1})),
+            (post("jobs/2/release", "{\"priority\":1,\"delay\":0}"), 200, json!({})),
+            (
+                get("tubes/mail/next/ready"),
+                200,
+                json!({
+                    "id": 2, "tube": "mail", "state": "ready", "priority": 1, "age_seconds": 0, "delay_seconds": 0,
+                    "ttr_seconds": 60, "time_left_seconds": 0, "reserves": 1, "timeouts": 0, "releases": 1, "buries": 0,
+                    "kicks": 1, "body_bytes": 3
+                }),
+            ),
+            (post("tubes/mail/pause", "{\"seconds\":30}"), 200, json!({})),
+            (
+                get("tubes/mail"),
+                200,
+                json!({
+                    "name": "mail", "ready": 2, "reserved": 0, "delayed": 0, "buried": 0, "urgent": 2, "waiting": 0,
+                    "watching": 0, "using": 0, "puts": 2, "deletes": 0, "timeouts": 0, "paused_seconds": 30,
+                    "oldest_ready_seconds": 0, "pause_seconds": 30, "pauses": 1, "buries": 1,
+                    "percentiles": {
+                        "queue_time": {"p50_seconds": 1e-6, "p95_seconds": 1e-6, "p99_seconds": 1e-6},
+                        "reserved_time": {"p50_seconds": 1e-6, "p95_seconds": 1e-6, "p99_seconds": 1e-6}
+                    }
+                }),
+            ),
+            (post("tubes/mail/pause", "{\"seconds\":0}"), 200, json!({})),
+            (delete("jobs/1"), 200, json!({})),
+            (post("drain", " {} "), 200, json!({})),
+            (post("undrain", "{}"), 200, json!({})),
+            (delete("jobs/2"), 200, json!({})),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let answer = bench.ask(&request);
+            assert_eq!((answer.status, answer.json()), (status, expected), "{cut:?}, request {number}");
+        }
+        assert_eq!(bench.ask(&get("tubes/mail")).status, 404, "a tube without jobs and clients is gone");
+        assert_eq!(bench.stat("stats\r\n", "current-tubes"), "1");
+    }
+}
+
+#[test]
+fn the_server_shows_its_state() {
+    let mut bench = Bench::new(
+        Config { max_memory_bytes: Some(1 << 30), max_connections: Some(9), max_tubes: None, ..writable() },
+        Cut::Whole,
+    );
+    let worker = bench.server.open();
+    bench.server.send(worker, b"reserve\r\n");
+    bench.command(&client::put(1, 0, "a"));
+    bench.command(&client::put(1, 0, "b"));
+    bench.command(&client::put(1, 9, "c"));
+    bench.advance(5);
+    let server = bench.ask(&get("server")).json();
+    for (path, expected) in [
+        ("/version", json!("1")),
+        ("/driver", json!("test")),
+        ("/hostname", json!("host")),
+        ("/uptime_seconds", json!(5)),
+        ("/draining", json!(false)),
+        ("/may_write", json!(true)),
+        ("/jobs", json!({"ready": 1, "reserved": 1, "delayed": 1, "buried": 0, "urgent": 1})),
+        (
+            "/totals",
+            json!({
+                "puts": 3, "reserves": 1, "deletes": 0, "releases": 0, "buries": 0, "kicks": 0, "timeouts": 0,
+                "connections": 2
+            }),
+        ),
+        ("/tubes", json!(1)),
+        ("/connections", json!({"clients": 2, "producers": 1, "workers": 1, "waiting": 0, "max": 9})),
+        ("/memory/max_bytes", json!(1 << 30)),
+        ("/job_log", json!(null)),
+        ("/limits", json!({"max_job_bytes": 65_535, "max_tubes": null})),
+        ("/warnings", json!([])),
+    ] {
+        assert_eq!(server.pointer(path), Some(&expected), "{path}: {server}");
+    }
+    let used = server["memory"]["used_bytes"].as_u64().expect("a number");
+    assert!(used.abs_diff(bench.server.memory_bytes()) < 10_000, "{used} bytes");
+    // Requests over HTTP are no client connections.
+    for _ in 0..3 {
+        bench.ask(&put("tubes/other/jobs", b"x"));
+        bench.ask(&get("jobs/1"));
+    }
+    let server = bench.ask(&get("server")).json();
+    assert_eq!(server["connections"]["clients"], 2);
+    assert_eq!(server["totals"]["connections"], 2);
+    assert_eq!(server["connections"]["producers"], 1);
+    let tube = bench.ask(&get("tubes/default")).json();
+    assert_eq!((&tube["using"], &tube["watching"]), (&json!(2), &json!(2)));
+    bench.server.drain();
+    let server = bench.ask(&get("server")).json();
+    assert_eq!((&server["draining"], &server["warnings"][0]["kind"]), (&json!(true), &json!("draining")));
+}
+
+#[test]
+fn a_job_that_a_client_has_reserved_is_left_alone() {
+    let mut bench = Bench::writable();
+    bench.command(&client::put(1, 0, "a"));
+    bench.command("reserve-with-timeout 0\r\n");
+    for request in [
+        post("jobs/1/kick", "{}"),
+        post("jobs/1/bury", "{\"priority\":1}"),
+        post("jobs/1/release", "{\"priority\":1,\"delay\":1}"),
+        delete("jobs/1"),
+    ] {
+        assert_eq!(bench.ask(&request).error(), (409, "conflict".to_owned()));
+        assert_eq!(bench.stat("stats-job 1\r\n", "state"), "reserved");
+        assert_eq!(bench.stat("stats-job 1\r\n", "reserves"), "1");
+    }
+    assert_eq!(bench.command("release 1 1 0\r\n"), "RELEASED\r\n");
+    // A ready job cannot be kicked.
+    assert_eq!(bench.ask(&post("jobs/1/kick", "{}")).error(), (409, "conflict".to_owned()));
+    for (state, request) in [
+        ("buried", post("jobs/1/bury", "{\"priority\":1}")),
+        ("buried", post("jobs/1/bury", "{\"priority\":2}")),
+        ("delayed", post("jobs/1/release", "{\"priority\":1,\"delay\":9}")),
+        ("delayed", post("jobs/1/release", "{\"priority\":1,\"delay\":8}")),
+        ("ready", post("jobs/1/release", "{\"priority\":1,\"delay\":0}")),
+        ("ready", post("jobs/1/release", "{\"priority\":7,\"delay\":0}")),
+    ] {
+        assert_eq!(bench.ask(&request).status, 200);
+        assert_eq!(bench.stat("stats-job 1\r\n", "state"), state);
+        assert_eq!(bench.stat("stats\r\n", "current-jobs-reserved"), "0");
+    }
+    // A worker that waits gets a released job.
+    bench.command("reserve-with-timeout 0\r\nbury 1 7\r\n");
+    bench.server.send(bench.client, b"reserve\r\n");
+    assert_eq!(bench.ask(&post("jobs/1/release", "{\"priority\":7,\"delay\":0}")).status, 200);
+    assert!(bench.command("").starts_with("RESERVED 1 1\r\n"));
+}
+
+#[test]
+fn drain_mode_and_limits_refuse_new_jobs() {
+    let mut bench = Bench::new(Config { max_tubes: Some(3), ..writable() }, Cut::Whole);
+    bench.ask(&post("drain", "{}"));
+    assert_eq!(bench.command(&client::put(0, 0, "a")), "DRAINING\r\n");
+    let ready = bench.ask(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(ready.status, 503);
+    assert_eq!(bench.ask(&put("tubes/a/jobs", b"body")).error(), (503, "draining".to_owned()));
+    assert_eq!(bench.ask(&get("tubes/a")).status, 404, "the tube was not kept");
+    bench.ask(&post("undrain", "{}"));
+    assert_eq!(bench.ask(&put("tubes/a/jobs", b"body")).status, 201);
+    assert_eq!(bench.ask(&put("tubes/b/jobs", b"body")).status, 201);
+    // The job must not end up in another tube.
+    let body = vec![b'x'; 50_000];
+    assert_eq!(bench.ask(&put("tubes/c/jobs", &body)).error(), (507, "out-of-memory".to_owned()));
+    assert_eq!(bench.ask(&put("tubes/c/jobs", b"body")).error(), (507, "out-of-memory".to_owned()));
+    assert_eq!(bench.ask(&get("tubes/default")).json()["puts"], 0);
+    assert_eq!(bench.stat("stats\r\n", "tube-refusals"), "2");
+}
+
+#[test]
+fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
+    let mut bench = Bench::new(Config { max_memory_bytes: Some(16 << 20), ..writable() }, Cut::Whole);
+    let body = vec![b'x'; 60_000];
+    let mut jobs = 0;
+    let refusal = loop {
+        let answer = bench.ask(&put("tubes/a/jobs", &body));
+        if answer.status != 201 {
+            break answer;
+        }
+        jobs += 1;
+        assert!(jobs < 1000, "the server refuses no job");
+    };
+    assert_eq!(refusal.error(), (507, "out-of-memory".to_owned()));
+    assert!(jobs > 100, "{jobs} jobs");
+    assert!(bench.server.memory_bytes() <= 16 << 20);
+    let warnings = bench.ask(&get("server")).json()["warnings"].clone();
+    assert_eq!(warnings[0]["kind"], "memory-above-90-percent");
+    for id in 1..=2 {
+        assert_eq!(bench.ask(&delete(&format!("jobs/{id}"))).status, 200);
+    }
+    assert_eq!(bench.ask(&put("tubes/a/jobs", &body)).status, 201);
+}
+
+#[test]
+fn a_large_kick_is_answered_at_its_end() {
+    const JOBS: usize = 20_000;
+    let mut bench = Bench::writable();
+    for _ in 0..JOBS / 100 {
+        bench.command(&client::put(1, 1000, "x").repeat(100));
+    }
+    let answer = bench.ask(&post("tubes/default/kick", &format!("{{\"count\":{}}}", JOBS - 1)));
+    assert_eq!((answer.status, answer.json()), (200, json!({"kicked": JOBS - 1})));
+    assert_eq!(bench.stat("stats\r\n", "current-jobs-delayed"), "1");
+    assert_eq!(bench.ask(&post("tubes/default/kick", "{\"count\":4294967295}")).json(), json!({"kicked": 1}));
+    assert_eq!(bench.ask(&post("tubes/default/kick", "{\"count\":0}")).json(), json!({"kicked": 0}));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    for cut in cuts() {
+        let mut bench = Bench::new(writable(), cut);
+        let mut all = Vec::new();
+        for number in 1..=20 {
+            let body = vec![b'x'; number * 200];
+            all.extend(put("tubes/a/jobs", &body));
+            all.extend(get(&format!("jobs/{number}/body")));
+            all.extend(post("tubes/b/pause", "{\"seconds\":1}"));
+            all.extend(get("tubes?limit=1"));
+            all.extend(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+            all.extend(delete(&format!("jobs/{number}")));
+        }
+        bench.server.send(bench.http, &all);
+        for number in 1..=20 {
+            assert_eq!(bench.response(true).json(), json!({"id": number}), "{cut:?}");
+            assert_eq!(bench.response(true).body.len(), number * 200, "{cut:?}");
+            assert_eq!(bench.response(true).status, 404, "{cut:?}");
+            assert_eq!(bench.response(true).json()["total"], 2, "{cut:?}");
+            assert_eq!(bench.response(true).body, b"ok\n", "{cut:?}");
+            assert_eq!(bench.response(true).json(), json!({}), "{cut:?}");
+        }
+        assert!(bench.next(true).is_none() && bench.received.is_empty());
+        bench.server.half_close(bench.http);
+        assert!(bench.is_closed());
+    }
+}
+
+#[test]
+fn a_client_that_sends_much_and_reads_nothing_is_paused() {
+    let mut bench = Bench::writable();
+    bench.ask(&put("tubes/a/jobs", &[b'x'; 20_000]));
+    let before = bench.server.memory_bytes();
+    bench.server.block(bench.http, true);
+    const REQUESTS: usize = 500;
+    for _ in 0..REQUESTS {
+        bench.server.send(bench.http, &get("jobs/1/body"));
+    }
+    assert!(bench.server.is_paused(bench.http));
+    let grown = bench.server.memory_bytes() - before;
+    assert!(grown < 400_000, "{grown} bytes");
+    bench.server.block(bench.http, false);
+    for _ in 0..REQUESTS {
+        assert_eq!(bench.response(true).body.len(), 20_000);
+    }
+    bench.reconnect(PeerKind::Loopback);
+    assert!(bench.server.memory_bytes() <= before + 100_000);
+}

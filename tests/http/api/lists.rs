@@ -1,0 +1,126 @@
+//! The list of tubes, beside a simple one.
+
+use std::collections::BTreeMap;
+
+use beanring::server::Config;
+use beanring_testkit::client;
+use beanring_testkit::in_memory::Cut;
+use beanring_testkit::peer::Peer;
+use beanring_testkit::random::{Random, seeds};
+use serde_json::{Value, json};
+
+use super::{Bench, get, writable};
+
+/// What a tube is sorted by.
+fn rank(tube: &Value, sort: &str) -> u64 {
+    let key = if sort == "oldest" { "oldest_ready_seconds" } else { sort };
+    tube[key].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn lists_are_filtered_sorted_and_cut_into_pages() {
+    for seed in seeds(3) {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(writable(), Cut::Whole);
+        for number in 0..200 {
+            let name = format!("{}{number}", random.pick(&["a", "B", "b", "mail", "x/"]));
+            for _ in 0..random.below(4) {
+                let delay = random.below(2) as u32 * 100;
+                bench.command(&format!(
+                    "use {name}\r\n{}",
+                    client::put(random.below(2000) as u32, delay, "x")
+                ));
+            }
+            bench.advance(1);
+        }
+        bench.command("watch mail1\r\n");
+        let waiting = bench.server.open();
+        bench.server.send(waiting, b"watch b1\r\nignore default\r\nreserve\r\n");
+        let all = bench.ask(&get("tubes?limit=500")).json();
+        let tubes = all["tubes"].as_array().expect("a list").clone();
+        assert_eq!(all["total"], tubes.len());
+        assert!(tubes.len() > 100, "{}", tubes.len());
+        for sort in ["name", "ready", "reserved", "delayed", "buried", "waiting", "puts", "oldest"] {
+            for order in ["asc", "desc"] {
+                for filter in ["", "B", "mail1", "/", "none"] {
+                    let (offset, limit) = (random.below(60), 1 + random.below(60));
+                    let mut expected: Vec<&Value> = tubes
+                        .iter()
+                        .filter(|tube| {
+                            tube["name"].as_str().unwrap().to_lowercase().contains(&filter.to_lowercase())
+                        })
+                        .collect();
+                    expected.sort_by_key(|tube| tube["name"].as_str().unwrap().to_owned());
+                    if (sort, order) == ("name", "desc") {
+                        expected.reverse();
+                    } else if order == "desc" {
+                        expected.sort_by_key(|tube| !rank(tube, sort));
+                    } else {
+                        expected.sort_by_key(|tube| rank(tube, sort));
+                    }
+                    let matched = expected.len();
+                    let page: Vec<Value> = expected.into_iter().skip(offset).take(limit).cloned().collect();
+                    let query = format!(
+                        "tubes?filter={filter}&sort={sort}&order={order}&offset={offset}&limit={limit}"
+                    );
+                    let found = bench.ask(&get(&query)).json();
+                    // The oldest age in whole seconds may hide an order within them.
+                    assert_eq!(
+                        found,
+                        json!({"total": tubes.len(), "matched": matched, "offset": offset, "tubes": page}),
+                        "seed {seed}: {query}"
+                    );
+                }
+            }
+        }
+        let past = bench.ask(&get("tubes?offset=4294967295")).json();
+        assert_eq!(past["tubes"], json!([]));
+        // The list has the numbers of the protocol.
+        let names: BTreeMap<String, Value> =
+            tubes.into_iter().map(|tube| (tube["name"].as_str().expect("a name").to_owned(), tube)).collect();
+        for (name, tube) in names.iter().take(20) {
+            for (key, own) in [
+                ("current-jobs-ready", "ready"),
+                ("current-jobs-delayed", "delayed"),
+                ("current-jobs-urgent", "urgent"),
+                ("total-jobs", "puts"),
+                ("current-using", "using"),
+                ("current-watching", "watching"),
+                ("current-waiting", "waiting"),
+            ] {
+                assert_eq!(
+                    bench.stat(&format!("stats-tube {name}\r\n"), key),
+                    tube[own].to_string(),
+                    "{name} {key}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_of_many_tubes_takes_bounded_memory_and_is_freed() {
+    let mut bench = Bench::new(Config { max_tubes: None, ..writable() }, Cut::Whole);
+    let names: String =
+        (0..20_000).map(|number| format!("use t{number}\r\n{}", client::put(0, 0, "x"))).collect();
+    for piece in names.as_bytes().chunks(10_000) {
+        bench.server.send(bench.client, piece);
+        bench.command("");
+    }
+    let before = bench.server.memory_bytes();
+    bench.server.block(bench.http, true);
+    for _ in 0..20 {
+        bench.server.send(bench.http, &get("tubes?limit=500"));
+    }
+    let grown = bench.server.memory_bytes() - before;
+    assert!(grown < 400_000, "{grown} bytes");
+    bench.server.block(bench.http, false);
+    for _ in 0..20 {
+        let list = bench.response(true).json();
+        assert_eq!(list["matched"], 20_001);
+        assert_eq!(list["tubes"].as_array().expect("a list").len(), 500);
+    }
+    let last = bench.ask(&get("tubes?offset=20000&limit=500&sort=name")).json();
+    assert_eq!(last["tubes"].as_array().expect("a list").len(), 1);
+    assert_eq!(last["tubes"][0]["name"], "t9999");
+}
