@@ -230,7 +230,7 @@ export class Console {
     })
     view.page.on('pageerror', (error) => view.faults.push(String(error.stack)))
     view.page.on('request', (request) => {
-      const { url } = { url: request.url() }
+      const url = request.url()
       if (!url.startsWith(server.url) && !url.startsWith('blob:')) view.faults.push(`a request to ${url}`)
     })
     await before(view.page)
@@ -286,6 +286,19 @@ export class Console {
     await this.context.close()
     assert.deepEqual(this.faults, [])
   }
+}
+
+/** Has the page read a changed answer about the server. `change` takes the answer and returns another. */
+export function changeServer(page, change) {
+  return page.route('**/api/v1/server', async (route) => {
+    try {
+      const response = await route.fetch()
+      await route.fulfill({ response, json: change(await response.json()) })
+    } catch (error) {
+      // The page may be closed, or have given up the request,.
+      if (!/disposed|closed|handled|aborted/.test(error.message)) throw error
+    }
+  })
 }
 
 /** Runs `use` with a server and a page of it, and closes both. */

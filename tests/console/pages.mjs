@@ -1,7 +1,7 @@
 // What the pages show of a server.
 
 import assert from 'node:assert/strict'
-import { Console, PHONE, sleep, until, withConsole } from './kit.mjs'
+import { changeServer, Console, PHONE, sleep, until, withConsole } from './kit.mjs'
 
 /** Puts a job with no body into each tube. */
 async function putEach(client, tubes) {
@@ -81,10 +81,7 @@ async function warnings_are_shown() {
     { kind: 'accept-paused', text: 'Accept is paused.' },
   ]
   let shown = warnings
-  const before = (page) => page.route('**/api/v1/server', async (route) => {
-    const response = await route.fetch()
-    await route.fulfill({ response, json: { ...(await response.json()), warnings: shown } })
-  })
+  const before = (page) => changeServer(page, (server) => ({ ...server, warnings: shown }))
   await withConsole({ before }, async (view) => {
     for (const { text } of warnings) await view.page.getByText(text).first().waitFor()
     shown = [warnings[1]]

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import path from 'node:path'
-import { closeAll, Console, PHONE, Server, sleep } from './kit.mjs'
+import { changeServer, closeAll, Console, PHONE, Server, sleep } from './kit.mjs'
 
 const DIRECTORY = process.argv[2]
 const BYTES_MAX = 150_000
@@ -64,12 +64,8 @@ await fill(producer)
 let isRunning = true
 const loaded = load(server, producer, () => isRunning)
 // Names of the machine that takes the pictures do not belong in them.
-const before = (page) => page.route('**/api/v1/server', async (route) => {
-  const response = await route.fetch()
-  const json = await response.json()
-  json.job_log.directory = '/var/lib/beanring'
-  await route.fulfill({ response, json: { ...json, hostname: 'queue-1' } })
-})
+const before = (page) => changeServer(page, (server) => (
+  { ...server, hostname: 'queue-1', job_log: { ...server.job_log, directory: '/var/lib/beanring' } }))
 const open = (hash, options) => Console.open(server, hash, { viewport: VIEWPORT, before, ...options })
 const views = {
   overview: await open('#/'),
