@@ -117,21 +117,23 @@ async function look(view, name) {
 
 async function lookAtAll() {
   const busy = await busyServer()
-  const looks = []
-  for (const [viewport, scheme] of AT) {
+  // One window of each kind at a time.
+  const looks = await Promise.all(AT.map(async ([viewport, scheme]) => {
+    const own = []
     for (const [name, { hash, act, before }] of Object.entries(VIEWS)) {
       const to = typeof hash === 'string' ? hash : hash(busy)
       const view = await Console.open(busy.server, to, { viewport, scheme, before, expected: [/Failed to load/] })
       await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
       await act?.(view)
       await sleep(150)
-      looks.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
+      own.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
       await view.context.close()
     }
-  }
+    return own
+  }))
   busy.client.close()
   await busy.server.close()
-  return looks
+  return looks.flat()
 }
 
 // Both checks need the same pages.
