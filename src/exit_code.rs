@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use crate::cli::UsageError;
 use crate::config::{ConfigError, SettingError};
 use crate::io::driver::{Cause, Unavailable};
+use crate::io::http_token::TokenError;
 use crate::io::privileges::PrivilegesError;
 use crate::io::socket::{Address, ListenError};
 use crate::io::wal_files::DirectoryError;
@@ -26,6 +27,7 @@ pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
         || error.downcast_ref().is_some_and(is_wrong_address)
         || error.downcast_ref().is_some_and(is_wrong_directory)
         || error.downcast_ref().is_some_and(is_wrong_argument)
+        || error.downcast_ref().is_some_and(is_wrong_token)
         || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
         || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
     if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
@@ -58,6 +60,16 @@ fn is_wrong_directory(error: &DirectoryError) -> bool {
         }
         DirectoryError::Foreign(..) => true,
         DirectoryError::Denied { .. } | DirectoryError::Locked(_) => false,
+    }
+}
+
+/// A token that cannot be read now may be readable later.
+fn is_wrong_token(error: &TokenError) -> bool {
+    match error {
+        TokenError::Unreadable(error) => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+        }
+        TokenError::Malformed => true,
     }
 }
 

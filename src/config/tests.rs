@@ -294,6 +294,8 @@ fn every_flag_is_a_key_of_the_file() {
         zero-copy-memory = 0
         http = 9100
         http-host = ["queue.example", "*.svc"]
+        http-token = "/etc/queue/token"
+        http-allow-writes = true
         allow-foreign-protocols = true
         metrics-prefix = "queue"
         metrics-tubes = 10
@@ -302,7 +304,7 @@ fn every_flag_is_a_key_of_the_file() {
     "#;
     let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m --max-connections 9 \
                 --max-tubes 8 --max-watches 7 --io epoll --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
-                --allow-foreign-protocols --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
+                --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
     assert_eq!(with_file(text, ""), check(line));
     let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
     let other = ["no-sync", "verbose"];

@@ -13,7 +13,7 @@ use crate::server::Token;
 /// More than a token and the white space around it.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The permission of everybody to read.
+/// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
 
 /// A token that was read from its file.

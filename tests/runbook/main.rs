@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 12] = [
+const ERRORS: [&str; 13] = [
     "BinlogError",
     "Cause",
     "DirectoryError",
@@ -20,6 +20,7 @@ const ERRORS: [&str; 12] = [
     "RecoveryError",
     "Refusal",
     "RingError",
+    "TokenError",
     "Unavailable",
     "Warning",
 ];

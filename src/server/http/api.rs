@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 
 use super::access::Peer;
-use super::json::{BuryArguments, KickArguments, NoArguments, PauseArguments, ReleaseArguments};
+use super::json::{BuryArguments, KickArguments, NoArguments, PauseArguments, ReleaseArguments, Whole};
 use super::page::Page;
 use super::request::Request;
 use super::response::{ErrorKind, Refusal};
@@ -23,7 +23,7 @@ pub(super) enum Operation {
     Tube(Name),
     Next(Name, NextState),
     Job(JobId),
-    Body { id: JobId, limit: Option<u64> },
+    Body { id: JobId, limit: Option<u32> },
     Put { tube: Name, priority: u32, delay: u32, ttr: u32, bytes: u32 },
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
@@ -112,7 +112,7 @@ impl Plan {
     pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, Refusal> {
         Ok(Self::Operation(match target {
             Target::Server => return Ok(Self::Page(Page::Server)),
-            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(TubeList::new(query)))),
+            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query))))),
             Target::Tube(tube) => Operation::Tube(tube),
             Target::Next(tube, state) => Operation::Next(tube, state),
             Target::Job(id) => Operation::Job(id),
@@ -122,19 +122,19 @@ impl Plan {
                 Operation::Put { tube, priority, delay, ttr, bytes }
             }
             Target::Pause(tube) => {
-                let PauseArguments { seconds } = arguments(json)?;
+                let PauseArguments { seconds: Whole(seconds) } = arguments(json)?;
                 Operation::Pause { tube, seconds }
             }
             Target::Kick(tube) => {
-                let KickArguments { count } = arguments(json)?;
+                let KickArguments { count: Whole(count) } = arguments(json)?;
                 Operation::Kick { tube, count }
             }
             Target::Bury(id) => {
-                let BuryArguments { priority } = arguments(json)?;
+                let BuryArguments { priority: Whole(priority) } = arguments(json)?;
                 Operation::Bury { id, priority }
             }
             Target::Release(id) => {
-                let ReleaseArguments { priority, delay } = arguments(json)?;
+                let ReleaseArguments { priority: Whole(priority), delay: Whole(delay) } = arguments(json)?;
                 Operation::Release { id, priority, delay }
             }
             Target::Delete(id) => Operation::Delete(id),

@@ -443,7 +443,7 @@ fn write_body_head(request: &Request, operation: &Operation, bytes: u64, next: &
     let Operation::Body { id: JobId(id), limit } = *operation else {
         unreachable!("only the body of a job is found")
     };
-    let shown = limit.map_or(bytes, |limit| bytes.min(limit));
+    let shown = limit.map_or(bytes, |limit| bytes.min(limit.into()));
     let fields =
         format!("Content-Disposition: attachment; filename=\"job-{id}\"\r\nX-Body-Bytes: {bytes}\r\n");
     let head = Head { status: "200 OK", content_type: BODY_TYPE, body_bytes: Some(shown), fields: &fields };

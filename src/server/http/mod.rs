@@ -283,6 +283,8 @@ impl HttpConnection {
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
                 plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD\n");
             }
+            // No scraper sends a body, and a proxy in front may not see where it ends.
+            _ if self.skip > 0 => self.reject("400 Bad Request"),
             "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new(core))),
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),

@@ -15,7 +15,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) enum Page {
     Metrics(MetricsPage),
     Server,
-    Tubes(TubeList),
+    Tubes(Box<TubeList>),
 }
 
 /// A response whose body is a page.
@@ -49,7 +49,7 @@ impl PageResponse {
     pub fn memory_bytes(&self) -> usize {
         match &self.page {
             Page::Metrics(page) => page.memory_bytes(),
-            Page::Tubes(list) => list.memory_bytes(),
+            Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes(),
             Page::Server => 0,
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct Fields {
 pub(super) enum Parsed {
     /// An incomplete head.
     Partial,
-    /// Malformed input, or a `GET` with a body.
+    /// Malformed input.
     Bad,
     /// The head is longer than any that a client needs.
     TooLong,
@@ -105,9 +105,6 @@ impl Request {
         let target = target.split('#').next().unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let has_body = headers.body_bytes.is_some_and(|bytes| bytes > 0);
-        if has_body && matches!(method, "GET" | "HEAD") {
-            return Err(Parsed::Bad);
-        }
         Ok(Self {
             method: method.to_owned(),
             path: path.to_owned(),
@@ -251,7 +248,6 @@ mod tests {
         for bad in [
             "put 0 0 1 1\r\na\r\n\r\n",
             "GET / HTTP/2.0\r\n\r\n",
-            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n",

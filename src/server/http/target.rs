@@ -3,6 +3,7 @@
 use super::response::{ErrorKind, Refusal};
 use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
+use crate::limits::TUBE_NAME_BYTES_MAX;
 use crate::tube_name::TubeName;
 
 /// Every path of the API begins with it.
@@ -36,7 +37,7 @@ pub(super) enum Target {
     Tube(Name),
     Next(Name, NextState),
     Job(JobId),
-    Body { id: JobId, limit: Option<u64> },
+    Body { id: JobId, limit: Option<u32> },
     Put { tube: Name, priority: u32, delay: u32, ttr: u32 },
     Pause(Name),
     Kick(Name),
@@ -81,7 +82,7 @@ impl Target {
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
             [b"jobs", job, b"body"] if get => {
-                let limit = parameters.take("limit").map(|text| number("limit", &text)).transpose()?;
+                let limit = parameters.optional("limit", u32::MAX)?;
                 Self::Body { id: id(job)?, limit }
             }
             [b"jobs", job, b"kick"] if post => Self::KickJob(id(job)?),
@@ -142,12 +143,6 @@ fn id(segment: &[u8]) -> Result<JobId, Refusal> {
     digits.and_then(|text| text.parse().ok()).map(JobId).ok_or_else(|| bad("a job id is a decimal number"))
 }
 
-fn number(name: &str, text: &str) -> Result<u64, Refusal> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_plain);
-    number.ok_or_else(|| bad(format!("{name} must be a decimal number")))
-}
-
 fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
     let sort = match parameters.take("sort").as_deref() {
         None => SortKey::Name,
@@ -166,6 +161,9 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
         return Err(bad(format!("limit must be a number from 1 to {LIMIT_MAX}")));
     }
     let filter = parameters.take("filter").unwrap_or_default();
+    if filter.chars().count() > TUBE_NAME_BYTES_MAX {
+        return Err(bad(format!("filter has at most {TUBE_NAME_BYTES_MAX} characters")));
+    }
     Ok(Query { filter, sort, order, offset, limit })
 }
 
@@ -195,10 +193,16 @@ impl Parameters {
     }
 
     fn number(&mut self, name: &str, default: u32, max: u32) -> Result<u32, Refusal> {
-        let Some(text) = self.take(name) else { return Ok(default) };
-        let number = number(name, &text).ok().filter(|&number| number <= max.into());
-        let number = number.and_then(|number| u32::try_from(number).ok());
-        number.ok_or_else(|| bad(format!("{name} must be a number from 0 to {max}")))
+        Ok(self.optional(name, max)?.unwrap_or(default))
+    }
+
+    fn optional(&mut self, name: &str, max: u32) -> Result<Option<u32>, Refusal> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if is_plain && number <= max => Ok(Some(number)),
+            _ => Err(bad(format!("{name} must be a number from 0 to {max}"))),
+        }
     }
 
     /// Refuses parameters that the target does not have.
@@ -304,9 +308,12 @@ mod tests {
             ("tubes?order=up", ErrorKind::BadRequest),
             ("tubes?filter=%ff", ErrorKind::BadRequest),
             ("jobs/1/body?limit=x", ErrorKind::BadRequest),
+            ("jobs/1/body?limit=4294967296", ErrorKind::BadRequest),
         ] {
             assert_eq!(find("GET", target), Err(kind), "{target}");
         }
+        let long = format!("tubes?filter={}", "a".repeat(201));
+        assert_eq!(find("GET", &long), Err(ErrorKind::BadRequest));
         let plus = find("GET", "tubes?filter=a+b%2B");
         assert!(matches!(plus, Ok(Target::Tubes(Query { filter, .. })) if filter == "a b+"));
     }

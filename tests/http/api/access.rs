@@ -160,6 +160,8 @@ fn what_the_api_does_not_understand_is_refused() {
             "bad-request",
         ),
         (request_with("DELETE", "jobs/1", "", Some((JSON, b"{}"))), 400, "bad-request"),
+        (request_with("GET", "server", "", Some((JSON, b"{}"))), 400, "bad-request"),
+        (request_with("GET", "drain", "", Some((JSON, b"{}"))), 405, "method-not-allowed"),
         (post("drain", ""), 400, "bad-request"),
         (post("drain", "[]"), 400, "bad-request"),
         (post("drain", "null"), 400, "bad-request"),
@@ -209,7 +211,7 @@ fn what_the_api_does_not_understand_is_refused() {
             "POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
             411,
         ),
-        ("GET /api/v1/server HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
+        ("GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
         ("POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
     ] {
         assert_eq!(bench.ask(request.as_bytes()).status, status, "{request}");

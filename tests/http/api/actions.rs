@@ -11,7 +11,7 @@ use super::{Bench, delete, get, post, put, writable};
 
 /// All ways to cut input and output.
 fn cuts() -> Vec<Cut> {
-    let random = seeds(4).into_iter().map(|seed| Cut::Random { seed });
+    let random = seeds(4).map(|seed| Cut::Random { seed });
     [Cut::Whole, Cut::EveryByte].into_iter().chain(random).collect()
 }
 
@@ -76,7 +76,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                     }
                 }),
             ),
-            (post("tubes/mail/pause", "{\"seconds\":0}"), 200, json!({})),
+            (post("tubes/mail/pause", "{\"seconds\":0.0}"), 200, json!({})),
             (delete("jobs/1"), 200, json!({})),
             (post("drain", " {} "), 200, json!({})),
             (post("undrain", "{}"), 200, json!({})),

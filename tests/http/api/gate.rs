@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{Response, delete, get, post, put, writable};
 
-/// A server with a job log on a disk that completes operations when it is told to.
+/// A server with a job log on a disk whose operations the test completes.
 struct Stage {
     server: Server,
     disk: Disk,
