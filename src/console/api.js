@@ -55,12 +55,15 @@ async function request(method, path, { signal = null, headers = {}, body = null 
 function refusal(response, bytes) {
   try {
     const { error, message } = JSON.parse(new TextDecoder().decode(bytes))
-    if (typeof message === 'string') return new Refused(response.status, String(error), message)
+    if (typeof message === 'string') return new Refused(response.status, String(error), sentence(message))
   } catch {
     // A proxy in front of the server may answer with a page of its own.
   }
   return new Refused(response.status, 'internal', `The answer was ${response.status} ${response.statusText}.`)
 }
+
+// The messages of the API are for programs too, which put them after a colon.
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`
 
 function parsed({ bytes }) {
   try {
