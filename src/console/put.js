@@ -8,7 +8,7 @@ import { jobLink } from './job.js'
 import { Controls } from './shell.js'
 import { tubeLink } from './tubes.js'
 
-const DRAINING = 'The server is draining: it accepts no new jobs. The overview has the button that ends this.'
+const DRAINING = 'No job can be put while the server is draining. The overview has the button that ends this.'
 
 export function putPage(app, query) {
   const tube = field('Tube', {
@@ -16,9 +16,9 @@ export function putPage(app, query) {
     // The letters, digits and signs of the protocol, not beginning with "-".
     pattern: '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*', title: '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -',
   })
-  const priority = numberField('Priority', 1024, { hint: 'The smallest is reserved first.' })
-  const delay = numberField('Delay in seconds', 0)
-  const ttr = numberField('Time to run (TTR) in seconds', 60, { min: 1 })
+  const priority = numberField('Priority', 1024, { hint: 'The smallest goes first.' })
+  const delay = numberField('Delay in seconds', 0, { hint: 'Until the job is ready.' })
+  const ttr = numberField('TTR in seconds', 60, { min: 1, hint: 'The time to run, once reserved.' })
   const text = field('Body', { tag: 'textarea', rows: 8, spellcheck: 'false' })
   const file = field('Or the content of a file', { type: 'file' })
   const size = el('p', { class: 'hint' })

@@ -82,6 +82,7 @@ class Tubes {
     const page = await read(`tubes?${query}`, signal)
     this.#table.setRows(page.matched, page.offset, page.tubes)
     show(this.#empty, page.matched === 0)
+    show(this.#table.node, page.matched > 0)
     setText(this.#summary, filter === '' ? format.counted(page.total, 'tube') : `${format.count(page.matched)} of ${format.counted(page.total, 'tube')}`)
   }
 

@@ -128,7 +128,7 @@ async function a_job_is_put() {
     await view.page.getByLabel('Tube', { exact: true }).fill('from/a+form')
     await view.page.getByLabel('Priority').fill('5')
     await view.page.getByLabel('Delay in seconds').fill('300')
-    await view.page.getByLabel('Time to run').fill('33')
+    await view.page.getByLabel('TTR in seconds').fill('33')
     await view.page.getByLabel('Body', { exact: true }).fill('Zwölf Boxkämpfer\n"jagen"')
     await view.button('Put').click()
     await view.shows('.result', /^Put job \d+ into from\/a\+form\.$/)
