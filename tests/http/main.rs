@@ -1,6 +1,7 @@
-//! Metrics, health and readiness over HTTP.
+//! Metrics, health, readiness, the API and the console over HTTP.
 
 mod api;
+mod console;
 mod documented;
 
 use std::io::{IoSlice, Read, Write};
@@ -496,7 +497,7 @@ fn health_readiness_and_bad_requests() {
             ("GET /readyz?now HTTP/1.0\r\n\r\n".to_owned(), "200 OK"),
             (format!("HEAD /healthz HTTP/1.1\r\nHost: a\r\n{close}"), "200 OK"),
             (format!("HEAD /metrics HTTP/1.1\r\nHost: a\r\n{close}"), "200 OK"),
-            (format!("GET / HTTP/1.1\r\nHost: a\r\n{close}"), "404 Not Found"),
+            (format!("GET /nothing HTTP/1.1\r\nHost: a\r\n{close}"), "404 Not Found"),
             (format!("DELETE /metrics HTTP/1.1\r\nHost: a\r\n{close}"), "405 Method Not Allowed"),
             (
                 "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello".to_owned(),

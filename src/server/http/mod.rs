@@ -1,10 +1,11 @@
-//! HTTP for monitoring and for the API: the requests and responses of one connection.
+//! HTTP for monitoring, for the console and for the API: the requests and responses of one connection.
 //!
 //! A connection has one request at a time in work. `/metrics` and lists are [pages](page), rendered in pieces between other
 //! work, no faster than they are sent. What concerns jobs and tubes is a [call](call), which the queue of sessions runs.
 
 mod access;
 mod api;
+mod assets;
 mod call;
 mod host;
 mod json;
@@ -20,6 +21,7 @@ use bytes::{Buf, BytesMut};
 
 pub use self::access::{HttpAccess, Peer, PeerKind, Token};
 use self::api::{BodyKind, Plan};
+use self::assets::Asset;
 use self::call::Call;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
@@ -295,11 +297,14 @@ impl HttpConnection {
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
             "/readyz" => plain("200 OK", "", "ready\n"),
-            _ => plain(
-                "404 Not Found",
-                "",
-                "no such page; request /metrics, /healthz, /readyz or /api/v1/server\n",
-            ),
+            path => match Asset::find(path) {
+                Some(asset) => asset.write(&request, &mut self.next),
+                None => plain(
+                    "404 Not Found",
+                    "",
+                    "no such page; request /, /metrics, /healthz, /readyz or /api/v1/server\n",
+                ),
+            },
         }
         true
     }

@@ -32,13 +32,14 @@ pub(super) struct Request {
     pub fields: Fields,
 }
 
-/// Header fields that decide about access, as the client wrote them.
+/// Header fields that decide about access and about the response, as the client wrote them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Fields {
     pub authorization: Option<String>,
     pub content_type: Option<String>,
     pub origin: Option<String>,
     pub fetch_site: Option<String>,
+    pub if_none_match: Option<String>,
 }
 
 /// The beginning of the input.
@@ -78,8 +79,8 @@ impl Request {
 
     /// The memory of its texts.
     pub fn memory_bytes(&self) -> usize {
-        let Fields { authorization, content_type, origin, fetch_site } = &self.fields;
-        let fields = [&self.authority, authorization, content_type, origin, fetch_site];
+        let Fields { authorization, content_type, origin, fetch_site, if_none_match } = &self.fields;
+        let fields = [&self.authority, authorization, content_type, origin, fetch_site, if_none_match];
         let optional: usize = fields.into_iter().flatten().map(String::capacity).sum();
         self.method.capacity() + self.path.capacity() + self.query.capacity() + optional
     }
@@ -155,6 +156,7 @@ impl Headers {
                 "content-type" => &mut all.fields.content_type,
                 "origin" => &mut all.fields.origin,
                 "sec-fetch-site" => &mut all.fields.fetch_site,
+                "if-none-match" => &mut all.fields.if_none_match,
                 _ => continue,
             };
             let value = str::from_utf8(header.value).map_err(|_| Parsed::Bad)?.trim_matches([' ', '\t']);

@@ -10,11 +10,24 @@ use super::request::{Request, Version};
 pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Fields of every response: nothing in it is a page, and no other site may read it.
+/// Fields of every response: no other site may read it.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
-    Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
+
+/// What a browser may do with a response.
+pub(super) struct Rules<'a> {
+    /// The field `Cache-Control`.
+    pub caching: &'a str,
+    /// The field `Content-Security-Policy`.
+    pub policy: &'a str,
+}
+
+/// A response that is no page of the console.
+const DATA: Rules<'static> = Rules {
+    caching: "no-store",
+    policy: "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+};
 
 /// What an error of the API is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,8 +112,14 @@ impl Refusal {
 }
 
 impl Head<'_> {
-    /// Appends the head.
+    /// Appends the head of a response that is data.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
+        self.write_with(&DATA, request, out);
+    }
+
+    /// Appends the head.
+    pub fn write_with(&self, rules: &Rules<'_>, request: &Request, out: &mut Vec<u8>) {
+        let Rules { caching, policy } = rules;
         let Self { status, content_type, body_bytes, fields } = self;
         let length = match (body_bytes, request.version) {
             (Some(bytes), _) => format!("Content-Length: {bytes}\r\n"),
@@ -110,7 +129,8 @@ impl Head<'_> {
         let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
         write!(
             out,
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{length}Cache-Control: no-store\r\n{GUARDS}{fields}{close}\r\n"
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{length}Cache-Control: {caching}\r\n\
+             Content-Security-Policy: {policy}\r\n{GUARDS}{fields}{close}\r\n"
         )
         .expect("writing to a Vec cannot fail");
     }

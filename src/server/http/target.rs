@@ -127,7 +127,11 @@ fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::BadRequest, message.into())
 }
 
+/// Reads a tube name. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
+/// segments `.` and `..` even where they are encoded, so it cannot name these tubes in another way.
 fn name(segment: &[u8]) -> Result<Name, Refusal> {
+    let decoded = str::from_utf8(segment).ok().and_then(|text| decode(text, false));
+    let segment = decoded.as_deref().unwrap_or(segment);
     let message =
         "a tube name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
     TubeName::new(segment).map(|name| Name(name.as_bytes().into())).ok_or_else(|| bad(message))
@@ -246,6 +250,7 @@ mod tests {
             ("GET", "server", Target::Server),
             ("HEAD", "server", Target::Server),
             ("GET", "tubes/a%2fb", Target::Tube(tube())),
+            ("GET", "tubes/a%252Fb", Target::Tube(tube())),
             ("GET", "tubes/a%2Fb/next/buried", Target::Next(tube(), NextState::Buried)),
             ("GET", "jobs/7", Target::Job(JobId(7))),
             ("DELETE", "jobs/7", Target::Delete(JobId(7))),
@@ -288,6 +293,8 @@ mod tests {
             ("tubes/a%0", ErrorKind::BadRequest),
             ("tubes/%00", ErrorKind::BadRequest),
             ("tubes/a%20b", ErrorKind::BadRequest),
+            ("tubes/a%25252Fb", ErrorKind::BadRequest),
+            ("tubes/a%2500", ErrorKind::BadRequest),
             ("jobs/a", ErrorKind::BadRequest),
             ("jobs/-1", ErrorKind::BadRequest),
             ("jobs/+1", ErrorKind::BadRequest),

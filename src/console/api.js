@@ -1,0 +1,112 @@
+// Requests to the server. All paths are relative to the page, so that it works behind a proxy that adds a prefix.
+
+const TOKEN_KEY = 'beanring-token'
+const TIMEOUT_MS = 15000
+
+/** The server has answered with an error. */
+export class Refused extends Error {
+  constructor(status, word, message) {
+    super(message)
+    this.status = status
+    this.word = word
+  }
+}
+
+/** There is no answer: the server is gone, or too slow. */
+export class Unreachable extends Error {}
+
+/** The request was given up by this page. */
+export class Cancelled extends Error {}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN_KEY),
+  set: (text) => sessionStorage.setItem(TOKEN_KEY, text),
+  forget: () => sessionStorage.removeItem(TOKEN_KEY),
+}
+
+/**
+ * A tube name as a segment of a path. A browser resolves the segments "." and "..", however they are encoded, so these
+ * are encoded twice. The server accepts that, since no tube name contains "%".
+ */
+export function segment(name) {
+  return name === '.' || name === '..' ? name.replaceAll('.', '%252E') : encodeURIComponent(name)
+}
+
+async function request(method, path, { signal = null, headers = {}, body = null } = {}) {
+  const secret = token.get()
+  if (secret !== null) headers = { ...headers, Authorization: `Bearer ${secret}` }
+  const timeout = AbortSignal.timeout(TIMEOUT_MS)
+  const signals = signal === null ? timeout : AbortSignal.any([signal, timeout])
+  try {
+    const response = await fetch(`api/v1/${path}`, {
+      method, headers, body, signal: signals, cache: 'no-store', credentials: 'omit', redirect: 'error',
+    })
+    const bytes = new Uint8Array(await response.arrayBuffer())
+    if (!response.ok) throw refusal(response, bytes)
+    return { response, bytes }
+  } catch (error) {
+    if (error instanceof Refused) throw error
+    if (signal?.aborted) throw new Cancelled()
+    const why = timeout.aborted ? `no answer within ${TIMEOUT_MS / 1000} seconds` : 'the connection failed'
+    throw new Unreachable(why, { cause: error })
+  }
+}
+
+function refusal(response, bytes) {
+  try {
+    const { error, message } = JSON.parse(new TextDecoder().decode(bytes))
+    if (typeof message === 'string') return new Refused(response.status, String(error), sentence(message))
+  } catch {
+    // A proxy in front of the server may answer with a page of its own.
+  }
+  return new Refused(response.status, 'internal', `The answer was ${response.status} ${response.statusText}.`)
+}
+
+// The messages of the API are for programs too, which put them after a colon.
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`
+
+function parsed({ bytes }) {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes))
+  } catch (error) {
+    throw new Unreachable('the answer is not JSON: another server may answer at this address', { cause: error })
+  }
+}
+
+/** Reads a JSON object. */
+export const read = async (path, signal) => parsed(await request('GET', path, { signal }))
+
+/** Reads a JSON object, or returns `null` if there is no such thing. */
+export async function find(path, signal) {
+  try {
+    return await read(path, signal)
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) return null
+    throw error
+  }
+}
+
+/** Carries out an action. */
+export async function act(path, parameters = {}) {
+  const headers = { 'Content-Type': 'application/json' }
+  return parsed(await request('POST', path, { headers, body: JSON.stringify(parameters) }))
+}
+
+/** Deletes a job. */
+export const remove = async (path) => parsed(await request('DELETE', path))
+
+/** Puts a job. `body` is a string or a file. Returns its id. */
+export async function put(tube, { priority, delay, ttr }, body) {
+  const query = new URLSearchParams({ priority, delay, ttr })
+  const headers = { 'Content-Type': 'application/octet-stream' }
+  // The bytes, since a file has a content type of its own.
+  const bytes = typeof body === 'string' ? new TextEncoder().encode(body) : await body.arrayBuffer()
+  return parsed(await request('POST', `tubes/${segment(tube)}/jobs?${query}`, { headers, body: bytes })).id
+}
+
+/** Reads the body of a job, or its first `limit` bytes. Returns them and the size of the whole body. */
+export async function readBody(id, limit = null, signal = null) {
+  const query = limit === null ? '' : `?limit=${limit}`
+  const { response, bytes } = await request('GET', `jobs/${id}/body${query}`, { signal })
+  return { bytes, size: Number(response.headers.get('X-Body-Bytes') ?? bytes.length) }
+}

@@ -1,0 +1,131 @@
+// The body of a job: as text, as JSON with indentation, or as a hex dump. It is shown as text and never interpreted.
+
+import { readBody } from './api.js'
+import { bytes as size } from './format.js'
+import { el, newId, setText, show } from './dom.js'
+
+const FIRST_BYTES = 16 * 1024
+// What a page can show without a pause. A larger body can be saved.
+const SHOWN_BYTES_MAX = 1024 * 1024
+
+/** The text of UTF-8 bytes, or `null` if they are binary. The last character of a part may be incomplete. */
+export function asText(bytes, isPart) {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes, { stream: isPart })
+    // Control characters other than tab, line feed and carriage return are not text.
+    // eslint-disable-next-line no-control-regex
+    return /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/.test(text) ? null : text
+  } catch {
+    return null
+  }
+}
+
+/**
+ * JSON with indentation, or `null` if the text is no object or array of JSON. Only spaces between tokens change, so
+ * large numbers and repeated keys stay as they were sent.
+ */
+export function asJson(text) {
+  if (!/^\s*[[{]/.test(text)) return null
+  try {
+    JSON.parse(text)
+  } catch {
+    return null
+  }
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{}:,]|[^\s[\]{}:,"]+/g)
+  let depth = 0
+  const lineBreak = () => `\n${'  '.repeat(depth)}`
+  const parts = []
+  for (const [index, token] of tokens.entries()) {
+    if (token === '[' || token === '{') {
+      depth += 1
+      parts.push(token, /[\]}]/.test(tokens[index + 1][0]) ? '' : lineBreak())
+    } else if (token === ']' || token === '}') {
+      depth -= 1
+      parts.push(/^[[{]$/.test(tokens[index - 1]) ? '' : lineBreak(), token)
+    } else {
+      parts.push(token, token === ',' ? lineBreak() : token === ':' ? ' ' : '')
+    }
+  }
+  return parts.join('')
+}
+
+/** Lines of 16 bytes: offset, bytes, and the printable ones of them as ASCII. */
+export function asHex(bytes) {
+  const lines = []
+  for (let offset = 0; offset < bytes.length; offset += 16) {
+    const line = [...bytes.subarray(offset, offset + 16)]
+    const hex = line.map((byte) => byte.toString(16).padStart(2, '0'))
+    const ascii = line.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : '.')).join('')
+    const halves = `${hex.slice(0, 8).join(' ').padEnd(23)}  ${hex.slice(8).join(' ').padEnd(23)}`
+    lines.push(`${offset.toString(16).padStart(8, '0')}  ${halves}  ${ascii}`)
+  }
+  return lines.join('\n')
+}
+
+const VIEWS = { json: 'JSON', text: 'Text', hex: 'Hex' }
+
+/** Shows the body of one job at a time. */
+export class BodyView {
+  #app
+  #id = null
+  #part = new Uint8Array()
+  #size = 0
+  #radios = new Map()
+  #content = el('pre', { class: 'body', tabindex: '0', 'aria-label': 'Body' })
+  #summary = el('p', { class: 'hint' })
+  #whole = el('button', { type: 'button', class: 'quiet', text: 'Show the whole body', on: { click: () => this.#showWhole() } })
+  #save = el('button', { type: 'button', class: 'quiet', text: 'Save to a file', on: { click: () => this.#download() } })
+
+  constructor(app) {
+    this.#app = app
+    const group = newId('view')
+    const views = Object.entries(VIEWS).map(([view, label]) => {
+      const radio = el('input', { type: 'radio', name: group, id: `${group}-${view}`, on: { change: () => this.#draw(view) } })
+      this.#radios.set(view, radio)
+      return el('span', {}, radio, el('label', { for: `${group}-${view}`, text: label }))
+    })
+    const choice = el('fieldset', { class: 'segments' }, el('legend', { class: 'visually-hidden', text: 'Show the body as' }), ...views)
+    this.node = el('div', { class: 'body-view' }, el('div', { class: 'body-tools' }, choice, this.#whole, this.#save), this.#content, this.#summary)
+  }
+
+  /** Reads the body of a job, and shows it in the view that suits it. */
+  async load(id, signal = null) {
+    const { bytes, size } = await readBody(id, FIRST_BYTES, signal)
+    this.#id = id
+    this.#take(bytes, size)
+  }
+
+  #take(bytes, whole) {
+    this.#part = bytes
+    this.#size = whole
+    const isPart = bytes.length < whole
+    const text = asText(bytes, isPart)
+    const json = text === null || isPart ? null : asJson(text)
+    this.#radios.get('text').disabled = text === null
+    this.#radios.get('json').disabled = json === null
+    show(this.#whole, isPart && whole <= SHOWN_BYTES_MAX)
+    const kind = whole === 0 ? 'empty' : json !== null ? 'JSON' : text !== null ? 'text' : 'binary'
+    setText(this.#summary, isPart ? `The first ${size(bytes.length)} of ${size(whole)}, ${kind}` : `${size(whole)}, ${kind}`)
+    this.#draw(json !== null ? 'json' : text !== null ? 'text' : 'hex')
+  }
+
+  #draw(view) {
+    this.#radios.get(view).checked = true
+    const text = view === 'hex' ? asHex(this.#part) : asText(this.#part, this.#part.length < this.#size)
+    this.#content.classList.toggle('hex', view === 'hex')
+    setText(this.#content, view === 'json' ? asJson(text) : text)
+  }
+
+  async #showWhole() {
+    const body = await this.#app.act(() => readBody(this.#id))
+    if (body !== null) this.#take(body.bytes, body.size)
+  }
+
+  async #download() {
+    const body = await this.#app.act(() => readBody(this.#id))
+    if (body === null) return
+    const url = URL.createObjectURL(new Blob([body.bytes], { type: 'application/octet-stream' }))
+    el('a', { href: url, download: `job-${this.#id}` }).click()
+    setTimeout(() => URL.revokeObjectURL(url), 10000)
+  }
+}

@@ -1,0 +1,133 @@
+// Line charts over time.
+
+import { clock } from './format.js'
+import { el, setText } from './dom.js'
+
+const SPAN_SECONDS = 300
+// A new chart is not yet five minutes wide, nor are its first samples as wide as the page.
+const SPAN_SECONDS_MIN = 30
+const STEPS = [1, 2, 5].flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power)).sort((a, b) => a - b)
+const SCHEME = matchMedia('(prefers-color-scheme: dark)')
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
+
+/**
+ * A chart of columns of a `History`. `lines` has, for each line, the name of its column, its label, and its color (a
+ * variable of the style sheet). `format` shows a value, `axisFormat` one at the axis. The legend beside it has the
+ * latest values, or those under the pointer, as text.
+ */
+export class Chart {
+  #plot = null
+  #lines
+  #values
+  #when
+  #area
+  #hint
+  #history
+  #format
+  #axisFormat
+  #observer
+
+  constructor({ label, history, lines, format, axisFormat }) {
+    this.#history = history
+    this.#lines = lines
+    this.#format = format
+    this.#axisFormat = axisFormat
+    this.#values = lines.map(() => el('span', { class: 'value', text: '–' }))
+    this.#when = el('span', { class: 'when', text: 'now' })
+    const names = lines.map((line) => line.label.toLowerCase()).join(', ')
+    this.#hint = el('p', { class: 'chart-hint', text: 'Collecting: a chart shows what this page has seen.' })
+    this.#area = el('div', { class: 'chart-area', role: 'img', 'aria-label': `Chart of the last five minutes: ${names}` })
+    const legend = el('ul', { class: 'legend' }, ...lines.map((line, index) => el('li', {},
+      el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }), el('span', { text: line.label }), this.#values[index])))
+    this.node = el('figure', { class: 'chart' },
+      el('figcaption', {}, el('span', { class: 'chart-title', text: label }), this.#when), legend,
+      el('div', { class: 'chart-frame' }, this.#area, this.#hint))
+    this.#observer = new ResizeObserver(() => this.#resize())
+    this.#observer.observe(this.#area)
+    this.rebuild = this.rebuild.bind(this)
+    SCHEME.addEventListener('change', this.rebuild)
+  }
+
+  /** Shows the samples that the history has now. */
+  update() {
+    const hasLine = this.#history.times.length > 1
+    this.#hint.hidden = hasLine
+    if (this.#plot === null) this.#build()
+    else this.#plot.setData(this.#data())
+    if (!this.#isPointed()) this.#showValues(this.#history.times.length - 1)
+  }
+
+  /** Draws everything again, with the colors of the scheme. */
+  rebuild() {
+    this.#plot?.destroy()
+    this.#plot = null
+    this.#build()
+  }
+
+  /** Frees what the chart holds outside its node. */
+  close() {
+    SCHEME.removeEventListener('change', this.rebuild)
+    this.#observer.disconnect()
+    this.#plot?.destroy()
+  }
+
+  #data() {
+    return [this.#history.times, ...this.#lines.map((line) => this.#history.column(line.name))]
+  }
+
+  #span() {
+    const now = this.#history.times.at(-1) ?? Date.now() / 1000
+    const first = this.#history.times[0] ?? now
+    return [Math.max(now - SPAN_SECONDS, Math.min(first, now - SPAN_SECONDS_MIN)), now]
+  }
+
+  #isPointed() {
+    return this.#plot !== null && this.#plot.cursor.idx !== null && this.#plot.cursor.left >= 0
+  }
+
+  #showValues(index) {
+    for (const [line, node] of this.#values.entries()) {
+      const value = this.#history.column(this.#lines[line].name)[index]
+      setText(node, value === null || value === undefined ? '–' : this.#format(value))
+    }
+    const isLatest = index === this.#history.times.length - 1
+    setText(this.#when, isLatest || index === undefined ? 'now' : clock(new Date(this.#history.times[index] * 1000)))
+  }
+
+  #size() {
+    return { width: Math.max(120, this.#area.clientWidth), height: Math.max(120, this.#area.clientHeight) }
+  }
+
+  #resize() {
+    const { width, height } = this.#size()
+    if (this.#plot !== null && (this.#plot.width !== width || this.#plot.height !== height)) this.#plot.setSize({ width, height })
+  }
+
+  #build() {
+    if (!this.#area.isConnected) return
+    const axis = {
+      stroke: color('muted'), font: '11px system-ui, sans-serif', grid: { stroke: color('grid'), width: 1 },
+      ticks: { show: false },
+    }
+    const options = {
+      ...this.#size(),
+      legend: { show: false },
+      padding: [8, 8, 0, 0],
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+      scales: {
+        x: { time: true, range: () => this.#span() },
+        y: { range: (_, __, max) => [0, Math.max(1, (max ?? 0) * 1.08)] },
+      },
+      axes: [
+        { ...axis, size: 26, space: 80, values: (_, times) => times.map((time) => clock(new Date(time * 1000))) },
+        { ...axis, size: 46, incrs: STEPS, values: (_, values) => values.map(this.#axisFormat) },
+      ],
+      series: [{}, ...this.#lines.map((line) => ({
+        label: line.label, stroke: color(line.color), width: 2, dash: line.dash, points: { show: false },
+      }))],
+      hooks: { setCursor: [(plot) => this.#showValues(plot.cursor.idx ?? this.#history.times.length - 1)] },
+    }
+    this.#plot = new window.uPlot(options, this.#data(), this.#area)
+  }
+}

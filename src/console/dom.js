@@ -1,0 +1,92 @@
+// Elements of a page. Data reaches the page as text only: nothing here takes markup.
+
+/**
+ * Returns a new element. `properties` are attributes, except `class`, `text`, and `on`, which holds listeners. An
+ * attribute that is `true` is empty; one that is `false`, `null` or `undefined` is left out.
+ */
+export function el(tag, properties = {}, ...children) {
+  const node = document.createElement(tag)
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === 'on') {
+      for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener)
+    } else if (name === 'text') {
+      node.textContent = value
+    } else if (name === 'class') {
+      node.className = value
+    } else if (value !== false && value !== null && value !== undefined) {
+      node.setAttribute(name, value === true ? '' : value)
+    }
+  }
+  node.append(...children.filter((child) => child !== null))
+  return node
+}
+
+/** Sets the text of a node, and leaves the document alone if it has that text. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+/** Shows or hides a node. */
+export function show(node, isShown) {
+  if (node.hidden === isShown) node.hidden = !isShown
+}
+
+/** Sets an attribute, or removes it if the value is `null`. */
+export function setAttribute(node, name, value) {
+  if (value === null) node.removeAttribute(name)
+  else if (node.getAttribute(name) !== value) node.setAttribute(name, value)
+}
+
+let ids = 0
+
+/** Returns an id that no other element of the document has. */
+export function newId(prefix) {
+  ids += 1
+  return `${prefix}-${ids}`
+}
+
+/** A labelled input. Returns the wrapper and the input. */
+export function field(label, properties, hint = null) {
+  const id = newId('field')
+  const hintId = hint === null ? null : `${id}-hint`
+  const tag = properties.tag ?? 'input'
+  const { tag: _, ...attributes } = properties
+  const input = el(tag, { id, 'aria-describedby': hintId, ...attributes })
+  const parts = [el('label', { for: id, text: label }), input]
+  if (hint !== null) parts.push(el('p', { class: 'hint', id: hintId, text: hint }))
+  return { node: el('div', { class: 'field' }, ...parts), input }
+}
+
+/** An input of a whole number from `min` to `max`. */
+export function numberField(label, value, { min = 0, max = 4294967295, hint = null } = {}) {
+  return field(label, { type: 'number', inputmode: 'numeric', required: true, step: 1, min, max, value }, hint)
+}
+
+/**
+ * A list of names and values. `rows` maps a key to its label. Returns the node, and a function that takes the texts by
+ * key. A row whose text is `null` is hidden. A wide list has columns.
+ */
+export function facts(rows, isWide = false) {
+  const node = el('dl', { class: isWide ? 'facts wide' : 'facts' })
+  const values = new Map()
+  for (const [key, label] of Object.entries(rows)) {
+    const value = el('dd', { text: '–' })
+    const row = el('div', { 'data-fact': key }, el('dt', { text: label }), value)
+    node.append(row)
+    values.set(key, { row, value })
+  }
+  const set = (texts) => {
+    for (const [key, { row, value }] of values) {
+      const text = texts[key]
+      show(row, text !== null && text !== undefined)
+      if (text !== null && text !== undefined) setText(value, text)
+    }
+  }
+  return { node, set }
+}
+
+/** A titled section of a page. */
+export function card(title, ...children) {
+  const id = newId('card')
+  return el('section', { class: 'card', 'aria-labelledby': id }, el('h2', { id, text: title }), ...children)
+}

@@ -1,0 +1,64 @@
+// Numbers, sizes and times as text.
+
+const WHOLE = new Intl.NumberFormat('en')
+const SHORT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 })
+
+/** A whole number with separators. */
+export const count = (number) => WHOLE.format(number)
+
+/** A number in at most five characters, for an axis or a narrow cell. */
+export const short = (number) => SHORT.format(number)
+
+/** A number per second. */
+export function rate(number) {
+  if (number >= 100 || number === 0) return WHOLE.format(Math.round(number))
+  return number < 0.1 ? '<0.1' : number.toFixed(1)
+}
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
+
+/** A size in bytes, with three digits. */
+export function bytes(number) {
+  let unit = 0
+  while (number >= 1024 && unit < UNITS.length - 1) {
+    number /= 1024
+    unit += 1
+  }
+  const digits = unit === 0 || number >= 100 ? 0 : number >= 10 ? 1 : 2
+  return `${number.toFixed(digits)} ${UNITS[unit]}`
+}
+
+/** Whole seconds as the two largest units that are not zero: "3 d 4 h". */
+export function seconds(number) {
+  const parts = []
+  let rest = Math.max(0, Math.floor(number))
+  for (const [unit, size] of [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]]) {
+    const whole = Math.floor(rest / size)
+    rest -= whole * size
+    if (whole > 0 || (unit === 's' && parts.length === 0)) parts.push(`${whole} ${unit}`)
+    // "1 d 0 h 5 min" would pretend to be exact.
+    else if (parts.length > 0) break
+    if (parts.length === 2) break
+  }
+  return parts.join(' ')
+}
+
+/** A time that may be far below a second. */
+export function shortTime(number) {
+  if (number === 0) return '0 s'
+  if (number < 0.001) return `${Math.round(number * 1e6)} µs`
+  if (number < 1) return `${digits(number * 1000)} ms`
+  return number < 60 ? `${digits(number)} s` : seconds(number)
+}
+
+// Two digits are enough: "2.3", "23", "230".
+const digits = (number) => String(Number(number.toFixed(number < 10 ? 1 : 0)))
+
+/** A number of things: "1 job", "2 jobs". */
+export const counted = (number, thing) => `${count(number)} ${thing}${number === 1 ? '' : 's'}`
+
+/** A time of day on a clock of 24 hours. */
+export function clock(date) {
+  const two = (number) => String(number).padStart(2, '0')
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}

@@ -1,0 +1,123 @@
+// The start: routes, the page that is shown, and the repeated reading of the server.
+
+import { attempt, notify } from './actions.js'
+import { problemPage, tokenPage } from './access.js'
+import { read } from './api.js'
+import { el } from './dom.js'
+import { History } from './history.js'
+import { findJobPage, jobPage } from './job.js'
+import { overviewPage } from './overview.js'
+import { Poller } from './poll.js'
+import { putPage } from './put.js'
+import { announce, showConnection, showPage, showServer } from './shell.js'
+import { tubePage } from './tube.js'
+import { tubesPage } from './tubes.js'
+
+const INTERVAL_MS = 2000
+const PAGES = [
+  { name: 'overview', path: /^$/, open: () => overviewPage(app) },
+  { name: 'tubes', path: /^tubes$/, open: (_, query) => tubesPage(app, query) },
+  { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubePage(app, decodeURIComponent(name)) },
+  { name: 'job', path: /^jobs$/, open: () => findJobPage() },
+  { name: 'job', path: /^jobs\/([0-9]{1,20})$/, open: ([, id]) => jobPage(app, id) },
+  { name: 'put', path: /^put$/, open: (_, query) => putPage(app, query) },
+]
+
+const content = document.getElementById('content')
+const poller = new Poller(refresh, changed)
+let page = null
+let isOpened = false
+// A page that asks for access stands in place of the page.
+let isLocked = false
+
+/** What pages share. */
+const app = {
+  /** The latest answer about the server. */
+  server: null,
+  history: new History(['ready', 'reserved', 'delayed', 'buried'], ['puts', 'reserves', 'deletes', 'timeouts']),
+  poller,
+  /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error. */
+  act: (action) => attempt(() => poller.act(action)),
+}
+
+function opened() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?', 2)
+  for (const { name, path: pattern, open } of PAGES) {
+    const match = pattern.exec(path)
+    if (match === null) continue
+    try {
+      return { name, one: open(match, new URLSearchParams(query ?? '')) }
+    } catch (error) {
+      // "%" in an address that somebody has typed.
+      if (!(error instanceof URIError)) throw error
+    }
+  }
+  const back = el('a', { class: 'button', href: '#/', text: 'Go to the overview' })
+  return { name: null, one: problemPage('There is no such page', 'The address may be mistyped.', back) }
+}
+
+function showOne(name, one) {
+  page?.close?.()
+  page = one
+  content.replaceChildren(one.node)
+  showPage(name, one.title)
+  poller.interval = one.interval ?? INTERVAL_MS
+  if (app.server !== null) one.serverChanged?.(app.server)
+}
+
+function route() {
+  const { name, one } = opened()
+  isLocked = false
+  showOne(name, one)
+  window.scrollTo(0, 0)
+  // Not at the first page: a reader begins at the top.
+  if (one.focus !== undefined) one.focus.focus()
+  else if (isOpened) content.focus({ preventScroll: true })
+  isOpened = true
+  poller.start()
+}
+
+async function refresh(signal) {
+  const server = await read('server', signal)
+  const last = app.server
+  app.server = server
+  const isRestarted = last !== null && (last.pid !== server.pid || last.id !== server.id || last.uptime_seconds > server.uptime_seconds)
+  if (isRestarted) notify('The server has restarted.')
+  app.history.add({ ...server.jobs, ...server.totals }, `${server.pid} ${server.id}`)
+  showServer(server)
+  page.serverChanged?.(server)
+  await page.refresh?.(signal)
+}
+
+function changed(state, detail = {}) {
+  showConnection(state, detail, () => poller.now())
+  if (state !== 'refused' || isLocked) return
+  const { error } = detail
+  if (error.status === 401) lock(tokenPage(route))
+  else if (error.status === 403) lock(problemPage('This server does not let you in', error.message, el('button', { type: 'button', text: 'Try again', on: { click: () => route() } })))
+}
+
+function lock(one) {
+  isLocked = true
+  poller.stop()
+  showOne(null, one)
+  announce(one.title)
+  one.focus?.focus()
+}
+
+document.getElementById('skip').addEventListener('click', (event) => {
+  // The hash belongs to the pages.
+  event.preventDefault()
+  content.focus()
+})
+
+document.addEventListener('keydown', (event) => {
+  const isTyping = event.target.closest?.('input, textarea, select, dialog') !== null
+  if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return
+  event.preventDefault()
+  if (page?.focusFilter !== undefined) page.focusFilter()
+  else location.hash = '#/tubes'
+})
+
+window.addEventListener('hashchange', route)
+route()

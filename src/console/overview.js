@@ -1,0 +1,173 @@
+// The overview: what the whole server does now, and has done while this page was open.
+
+import { act } from './api.js'
+import { ask, notify } from './actions.js'
+import { Chart } from './chart.js'
+import * as format from './format.js'
+import { card, el, facts, setText, show } from './dom.js'
+import { Controls } from './shell.js'
+
+export const STATES = [
+  { name: 'ready', label: 'Ready', color: 'ready' },
+  { name: 'reserved', label: 'Reserved', color: 'reserved', dash: [8, 3] },
+  { name: 'delayed', label: 'Delayed', color: 'delayed', dash: [3, 3] },
+  { name: 'buried', label: 'Buried', color: 'buried', dash: [12, 3, 3, 3] },
+]
+
+const RATES = [
+  { name: 'puts', label: 'Puts', color: 'ready' },
+  { name: 'reserves', label: 'Reserves', color: 'reserved', dash: [8, 3] },
+  { name: 'deletes', label: 'Deletes', color: 'delayed', dash: [3, 3] },
+  { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
+]
+
+/** Tiles with the number of jobs in each state. Returns the node, and a function that takes the numbers. */
+export function stateTiles() {
+  const values = STATES.map(() => el('span', { class: 'tile-value', text: '–' }))
+  const node = el('ul', { class: 'tiles', 'aria-label': 'Jobs by state' }, ...STATES.map((state, index) => el('li', { class: `tile ${state.color}` },
+    el('span', { class: 'tile-label', text: state.label }), values[index])))
+  const set = (jobs) => STATES.forEach((state, index) => setText(values[index], format.count(jobs[state.name])))
+  return { node, set }
+}
+
+function meter(label) {
+  const fill = el('div', { class: 'meter-fill' })
+  const node = el('div', { class: 'meter', role: 'meter', 'aria-label': label, 'aria-valuemin': '0', 'aria-valuemax': '100' }, fill)
+  const set = (share) => {
+    const percent = Math.min(100, Math.round(share * 100))
+    node.setAttribute('aria-valuenow', String(percent))
+    node.setAttribute('aria-valuetext', `${percent} %`)
+    node.classList.toggle('high', share > 0.9)
+    fill.style.width = `${percent}%`
+  }
+  return { node, set }
+}
+
+function memoryCard() {
+  const bar = meter('Memory in use, of the memory limit')
+  const rows = facts({ used: 'In use', limit: 'Memory limit', resident: 'Resident (RSS)' })
+  const node = card('Memory', bar.node, rows.node)
+  const set = ({ used_bytes, max_bytes, resident_bytes }) => {
+    show(bar.node, max_bytes !== null)
+    if (max_bytes !== null) bar.set(used_bytes / max_bytes)
+    rows.set({
+      used: format.bytes(used_bytes),
+      limit: max_bytes === null ? 'none' : format.bytes(max_bytes),
+      resident: resident_bytes === null ? null : format.bytes(resident_bytes),
+    })
+  }
+  return { node, set }
+}
+
+const SYNC = {
+  always: () => 'before each reply',
+  interval: (log) => `every ${format.shortTime(log.sync_interval_ms / 1000)}`,
+  'no-sync': () => 'never',
+}
+
+function jobLogCard() {
+  const bar = meter('Live data in the job log')
+  const rows = facts({
+    directory: 'Directory', sync: 'Synced', p99: 'Sync, p99', segments: 'Segments', size: 'Size', live: 'Live data', stalled: 'Writes',
+  })
+  const none = el('p', { class: 'hint', text: 'There is no job log: jobs are lost when the server ends. The flag -b names a directory for one.' })
+  const node = card('Job log', none, bar.node, rows.node)
+  const set = (log) => {
+    show(none, log === null)
+    show(bar.node, log !== null)
+    show(rows.node, log !== null)
+    if (log === null) return
+    bar.set(log.size_bytes === 0 ? 0 : log.live_bytes / log.size_bytes)
+    bar.node.classList.remove('high')
+    rows.set({
+      directory: log.directory,
+      sync: SYNC[log.sync_mode](log),
+      p99: log.sync_p99_seconds === 0 ? null : format.shortTime(log.sync_p99_seconds),
+      segments: format.count(log.segments),
+      size: format.bytes(log.size_bytes),
+      live: format.bytes(log.live_bytes),
+      stalled: log.stalled ? 'stalled: the disk has no space' : 'flowing',
+    })
+  }
+  return { node, set }
+}
+
+function drainControl(app) {
+  const controls = new Controls()
+  const drain = el('button', { type: 'button', text: 'Drain', on: { click: async () => {
+    const yes = await ask('Drain the server?', 'It will refuse new jobs until it is undrained. Workers can still reserve and delete jobs.', 'Drain')
+    if (yes && await app.act(() => act('drain')) !== null) notify('The server is draining.')
+  } } })
+  const undrain = el('button', { type: 'button', text: 'Undrain', on: { click: async () => {
+    if (await app.act(() => act('undrain')) !== null) notify('The server accepts new jobs.')
+  } } })
+  const node = el('div', {}, controls.group(drain, undrain), controls.note)
+  const set = (server) => {
+    controls.update(server)
+    show(drain, !server.draining)
+    show(undrain, server.draining)
+  }
+  return { node, set }
+}
+
+function serverCards(app) {
+  const server = facts({
+    version: 'Version', driver: 'Driver', hostname: 'Host', pid: 'Process', id: 'Server id', uptime: 'Uptime', accepts: 'New jobs', size: 'Maximum job size',
+  })
+  const drain = drainControl(app)
+  const connections = facts({ clients: 'Clients', producers: 'Producers', workers: 'Workers', waiting: 'Waiting for a job', max: 'Limit' })
+  const totals = facts({
+    puts: 'Puts', reserves: 'Reserves', deletes: 'Deletes', releases: 'Releases', buries: 'Buries', kicks: 'Kicks', timeouts: 'Timeouts', connections: 'Connections',
+  })
+  const cards = { connections: card('Connections', connections.node), totals: card('Since the start', totals.node), server: card('Server', server.node, drain.node) }
+  const set = (one) => {
+    server.set({
+      version: one.version, driver: one.driver, hostname: one.hostname, pid: String(one.pid), id: String(one.id),
+      uptime: format.seconds(one.uptime_seconds), accepts: one.draining ? 'refused: draining' : 'accepted',
+      size: format.bytes(one.limits.max_job_bytes),
+    })
+    drain.set(one)
+    const { clients, producers, workers, waiting, max } = one.connections
+    connections.set({
+      clients: format.count(clients), producers: format.count(producers), workers: format.count(workers), waiting: format.count(waiting),
+      max: max === null ? null : format.count(max),
+    })
+    totals.set(Object.fromEntries(Object.entries(one.totals).map(([key, value]) => [key, format.count(value)])))
+  }
+  return { ...cards, set }
+}
+
+export function overviewPage(app) {
+  const tiles = stateTiles()
+  const urgent = el('p', { class: 'hint' })
+  const rates = new Chart({
+    label: 'Throughput, per second', history: app.history, lines: RATES, format: format.rate, axisFormat: format.short,
+  })
+  const jobs = new Chart({
+    label: 'Jobs by state', history: app.history, lines: STATES, format: format.count, axisFormat: format.short,
+  })
+  const memory = memoryCard()
+  const log = jobLogCard()
+  const others = serverCards(app)
+  const node = el('div', {}, el('h1', { text: 'Overview' }), tiles.node, urgent,
+    el('div', { class: 'charts' }, el('div', { class: 'card' }, rates.node), el('div', { class: 'card' }, jobs.node)),
+    el('div', { class: 'cards' }, el('div', { class: 'stack' }, memory.node, others.connections), log.node, others.totals, others.server))
+  return {
+    title: 'Overview',
+    node,
+    interval: 1000,
+    serverChanged(server) {
+      tiles.set(server.jobs)
+      setText(urgent, `${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024) in ${format.counted(server.tubes, 'tube')}`)
+      rates.update()
+      jobs.update()
+      memory.set(server.memory)
+      log.set(server.job_log)
+      others.set(server)
+    },
+    close() {
+      rates.close()
+      jobs.close()
+    },
+  }
+}

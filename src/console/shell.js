@@ -1,0 +1,121 @@
+// What surrounds every page: the state of the connection, banners, and what is announced to screen readers.
+
+import { clock } from './format.js'
+import { el, setAttribute, setText, show } from './dom.js'
+
+const announcer = el('p', { class: 'visually-hidden', role: 'status' })
+const banners = new Map()
+let state = 'connecting'
+let countdown = null
+
+/** Marks the page in the navigation, and names it in the title of the window. */
+export function showPage(name, title) {
+  for (const link of document.querySelectorAll('nav a')) {
+    setAttribute(link, 'aria-current', link.dataset.page === name ? 'page' : null)
+  }
+  document.title = `${title} – beanring`
+}
+
+/** Shows a banner above the page, or takes it away if `text` is `null`. The key tells banners apart. */
+export function banner(key, kind, text, button = null) {
+  const old = banners.get(key)
+  if (old !== undefined && old.text === text) return
+  old?.node.remove()
+  banners.delete(key)
+  if (text === null) return
+  const node = el('div', { class: `banner ${kind}`, 'data-banner': key }, el('p', { text }))
+  if (button !== null) node.append(el('button', { type: 'button', text: button.label, on: { click: button.click } }))
+  document.getElementById('banners').append(node)
+  banners.set(key, { node, text })
+}
+
+/** Tells users of screen readers what others see. */
+export function announce(text) {
+  if (!announcer.isConnected) document.body.append(announcer)
+  setText(announcer, text)
+}
+
+const WORDS = { connecting: 'Connecting', live: 'Live', slow: 'Slow', gone: 'No answer', refused: 'Refused' }
+
+/** Shows whether the server answers. Changes are announced once. */
+export function showConnection(next, detail, retry) {
+  const isBack = next === 'live' && state === 'gone'
+  const isLost = next === 'gone' && state !== 'gone'
+  const node = document.getElementById('connection')
+  setAttribute(node, 'data-state', next)
+  setText(document.getElementById('connection-text'), WORDS[next])
+  clearInterval(countdown)
+  document.getElementById('content').classList.toggle('stale', next === 'gone')
+  banner('slow', 'info', next === 'slow' ? 'The server is slow to answer. What is shown may be some seconds old.' : null)
+  banner('refused', 'error', next === 'refused' && ![401, 403].includes(detail.error.status) ? detail.error.message : null)
+  if (next !== 'gone') banner('gone', 'error', null)
+  else showGone(detail, retry)
+  if (isLost) announce('The server does not answer.')
+  if (isBack) announce('The server answers again.')
+  state = next
+}
+
+let lastAnswer = null
+
+function showGone({ error, at }, retry) {
+  const since = lastAnswer === null ? '' : ` What is shown is from ${clock(lastAnswer)}.`
+  banner('gone', 'error', `The server does not answer: ${error.message}.${since}`, { label: 'Try now', click: retry })
+  const update = () => {
+    const left = Math.max(0, Math.ceil((at - Date.now()) / 1000))
+    setText(document.getElementById('connection-text'), left === 0 ? 'Trying' : `No answer, next try in ${left} s`)
+  }
+  update()
+  countdown = setInterval(update, 500)
+}
+
+const WARNINGS = new Set()
+
+/** Shows what the server says about itself. */
+export function showServer(server) {
+  lastAnswer = new Date()
+  const isReadOnly = !server.may_write
+  setAttribute(document.documentElement, 'data-read-only', isReadOnly ? '' : null)
+  const now = new Map(server.warnings.map(({ kind, text }) => [kind, text]))
+  if (server.draining && !now.has('draining')) now.set('draining', 'The server is draining: it accepts no new jobs.')
+  for (const kind of WARNINGS) {
+    if (!now.has(kind)) {
+      banner(`warning-${kind}`, 'warning', null)
+      WARNINGS.delete(kind)
+    }
+  }
+  for (const [kind, text] of now) {
+    if (!WARNINGS.has(kind)) announce(text)
+    WARNINGS.add(kind)
+    banner(`warning-${kind}`, 'warning', text)
+  }
+}
+
+/** Why this page may change nothing. */
+export const READ_ONLY =
+  'Read-only: the server takes no actions from here. Start it with --http-token, or with --http-allow-writes for actions from its own machine.'
+
+/**
+ * The controls of a page that change something. They are disabled while the server takes no actions, with a note that
+ * says why. `also` disables single ones.
+ */
+export class Controls {
+  note = el('p', { class: 'hint read-only', text: READ_ONLY })
+  #groups = []
+
+  constructor() {
+    this.note.hidden = true
+  }
+
+  /** Puts nodes in a group, and returns it. */
+  group(...nodes) {
+    const set = el('fieldset', { class: 'controls' }, ...nodes)
+    this.#groups.push(set)
+    return set
+  }
+
+  update(server, isDisabled = false) {
+    show(this.note, !server.may_write)
+    const disabled = !server.may_write || isDisabled
+    for (const set of this.#groups) if (set.disabled !== disabled) set.disabled = disabled
+  }
+}

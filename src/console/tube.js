@@ -1,0 +1,165 @@
+// A tube: its counts over time, its times, and what can be done with it.
+
+import { act, find } from './api.js'
+import { form, notify } from './actions.js'
+import { BodyView } from './body.js'
+import { Chart } from './chart.js'
+import * as format from './format.js'
+import { card, el, facts, numberField, setText, show } from './dom.js'
+import { History } from './history.js'
+import { jobFacts, jobLink } from './job.js'
+import { STATES, stateTiles } from './overview.js'
+import { Controls } from './shell.js'
+import { tubePath } from './tubes.js'
+
+const RATES = [
+  { name: 'puts', label: 'Puts', color: 'ready' },
+  { name: 'deletes', label: 'Deletes', color: 'delayed', dash: [3, 3] },
+  { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
+]
+
+const HISTORIES_MAX = 20
+
+// Kept when the page of a tube is left, so that its charts are there when one comes back.
+const histories = new Map()
+
+function historyOf(name) {
+  const history = histories.get(name) ?? new History(STATES.map((state) => state.name), RATES.map((rate) => rate.name))
+  histories.delete(name)
+  histories.set(name, history)
+  if (histories.size > HISTORIES_MAX) histories.delete(histories.keys().next().value)
+  return history
+}
+
+function timesCard() {
+  const rows = [['queue_time', 'Ready until reserved'], ['reserved_time', 'Reserved until it left the worker']]
+  const cells = new Map()
+  const body = rows.map(([kind, label]) => el('tr', {}, el('th', { scope: 'row', text: label }), ...['p50', 'p95', 'p99'].map((part) => {
+    const cell = el('td', { text: '–' })
+    cells.set(cell, (percentiles) => percentiles[kind][`${part}_seconds`])
+    return cell
+  })))
+  const head = el('tr', {}, el('td'), ...['p50', 'p95', 'p99'].map((part) => el('th', { scope: 'col', text: part })))
+  const table = el('table', { class: 'times' }, el('thead', {}, head), el('tbody', {}, ...body))
+  const set = (percentiles) => {
+    for (const [cell, value] of cells) {
+      const seconds = value(percentiles)
+      setText(cell, seconds === 0 ? '–' : format.shortTime(seconds))
+    }
+  }
+  return { node: card('Times', table), set }
+}
+
+function actionsCard(app, name, controls) {
+  const pauseState = el('p', { class: 'pause-state' })
+  const pauseFor = numberField('Seconds to pause', 60, { min: 1 })
+  const pause = form('Pause the tube', 'Pause', [pauseFor], async () => {
+    const seconds = Number(pauseFor.input.value)
+    const done = await app.act(() => act(`${tubePath(name)}/pause`, { seconds }))
+    if (done !== null) notify(`The tube is paused for ${format.seconds(seconds)}.`)
+  })
+  const resume = el('button', { type: 'button', text: 'Resume', on: { click: async () => {
+    if (await app.act(() => act(`${tubePath(name)}/pause`, { seconds: 0 })) !== null) notify('The tube is no longer paused.')
+  } } })
+  const kickCount = numberField('Kick at most', 100, { min: 1, hint: 'Buried jobs become ready; if there are none, delayed ones.' })
+  const kick = form('Kick jobs', 'Kick', [kickCount], async () => {
+    const answer = await app.act(() => act(`${tubePath(name)}/kick`, { count: Number(kickCount.input.value) }))
+    if (answer !== null) notify(`Kicked ${format.counted(answer.kicked, 'job')}.`)
+  })
+  const put = el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into this tube' })
+  const node = card('Actions', controls.note, pauseState, controls.group(pause.node, resume, kick.node), el('p', {}, put))
+  const set = (tube) => {
+    const isPaused = tube.paused_seconds > 0
+    setText(pauseState, isPaused ? `Paused: ${format.seconds(tube.paused_seconds)} left. No job is reserved from it.` : 'Not paused.')
+    show(resume, isPaused)
+  }
+  return { node, set }
+}
+
+/** Shows the next job of a state on request, since each look is a command of the server. */
+function nextCard(app, name) {
+  const empty = el('p', { class: 'hint', text: 'Choose a state to see the job that is next in it.' })
+  const heading = el('p', { class: 'next-job' })
+  const details = jobFacts()
+  const body = new BodyView(app)
+  const found = el('div', { hidden: true }, heading, details.node, body.node)
+  const look = async (state) => {
+    const job = await app.act(async () => {
+      const next = await find(`${tubePath(name)}/next/${state}`)
+      if (next !== null) await body.load(next.id)
+      return next
+    })
+    show(found, job !== null)
+    show(empty, job === null)
+    if (job === null) return setText(empty, `There is no ${state} job in this tube.`)
+    heading.replaceChildren(`Next ${state} job: `, jobLink(job.id))
+    details.set(job)
+  }
+  const buttons = ['ready', 'delayed', 'buried'].map((state) => el('button', { type: 'button', text: `Next ${state}`, on: { click: () => look(state) } }))
+  return card('Next jobs', el('div', { class: 'buttons' }, ...buttons), el('div', { role: 'status', class: 'next' }, empty), found)
+}
+
+class Tube {
+  #app
+  #name
+  #history
+  #tiles = stateTiles()
+  #charts
+  #times = timesCard()
+  #counters
+  #controls = new Controls()
+  #actions
+  #found
+  #missing
+
+  constructor(app, name) {
+    this.#app = app
+    this.#name = name
+    this.title = `Tube ${name}`
+    this.interval = 2000
+    this.#history = historyOf(name)
+    const chart = (label, lines, shown) => new Chart({ label, history: this.#history, lines, format: shown, axisFormat: format.short })
+    this.#charts = [chart('Jobs by state', STATES, format.count), chart('Throughput, per second', RATES, format.rate)]
+    this.#counters = facts({
+      urgent: 'Urgent', waiting: 'Waiting clients', watching: 'Watching clients', using: 'Using clients', oldest: 'Oldest ready job', puts: 'Puts', deletes: 'Deletes', timeouts: 'Timeouts', buries: 'Buries', pauses: 'Pauses',
+    })
+    this.#actions = actionsCard(app, name, this.#controls)
+    this.#found = el('div', {}, this.#tiles.node,
+      el('div', { class: 'charts' }, ...this.#charts.map((one) => el('div', { class: 'card' }, one.node))),
+      el('div', { class: 'cards' }, this.#actions.node, this.#times.node, card('Counters', this.#counters.node)), nextCard(app, name))
+    this.#missing = el('div', { class: 'empty-state', hidden: true },
+      el('p', { text: 'There is no such tube now. A tube exists while it has a job, or a client that uses or watches it.' }),
+      el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }))
+    this.node = el('div', {}, el('p', { class: 'crumbs' }, el('a', { href: '#/tubes', text: 'Tubes' })),
+      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name })), this.#missing, this.#found)
+  }
+
+  serverChanged(server) {
+    this.#controls.update(server)
+  }
+
+  async refresh(signal) {
+    const tube = await find(tubePath(this.#name), signal)
+    show(this.#missing, tube === null)
+    show(this.#found, tube !== null)
+    if (tube === null) return
+    const { pid, id } = this.#app.server
+    this.#history.add(tube, `${pid} ${id}`)
+    this.#tiles.set(tube)
+    for (const chart of this.#charts) chart.update()
+    this.#times.set(tube.percentiles)
+    this.#actions.set(tube)
+    this.#counters.set({
+      urgent: format.count(tube.urgent), waiting: format.count(tube.waiting), watching: format.count(tube.watching), using: format.count(tube.using),
+      oldest: tube.oldest_ready_seconds === null ? 'none' : format.seconds(tube.oldest_ready_seconds),
+      puts: format.count(tube.puts), deletes: format.count(tube.deletes), timeouts: format.count(tube.timeouts),
+      buries: format.count(tube.buries), pauses: format.count(tube.pauses),
+    })
+  }
+
+  close() {
+    for (const chart of this.#charts) chart.close()
+  }
+}
+
+export const tubePage = (app, name) => new Tube(app, name)

@@ -1,0 +1,131 @@
+// All tubes: sorted, filtered, and read from the server by the rows that are visible.
+
+import { read, segment } from './api.js'
+import * as format from './format.js'
+import { el, field, setAttribute, setText, show } from './dom.js'
+import { Table } from './table.js'
+
+const COLUMNS = [
+  { key: 'name', label: 'Tube', sort: 'name' },
+  { key: 'ready', label: 'Ready', sort: 'ready', isNumber: true },
+  { key: 'reserved', label: 'Reserved', sort: 'reserved', isNumber: true },
+  { key: 'delayed', label: 'Delayed', sort: 'delayed', isNumber: true },
+  { key: 'buried', label: 'Buried', sort: 'buried', isNumber: true },
+  { key: 'waiting', label: 'Waiting', sort: 'waiting', isNumber: true },
+  { key: 'puts', label: 'Puts', sort: 'puts', isNumber: true },
+  { key: 'oldest', label: 'Oldest ready', sort: 'oldest', isNumber: true },
+]
+
+const TYPING_MS = 120
+
+function create(key) {
+  if (key !== 'name') return el('span')
+  const link = el('a', { class: 'tube-name' })
+  const paused = el('span', { class: 'badge', text: 'paused' })
+  return { node: el('span', { class: 'name-cell' }, link, paused), link, paused }
+}
+
+function fill(cells, tube) {
+  const { link, paused } = cells.name
+  setText(link, tube?.name ?? '…')
+  setAttribute(link, 'href', tube === null ? null : `#/tubes/${encodeURIComponent(tube.name)}`)
+  setAttribute(link, 'title', tube !== null && tube.name.length > 30 ? tube.name : null)
+  show(paused, tube !== null && tube.paused_seconds > 0)
+  for (const { key, isNumber } of COLUMNS) {
+    if (!isNumber) continue
+    const value = tube === null ? null : key === 'oldest' ? tube.oldest_ready_seconds : tube[key]
+    const text = value === null ? '–' : key === 'oldest' ? format.seconds(value) : format.count(value)
+    setText(cells[key], tube === null ? '' : text)
+    cells[key].className = value === 0 || value === null ? 'zero' : `is-${key}`
+  }
+}
+
+class Tubes {
+  #app
+  #filter
+  #sortBox
+  #orderButton
+  #typing = 0
+  #summary = el('p', { class: 'hint', role: 'status' })
+  #empty = el('p', { class: 'empty', text: 'No tube has this in its name.' })
+  #table
+
+  constructor(app, query) {
+    this.#app = app
+    this.sort = COLUMNS.some((column) => column.sort === query.get('sort')) ? query.get('sort') : 'name'
+    this.order = query.get('order') === 'desc' ? 'desc' : 'asc'
+    this.#filter = field('Filter by name', { type: 'search', value: query.get('filter') ?? '', autocomplete: 'off', spellcheck: 'false', maxlength: 200, 'aria-keyshortcuts': '/', placeholder: 'Press / to filter' })
+    this.#filter.input.addEventListener('input', () => this.#typed())
+    this.#sortBox = field('Sort by', { tag: 'select' })
+    this.#sortBox.node.classList.add('only-narrow')
+    for (const column of COLUMNS) this.#sortBox.input.append(el('option', { value: column.sort, text: column.label }))
+    this.#sortBox.input.addEventListener('change', () => this.#sortBy(this.#sortBox.input.value))
+    this.#orderButton = el('button', { type: 'button', class: 'only-narrow', on: { click: () => this.#sortBy(this.sort) } })
+    this.#table = new Table({ label: 'Tubes', columns: COLUMNS, create, fill, moved: () => app.poller.soon(), sorted: (sort) => this.#sortBy(sort) })
+    this.#showSort()
+    show(this.#empty, false)
+    this.title = 'Tubes'
+    this.node = el('div', { class: 'tubes-page' }, el('div', { class: 'head' }, el('h1', { text: 'Tubes' }), this.#summary),
+      el('div', { class: 'tools' }, this.#filter.node, this.#sortBox.node, this.#orderButton), this.#table.node, this.#empty)
+  }
+
+  focusFilter() {
+    this.#filter.input.focus()
+    this.#filter.input.select()
+  }
+
+  async refresh(signal) {
+    const { offset, limit } = this.#table.window()
+    const filter = this.#filter.input.value
+    const query = new URLSearchParams({ sort: this.sort, order: this.order, offset, limit })
+    if (filter !== '') query.set('filter', filter)
+    const page = await read(`tubes?${query}`, signal)
+    this.#table.setRows(page.matched, page.offset, page.tubes)
+    show(this.#empty, page.matched === 0)
+    show(this.#table.node, page.matched > 0)
+    setText(this.#summary, filter === '' ? format.counted(page.total, 'tube') : `${format.count(page.matched)} of ${format.counted(page.total, 'tube')}`)
+  }
+
+  close() {
+    clearTimeout(this.#typing)
+    this.#table.close()
+  }
+
+  // A column is sorted by its largest numbers first, which is what people look for.
+  #sortBy(sort) {
+    const first = sort === 'name' ? 'asc' : 'desc'
+    this.order = this.sort !== sort ? first : this.order === 'asc' ? 'desc' : 'asc'
+    this.sort = sort
+    this.#changed()
+  }
+
+  // Not a request for each letter.
+  #typed() {
+    clearTimeout(this.#typing)
+    this.#typing = setTimeout(() => this.#changed(), TYPING_MS)
+  }
+
+  #showSort() {
+    this.#table.setSort(this.sort, this.order)
+    this.#sortBox.input.value = this.sort
+    setText(this.#orderButton, this.order === 'asc' ? 'Ascending ▲' : 'Descending ▼')
+  }
+
+  #changed() {
+    this.#showSort()
+    const query = new URLSearchParams({ sort: this.sort, order: this.order })
+    if (this.#filter.input.value !== '') query.set('filter', this.#filter.input.value)
+    // The way back from a tube leads to the same list.
+    history.replaceState(null, '', `#/tubes?${query}`)
+    this.#table.toTop()
+    this.#app.poller.now()
+  }
+}
+
+export const tubesPage = (app, query) => new Tubes(app, query)
+
+/** The link to the page of a tube. */
+export const tubeLink = (name) => el('a', { href: `#/tubes/${encodeURIComponent(name)}`, class: 'tube-name', text: name })
+
+/** The path of a tube in the API. */
+export const tubePath = (name) => `tubes/${segment(name)}`

@@ -1,0 +1,87 @@
+// Who may read and act.
+
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { Console, Server, withConsole } from './kit.mjs'
+
+const TOKEN = 'a-token-of-the-tests-0123456789'
+
+async function withToken(use) {
+  const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'beanring-token-')), 'token')
+  fs.writeFileSync(file, `${TOKEN}\n`, { mode: 0o600 })
+  const server = await Server.start({ flags: ['--http-token', file] })
+  await use(server)
+  await server.close()
+  fs.rmSync(path.dirname(file), { recursive: true })
+}
+
+async function a_wrong_token_is_refused_and_the_right_one_opens() {
+  await withToken(async (server) => {
+    const view = await Console.open(server, '#/tubes', { expected: [/401/] })
+    await view.shows('h1', 'This server needs a token')
+    assert.equal(await view.page.locator('.problem').count(), 0)
+    const input = view.page.getByLabel('Token', { exact: true })
+    assert.equal(await input.getAttribute('type'), 'password')
+    await input.fill('a-wrong-token-0123456789')
+    await view.button('Open the console').click()
+    await view.shows('.problem', 'The server does not accept this token.')
+    await view.page.getByLabel('Token', { exact: true }).fill(` ${TOKEN} `)
+    await view.page.keyboard.press('Enter')
+    await view.shows('h1', 'Tubes')
+    await view.shows('.head .hint', '1 tube')
+    // It stays with the tab, through a reload, and is in no address.
+    await view.page.reload()
+    await view.shows('.head .hint', '1 tube')
+    assert.ok(!view.page.url().includes(TOKEN))
+    assert.ok((await view.watched()).requests.every((request) => !request.includes(TOKEN)))
+    assert.equal(await view.page.evaluate(() => localStorage.length), 0)
+    await view.go('#/put')
+    await view.button('Put').click()
+    await view.shows('.result', /into default/)
+    const other = await Console.open(server, '#/', { expected: [/401/] })
+    await other.shows('h1', 'This server needs a token')
+    await other.close()
+    await view.close()
+  })
+}
+
+async function without_permission_the_console_is_read_only() {
+  await withConsole({ server: { flags: [] } }, async (view, _, client) => {
+    const id = await client.put('mail', 'x', { delay: 1000 })
+    await view.page.getByText('Read-only').waitFor()
+    assert.ok(await view.button('Drain').isDisabled())
+    await view.go('#/tubes/mail')
+    await view.page.getByText('Read-only').waitFor()
+    for (const name of ['Pause', 'Kick']) assert.ok(await view.button(name).isDisabled(), name)
+    // Looking is allowed.
+    await view.button('Next delayed').click()
+    await view.shows('pre.body', 'x')
+    await view.go(`#/jobs/${id}`)
+    await view.page.getByText('Read-only').waitFor()
+    for (const name of ['Kick', 'Release', 'Bury', 'Delete']) assert.ok(await view.button(name).isDisabled(), name)
+    await view.go('#/put')
+    await view.page.getByText('Read-only').waitFor()
+    assert.ok(await view.button('Put').isDisabled())
+  })
+}
+
+async function a_refusal_names_what_to_do() {
+  let isRefused = true
+  const before = (page) => page.route('**/api/v1/**', (route) => (isRefused
+    ? route.fulfill({ status: 403, json: { error: 'forbidden', message: 'Start the server with --http-token FILE.' } })
+    : route.continue()))
+  await withConsole({ before, expected: [/403/] }, async (view) => {
+    await view.shows('h1', 'This server does not let you in')
+    await view.page.getByText('Start the server with --http-token FILE.').waitFor()
+    isRefused = false
+    await view.button('Try again').click()
+    await view.shows('h1', 'Overview')
+    await view.shows('#connection-text', 'Live')
+  })
+}
+
+export const checks = {
+  a_wrong_token_is_refused_and_the_right_one_opens, without_permission_the_console_is_read_only, a_refusal_names_what_to_do,
+}

@@ -1,0 +1,194 @@
+// What the console changes on a server.
+
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import path from 'node:path'
+import { until, withConsole } from './kit.mjs'
+
+async function a_tube_is_paused_and_resumed() {
+  await withConsole({}, async (view, server, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.shows('.pause-state', 'Not paused.')
+    await view.page.getByLabel('Seconds to pause').fill('500')
+    await view.button('Pause').click()
+    await view.notice(/paused for 8 min 20 s/)
+    await view.shows('.pause-state', /^Paused: 8 min/)
+    assert.ok((await server.api('tubes/mail')).paused_seconds > 490)
+    await view.go('#/tubes')
+    await view.shows('.table-row:has-text("mail") .badge', 'paused')
+    await view.go('#/tubes/mail')
+    await view.button('Resume').click()
+    await view.shows('.pause-state', 'Not paused.')
+    assert.equal((await server.api('tubes/mail')).paused_seconds, 0)
+  })
+}
+
+async function jobs_of_a_tube_are_kicked() {
+  await withConsole({}, async (view, _, client) => {
+    for (let job = 0; job < 5; job += 1) await client.put('mail', 'x', { delay: 1000 })
+    await view.go('#/tubes/mail')
+    await view.page.getByLabel('Kick at most').fill('3')
+    await view.button('Kick').click()
+    await view.notice(/^Kicked 3 jobs\.$/)
+    await view.shows('.tile.ready .tile-value', '3')
+    await view.shows('.tile.delayed .tile-value', '2')
+  })
+}
+
+async function the_next_jobs_of_a_tube_are_shown() {
+  await withConsole({ expected: [/404/] }, async (view, _, client) => {
+    await client.put('mail', 'to bury')
+    const buried = await client.reserve('mail')
+    await client.ask(`bury ${buried} 1`)
+    const ready = await client.put('mail', 'ready body')
+    await client.put('mail', 'later', { delay: 2000 })
+    const delayed = await client.put('mail', '{"soon":true}', { delay: 1000 })
+    await client.put('empty', 'x')
+    await view.go('#/tubes/mail')
+    for (const [state, id, body] of [['ready', ready, 'ready body'], ['delayed', delayed, '{\n  "soon": true\n}'], ['buried', buried, 'to bury']]) {
+      await view.button(`Next ${state}`).click()
+      await view.shows('.next-job', `Next ${state} job: job ${id}`)
+      assert.equal(await view.text('pre.body'), body)
+      await view.shows('.card:has-text("Next jobs") [data-fact="state"] dd', state)
+    }
+    await view.page.getByRole('link', { name: `job ${buried}` }).click()
+    await view.shows('h1', `Job ${buried} buried`)
+    await view.go('#/tubes/empty')
+    await view.button('Next buried').click()
+    await view.shows('.next', 'There is no buried job in this tube.')
+  })
+}
+
+async function a_job_is_kicked_released_buried_and_deleted() {
+  await withConsole({ expected: [/404/] }, async (view, server, client) => {
+    const id = await client.put('mail', 'x', { delay: 4000 })
+    const state = () => server.api(`jobs/${id}`)
+    await view.go(`#/jobs/${id}`)
+    await view.button('Kick').click()
+    await view.shows('h1', `Job ${id} ready`)
+    assert.ok(await view.button('Kick').isDisabled())
+
+    const bury = view.page.getByRole('form', { name: 'Bury the job' })
+    await bury.getByLabel('Priority').fill('12')
+    await bury.getByRole('button').click()
+    await view.shows('h1', `Job ${id} buried`)
+    assert.equal((await state()).priority, 12)
+
+    const release = view.page.getByRole('form', { name: 'Release the job' })
+    await release.getByLabel('Priority').fill('99')
+    await release.getByLabel('Delay in seconds').fill('700')
+    await release.getByRole('button').click()
+    await view.shows('h1', `Job ${id} delayed`)
+    const { priority, delay_seconds } = await state()
+    assert.deepEqual([priority, delay_seconds], [99, 700])
+
+    // A number that is none is not sent.
+    await release.getByLabel('Priority').fill('-1')
+    await release.getByRole('button').click()
+    assert.equal((await state()).priority, 99)
+
+    await view.button('Delete').click()
+    await view.shows('dialog h2', `Delete job ${id}?`)
+    await view.page.keyboard.press('Escape')
+    assert.equal((await state()).id, id)
+    await view.button('Delete').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
+    assert.equal((await state()).id, id)
+    await view.button('Delete').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+    await view.notice(new RegExp(`^Job ${id} is deleted`))
+    await view.page.getByText('The job has been deleted').waitFor()
+    assert.equal((await state()).error, 'not-found')
+  })
+}
+
+async function a_reserved_job_belongs_to_its_client() {
+  await withConsole({ expected: [/409/] }, async (view, _, client) => {
+    const id = await client.put('mail', 'x')
+    await view.go(`#/jobs/${id}`)
+    await view.shows('h1', `Job ${id} ready`)
+    // A worker reserves it after the question was asked, and before it is answered.
+    await view.button('Delete').click()
+    await client.reserve('mail')
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+    await view.page.locator('.notice.error').waitFor()
+    await view.shows('h1', `Job ${id} reserved`)
+    for (const name of ['Release', 'Bury', 'Delete']) assert.ok(await view.button(name).isDisabled(), name)
+    await view.page.getByText('Only that client can').waitFor()
+    await view.shows(view.fact('left'), /min|s$/)
+    await client.ask(`release ${id} 1 0`)
+    await view.shows('h1', `Job ${id} ready`)
+    await until('the buttons work again', async () => !(await view.button('Delete').isDisabled()))
+  })
+}
+
+async function a_job_is_put() {
+  await withConsole({ hash: '#/put' }, async (view, server) => {
+    await view.page.getByLabel('Tube', { exact: true }).fill('from/a+form')
+    await view.page.getByLabel('Priority').fill('5')
+    await view.page.getByLabel('Delay in seconds').fill('300')
+    await view.page.getByLabel('TTR in seconds').fill('33')
+    await view.page.getByLabel('Body', { exact: true }).fill('Zwölf Boxkämpfer\n"jagen"')
+    await view.button('Put').click()
+    await view.shows('.result', /^Put job \d+ into from\/a\+form\.$/)
+    await view.page.locator('.result a').first().click()
+    await view.shows('h1', /^Job \d+ delayed$/)
+    await view.shows(view.fact('priority'), '5 (urgent)')
+    await view.shows(view.fact('ttr'), '33 s')
+    await view.shows('pre.body', 'Zwölf Boxkämpfer\n"jagen"')
+    // A file, byte for byte.
+    const file = path.join(server.directory, 'body')
+    const bytes = Buffer.from(Array.from({ length: 512 }, (_, index) => index % 256))
+    fs.writeFileSync(file, bytes)
+    await view.go('#/put?tube=files')
+    assert.equal(await view.page.getByLabel('Tube', { exact: true }).inputValue(), 'files')
+    await view.page.getByLabel('Or the content of a file').setInputFiles(file)
+    await view.button('Put').click()
+    await view.shows('.result', /into files/)
+    const { id } = await server.api('tubes/files/next/ready')
+    const body = await fetch(`${server.url}api/v1/jobs/${id}/body`)
+    assert.deepEqual(Buffer.from(await body.arrayBuffer()), bytes)
+  })
+}
+
+async function a_put_that_cannot_be_is_explained() {
+  await withConsole({ hash: '#/put', expected: [/503/] }, async (view, server) => {
+    const puts = async () => (await server.api('server')).totals.puts
+    const tube = view.page.getByLabel('Tube', { exact: true })
+    for (const name of ['-x', 'a b', '', 'ä', '%41']) {
+      await tube.fill(name)
+      await view.button('Put').click()
+      assert.equal(await tube.evaluate((input) => input.validity.valid), false, name)
+    }
+    await tube.fill('ok')
+    await view.page.getByLabel('Body', { exact: true }).fill('x'.repeat(65536))
+    await view.button('Put').click()
+    await view.notice(/at most 64\.0 KiB/)
+    assert.equal(await puts(), 0)
+  })
+}
+
+async function the_server_is_drained_and_undrained() {
+  await withConsole({ expected: [/503/] }, async (view, server) => {
+    await view.button('Drain').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click()
+    await view.page.locator('[data-banner="warning-draining"]').waitFor()
+    await view.shows(view.fact('accepts'), 'refused: draining')
+    assert.equal((await server.api('server')).draining, true)
+    await view.go('#/put')
+    await view.page.getByText('The overview has the button').waitFor()
+    assert.ok(await view.button('Put').isDisabled())
+    await view.go('#/')
+    await view.button('Undrain').click()
+    await view.shows(view.fact('accepts'), 'accepted')
+    await until('the banner goes', async () => (await view.page.locator('.banner').count()) === 0)
+    assert.equal((await server.api('server')).draining, false)
+  })
+}
+
+export const checks = {
+  a_tube_is_paused_and_resumed, jobs_of_a_tube_are_kicked, the_next_jobs_of_a_tube_are_shown,
+  a_job_is_kicked_released_buried_and_deleted, a_reserved_job_belongs_to_its_client, a_job_is_put,
+  a_put_that_cannot_be_is_explained, the_server_is_drained_and_undrained,
+}

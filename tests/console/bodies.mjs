@@ -1,0 +1,127 @@
+// Bodies and names of every byte: shown as text, and never run.
+
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import { until, withConsole } from './kit.mjs'
+
+const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
+const MARKUP = [
+  '<script>window.wasRun = true</script><img src=x onerror="window.wasRun = true"><svg onload="window.wasRun = true">',
+  '</pre></main><iframe srcdoc="<script>parent.wasRun = true</script>"></iframe><a href="javascript:window.wasRun = true">x</a>',
+].join('\n')
+const LEGAL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-+/;.$_()'
+
+async function a_binary_body_is_shown_as_hex() {
+  await withConsole({}, async (view, _, client) => {
+    const id = await client.put('junk', EVERY_BYTE)
+    await view.go(`#/jobs/${id}`)
+    await view.shows('pre.body', /^00000000 {2}00 01 02 03 04 05 06 07 {2}08 09 0a 0b 0c 0d 0e 0f {2}\.{16}$/m)
+    await view.shows('pre.body', /^000000f0 {2}f0 .* ff {2}\.{16}$/m)
+    await view.shows('pre.body', /^00000040 .* {2}@ABCDEFGHIJKLMNO$/m)
+    await view.shows('.body-view .hint', '256 B, binary')
+    for (const kind of ['Text', 'JSON']) assert.ok(await view.page.getByRole('radio', { name: kind }).isDisabled())
+    const [download] = await Promise.all([view.page.waitForEvent('download'), view.button('Save to a file').click()])
+    assert.equal(download.suggestedFilename(), `job-${id}`)
+    assert.deepEqual(fs.readFileSync(await download.path()), EVERY_BYTE)
+  })
+}
+
+async function markup_is_shown_and_never_run() {
+  await withConsole({}, async (view, _, client) => {
+    const id = await client.put('page', MARKUP)
+    for (const hash of [`#/jobs/${id}`, '#/tubes/page']) {
+      await view.go(hash)
+      if (hash.startsWith('#/tubes')) await view.button('Next ready').click()
+      await view.shows('pre.body', MARKUP)
+      assert.equal(await view.page.locator('pre.body *').count(), 0)
+      assert.equal(await view.page.locator('iframe, main script, main img').count(), 0)
+      assert.equal(await view.page.evaluate(() => window.wasRun === true), false)
+    }
+    // The browser itself refuses markup from strings.
+    const refusal = await view.page.evaluate(() => {
+      try {
+        document.createElement('div').innerHTML = '<b>x</b>'
+        return null
+      } catch (error) {
+        return error.name
+      }
+    })
+    assert.equal(refusal, 'TypeError')
+    view.faults = view.faults.filter((fault) => !fault.includes('TrustedHTML'))
+  })
+}
+
+async function json_is_indented_and_otherwise_unchanged() {
+  await withConsole({}, async (view, _, client) => {
+    const body = '{"id":12345678901234567890,"a":[],"o":{},"s":"a\\"b: {x}, </script>","a":[1.50,true,null]}'
+    const id = await client.put('json', body)
+    await view.go(`#/jobs/${id}`)
+    await view.shows('.body-view .hint', /JSON$/)
+    assert.equal(await view.text('pre.body'), [
+      '{', '  "id": 12345678901234567890,', '  "a": [],', '  "o": {},', '  "s": "a\\"b: {x}, </script>",', '  "a": [', '    1.50,', '    true,', '    null', '  ]', '}',
+    ].join('\n'))
+    await view.page.getByRole('radio', { name: 'Text' }).check()
+    assert.equal(await view.text('pre.body'), body)
+    await view.page.getByRole('radio', { name: 'Hex' }).check()
+    assert.match(await view.text('pre.body'), /^00000000 {2}7b 22 69 64/)
+    const broken = await client.put('json', '{"a":')
+    await view.go(`#/jobs/${broken}`)
+    await view.shows('pre.body', '{"a":')
+    await view.shows('.body-view .hint', '5 B, text')
+  })
+}
+
+async function a_large_body_is_shown_in_part() {
+  const flags = ['--http-allow-writes', '-z', '4m']
+  await withConsole({ server: { flags } }, async (view, _, client) => {
+    // Two bytes for each character, so that the part ends inside one.
+    const id = await client.put('large', `x${'ä'.repeat(50_000)}`)
+    await view.go(`#/jobs/${id}`)
+    await view.shows('.body-view .hint', 'The first 16.0 KiB of 97.7 KiB, text')
+    assert.match(await view.text('pre.body'), /^xä{8191}$/)
+    await view.button('Show the whole body').click()
+    await view.shows('.body-view .hint', '97.7 KiB, text')
+    const huge = await client.put('large', Buffer.alloc(3_000_000, 'y'))
+    await view.go(`#/jobs/${huge}`)
+    await view.shows('.body-view .hint', /^The first 16\.0 KiB of 2\.86 MiB/)
+    assert.equal(await view.button('Show the whole body').count(), 0)
+    const empty = await client.put('large', '')
+    await view.go(`#/jobs/${empty}`)
+    await view.shows('.body-view .hint', '0 B, empty')
+  })
+}
+
+async function tube_names_of_every_legal_byte_lead_to_their_tubes() {
+  await withConsole({}, async (view, server, client) => {
+    const all = [LEGAL.slice(1), LEGAL.repeat(3).replace(/^[^/]*/, '').slice(0, 200), '.', '..', '/', '//', 'a/../b', '...', '(;)', '+']
+    for (const name of all) await client.put(name, name)
+    await view.go('#/tubes')
+    await view.shows('.head .hint', `${all.length + 1} tubes`)
+    for (const name of all) {
+      await view.go('#/tubes')
+      await view.page.getByRole('link', { name, exact: true }).click()
+      await until(`the tube ${name}`, async () => (await view.text('h1')).trim() === `Tube ${name}`)
+      await view.shows('.tile.ready .tile-value', '1')
+      await view.button('Next ready').click()
+      await view.shows('pre.body', name)
+      await view.page.getByLabel('Seconds to pause').fill('100')
+      await view.button('Pause').click()
+      await view.shows('.pause-state', /^Paused/)
+      await view.page.getByRole('link', { name: 'Put a job into this tube' }).click()
+      await view.shows('h1', 'Put a job')
+      await view.page.getByLabel('Body', { exact: true }).fill('second')
+      await view.button('Put').click()
+      await view.page.locator('.result a').first().waitFor()
+      assert.ok((await view.text('.result')).endsWith(` into ${name}.`), name)
+    }
+    const { tubes } = await server.api('tubes?limit=500')
+    for (const tube of tubes.filter((one) => one.name !== 'default')) {
+      assert.deepEqual([tube.ready, tube.paused_seconds > 0], [2, true], tube.name)
+    }
+  })
+}
+
+export const checks = {
+  a_binary_body_is_shown_as_hex, markup_is_shown_and_never_run, json_is_indented_and_otherwise_unchanged, a_large_body_is_shown_in_part,
+  tube_names_of_every_legal_byte_lead_to_their_tubes,
+}

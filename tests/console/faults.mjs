@@ -1,0 +1,90 @@
+// A server that restarts, goes away, or is slow.
+
+import assert from 'node:assert/strict'
+import { sleep, until, withConsole } from './kit.mjs'
+
+const BROKEN = [/ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_FAILED|Failed to load resource/]
+
+async function the_server_restarts_under_it() {
+  await withConsole({ server: { wal: true }, expected: BROKEN }, async (view, server, client) => {
+    for (let job = 0; job < 20; job += 1) await client.put('mail', 'kept')
+    await view.shows(view.fact('puts'), '20')
+    const before = server.child.pid
+    await server.end()
+    await view.page.locator('[data-banner="gone"]').waitFor()
+    await view.shows('#connection-text', /^(No answer, next try in \d+ s|Trying)$/)
+    await server.launch()
+    await view.shows('#connection-text', 'Live')
+    await view.notice(/has restarted/)
+    await view.shows(view.fact('pid'), String(server.child.pid))
+    assert.notEqual(server.child.pid, before)
+    await view.shows('.tile.ready .tile-value', '20')
+    await view.shows(view.fact('puts'), '0')
+    assert.equal(await view.page.locator('.banner').count(), 0)
+    // The counters begin again at 0. That is no negative rate.
+    await view.shows('.legend li:has-text("Puts") .value', /^[0-9–]/)
+  })
+}
+
+async function the_server_is_gone_and_comes_back() {
+  await withConsole({ hash: '#/tubes', expected: BROKEN }, async (view, server) => {
+    await view.shows('.head .hint', '1 tube')
+    await server.end()
+    await view.page.locator('[data-banner="gone"]').waitFor()
+    // What was read stays, marked as old, and is asked for less and less often.
+    assert.ok(await view.page.locator('main.stale').count() === 1)
+    await view.shows('.table-row .cell-name a', 'default')
+    const from = (await view.watched()).requests.length
+    await sleep(6000)
+    const tries = (await view.watched()).requests.length - from
+    assert.ok(tries >= 1 && tries <= 5, `${tries} tries in 6 s`)
+    await server.launch()
+    await view.button('Try now').click()
+    await view.shows('#connection-text', 'Live')
+    assert.equal(await view.page.locator('main.stale').count(), 0)
+  })
+}
+
+async function a_slow_server_is_shown_as_slow() {
+  await withConsole({}, async (view, server) => {
+    await view.shows('#connection-text', 'Live')
+    server.signal('SIGSTOP')
+    await view.shows('#connection-text', 'Slow')
+    await view.page.locator('[data-banner="slow"]').waitFor()
+    const { requests } = await view.watched()
+    await sleep(2000)
+    assert.equal((await view.watched()).requests.length, requests.length, 'one request waits, and no other is sent')
+    server.signal('SIGCONT')
+    await view.shows('#connection-text', 'Live')
+    await until('the banner goes', async () => (await view.page.locator('.banner').count()) === 0)
+  })
+}
+
+async function an_action_on_a_server_that_is_gone_is_explained() {
+  await withConsole({ expected: BROKEN }, async (view, server, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.shows('.pause-state', 'Not paused.')
+    await server.end()
+    await view.button('Pause').click()
+    await view.notice(/may or may not have happened/)
+  })
+}
+
+async function an_error_of_the_server_is_shown() {
+  let isBroken = true
+  const before = (page) => page.route('**/api/v1/server', (route) => (isBroken
+    ? route.fulfill({ status: 502, contentType: 'text/html', body: '<h1>Bad gateway</h1>' })
+    : route.continue()))
+  await withConsole({ before, expected: [/502/] }, async (view) => {
+    await view.page.getByText('The answer was 502').waitFor()
+    isBroken = false
+    await view.shows('#connection-text', 'Live')
+    await until('the banner goes', async () => (await view.page.locator('.banner').count()) === 0)
+  })
+}
+
+export const checks = {
+  the_server_restarts_under_it, the_server_is_gone_and_comes_back, a_slow_server_is_shown_as_slow,
+  an_action_on_a_server_that_is_gone_is_explained, an_error_of_the_server_is_shown,
+}

@@ -1,0 +1,273 @@
+// What the pages show of a server.
+
+import assert from 'node:assert/strict'
+import { changeServer, Console, PHONE, sleep, until, withConsole } from './kit.mjs'
+
+/** Puts a job with no body into each tube. */
+async function putEach(client, tubes) {
+  for (let begin = 0; begin < tubes.length; begin += 500) {
+    const part = tubes.slice(begin, begin + 500)
+    client.send(part.map((tube) => `use ${tube}\r\nput 1024 0 60 0\r\n\r\n`).join(''))
+    for (let line = 0; line < 2 * part.length; line += 1) await client.line()
+  }
+}
+
+const names = (count) => Array.from({ length: count }, (_, index) => `tube-${String(index).padStart(5, '0')}`)
+
+async function the_overview_shows_the_server() {
+  await withConsole({ server: { wal: true, flags: ['--http-allow-writes', '--max-memory', '64m'] } }, async (view, server, client) => {
+    await client.put('mail', 'one')
+    await client.put('mail', 'two', { delay: 500 })
+    await client.put('mail', 'three', { priority: 5 })
+    await client.reserve('mail')
+    await view.shows('.tile.ready .tile-value', '1')
+    await view.shows('.tile.reserved .tile-value', '1')
+    await view.shows('.tile.delayed .tile-value', '1')
+    await view.shows('.tile.buried .tile-value', '0')
+    const state = await server.api('server')
+    await view.shows(view.fact('version'), state.version)
+    await view.shows(view.fact('driver'), state.driver)
+    await view.shows(view.fact('pid'), String(server.child.pid))
+    await view.shows(view.fact('limit'), '64.0 MiB')
+    await view.shows(view.fact('puts'), '3')
+    await view.shows(view.fact('directory'), server.wal)
+    await view.shows(view.fact('sync'), 'before each reply')
+    await view.shows(view.fact('stalled'), 'flowing')
+    await view.shows('#connection-text', 'Live')
+    assert.equal(await view.page.locator('.chart canvas').count(), 2)
+    assert.equal(await view.page.title(), 'Overview – beanring')
+  })
+}
+
+async function the_overview_without_a_job_log_says_so() {
+  await withConsole({}, async (view) => {
+    await view.shows('text=There is no job log', /-b names a directory/)
+    await view.shows(view.fact('limit'), /none|iB/)
+  })
+}
+
+async function charts_follow_the_load() {
+  await withConsole({}, async (view, _, client) => {
+    let isLoaded = true
+    const load = (async () => {
+      while (isLoaded) {
+        await client.put('busy', 'x')
+        await sleep(5)
+      }
+    })()
+    await view.shows('.legend li:has-text("Puts") .value', /^[0-9]{2,}$/)
+    // The pixels of the plot under the pointer have a time other than now.
+    const box = await until('two samples', () => view.page.locator('.u-over').first().boundingBox())
+    await sleep(3000)
+    await view.page.mouse.move(box.x + box.width * 0.96, box.y + box.height / 2)
+    await view.shows('.chart .when', /^(\d\d:\d\d:\d\d|now)$/)
+    const drawn = await view.page.locator('.chart canvas').first().evaluate((canvas) => {
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+      const colors = new Set()
+      for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) colors.add(`${data[at]},${data[at + 1]},${data[at + 2]}`)
+      return colors.size
+    })
+    assert.ok(drawn > 3, `the chart has ${drawn} colors`)
+    isLoaded = false
+    await load
+    await view.shows('.legend li:has-text("Puts") .value', '0')
+  })
+}
+
+async function warnings_are_shown() {
+  const warnings = [
+    { kind: 'memory-above-90-percent', text: 'Memory is above 90 % of the memory limit.' },
+    { kind: 'disk-full', text: 'The disk of the job log is full.' },
+    { kind: 'accept-paused', text: 'Accept is paused.' },
+  ]
+  let shown = warnings
+  const before = (page) => changeServer(page, (server) => ({ ...server, warnings: shown }))
+  await withConsole({ before }, async (view) => {
+    for (const { text } of warnings) await view.page.getByText(text).first().waitFor()
+    shown = [warnings[1]]
+    await until('the others go', async () => (await view.page.locator('.banner').count()) === 1)
+    assert.equal(await view.text('.banner p'), warnings[1].text)
+  })
+}
+
+async function tubes_are_sorted_and_filtered() {
+  await withConsole({ hash: '#/tubes' }, async (view, _, client) => {
+    for (let job = 0; job < 3; job += 1) await client.put('many', 'x')
+    await client.put('Mixed.Case', 'x', { delay: 100 })
+    await client.put('few', 'x')
+    const first = (column) => `.table-space .table-row:first-child .cell-${column}`
+    await view.shows('.head .hint', '4 tubes')
+    await view.shows(first('name'), 'Mixed.Case')
+    await view.page.getByRole('button', { name: /^Ready/ }).click()
+    await view.shows(first('name'), 'many')
+    await view.shows(first('ready'), '3')
+    assert.equal(await view.page.locator('[role=columnheader]:has-text("Ready")').first().getAttribute('aria-sort'), 'descending')
+    await view.page.getByRole('button', { name: /^Ready/ }).click()
+    await view.shows(first('ready'), '0')
+    await view.page.keyboard.press('/')
+    await view.page.keyboard.type('MIXED')
+    await view.shows('.head .hint', '1 of 4 tubes')
+    await view.shows(first('name'), 'Mixed.Case')
+    await view.shows(first('delayed'), '1')
+    // The list is the same after the way back.
+    await view.page.getByRole('link', { name: 'Mixed.Case' }).click()
+    await view.shows('h1', 'Tube Mixed.Case')
+    await view.page.goBack()
+    await view.shows('.head .hint', '1 of 4 tubes')
+    assert.equal(await view.page.getByRole('searchbox').inputValue(), 'MIXED')
+    await view.page.getByRole('searchbox').fill('no such tube')
+    await view.shows('.empty', /No tube/)
+  })
+}
+
+async function tubes_are_sorted_on_a_phone() {
+  await withConsole({ hash: '#/tubes', viewport: PHONE }, async (view, _, client) => {
+    await client.put('b', 'x')
+    await client.put('a', 'x')
+    await client.put('a', 'x')
+    await view.shows('.table-space .table-row:first-child .cell-name', 'a')
+    await view.page.getByLabel('Sort by').selectOption('ready')
+    await view.shows('.table-space .table-row:first-child .cell-ready', /2$/)
+    await view.button('Descending ▼').click()
+    await view.shows('.table-space .table-row:first-child .cell-name', 'default')
+  })
+}
+
+async function ten_thousand_tubes_are_read_in_windows() {
+  await withConsole({}, async (view, _, client) => {
+    await putEach(client, names(10_000))
+    await view.go('#/tubes')
+    await view.shows('.head .hint', '10,001 tubes')
+    const rows = view.page.locator('.table-space .table-row')
+    assert.ok(await rows.count() < 80, `${await rows.count()} rows exist`)
+    const scroller = view.page.locator('.table-scroller')
+    for (const [share, expected] of [[1, 'tube-09999'], [0.5, 'tube-05000'], [0, 'default']]) {
+      await scroller.evaluate((node, to) => { node.scrollTop = to * node.scrollHeight }, share)
+      await view.page.getByRole('link', { name: expected, exact: true }).waitFor()
+    }
+    // By keyboard to the end, and to a tube there.
+    await scroller.focus()
+    await view.page.keyboard.press('End')
+    await view.page.getByRole('link', { name: 'tube-09999', exact: true }).waitFor()
+    const limits = (await view.watched()).requests.filter((one) => one.includes('tubes?')).map((one) => Number(/limit=(\d+)/.exec(one)[1]))
+    assert.ok(Math.max(...limits) <= 100, `a window of ${Math.max(...limits)} rows`)
+    // Tab walks along rows that did not exist when it began.
+    await scroller.evaluate((node) => { node.scrollTop = 0 })
+    await view.page.getByRole('link', { name: 'default', exact: true }).focus()
+    for (let step = 0; step < 60; step += 1) {
+      await view.page.keyboard.press('Tab')
+      await view.page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))))
+    }
+    await until('the focus is on a later row', () => view.page.evaluate(() => document.activeElement.textContent === 'tube-00059'))
+  })
+}
+
+async function a_tube_shows_counts_and_times() {
+  await withConsole({}, async (view, _, client) => {
+    await client.put('mail', 'one')
+    await client.put('mail', 'two', { priority: 3 })
+    await client.put('mail', 'three', { delay: 1000 })
+    const id = await client.reserve('mail')
+    assert.equal(await client.ask(`bury ${id} 7`), 'BURIED')
+    await view.go('#/tubes/mail')
+    await view.shows('.tile.ready .tile-value', '1')
+    await view.shows('.tile.delayed .tile-value', '1')
+    await view.shows('.tile.buried .tile-value', '1')
+    await view.shows(view.fact('puts'), '3')
+    await view.shows(view.fact('watching'), '1')
+    await view.shows(view.fact('using'), '1')
+    await view.shows('.times tbody tr:first-child td', /µs|ms|s$/)
+    assert.equal(await view.page.locator('.chart canvas').count(), 2)
+    assert.equal(await view.page.title(), 'Tube mail – beanring')
+  })
+}
+
+async function a_tube_that_is_missing_is_explained() {
+  await withConsole({ hash: '#/tubes/nowhere', expected: [/404/] }, async (view, _, client) => {
+    await view.page.getByText('There is no such tube now').waitFor()
+    await client.put('nowhere', 'x')
+    await view.shows('.tile.ready .tile-value', '1')
+  })
+}
+
+async function a_job_shows_its_values() {
+  await withConsole({ expected: [/404/] }, async (view, _, client) => {
+    const id = await client.put('mail', 'hello', { priority: 77, delay: 5000, ttr: 90 })
+    await view.go('#/jobs')
+    await view.page.getByLabel('Job id').fill(String(id))
+    await view.button('Show').click()
+    await view.shows('h1', `Job ${id} delayed`)
+    await view.shows(view.fact('priority'), '77 (urgent)')
+    await view.shows(view.fact('ttr'), '1 min 30 s')
+    await view.shows(view.fact('delay'), '1 h 23 min')
+    await view.shows(view.fact('left'), /^1 h 2[23] min$/)
+    await view.shows(view.fact('size'), '5 B')
+    await view.shows('pre.body', 'hello')
+    await view.go('#/jobs/9999999')
+    await view.page.getByText('There is no job with this id').waitFor()
+    await view.go('#/nothing/here')
+    await view.shows('h1', 'There is no such page')
+    await view.go('#/tubes/%')
+    await view.shows('h1', 'There is no such page')
+  })
+}
+
+async function a_hidden_page_reads_nothing() {
+  await withConsole({}, async (view) => {
+    const hide = (isHidden) => view.page.evaluate((value) => {
+      Object.defineProperty(document, 'hidden', { value, configurable: true })
+      document.dispatchEvent(new Event('visibilitychange'))
+    }, isHidden)
+    await view.shows('#connection-text', 'Live')
+    await hide(true)
+    const { requests } = await view.watched()
+    await sleep(3000)
+    assert.equal((await view.watched()).requests.length, requests.length)
+    await hide(false)
+    await until('it reads again', async () => (await view.watched()).requests.length > requests.length, 1000)
+  })
+}
+
+async function it_can_be_used_with_the_keyboard() {
+  await withConsole({}, async (view, _, client) => {
+    await client.put('mail', 'x')
+    const { page } = view
+    await page.keyboard.press('Tab')
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'skip')
+    const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle)
+    assert.notEqual(outline, 'none')
+    await page.keyboard.press('Enter')
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'content')
+    // "/" leads to the tubes, and there to the filter.
+    await page.keyboard.press('/')
+    await view.shows('h1', 'Tubes')
+    await page.keyboard.press('/')
+    await page.keyboard.type('mai')
+    await view.shows('.head .hint', '1 of 2 tubes')
+    await page.keyboard.type('/')
+    assert.equal(await page.getByRole('searchbox').inputValue(), 'mai/')
+    await page.keyboard.press('Backspace')
+    await page.getByRole('link', { name: 'mail' }).focus()
+    await page.keyboard.press('Enter')
+    await view.shows('h1', 'Tube mail')
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'content')
+  })
+}
+
+async function two_consoles_are_independent() {
+  await withConsole({}, async (view, server, client) => {
+    const other = await Console.open(server, '#/tubes')
+    await client.put('mail', 'x')
+    await view.shows('.tile.ready .tile-value', '1')
+    await other.shows('.head .hint', '2 tubes')
+    await other.close()
+  })
+}
+
+export const checks = {
+  the_overview_shows_the_server, the_overview_without_a_job_log_says_so, charts_follow_the_load, warnings_are_shown,
+  tubes_are_sorted_and_filtered, tubes_are_sorted_on_a_phone, ten_thousand_tubes_are_read_in_windows, a_tube_shows_counts_and_times,
+  a_tube_that_is_missing_is_explained, a_job_shows_its_values, a_hidden_page_reads_nothing, it_can_be_used_with_the_keyboard,
+  two_consoles_are_independent,
+}
+export { names, putEach }
