@@ -1,5 +1,6 @@
 //! Jobs that the client keeps reserved until a signal: `beanring touch` and `reserve --hold`.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use signal_hook::iterator::Signals;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::inspect;
+use super::output::say;
 use super::stats::Stats;
 use crate::cli::verbs;
 use crate::ids::JobId;
@@ -28,12 +30,13 @@ pub(super) struct Held {
 pub(super) fn touch(verb: &verbs::Touch) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let mut held = Vec::new();
-    for &id in &verb.ids {
+    let ids: BTreeSet<JobId> = verb.ids.iter().copied().collect();
+    for &id in &ids {
         let stats = take(&mut connection, id, "touch")?;
         held.push(Held { id, stats });
     }
-    let ids: Vec<String> = verb.ids.iter().map(ToString::to_string).collect();
-    eprintln!("beanring: reserved until this command ends: {}", ids.join(" "));
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    say(format_args!("beanring: reserved until this command ends: {}", ids.join(" ")));
     let time = verb.for_time.map(|seconds| Duration::from_secs(seconds.into()));
     let result = until_signal(&mut connection, &held, time);
     // A job that was not ready becomes again what it was. If the connection has broken, the server has made all of them ready.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::hold;
-use super::output::Output;
+use super::output::{Output, say};
 use super::reply::Reply;
 use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
@@ -137,7 +137,7 @@ impl Results {
         }
         if let Some(refusal) = refusal {
             self.refused += 1;
-            eprintln!("beanring: {refusal}");
+            say(format_args!("beanring: {refusal}"));
         }
         Ok(())
     }

@@ -20,13 +20,12 @@ pub mod units;
 mod watch;
 mod work;
 
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
 pub use self::connection::{Connection, Receiver, Sender};
 pub use self::error::{ClientError, Refusal};
 pub use self::escape::{escaped, escaped_lines};
-pub use self::output::{Align, Output, Table};
+pub use self::output::{Align, Output, Table, say};
 pub use self::reply::Reply;
 pub use self::stats::{Kind, Stats, Value};
 use crate::cli::verbs::{Common, Verb};
@@ -36,14 +35,6 @@ use crate::cli::verbs::{Common, Verb};
 /// # Errors
 /// If the server cannot be reached or refuses.
 pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
-    match dispatch(verb) {
-        // The reader of stdout has closed it, and wants no more.
-        Err(ClientError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        result => result,
-    }
-}
-
-fn dispatch(verb: Verb) -> Result<ExitCode, ClientError> {
     let done = match verb {
         Verb::Stats(verb) => inspect::stats(&verb),
         Verb::Tubes(verb) => tubes::run(&verb),

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::env;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::fmt::Display;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,6 +21,7 @@ pub struct Output {
     stdout: BufWriter<Stdout>,
     is_json: bool,
     is_terminal: bool,
+    is_closed: bool,
 }
 
 /// How the cells of a column are aligned.
@@ -43,7 +45,7 @@ impl Output {
     pub fn new(common: &Common) -> Self {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
-        Self { stdout: BufWriter::new(stdout), is_json: common.json, is_terminal }
+        Self { stdout: BufWriter::new(stdout), is_json: common.json, is_terminal, is_closed: false }
     }
 
     /// Whether JSON is asked for.
@@ -56,12 +58,18 @@ impl Output {
         self.is_terminal
     }
 
+    /// Whether the reader of standard output has closed it. Then nothing is printed any more, and that is no error, because a
+    /// verb that deletes ten jobs must not stop after the first.
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Prints a line.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn line(&mut self, line: &str) -> io::Result<()> {
-        writeln!(self.stdout, "{line}")
+        self.write(format!("{line}\n").as_bytes())
     }
 
     /// Prints a table, with a bold header on a terminal.
@@ -72,7 +80,7 @@ impl Output {
         let is_bold = self.is_terminal && has_colors() && table.table.header().is_some();
         for (at, line) in table.text().lines().enumerate() {
             let (bold, plain) = if is_bold && at == 0 { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-            writeln!(self.stdout, "{bold}{line}{plain}")?;
+            self.line(&format!("{bold}{line}{plain}"))?;
         }
         self.flush()
     }
@@ -91,17 +99,15 @@ impl Output {
     /// # Errors
     /// If it cannot be written.
     pub fn body(&mut self, body: &[u8]) -> io::Result<()> {
-        if self.is_terminal {
-            let text = escaped_lines(body);
-            self.stdout.write_all(text.as_bytes())?;
-            // The prompt of the shell begins a line.
-            if !text.ends_with('\n') {
-                self.stdout.write_all(b"\n")?;
-            }
-            Ok(())
-        } else {
-            self.stdout.write_all(body)
+        if !self.is_terminal {
+            return self.write(body);
         }
+        let mut text = escaped_lines(body);
+        // The prompt of the shell begins a line.
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        self.write(text.as_bytes())
     }
 
     /// Hands everything to the system.
@@ -109,8 +115,32 @@ impl Output {
     /// # Errors
     /// If it cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.stdout.flush()
+        let result = self.stdout.flush();
+        self.unless_closed(result)
     }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let result = self.stdout.write_all(bytes);
+        self.unless_closed(result)
+    }
+
+    fn unless_closed(&mut self, result: io::Result<()>) -> io::Result<()> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}
+
+/// Prints a line on standard error. If that is closed, work goes on.
+pub fn say(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Whether texts on a terminal may have colors: see no-color.org.

@@ -86,9 +86,12 @@ impl Move {
         }
         // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready
         // if this program died.
-        if self.state == PeekState::Ready && self.from.ask(format!("reserve-job {id}"))?.word() == "NOT_FOUND"
-        {
-            return Ok(false);
+        if self.state == PeekState::Ready {
+            let reply = self.from.ask(format!("reserve-job {id}"))?;
+            if reply.word() == "NOT_FOUND" {
+                return Ok(false);
+            }
+            reply.into_job(&format!("job {id}"))?;
         }
         let copy = self.put(id, &stats, body)?;
         let reply = self.from.ask(format!("delete {id}"))?;

@@ -1,11 +1,12 @@
 //! `beanring reserve`: takes the next job of some tubes, and deletes, holds or releases it.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::connection::{Connection, REPLY_PATIENCE};
 use super::error::ClientError;
 use super::hold::{self, Held};
-use super::output::Output;
+use super::output::{Output, say};
 use super::{inspect, peek};
 use crate::cli::verbs;
 
@@ -32,15 +33,20 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     let mut output = Output::new(&verb.common);
     peek::print(&mut output, id, &body, verb.body)?;
     output.flush()?;
+    if output.is_closed() {
+        // The body may not have been read, so the job is released.
+        return Err(ClientError::Output(ErrorKind::BrokenPipe.into()));
+    }
     if verb.delete {
-        // Behind the output: if that fails, the job is released.
         connection.ask(format!("delete {id}"))?.expect("DELETED", &format!("job {id}"))?;
     } else if verb.hold {
-        eprintln!("beanring: job {id} stays reserved until this command ends");
+        say(format_args!("beanring: job {id} stays reserved until this command ends"));
         let stats = inspect::of_job(&mut connection, id)?;
         hold::until_signal(&mut connection, &[Held { id, stats }], None)?;
     } else {
-        eprintln!("beanring: job {id} is released now; --delete deletes it, --hold keeps it reserved");
+        say(format_args!(
+            "beanring: job {id} is released now; --delete deletes it, --hold keeps it reserved"
+        ));
     }
     Ok(())
 }

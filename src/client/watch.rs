@@ -1,6 +1,5 @@
 //! `beanring watch`: a line per interval with the jobs of tubes, or of all of them, and what has happened since the last line.
 
-use std::io::IsTerminal;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -85,13 +84,16 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
                 output.json(&line(name, counts, before, elapsed))?;
                 continue;
             }
-            if lines == 0 || lines % HEADER_LINES == 0 && std::io::stdout().is_terminal() {
+            if lines == 0 || lines % HEADER_LINES == 0 && output.is_terminal() {
                 output.line(&header(&names))?;
             }
             lines += 1;
             output.line(&text(&line(name, counts, before, elapsed), name_width(&names)))?;
         }
         output.flush()?;
+        if output.is_closed() {
+            break;
+        }
         before = counts;
         rounds += 1;
     }

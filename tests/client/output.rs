@@ -107,3 +107,27 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         assert!(result.text().ends_with(" 0\n") && result.stderr.is_empty(), "{result:?}");
     });
 }
+
+/// Runs a verb whose output nobody reads.
+fn unread(place: &Place, arguments: &[&str]) -> Option<i32> {
+    let mut command = place.command(arguments);
+    let (reader, writer) = std::io::pipe().expect("descriptors are left");
+    drop(reader);
+    command.stdin(std::process::Stdio::null()).stdout(writer).status().expect("the program starts").code()
+}
+
+#[test]
+fn a_verb_acts_also_if_nobody_reads_its_output() {
+    with_both("verbs without a reader", |place| {
+        assert_eq!(unread(place, &["put", "a", "b", "c"]), Some(0));
+        assert_eq!(place.jobs(), [3, 0, 0, 0]);
+        assert_eq!(unread(place, &["bury", "1", "2"]), Some(0));
+        assert_eq!(place.jobs(), [1, 0, 0, 2]);
+        assert_eq!(unread(place, &["delete", "1", "9", "2"]), Some(1));
+        assert_eq!(place.jobs(), [1, 0, 0, 0]);
+        assert_eq!(unread(place, &["watch", "--interval", "1"]), Some(0));
+        // A body that nobody has read is not deleted.
+        assert_eq!(unread(place, &["reserve", "--delete"]), Some(1));
+        place.wait_for_jobs([1, 0, 0, 0]);
+    });
+}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::super::error::ClientError;
 use super::super::escape::escaped;
+use super::super::output::say;
 use crate::cli::verbs::Put;
 use crate::limits::JOB_BYTES_MAX;
 
@@ -135,7 +136,7 @@ impl Open {
     fn new(path: PathBuf) -> Result<Self, ClientError> {
         let (reader, path): (Box<dyn Read>, _) = if path.as_os_str() == STDIN {
             if io::stdin().is_terminal() {
-                eprintln!("beanring: reading from the terminal; end the input with Ctrl-D");
+                say(format_args!("beanring: reading from the terminal; end the input with Ctrl-D"));
             }
             (Box::new(io::stdin()), None)
         } else {

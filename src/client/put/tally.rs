@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::error::{ClientError, Refusal};
-use super::super::output::Output;
+use super::super::output::{Output, say};
 use super::super::reply::Reply;
 use super::bodies::Place;
 use crate::cli::verbs::Put;
@@ -116,10 +116,11 @@ impl Tally {
         output.flush()?;
         if let Some(refusal) = &self.first_refusal {
             match self.put + self.refused {
-                1 => eprintln!("beanring: {refusal}"),
-                all => {
-                    eprintln!("beanring: {} of {all} jobs were refused; the first: {refusal}", self.refused)
-                }
+                1 => say(format_args!("beanring: {refusal}")),
+                all => say(format_args!(
+                    "beanring: {} of {all} jobs were refused; the first: {refusal}",
+                    self.refused
+                )),
             }
         }
         Ok(())
@@ -128,7 +129,7 @@ impl Tally {
     /// Prints what is known of the jobs before an error.
     pub(super) fn report_rest(&self) {
         let unknown = if self.awaited.is_some() { "; the server may have jobs beyond these" } else { "" };
-        eprintln!("beanring: put {} before the error{unknown}", jobs(self.put));
+        say(format_args!("beanring: put {} before the error{unknown}", jobs(self.put)));
     }
 }
 

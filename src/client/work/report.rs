@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::super::error::ClientError;
 use super::super::escape::escaped;
+use super::super::output::say;
 
 /// What became of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -84,7 +85,7 @@ impl Report {
             (Fate::Lost, _) => "the job may run again".to_owned(),
         };
         let tube = escaped(tube.as_bytes());
-        eprintln!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}");
+        say(format_args!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}"));
     }
 
     /// The server cannot be reached. Only the first slot that notices says so.
@@ -110,7 +111,7 @@ impl Report {
         if self.is_json {
             print_json(&serde_json::json!({ "note": text }));
         } else {
-            eprintln!("beanring: {text}");
+            say(format_args!("beanring: {text}"));
         }
     }
 
@@ -121,15 +122,15 @@ impl Report {
         } else {
             let all = deleted + buried + released + lost;
             let plural = if all == 1 { "" } else { "s" };
-            eprintln!(
+            say(format_args!(
                 "beanring: {all} job{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
-            );
+            ));
         }
     }
 }
 
 fn print_json(value: &impl Serialize) {
-    eprintln!("{}", serde_json::to_string(value).expect("it is plain"));
+    say(serde_json::to_string(value).expect("it is plain"));
 }
 
 fn seconds<S: serde::Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
