@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use beanring::server::Config;
+use beanring::server::{Config, Peer as HttpPeer, PeerKind, Service};
+use beanring::time::Time;
 use beanring_testkit::client;
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 use beanring_testkit::random::{Random, seeds};
 use serde_json::{Value, json};
 
-use super::{Bench, get, writable};
+use super::super::{CLIENT, HTTP};
+use super::{Bench, Response, get, writable};
 
 /// What a tube is sorted by.
 fn rank(tube: &Value, sort: &str) -> u64 {
@@ -123,4 +125,42 @@ fn a_list_of_many_tubes_takes_bounded_memory_and_is_freed() {
     let last = bench.ask(&get("tubes?offset=20000&limit=500&sort=name")).json();
     assert_eq!(last["tubes"].as_array().expect("a list").len(), 1);
     assert_eq!(last["tubes"][0]["name"], "t9999");
+}
+
+#[test]
+fn a_list_is_made_between_other_work() {
+    const TUBES: usize = 5000;
+    for sort in ["name", "ready", "waiting"] {
+        let mut bench = super::super::Bench::new(usize::MAX);
+        let peer = HttpPeer { kind: PeerKind::Loopback, name: "loopback".to_owned() };
+        bench.server.set_peer(bench.conns[HTTP], peer);
+        for first in (1..TUBES).step_by(100) {
+            let tubes = (first..first + 100).take_while(|&tube| tube < TUBES);
+            let commands: String =
+                tubes.map(|tube| format!("use t{tube}\r\n{}", client::put(0, 0, "x"))).collect();
+            bench.receive(CLIENT, &commands);
+            bench.turn();
+        }
+        let request = String::from_utf8(get(&format!("tubes?limit=500&sort={sort}"))).expect("text");
+        bench.receive(HTTP, &request);
+        let (mut turns, mut largest) = (0, 0);
+        while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
+            turns += 1;
+            largest = bench.turn().max(largest);
+            let before = bench.sent[CLIENT].len();
+            bench.receive(CLIENT, "use default\r\n");
+            bench.turn();
+            assert_eq!(
+                &bench.sent[CLIENT][before..],
+                b"USING default\r\n",
+                "clients are served while a list is made"
+            );
+        }
+        // Each of these turns does two steps.
+        assert!(turns >= (TUBES / 1000 + 500 / 100) / 2, "{turns}");
+        assert!(largest < 60_000, "{largest} bytes in one iteration");
+        let mut sent = bench.sent[HTTP].clone();
+        let list = Response::take(&mut sent, true).expect("the list is complete").json();
+        assert_eq!((&list["matched"], list["tubes"].as_array().map(Vec::len)), (&json!(TUBES), Some(500)));
+    }
 }

@@ -1,11 +1,13 @@
-//! Prometheus and probes over HTTP while tubes come and go. Every request, in whatever pieces, is answered completely
-//! and in order.
+//! Prometheus, probes and consoles over HTTP while tubes come and go. Every request, in whatever pieces, is answered
+//! completely and in order.
 
 use std::collections::BTreeSet;
 
 use beanring::ids::ConnId;
 use beanring::limits::HTTP_REQUEST_BYTES_MAX;
-use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{
+    Config, DriverStats, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service,
+};
 use beanring::time::{Span, Time};
 
 use super::super::config::config;
@@ -16,6 +18,24 @@ const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
 const PATHS: [&str; 6] = ["/metrics", "/metrics", "/healthz", "/readyz", "/readyz?a=b", "/metrics/"];
 const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
+/// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of so many
+/// bytes. The client of the queue reserves no job.
+const CALLS: [(&str, &str, &str, &[&str]); 14] = [
+    ("GET", "server", "", &["200"]),
+    ("GET", "tubes?sort=waiting&order=desc&offset=#&limit=20", "", &["200"]),
+    ("HEAD", "tubes?filter=#", "", &["200"]),
+    ("GET", "tubes/#", "", &["200", "404"]),
+    ("GET", "tubes/#/next/ready", "", &["200", "404"]),
+    ("GET", "jobs/#", "", &["200", "404"]),
+    ("GET", "jobs/#/body?limit=#", "", &["200", "404"]),
+    ("POST", "tubes/#/jobs?delay=#", "@", &["201", "413", "503"]),
+    ("POST", "tubes/#/kick", "{\"count\":#}", &["200", "404"]),
+    ("POST", "tubes/#/pause", "{\"seconds\":#}", &["200", "404"]),
+    ("POST", "jobs/#/bury", "{\"priority\":#}", &["200", "404"]),
+    ("POST", "jobs/#/release", "{\"priority\":#,\"delay\":#}", &["200", "404"]),
+    ("DELETE", "jobs/#", "", &["200", "404"]),
+    ("POST", "jobs/#/kick", "{\"count\":#}", &["400"]),
+];
 const MONITORS_MAX: usize = 8;
 /// More lines than one step renders.
 const TUBES: usize = 60;
@@ -56,7 +76,8 @@ struct Expected {
 /// Runs an input. Each byte is an action.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut server = Server::new(config(100));
+    let http_access = HttpAccess { token: None, allow_writes: true };
+    let mut server = Server::new(Config { http_access, ..config(100) });
     let client = server.accept(Protocol::Beanstalk);
     let mut watched = Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false };
     watched.connect();
@@ -89,6 +110,7 @@ impl Watched {
                 self.server.handle(self.now, Event::Drain);
             }
             10 => self.now = self.now + Span::from_millis(u32::from(input.half())),
+            11 | 12 => self.monitors[at].call(input),
             _ => self.monitors[at].ask(input),
         }
         if what & 0x40 == 0 {
@@ -98,6 +120,7 @@ impl Watched {
 
     fn connect(&mut self) {
         let conn = self.server.accept(Protocol::Http);
+        self.server.set_peer(conn, Peer { kind: PeerKind::Loopback, name: "loopback".to_owned() });
         self.monitors.push(Monitor {
             conn,
             expected: Vec::new(),
@@ -193,6 +216,7 @@ impl Watched {
             }
             self.turn();
             is_busy |= self.server.next_deadline().is_some_and(|due| due <= self.now);
+            is_busy |= self.monitors.iter().any(|monitor| monitor.wants_send && !monitor.is_gone());
             if !is_busy {
                 break;
             }
@@ -275,6 +299,36 @@ impl Monitor {
             is_page,
             keeps_alive: version == "1.1" && header != "Connection: close\r\n",
         });
+    }
+
+    fn call(&mut self, input: &mut Input<'_>) {
+        let (method, path, body, statuses) = input.pick(&CALLS);
+        let (version, header) = (input.pick(&VERSIONS), input.pick(&HEADERS));
+        let mut fill = |text: &str| {
+            let parts: Vec<&str> = text.split('#').collect();
+            parts.into_iter().fold(String::new(), |all, part| match all.is_empty() {
+                true => part.to_owned(),
+                false => format!("{all}{}{part}", input.below(TUBES)),
+            })
+        };
+        let path = fill(path);
+        let (kind, body) = match body {
+            "@" => ("octet-stream", "\r\n".repeat(2 * fill("a#")[1..].parse::<usize>().expect("a number"))),
+            json => ("json", fill(json)),
+        };
+        let length = if body.is_empty() {
+            String::new()
+        } else {
+            format!("Content-Type: application/{kind}\r\nContent-Length: {}\r\n", body.len())
+        };
+        let is_empty_put = statuses.contains(&"201") && body.is_empty();
+        let request =
+            format!("{method} /api/v1/{path} HTTP/{version}\r\nHost: a\r\n{header}{length}\r\n{body}");
+        if is_empty_put || !self.send(request.as_bytes()) || self.is_wild {
+            return;
+        }
+        let keeps_alive = version == "1.1" && header != "Connection: close\r\n";
+        self.expected.push(Expected { statuses, has_body: method != "HEAD", is_page: false, keeps_alive });
     }
 
     /// Checks a response against its request.
