@@ -11,7 +11,7 @@ pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Fields of every response: nothing in it is a page, and no other site may read it.
-const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+pub(super) const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
     Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
