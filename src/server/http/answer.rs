@@ -7,7 +7,7 @@ use super::call::Call;
 use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
 use super::request::{Parsed, Request};
-use super::response::{GUARDS, Head, PLAIN_TYPE, Refusal, write_whole};
+use super::response::{ErrorKind, GUARDS, Head, PLAIN_TYPE, Refusal, write_whole};
 use super::target::PREFIX;
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, Work};
 use crate::server::Core;
@@ -66,6 +66,8 @@ impl HttpConnection {
                 Ok(Some(plan)) => plan,
                 Ok(None) => return self.await_body(&request),
                 Err(refusal) => {
+                    let is_wrong = refusal.kind == ErrorKind::Unauthorized;
+                    self.has_wrong_token |= is_wrong && request.fields.authorization.is_some();
                     // The client may or may not send the body that it has announced.
                     request.keeps_alive &= !request.expects_continue;
                     self.take_head(&request, head_bytes);

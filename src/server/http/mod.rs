@@ -28,10 +28,13 @@ use self::page::PageResponse;
 use super::Core;
 use crate::ids::ConnId;
 use crate::limits::INBOX_BYTES_PAUSE;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
+
+/// How often, at most, a wrong token is logged. A client may try tokens all day.
+pub(super) const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
 
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
@@ -57,6 +60,8 @@ pub(super) struct HttpConnection {
     skip: u64,
     /// The client sends nothing after the last request.
     is_last: bool,
+    /// A request had a wrong token, which is not logged yet.
+    has_wrong_token: bool,
     /// The interim response to the next request is made.
     has_continued: bool,
     /// The bytes that the driver sends. They stay in place until they are sent.
@@ -104,6 +109,7 @@ impl HttpConnection {
             input_ended: false,
             skip: 0,
             is_last: false,
+            has_wrong_token: false,
             has_continued: false,
             sending: Vec::new(),
             sent: 0,
@@ -151,6 +157,11 @@ impl HttpConnection {
     /// Whether the client has left before the end of a body.
     pub fn is_cut_off(&self) -> bool {
         self.input_ended && matches!(&self.work, Work::Call(call) if call.lacks(&self.input))
+    }
+
+    /// Whether a request had a wrong token, since the last call.
+    pub fn take_wrong_token(&mut self) -> bool {
+        std::mem::take(&mut self.has_wrong_token)
     }
 
     /// Whether further input should stay in the kernel.
