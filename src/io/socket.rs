@@ -307,7 +307,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 fn name(address: nix::Result<SockaddrStorage>) -> String {
     let Ok(address) = address else { return "unknown".to_owned() };
     match address.as_unix_addr() {
-        Some(unix) => unix.path().map_or("unix".to_owned(), |path| format!("unix:{}", path.display())),
+        // A client chooses its path, which must not forge a line of the log.
+        Some(unix) => unix.path().map_or("unix".to_owned(), |path| {
+            format!("unix:{}", path.display()).replace(char::is_control, "?")
+        }),
         None => address.to_string(),
     }
 }

@@ -41,6 +41,7 @@ use self::memory::MemoryAccount;
 use self::metrics::Metrics;
 use self::session::Session;
 use crate::ids::ConnId;
+use crate::log_limit::LogLimit;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
@@ -83,6 +84,8 @@ struct Core {
     /// Connections closed because they began with a request of another protocol.
     foreign_requests: u64,
     full_disk: FullDiskWarnings,
+    /// Limits the lines about wrong tokens over HTTP.
+    wrong_tokens: LogLimit,
     /// `use` and `watch` commands refused at a limit of memory, tubes or watches.
     tube_refusals: u64,
     /// Sessions that hold a list that is being rendered.
@@ -288,6 +291,7 @@ impl Core {
             memory_refusals: 0,
             foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
+            wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             tube_refusals: 0,
             lists: 0,
             commands: [0; CommandKind::COUNT],

@@ -513,7 +513,7 @@ fn health_readiness_and_bad_requests() {
             }
         }
         for (asked, body) in [
-            ("GET /", "no such page; request /metrics, /healthz or /readyz\n"),
+            ("GET /nothing", "no such page; request /, /metrics, /healthz, /readyz or /api/v1/server\n"),
             ("POST /metrics", "this method is not supported; use GET or HEAD\n"),
         ] {
             let answer = live.request(&format!("{asked} HTTP/1.1\r\nHost: a\r\n{close}"));

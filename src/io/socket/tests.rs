@@ -147,3 +147,50 @@ fn texts_of_errors_have_no_numbers() {
     );
     assert_eq!(text_without_number(&"overlarge index"), "overlarge index");
 }
+
+#[test]
+fn peers_are_told_apart() {
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+
+    for (address, kind) in
+        [("127.0.0.1", PeerKind::Loopback), ("::1", PeerKind::Loopback), ("::", PeerKind::Loopback)]
+    {
+        let Ok(listener) = Listener::open(&Address::Tcp { host: address.to_owned(), port: 0 }) else {
+            continue;
+        };
+        let local: SockaddrStorage = getsockname(listener.fd.as_raw_fd()).unwrap();
+        let port =
+            local.as_sockaddr_in6().map(|six| six.port()).or(local.as_sockaddr_in().map(|four| four.port()));
+        // A dual-stack listener has peers with IPv4 addresses.
+        let host = if address == "::1" { "::1" } else { "127.0.0.1" };
+        let client = TcpStream::connect((host, port.unwrap())).unwrap();
+        let fd = accepted(&listener);
+        let peer = peer(fd.as_raw_fd());
+        assert_eq!(peer.kind, kind, "{address}");
+        assert!(peer.name.ends_with(&format!(":{}", client.local_addr().unwrap().port())), "{peer:?}");
+    }
+    let (one, _other) = UnixStream::pair().unwrap();
+    assert_eq!(peer(one.as_raw_fd()), Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+    let scratch = Scratch::new("peers");
+    let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
+    let client = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None).unwrap();
+    let forged = scratch.0.join("a\n2026 INFO forged");
+    bind(client.as_raw_fd(), &UnixAddr::new(&forged).unwrap()).unwrap();
+    connect(client.as_raw_fd(), &UnixAddr::new(&scratch.path()).unwrap()).unwrap();
+    let name = peer(accepted(&listener).as_raw_fd()).name;
+    assert!(name.ends_with("/a?2026 INFO forged"), "{name:?}");
+    let unconnected = socket(AddressFamily::Inet, SockType::Stream, FLAGS, None).unwrap();
+    assert_eq!(peer(unconnected.as_raw_fd()).kind, PeerKind::Network);
+}
+
+/// Accepts the connection that a client has made.
+fn accepted(listener: &Listener) -> OwnedFd {
+    loop {
+        match listener.accept() {
+            Ok(fd) => return fd,
+            Err(AcceptError::Empty) => std::thread::yield_now(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}

@@ -62,12 +62,10 @@ impl Asset {
     }
 }
 
-/// Without the console there is none.
-#[cfg(not(feature = "console"))]
-static ASSETS: [Asset; 0] = [];
+/// What is served. A program without the console does not contain the files.
+static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
-#[cfg(feature = "console")]
-static ASSETS: [Asset; 23] = [
+static FILES: [Asset; 23] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
     Asset::new("/assets/access.js", SCRIPT, include_bytes!("../../console/access.js")),
     Asset::new("/assets/actions.js", SCRIPT, include_bytes!("../../console/actions.js")),

@@ -4,41 +4,38 @@
 //! work, no faster than they are sent. What concerns jobs and tubes is a [call](call), which the queue of sessions runs.
 
 mod access;
+mod answer;
 mod api;
 mod assets;
 mod call;
 mod host;
 mod json;
+mod operations;
 mod page;
 mod prometheus;
 mod request;
 mod response;
 mod serve;
 mod target;
+mod tube_json;
 mod tubes;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 
 pub use self::access::{HttpAccess, Peer, PeerKind, Token};
-use self::api::{BodyKind, Plan};
-use self::assets::Asset;
 use self::call::Call;
 pub use self::host::Hosts;
-use self::page::{Page, PageResponse};
-use self::prometheus::MetricsPage;
-use self::request::{Parsed, Request};
-use self::response::{Head, PLAIN_TYPE, Refusal, write_whole};
-use self::target::PREFIX;
+use self::page::PageResponse;
 use super::Core;
 use crate::ids::ConnId;
 use crate::limits::INBOX_BYTES_PAUSE;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
-/// The interim response to a client that waits before it sends a body.
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// How often, at most, a wrong token is logged. A client may try tokens all day.
+pub(super) const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
 
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
@@ -64,6 +61,8 @@ pub(super) struct HttpConnection {
     skip: u64,
     /// The client sends nothing after the last request.
     is_last: bool,
+    /// A request had a wrong token, which is not logged yet.
+    has_wrong_token: bool,
     /// The interim response to the next request is made.
     has_continued: bool,
     /// The bytes that the driver sends. They stay in place until they are sent.
@@ -111,6 +110,7 @@ impl HttpConnection {
             input_ended: false,
             skip: 0,
             is_last: false,
+            has_wrong_token: false,
             has_continued: false,
             sending: Vec::new(),
             sent: 0,
@@ -160,6 +160,11 @@ impl HttpConnection {
         self.input_ended && matches!(&self.work, Work::Call(call) if call.lacks(&self.input))
     }
 
+    /// Whether a request had a wrong token, since the last call.
+    pub fn take_wrong_token(&mut self) -> bool {
+        std::mem::take(&mut self.has_wrong_token)
+    }
+
     /// Whether further input should stay in the kernel.
     pub fn has_much_input(&self) -> bool {
         self.input.len() >= INBOX_BYTES_PAUSE
@@ -207,175 +212,5 @@ impl HttpConnection {
         {
             self.work = Work::None;
         }
-    }
-
-    /// Answers the requests that have arrived, in order, as far as they can be answered at once.
-    pub fn answer(&mut self, core: &Core) {
-        while self.state == HttpState::Open
-            && matches!(self.work, Work::None)
-            && self.next.len() < OUTPUT_BYTES_PAUSE
-        {
-            if !self.discard() {
-                break;
-            }
-            if self.is_last {
-                self.state = HttpState::Closing;
-                break;
-            }
-            match Request::parse(&self.input) {
-                Parsed::Partial if self.input_ended => self.state = HttpState::Closing,
-                Parsed::Partial => break,
-                Parsed::TooLong => self.reject("431 Request Header Fields Too Large"),
-                Parsed::Bad => self.reject("400 Bad Request"),
-                Parsed::Chunked => self.reject("411 Length Required"),
-                Parsed::Request(request, bytes) => {
-                    if !self.answer_one(request, bytes, core) {
-                        break;
-                    }
-                }
-            }
-        }
-        if self.state != HttpState::Open || self.input.is_empty() {
-            self.input = BytesMut::new();
-        }
-    }
-
-    /// Discards a refused body as far as it has come. Returns whether the next request can be read.
-    fn discard(&mut self) -> bool {
-        let bytes = self.input.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
-        self.input.advance(bytes);
-        self.skip -= bytes as u64;
-        if self.skip > 0 && self.input_ended {
-            self.state = HttpState::Closing;
-        }
-        self.skip == 0
-    }
-
-    /// Answers a request, or begins to. Returns false if more of its body must arrive first.
-    fn answer_one(&mut self, mut request: Box<Request>, head_bytes: usize, core: &Core) -> bool {
-        let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
-        if is_own_host && request.path.starts_with(PREFIX) {
-            let plan = match self.plan(&request, head_bytes, core) {
-                Ok(Some(plan)) => plan,
-                Ok(None) => return self.await_body(&request),
-                Err(refusal) => {
-                    // The client may or may not send the body that it has announced.
-                    request.keeps_alive &= !request.expects_continue;
-                    self.take_head(&request, head_bytes);
-                    self.skip = if request.expects_continue { 0 } else { request.body_bytes.unwrap_or(0) };
-                    refusal.write(&request, &mut self.next);
-                    return true;
-                }
-            };
-            self.begin(request, head_bytes, plan);
-            return true;
-        }
-        self.take_head(&request, head_bytes);
-        self.skip = request.body_bytes.unwrap_or(0);
-        let next = &mut self.next;
-        let mut plain = |status, fields, text: &str| {
-            write_whole(&request, next, status, PLAIN_TYPE, fields, text.as_bytes());
-        };
-        match &*request.path {
-            _ if !is_own_host => {
-                plain(
-                    "421 Misdirected Request",
-                    "",
-                    "the server does not know this host name; use its address, or start it with --http-host NAME\n",
-                );
-            }
-            _ if !matches!(&*request.method, "GET" | "HEAD") => {
-                plain(
-                    "405 Method Not Allowed",
-                    "Allow: GET, HEAD\r\n",
-                    "this method is not supported; use GET or HEAD\n",
-                );
-            }
-            // No scraper sends a body, and a proxy in front may not see where it ends.
-            _ if self.skip > 0 => self.reject("400 Bad Request"),
-            "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new(core))),
-            "/healthz" => plain("200 OK", "", "ok\n"),
-            "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
-            "/readyz" => plain("200 OK", "", "ready\n"),
-            path => match Asset::find(path) {
-                Some(asset) => asset.write(&request, &mut self.next),
-                None => plain(
-                    "404 Not Found",
-                    "",
-                    "no such page; request /, /metrics, /healthz, /readyz or /api/v1/server\n",
-                ),
-            },
-        }
-        true
-    }
-
-    /// Checks a request of the API. Returns `None` if its body is not complete and must be.
-    fn plan(&self, request: &Request, head_bytes: usize, core: &Core) -> Result<Option<Plan>, Refusal> {
-        let target = api::check(request, &self.peer, core)?;
-        let body_bytes = request.body_bytes.unwrap_or(0);
-        let mut json: &[u8] = &[];
-        if target.body_kind() == BodyKind::Json {
-            match self.input[head_bytes..].get(..body_bytes as usize) {
-                Some(body) => json = body,
-                None => return Ok(None),
-            }
-        }
-        Plan::new(target, json, body_bytes).map(Some)
-    }
-
-    /// Has the client send the body, unless it will never be complete. Returns false.
-    fn await_body(&mut self, request: &Request) -> bool {
-        self.interim(request);
-        if self.input_ended {
-            self.state = HttpState::Closing;
-        }
-        false
-    }
-
-    /// Tells a client that waits to send the body of its request.
-    fn interim(&mut self, request: &Request) {
-        if request.expects_continue && !std::mem::replace(&mut self.has_continued, true) {
-            self.next.extend_from_slice(CONTINUE);
-        }
-    }
-
-    fn begin(&mut self, request: Box<Request>, head_bytes: usize, plan: Plan) {
-        match plan {
-            Plan::Page(page) => {
-                self.take_head(&request, head_bytes);
-                self.begin_page(&request, page);
-            }
-            Plan::Operation(operation) => {
-                self.interim(&request);
-                self.take_head(&request, head_bytes);
-                let call = Call::new(request, operation);
-                // A JSON body is in the operation. That of a job stays in the input.
-                self.skip = call.body_bytes_read();
-                self.discard();
-                self.work = Work::Call(Box::new(call));
-            }
-        }
-    }
-
-    /// Takes the head of a request off the input.
-    fn take_head(&mut self, request: &Request, head_bytes: usize) {
-        self.input.advance(head_bytes);
-        (self.has_requested, self.has_continued) = (true, false);
-        self.is_last = !request.keeps_alive;
-    }
-
-    fn begin_page(&mut self, request: &Request, page: Page) {
-        let head = Head { status: "200 OK", content_type: page.content_type(), body_bytes: None, fields: "" };
-        head.write(request, &mut self.next);
-        if request.method != "HEAD" {
-            self.work = Work::Page(PageResponse { page, version: request.version });
-        }
-    }
-
-    /// Rejects malformed input and closes: the beginning of the next request is unknown.
-    fn reject(&mut self, status: &str) {
-        let head = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        self.next.extend_from_slice(head.as_bytes());
-        self.state = HttpState::Closing;
     }
 }

@@ -11,7 +11,7 @@ pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Fields of every response: no other site may read it.
-const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+pub(super) const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
 
@@ -24,7 +24,7 @@ pub(super) struct Rules<'a> {
 }
 
 /// A response that is no page of the console.
-const DATA: Rules<'static> = Rules {
+pub(super) const DATA: Rules<'static> = Rules {
     caching: "no-store",
     policy: "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 };

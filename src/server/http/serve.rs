@@ -1,5 +1,7 @@
 //! Opening, events and closing of HTTP connections.
 
+use tracing::warn;
+
 use super::{HttpConnection, HttpState};
 use crate::ids::ConnId;
 use crate::server::{Core, Effect, Event, Server};
@@ -103,6 +105,12 @@ impl Core {
         }
         self.send_body(connection);
         connection.answer(self);
+        if connection.take_wrong_token()
+            && let Some(left_out) = self.wrong_tokens.admit(now)
+        {
+            let (conn, peer) = (connection.number, &connection.peer.name);
+            warn!(conn, "an HTTP request from {peer} had a wrong token and was refused{left_out}");
+        }
         if connection.is_cut_off() {
             return self.close_http(connection, now);
         }

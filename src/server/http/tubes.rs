@@ -8,13 +8,13 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use memchr::memmem::Finder;
-use serde::Serialize;
 
+use super::tube_json::TubeJson;
 use crate::ids::TubeKey;
 use crate::limits::ALLOCATION_BYTES;
-use crate::queue::{LatencyKind, Percentiles, Tube, TubeStats};
+use crate::queue::Tube;
 use crate::server::Core;
-use crate::time::{Span, Time};
+use crate::time::Time;
 
 /// Slots of tubes that one step visits: some 100 us.
 const STEP_SLOTS: usize = 1000;
@@ -74,49 +74,6 @@ struct Place {
     name: Box<[u8]>,
     has_names_reversed: bool,
     tube: TubeKey,
-}
-
-/// A tube in the list.
-#[derive(Serialize)]
-pub(super) struct TubeJson<'a> {
-    name: &'a str,
-    ready: usize,
-    reserved: u32,
-    delayed: usize,
-    buried: usize,
-    urgent: u32,
-    waiting: usize,
-    watching: u32,
-    using: u32,
-    puts: u64,
-    deletes: u64,
-    timeouts: u64,
-    paused_seconds: u64,
-    oldest_ready_seconds: Option<u64>,
-}
-
-/// A tube by itself.
-#[derive(Serialize)]
-pub(super) struct TubeDetailJson<'a> {
-    #[serde(flatten)]
-    tube: TubeJson<'a>,
-    pause_seconds: u64,
-    pauses: u64,
-    buries: u64,
-    percentiles: PercentilesJson,
-}
-
-#[derive(Serialize)]
-struct PercentilesJson {
-    queue_time: TimesJson,
-    reserved_time: TimesJson,
-}
-
-#[derive(Serialize)]
-struct TimesJson {
-    p50_seconds: f64,
-    p95_seconds: f64,
-    p99_seconds: f64,
 }
 
 impl SortKey {
@@ -284,69 +241,4 @@ fn is_match(finder: &Finder<'_>, tube: &Tube) -> bool {
 /// The memory of a copied name.
 const fn memory_of_name(name: &[u8]) -> usize {
     name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
-}
-
-impl<'a> TubeJson<'a> {
-    fn of(core: &'a Core, key: TubeKey, now: Time) -> Self {
-        let TubeStats {
-            name,
-            urgent,
-            ready,
-            reserved,
-            delayed,
-            buried,
-            total_jobs,
-            using,
-            watching,
-            deletes,
-            timeouts,
-            pause_left,
-            oldest_ready,
-            ..
-        } = core.engine.tube_stats(key, now);
-        Self {
-            name: name.as_str(),
-            ready,
-            reserved,
-            delayed,
-            buried,
-            urgent,
-            waiting: core.engine.tube_waiting(key),
-            watching,
-            using,
-            puts: total_jobs,
-            deletes,
-            timeouts,
-            paused_seconds: pause_left.as_nanos().div_ceil(1_000_000_000),
-            oldest_ready_seconds: (ready > 0).then(|| oldest_ready.as_secs()),
-        }
-    }
-}
-
-impl<'a> TubeDetailJson<'a> {
-    pub fn of(core: &'a Core, key: TubeKey, now: Time) -> Self {
-        let stats = core.engine.tube_stats(key, now);
-        let times = |kind| TimesJson::of(&core.engine.tube_times(key, kind));
-        Self {
-            tube: TubeJson::of(core, key, now),
-            pause_seconds: stats.pause.as_secs(),
-            pauses: stats.pauses,
-            buries: stats.buries,
-            percentiles: PercentilesJson {
-                queue_time: times(LatencyKind::Queue),
-                reserved_time: times(LatencyKind::Reserved),
-            },
-        }
-    }
-}
-
-impl TimesJson {
-    fn of(times: &Percentiles) -> Self {
-        let seconds = |span: Span| span.as_nanos() as f64 / 1e9;
-        Self {
-            p50_seconds: seconds(times.p50),
-            p95_seconds: seconds(times.p95),
-            p99_seconds: seconds(times.p99),
-        }
-    }
 }

@@ -138,6 +138,41 @@ fn a_response_waits_for_the_commit_of_its_change() {
 }
 
 #[test]
+fn large_bodies_wait_for_segments_like_those_of_clients() {
+    for durability in [Durability::Always, Durability::Never] {
+        let mut stage = Stage::new(durability);
+        let requests: Vec<u8> = (0..40).flat_map(|_| put("tubes/a/jobs", &[b'x'; 30_000])).collect();
+        // More than the prepared segments hold: the rest waits until the disk has made others.
+        let mut operations = 0;
+        for piece in requests.chunks(16_000) {
+            stage.server.handle(stage.now, Event::Received { conn: stage.http, bytes: piece });
+            stage.run();
+        }
+        let answered = |stage: &mut Stage| std::iter::from_fn(|| stage.take()).count();
+        assert_eq!(answered(&mut stage), 0, "nothing is committed");
+        let mut count = 0;
+        while count < 40 {
+            operations += 1;
+            assert!(operations < 1000, "{durability:?}: {count} of 40 are answered");
+            if let Some(outcome) = stage.disk.finish_one(&mut stage.random) {
+                stage.server.handle(stage.now, Event::Disk(outcome));
+            }
+            stage.run();
+            while let Some(response) = stage.take() {
+                count += 1;
+                assert_eq!((response.status, response.json()), (201, json!({"id": count})));
+            }
+        }
+        let body = stage.ask(&get("jobs/40/body")).or_else(|| {
+            stage.write();
+            stage.take()
+        });
+        let body = body.unwrap_or_else(|| panic!("{durability:?}: no response"));
+        assert_eq!((body.status, body.body), (200, vec![b'x'; 30_000]));
+    }
+}
+
+#[test]
 fn another_connection_sees_a_change_only_when_it_is_committed() {
     let mut stage = Stage::new(Durability::Always);
     assert!(stage.ask(&put("tubes/a/jobs", b"x")).is_none());

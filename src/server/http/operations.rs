@@ -1,0 +1,171 @@
+//! What the operations of the API do: the commands of the protocol that the session of a call serves for them. So limits,
+//! memory, drain mode and the order of checks are those of the protocol.
+
+use super::api::Operation;
+use super::call::Stage;
+use super::json::JobJson;
+use super::response::json;
+use super::target::{Name, NextState};
+use super::tube_json::TubeDetailJson;
+use crate::ids::JobKey;
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
+use crate::queue::JobState;
+use crate::server::Core;
+use crate::server::dispatch::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
+use crate::server::session::{Session, SessionState};
+use crate::time::Time;
+
+impl Core {
+    /// Serves the commands of an operation. Returns the next stage, and whether the state of the job forbids it.
+    pub(super) fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> (Stage, bool) {
+        match operation {
+            Operation::Tube(tube) => self.show_tube(session, tube, now),
+            Operation::Next(tube, state) => self.show_next(session, tube, *state, now),
+            Operation::Job(id) => {
+                let job = self.engine.jobs().find(*id);
+                self.show_job(session, job, &Command::StatsJob(*id), now);
+            }
+            Operation::Body { id, .. } => self.serve_words(session, format_args!("peek {id}"), now),
+            Operation::Put { tube, priority, delay, ttr, bytes } => {
+                if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
+                    self.reply_to_call(session, Reply::OutOfMemory);
+                } else {
+                    let words = format_args!("put {priority} {delay} {ttr} {bytes}");
+                    self.serve_words(session, words, now);
+                    return (Stage::Receiving, false);
+                }
+            }
+            Operation::Pause { tube, seconds } => {
+                let words = format_args!("pause-tube {} {seconds}", tube.get().as_str());
+                self.serve_words(session, words, now);
+            }
+            Operation::Kick { tube, count } => {
+                if self.use_known_tube(session, tube) {
+                    self.serve_words(session, format_args!("kick {count}"), now);
+                }
+                if session.protocol.state == SessionState::Kicking {
+                    return (Stage::Working, false);
+                }
+            }
+            Operation::KickJob(_)
+            | Operation::Bury { .. }
+            | Operation::Release { .. }
+            | Operation::Delete(_) => {
+                return (Stage::Replied, !self.act_on_job(session, operation, now));
+            }
+            Operation::Drain | Operation::Undrain => {
+                self.draining = *operation == Operation::Drain;
+                self.show(session, false, |_| b"{}".to_vec());
+            }
+        }
+        (Stage::Replied, false)
+    }
+
+    /// Changes a job that no client has reserved. Returns false if its state forbids that.
+    fn act_on_job(&mut self, session: &mut Session, operation: &Operation, now: Time) -> bool {
+        let (Operation::KickJob(id)
+        | Operation::Delete(id)
+        | Operation::Bury { id, .. }
+        | Operation::Release { id, .. }) = operation
+        else {
+            unreachable!("{operation} is about no job")
+        };
+        let state = self.engine.jobs().find(*id).map(|job| self.engine.jobs().get(job).state);
+        let is_permitted = match (state, operation) {
+            (None, _) | (Some(JobState::Delayed | JobState::Buried), _) => true,
+            (Some(JobState::Ready), Operation::KickJob(_)) | (Some(JobState::Reserved), _) => false,
+            (Some(JobState::Ready), _) => true,
+        };
+        if state.is_none() || !is_permitted {
+            self.reply_to_call(session, Reply::NotFound);
+            return is_permitted;
+        }
+        if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
+            // The command that follows in the same breath ends the reservation.
+            let job = self.engine.reserve_job(session.protocol.client, *id, now);
+            assert!(job.is_some(), "no client has reserved the job");
+        }
+        match operation {
+            Operation::Bury { priority, .. } => {
+                self.serve_words(session, format_args!("bury {id} {priority}"), now);
+            }
+            Operation::Release { priority, delay, .. } => {
+                self.serve_words(session, format_args!("release {id} {priority} {delay}"), now);
+            }
+            Operation::KickJob(_) => self.serve_words(session, format_args!("kick-job {id}"), now),
+            _ => self.serve_words(session, format_args!("delete {id}"), now),
+        }
+        true
+    }
+
+    /// Serves one command line.
+    fn serve_words(&mut self, session: &mut Session, words: std::fmt::Arguments<'_>, now: Time) {
+        let line = format!("{words}\r\n");
+        let used = self.serve(session, line.as_bytes(), now);
+        assert_eq!(used, line.len(), "a call runs only while commands are served");
+    }
+
+    /// Has the session use a tube that exists, or replies that there is none.
+    fn use_known_tube(&mut self, session: &mut Session, tube: &Name) -> bool {
+        let is_known = self.engine.tubes().find(tube.get()).is_some();
+        if is_known {
+            self.engine.use_tube(session.protocol.client, tube.get());
+        } else {
+            self.reply_to_call(session, Reply::NotFound);
+        }
+        is_known
+    }
+
+    pub(super) fn reply_to_call(&mut self, session: &mut Session, reply: Reply<'_>) {
+        self.with_replies(&mut session.output, |core, replies| replies.reply(reply, &mut core.buffers));
+    }
+
+    fn show_tube(&mut self, session: &mut Session, tube: &Name, now: Time) {
+        match self.engine.tubes().find(tube.get()) {
+            Some(key) => {
+                self.extra_steps += self.engine.tube_waiting_cost(key) as u32 + PERCENTILE_STEPS;
+                // The statistics should not count the client of this call.
+                self.disconnect_call(session, now);
+                self.show(session, true, |core| json(&TubeDetailJson::of(core, key, now)));
+            }
+            None => self.reply_to_call(session, Reply::NotFound),
+        }
+    }
+
+    fn show_next(&mut self, session: &mut Session, tube: &Name, state: NextState, now: Time) {
+        if !self.use_known_tube(session, tube) {
+            return;
+        }
+        let client = session.protocol.client;
+        let (job, command) = match state {
+            NextState::Ready => (self.engine.peek_ready(client), Command::PeekReady),
+            NextState::Delayed => (self.engine.peek_delayed(client), Command::PeekDelayed),
+            NextState::Buried => (self.engine.peek_buried(client), Command::PeekBuried),
+        };
+        self.show_job(session, job, &command, now);
+    }
+
+    /// Replies with a job. `command` would show the same to a client.
+    fn show_job(&mut self, session: &mut Session, job: Option<JobKey>, command: &Command<'_>, now: Time) {
+        let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(session.protocol.client, command);
+        match job {
+            Some(job) => self.show(session, is_harmless, |core| json(&JobJson::of(core, job, now))),
+            None => self.with_replies(&mut session.output, |core, replies| {
+                replies.set_harmless(is_harmless);
+                replies.reply(Reply::NotFound, &mut core.buffers);
+            }),
+        }
+    }
+
+    /// Replies with data.
+    fn show(&mut self, session: &mut Session, is_harmless: bool, render: impl FnOnce(&Self) -> Vec<u8>) {
+        let data = render(self);
+        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
+        self.with_replies(&mut session.output, |core, replies| {
+            replies.set_harmless(is_harmless);
+            replies.reply(Reply::Ok { bytes: data.len() }, &mut core.buffers);
+            replies.data(&data, &mut core.buffers);
+        });
+    }
+}
