@@ -71,9 +71,13 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     };
     let argument = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
-    let meant = |kind| match context(kind) {
-        meant if meant.is_empty() => format!("see {command} --help"),
-        meant => format!("did you mean {meant}?"),
+    let meant = |kind| match error.get(kind) {
+        Some(ContextValue::String(meant)) => format!("did you mean {meant}?"),
+        // The most similar one is the last.
+        Some(ContextValue::Strings(all)) if !all.is_empty() => {
+            format!("did you mean {}?", all[all.len() - 1])
+        }
+        _ => format!("see {command} --help"),
     };
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 
-use super::place::{Place, everywhere, ran, spawn, with_both};
+use super::place::{Place, everywhere, spawn, with_both};
 
 /// Deletes the ready jobs of a tube, and returns their bodies in order.
 fn bodies(place: &Place, tube: &str) -> Vec<Vec<u8>> {
@@ -89,18 +89,34 @@ fn ids_are_printed_unless_there_are_many() {
 fn a_million_lines_in_bounded_memory() {
     with_both("a million lines by the client", |place| {
         let lines: String = (0..1_000_000).map(|line| format!("{line}\n")).collect();
-        let mut command = Command::new("sh");
-        // Both stacks of the threads and the libraries are within this limit of 100 MB.
-        command.args(["-c", "ulimit -v 100000 && exec \"$@\"", "sh", program(), "put", "--lines"]);
-        command.args(["--addr", &place.address]).env_remove("BEANRING_ADDR");
-        let printed = ran(&mut command, lines.as_bytes()).ok();
-        let seconds =
-            printed.strip_prefix("put 1000000 jobs into default in ").and_then(|rest| rest.split(' ').next());
-        let seconds: f64 = seconds.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{printed}"));
-        println!("{seconds} s");
-        assert!(seconds < 60.0, "{printed}");
+        let mut command = place.command(&["put", "--lines"]);
+        let mut child = spawn(command.stdin(Stdio::piped()));
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let started = Instant::now();
+        let peak_kb = thread::scope(|scope| {
+            scope.spawn(move || stdin.write_all(lines.as_bytes()).expect("it reads"));
+            let mut peak_kb = 0;
+            while child.try_wait().expect("it is ours").is_none() {
+                peak_kb = peak_kb.max(peak_rss_kb(child.id()));
+                thread::sleep(Duration::from_millis(2));
+            }
+            peak_kb
+        });
+        println!("{:.2} s, {peak_kb} kB", started.elapsed().as_secs_f64());
+        let output = child.wait_with_output().expect("it is ours");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert!(printed.starts_with("put 1000000 jobs into default in "), "{printed}");
+        assert!((1..20_000).contains(&peak_kb), "{peak_kb} kB");
+        assert!(started.elapsed() < Duration::from_secs(60));
         assert_eq!(place.jobs(), [1_000_000, 0, 0, 0]);
     });
+}
+
+/// The peak RSS of a process, or 0 if it has ended.
+fn peak_rss_kb(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[test]
@@ -133,7 +149,7 @@ fn a_server_that_goes_away_is_an_error_with_a_count() {
         if stdin.write_all(b"3\n").is_err() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     drop(stdin);
     let output = child.wait_with_output().expect("it is ours");

@@ -116,5 +116,6 @@ fn progress(verb: &Put) -> ProgressBar {
         Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
         None => (ProgressBar::new_spinner(), "{spinner} {bytes}, {msg}"),
     };
-    bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"))
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    bar.with_style(style).with_message("0 jobs")
 }
