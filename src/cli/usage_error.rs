@@ -71,14 +71,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     };
     let argument = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
-    let meant = |kind| match error.get(kind) {
-        Some(ContextValue::String(meant)) => format!("did you mean {meant}?"),
-        // The most similar one is the last.
-        Some(ContextValue::Strings(all)) if !all.is_empty() => {
-            format!("did you mean {}?", all[all.len() - 1])
-        }
-        _ => format!("see {command} --help"),
-    };
+    let meant = |kind| suggestion(error.get(kind), command);
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             write!(f, "{argument}: unexpected argument; see {command} --help")
@@ -94,9 +87,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             write!(f, "{}: the value is missing", spelled(&argument, command))
         }
         ErrorKind::InvalidValue => {
-            let words = context(ContextKind::ValidValue);
-            let words =
-                words.rsplit_once(", ").map_or(words.clone(), |(some, last)| format!("{some} or {last}"));
+            let words = one_of(&context(ContextKind::ValidValue));
             let value = value.escape_debug();
             write!(f, "{} \"{value}\": must be {words}", spelled(&argument, command))
         }
@@ -135,6 +126,23 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             write!(f, "{}; see {command} --help", line.strip_prefix("error: ").unwrap_or(line))
         }
     }
+}
+
+/// What to do about a word that is not known.
+fn suggestion(meant: Option<&ContextValue>, command: &str) -> String {
+    match meant {
+        Some(ContextValue::String(meant)) => format!("did you mean {meant}?"),
+        // The most similar one is the last.
+        Some(ContextValue::Strings(all)) if !all.is_empty() => {
+            format!("did you mean {}?", all[all.len() - 1])
+        }
+        _ => format!("see {command} --help"),
+    }
+}
+
+/// Returns words separated by commas as a choice: `a, b or c`.
+fn one_of(words: &str) -> String {
+    words.rsplit_once(", ").map_or_else(|| words.to_owned(), |(some, last)| format!("{some} or {last}"))
 }
 
 /// Whether a word is a flag of which the value is the next word.

@@ -108,7 +108,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     });
 }
 
-/// Runs a verb whose output nobody reads.
+/// Runs a verb with its output in a closed pipe. Returns the exit code.
 fn unread(place: &Place, arguments: &[&str]) -> Option<i32> {
     let mut command = place.command(arguments);
     let (reader, writer) = std::io::pipe().expect("descriptors are left");
@@ -117,7 +117,7 @@ fn unread(place: &Place, arguments: &[&str]) -> Option<i32> {
 }
 
 #[test]
-fn a_verb_acts_also_if_nobody_reads_its_output() {
+fn a_verb_acts_also_if_its_output_is_closed() {
     with_both("verbs without a reader", |place| {
         assert_eq!(unread(place, &["put", "a", "b", "c"]), Some(0));
         assert_eq!(place.jobs(), [3, 0, 0, 0]);
@@ -126,7 +126,7 @@ fn a_verb_acts_also_if_nobody_reads_its_output() {
         assert_eq!(unread(place, &["delete", "1", "9", "2"]), Some(1));
         assert_eq!(place.jobs(), [1, 0, 0, 0]);
         assert_eq!(unread(place, &["watch", "--interval", "1"]), Some(0));
-        // A body that nobody has read is not deleted.
+        // A body that could not be written is not deleted.
         assert_eq!(unread(place, &["reserve", "--delete"]), Some(1));
         place.wait_for_jobs([1, 0, 0, 0]);
     });
