@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use crate::client::top::Column;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::ids::JobId;
@@ -95,6 +96,8 @@ pub enum Verb {
     Move(Move),
     /// Run a command for each job
     Work(Work),
+    /// Watch the server and its tubes in a live view, and steer them by keys
+    Top(Top),
 }
 
 impl Verb {
@@ -497,6 +500,21 @@ pub struct Work {
 pub enum OnFailure {
     Bury,
     Release,
+}
+
+/// `beanring top`
+#[derive(Args, Clone, Debug)]
+pub struct Top {
+    /// Time between two updates, such as 1 or 10s
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = positive_seconds)]
+    pub interval: u32,
+    /// Column to sort by: name, ready, reserved, delayed, buried, waiting, put, delete, oldest or paused
+    #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
+    pub sort: Column,
+    /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
+    #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
+    pub addr: Option<Address>,
 }
 
 fn parse_address(text: &str) -> Result<Address, String> {

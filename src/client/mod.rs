@@ -15,6 +15,7 @@ mod reply;
 mod reserve;
 mod server_state;
 mod stats;
+pub mod top;
 mod tubes;
 pub mod units;
 mod watch;
@@ -54,6 +55,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Watch(verb) => watch::run(&verb),
         Verb::Work(verb) => return work::run(&verb),
         Verb::Move(verb) => relocate::run(&verb),
+        Verb::Top(verb) => return top::run(&verb),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

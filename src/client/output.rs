@@ -144,7 +144,7 @@ pub fn say(text: impl Display) {
 }
 
 /// Whether texts on a terminal may have colors: see no-color.org.
-fn has_colors() -> bool {
+pub(super) fn has_colors() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

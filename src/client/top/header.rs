@@ -1,0 +1,140 @@
+//! The lines above the page: what the server is, what it does, and what it has in use.
+
+use ratatui_core::style::{Color, Style};
+use ratatui_core::text::{Line, Span};
+
+use super::super::escape::escaped;
+use super::super::stats::Value;
+use super::super::units::{Bytes, Seconds};
+use super::columns::{count, rate};
+use super::state::{Server, State};
+use super::view::Theme;
+
+/// The columns between two items.
+const GAP: usize = 3;
+
+/// A text that is not broken.
+type Item = (String, Style);
+
+/// Returns the lines. Items that do not fit into a line are in the next one.
+pub(super) fn lines(state: &State, width: u16, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    for items in [identity(state, theme), work(&state.server), tubes(state), resources(&state.server, theme)]
+    {
+        flow(items, usize::from(width), &mut lines);
+    }
+    lines
+}
+
+fn identity(state: &State, theme: Theme) -> Vec<Item> {
+    let server = &state.server;
+    let address = escaped(server.address.as_bytes());
+    let mut items = Vec::new();
+    if let Some(stats) = &server.stats {
+        // Only beanring has a driver.
+        let driver = stats.get("io-driver");
+        let name = if driver.is_some() { "beanring" } else { "beanstalkd" };
+        let version = escaped(stats.text("version").as_bytes());
+        items.push((format!("{name} {version} at {address}"), Theme::bold()));
+        items.extend(driver.map(|driver| (driver.to_string(), Style::new())));
+        items.push((format!("up {}", minutes(stats.number("uptime"))), Style::new()));
+        if stats.get("draining") == Some(&Value::Switch(true)) {
+            items.push(("DRAINING".to_owned(), theme.color(Color::Yellow).patch(Theme::bold())));
+        }
+    } else {
+        items.push((address, Theme::bold()));
+    }
+    if state.gone.is_some() {
+        items.push(("DISCONNECTED".to_owned(), theme.color(Color::Red).patch(Theme::bold())));
+    }
+    if state.is_frozen {
+        items.push(("FROZEN".to_owned(), theme.color(Color::Yellow).patch(Theme::bold())));
+    }
+    items
+}
+
+fn work(server: &Server) -> Vec<Item> {
+    let each =
+        |what: &str, counted: super::tubes::Rate| plain(format!("{what} {}/s", rate(counted.per_second())));
+    vec![each("put", server.put), each("reserve", server.reserve), each("delete", server.delete)]
+}
+
+fn tubes(state: &State) -> Vec<Item> {
+    let server = &state.server;
+    let mut items = Vec::new();
+    for (what, key) in [
+        ("ready", "current-jobs-ready"),
+        ("reserved", "current-jobs-reserved"),
+        ("delayed", "current-jobs-delayed"),
+        ("buried", "current-jobs-buried"),
+    ] {
+        items.push(plain(format!("{what} {}", count(server.number(key)))));
+    }
+    let all = state.tubes.count();
+    let filter = state.tubes.filter();
+    items.push(plain(match filter {
+        "" => format!("tubes {all}"),
+        _ => format!("tubes {} of {all} match {}", state.tubes.shown(), escaped(filter.as_bytes())),
+    }));
+    if let Some(seconds) = state.order_age_seconds {
+        items.push(plain(format!("order up to {seconds} s old")));
+    }
+    items
+}
+
+fn resources(server: &Server, theme: Theme) -> Vec<Item> {
+    let connections = count(server.number("current-connections"));
+    let mut items = vec![match server.number("current-waiting") {
+        0 => plain(format!("connections {connections}")),
+        waiting => plain(format!("connections {connections}, {} waiting", count(waiting))),
+    }];
+    let Some(stats) = &server.stats else { return items };
+    if let Some(Value::Number(used)) = stats.get("memory-used") {
+        let limit = stats.number("max-memory");
+        items.push(match used.saturating_mul(100).checked_div(limit) {
+            None => plain(format!("memory {}, no limit", Bytes(*used))),
+            Some(percent) => {
+                let style = if percent >= 90 { theme.color(Color::Red) } else { Style::new() };
+                (format!("memory {} of {} ({percent} %)", Bytes(*used), Bytes(limit)), style)
+            }
+        });
+    }
+    items.push(plain(match (stats.get("wal-disk-bytes"), stats.number("binlog-current-index")) {
+        (_, 0) => "no job log".to_owned(),
+        (Some(Value::Number(bytes)), _) => format!("job log {}", Bytes(*bytes)),
+        (_, segment) => format!("job log at segment {segment}"),
+    }));
+    items
+}
+
+fn plain(text: String) -> Item {
+    (text, Style::new())
+}
+
+/// A time in minutes: the screen does not change with every second.
+fn minutes(seconds: u64) -> String {
+    match seconds / 60 {
+        0 => "less than 1 min".to_owned(),
+        minutes => Seconds(minutes * 60).to_string(),
+    }
+}
+
+/// Adds items to lines.
+fn flow(items: Vec<Item>, width: usize, lines: &mut Vec<Line<'static>>) {
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    let mut used = 0;
+    for (text, style) in items {
+        let item = Span::styled(text, style);
+        if !spans.is_empty() && used + GAP + item.width() > width {
+            lines.push(Line::from(std::mem::take(&mut spans)));
+            used = 0;
+        }
+        if !spans.is_empty() {
+            spans.push(Span::raw(" ".repeat(GAP)));
+            used += GAP;
+        }
+        used += item.width();
+        spans.push(item);
+    }
+    lines.push(Line::from(spans));
+}

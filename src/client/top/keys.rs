@@ -1,0 +1,215 @@
+//! What keys do.
+
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::state::{Ask, Page, Prompt, State};
+use super::worker::{Request, is_valid};
+
+/// The proposals of the prompts.
+const PAUSE_SECONDS: u32 = 60;
+const KICK_COUNT: u32 = 10;
+
+/// The longest text of a prompt.
+const TEXT_MAX: usize = 200;
+
+/// What to do after a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    Continue,
+    /// Draw the whole screen again, in case another program has written there.
+    Redraw,
+    Quit,
+}
+
+/// The keys with what they do, for the help.
+pub(super) const HELP: [(&str, &str); 14] = [
+    ("Up Down PgUp PgDn Home End", "move"),
+    ("< > or s", "sort by the column before or after"),
+    ("r", "reverse the order"),
+    ("/", "filter by a text, or by a pattern with * and ?"),
+    ("Esc", "clear the filter; close a page or a prompt"),
+    ("Enter or d", "statistics and next jobs of the tube"),
+    ("x", "bodies as hexadecimal digits or as text (in a tube)"),
+    ("u", "look for the next jobs again (in a tube)"),
+    ("p", "pause or resume the tube"),
+    ("k", "kick jobs of the tube"),
+    ("Space", "freeze the screen, or continue"),
+    ("Ctrl-L", "draw the screen again"),
+    ("?", "this help"),
+    ("q or Ctrl-C", "quit"),
+];
+
+/// Does what a key means.
+pub(super) fn press(state: &mut State, key: KeyEvent) -> After {
+    if key.kind == KeyEventKind::Release {
+        return After::Continue;
+    }
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            KeyCode::Char('c') => After::Quit,
+            KeyCode::Char('l') => After::Redraw,
+            _ => After::Continue,
+        };
+    }
+    state.message = None;
+    if state.prompt.is_some() {
+        type_key(state, key.code);
+        return After::Continue;
+    }
+    match key.code {
+        KeyCode::Char('q') => return After::Quit,
+        KeyCode::Char(' ') => {
+            state.is_frozen = !state.is_frozen;
+            state.wants_poll = true;
+        }
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
+            state.page = if matches!(state.page, Page::Help) { Page::Table } else { Page::Help };
+        }
+        KeyCode::Char('p') => ask_pause(state),
+        KeyCode::Char('k') => ask_kick(state),
+        code => match state.page {
+            Page::Table => in_table(state, code),
+            Page::Help => state.page = Page::Table,
+            Page::Details(_) => in_details(state, code),
+        },
+    }
+    After::Continue
+}
+
+fn in_table(state: &mut State, code: KeyCode) {
+    let height = state.cursor.height.max(1);
+    match code {
+        KeyCode::Up => state.move_by(-1),
+        KeyCode::Down => state.move_by(1),
+        KeyCode::PageUp => state.move_by(-(height as isize)),
+        KeyCode::PageDown => state.move_by(height as isize),
+        KeyCode::Home => state.move_to(0),
+        KeyCode::End => state.move_to(state.tubes.shown().saturating_sub(1)),
+        KeyCode::Char('s' | '>') => sort(state, 1),
+        KeyCode::Char('<') => sort(state, -1),
+        KeyCode::Char('r') => {
+            state.tubes.reverse();
+            state.follow();
+        }
+        KeyCode::Char('/') => {
+            let text = state.tubes.filter().to_owned();
+            state.prompt = Some(Prompt { asks: Ask::Filter, text, is_proposed: false });
+        }
+        KeyCode::Esc => filter(state, String::new()),
+        KeyCode::Enter | KeyCode::Char('d') => {
+            if let Some(tube) = usable(state) {
+                state.actions.push_back(Request::Details(tube));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn in_details(state: &mut State, code: KeyCode) {
+    let Page::Details(view) = &mut state.page else { return };
+    let page = view.height.max(1);
+    match code {
+        // The screen keeps it within the text.
+        KeyCode::Up => view.first = view.first.saturating_sub(1),
+        KeyCode::Down => view.first = view.first.saturating_add(1),
+        KeyCode::PageUp => view.first = view.first.saturating_sub(page),
+        KeyCode::PageDown => view.first = view.first.saturating_add(page),
+        KeyCode::Home => view.first = 0,
+        KeyCode::End => view.first = usize::MAX,
+        KeyCode::Char('x') => view.is_hex = !view.is_hex,
+        KeyCode::Char('u') => {
+            let tube = view.details.tube.clone();
+            state.actions.push_back(Request::Details(tube));
+        }
+        KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace | KeyCode::Char('d') => state.page = Page::Table,
+        _ => {}
+    }
+}
+
+fn sort(state: &mut State, step: isize) {
+    state.tubes.sort_by(state.tubes.sort().beside(step));
+    state.follow();
+    state.wants_poll = true;
+}
+
+fn filter(state: &mut State, text: String) {
+    if state.tubes.filter() != text {
+        state.tubes.filter_by(text);
+        state.follow();
+        state.wants_poll = true;
+    }
+}
+
+/// Returns the selected tube, if commands can name it.
+fn usable(state: &mut State) -> Option<String> {
+    match state.selected().map(str::to_owned) {
+        Some(tube) if is_valid(&tube) => Some(tube),
+        Some(_) => {
+            state.complain("the protocol does not allow this name in a command");
+            None
+        }
+        None => {
+            state.complain("no tube is selected");
+            None
+        }
+    }
+}
+
+fn ask_pause(state: &mut State) {
+    let seconds = if state.is_paused() { 0 } else { PAUSE_SECONDS };
+    ask(state, |tube| Ask::Pause { tube }, seconds);
+}
+
+fn ask_kick(state: &mut State) {
+    ask(state, |tube| Ask::Kick { tube }, KICK_COUNT);
+}
+
+fn ask(state: &mut State, asks: fn(String) -> Ask, proposal: u32) {
+    if let Some(tube) = usable(state) {
+        state.prompt = Some(Prompt { asks: asks(tube), text: proposal.to_string(), is_proposed: true });
+    }
+}
+
+/// A key while a prompt is open.
+fn type_key(state: &mut State, code: KeyCode) {
+    let Some(mut prompt) = state.prompt.take() else { return };
+    let is_filter = prompt.asks == Ask::Filter;
+    match code {
+        KeyCode::Esc if is_filter => return filter(state, String::new()),
+        KeyCode::Esc => return,
+        KeyCode::Enter => return enter(state, prompt),
+        KeyCode::Backspace if prompt.is_proposed => prompt.text.clear(),
+        KeyCode::Backspace => {
+            prompt.text.pop();
+        }
+        KeyCode::Char(character) if is_filter || character.is_ascii_digit() => {
+            if prompt.is_proposed {
+                prompt.text.clear();
+            }
+            if prompt.text.len() < TEXT_MAX && !character.is_control() {
+                prompt.text.push(character);
+            }
+        }
+        _ => {}
+    }
+    prompt.is_proposed &= !matches!(code, KeyCode::Char(_) | KeyCode::Backspace);
+    if is_filter {
+        filter(state, prompt.text.clone());
+    }
+    state.prompt = Some(prompt);
+}
+
+fn enter(state: &mut State, prompt: Prompt) {
+    let Ok(number) = prompt.text.parse::<u32>() else {
+        if prompt.asks != Ask::Filter {
+            state.complain(format!("must be a number from 0 to {}", u32::MAX));
+            state.prompt = Some(prompt);
+        }
+        return;
+    };
+    match prompt.asks {
+        Ask::Filter => {}
+        Ask::Pause { tube } => state.actions.push_back(Request::Pause { tube, seconds: number }),
+        Ask::Kick { tube } => state.actions.push_back(Request::Kick { tube, count: number }),
+    }
+}

@@ -1,0 +1,273 @@
+//! Everything that the screen shows. Keys and reports change it; nothing here waits.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::super::escape::escaped;
+use super::super::stats::Stats;
+use super::columns::Column;
+use super::details::Details;
+use super::tubes::{Rate, Tubes};
+use super::worker::{Report, Request};
+
+/// The counters of commands that hand out jobs.
+const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];
+
+/// What the screen shows, and what the server shall do.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) server: Server,
+    pub(super) tubes: Tubes,
+    pub(super) cursor: Cursor,
+    pub(super) page: Page,
+    pub(super) prompt: Option<Prompt>,
+    pub(super) message: Option<Message>,
+    /// Nothing is asked of the server but what a key asks for.
+    pub(super) is_frozen: bool,
+    /// Why there is no connection.
+    pub(super) gone: Option<String>,
+    /// A reply is overdue.
+    pub(super) is_slow: bool,
+    /// The age of the counts that the order is made of, if they are not read with each poll.
+    pub(super) order_age_seconds: Option<u64>,
+    /// A poll must not wait for the interval: what is shown has changed.
+    pub(super) wants_poll: bool,
+    /// What keys have asked for.
+    pub(super) actions: VecDeque<Request>,
+}
+
+/// The server.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) address: String,
+    pub(super) stats: Option<Box<Stats>>,
+    pub(super) put: Rate,
+    pub(super) reserve: Rate,
+    pub(super) delete: Rate,
+}
+
+/// Where the selected tube is.
+#[derive(Default, Debug)]
+pub(super) struct Cursor {
+    /// The tube that the cursor follows; none follows the first one.
+    tube: Option<String>,
+    pub(super) place: usize,
+    /// The first row on the screen.
+    pub(super) first: usize,
+    /// The number of rows on the screen.
+    pub(super) height: usize,
+}
+
+/// What is below the header.
+#[derive(Debug)]
+pub(super) enum Page {
+    Table,
+    Help,
+    Details(View),
+}
+
+/// A tube in full, and how it is shown.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) details: Box<Details>,
+    pub(super) is_hex: bool,
+    /// The first line on the screen.
+    pub(super) first: usize,
+    /// The number of lines on the screen.
+    pub(super) height: usize,
+}
+
+/// A line that is being typed.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Prompt {
+    pub(super) asks: Ask,
+    pub(super) text: String,
+    /// The text is a proposal that the first character replaces.
+    pub(super) is_proposed: bool,
+}
+
+/// What a prompt asks for.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    Filter,
+    Pause { tube: String },
+    Kick { tube: String },
+}
+
+/// A line about something that has happened. The next key clears it.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Message {
+    pub(super) text: String,
+    pub(super) is_error: bool,
+}
+
+impl State {
+    pub(super) fn new(address: String, sort: Column) -> Self {
+        let [put, reserve, delete] = [Rate::default(); 3];
+        Self {
+            server: Server { address, stats: None, put, reserve, delete },
+            tubes: Tubes::new(sort),
+            cursor: Cursor::default(),
+            page: Page::Table,
+            prompt: None,
+            message: None,
+            is_frozen: false,
+            gone: None,
+            is_slow: false,
+            order_age_seconds: None,
+            wants_poll: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes over what the server has replied.
+    pub(super) fn take(&mut self, at: Instant, report: Report) {
+        self.is_slow = false;
+        if !matches!(report, Report::Gone(_)) {
+            self.gone = None;
+        }
+        match report {
+            Report::Server { stats, names } => {
+                if self.server.read(at, stats) {
+                    self.tubes.forget();
+                }
+                if let Some(names) = names {
+                    self.tubes.list(names);
+                    self.follow();
+                }
+            }
+            Report::Tubes(tubes) => {
+                for (name, stats) in tubes {
+                    self.tubes.read(at, &name, stats.as_ref());
+                    if let (Page::Details(view), Some(stats)) = (&mut self.page, stats)
+                        && view.details.tube == name
+                    {
+                        view.details.stats = stats;
+                    }
+                }
+            }
+            Report::Details(details) => self.open(details),
+            Report::Done(text) => {
+                self.message = Some(Message { text, is_error: false });
+                if let Page::Details(view) = &self.page {
+                    self.actions.push_back(Request::Details(view.details.tube.clone()));
+                }
+            }
+            Report::Refused(text) => self.message = Some(Message { text, is_error: true }),
+            Report::Gone(text) => {
+                // What was asked for may have happened or not. It is not done later, when nobody expects it.
+                self.actions.clear();
+                self.gone = Some(text);
+            }
+        }
+    }
+
+    /// Shows a tube in full. One that is shown already stays where it is.
+    fn open(&mut self, details: Box<Details>) {
+        match &mut self.page {
+            Page::Details(view) if view.details.tube == details.tube => view.details = details,
+            _ => self.page = Page::Details(View { details, is_hex: false, first: 0, height: 0 }),
+        }
+    }
+
+    /// The tube that keys act on.
+    pub(super) fn selected(&self) -> Option<&str> {
+        match &self.page {
+            Page::Details(view) => Some(&view.details.tube),
+            Page::Table | Page::Help => self.tubes.at(self.cursor.place).map(|tube| tube.name.as_str()),
+        }
+    }
+
+    /// Whether the selected tube is paused.
+    pub(super) fn is_paused(&self) -> bool {
+        match &self.page {
+            Page::Details(view) => view.details.stats.number("pause-time-left") > 0,
+            Page::Table | Page::Help => {
+                let counts = self.tubes.at(self.cursor.place).and_then(|tube| tube.counts.as_ref());
+                counts.is_some_and(|counts| counts.paused_for > 0)
+            }
+        }
+    }
+
+    /// The rows on the screen.
+    pub(super) fn on_screen(&self) -> std::ops::Range<usize> {
+        let end = (self.cursor.first + self.cursor.height).min(self.tubes.shown());
+        self.cursor.first.min(end)..end
+    }
+
+    /// Moves the cursor by some rows.
+    pub(super) fn move_by(&mut self, rows: isize) {
+        let last = self.tubes.shown().saturating_sub(1);
+        self.move_to(self.cursor.place.saturating_add_signed(rows).min(last));
+    }
+
+    /// Moves the cursor to a row.
+    pub(super) fn move_to(&mut self, place: usize) {
+        self.cursor.place = place;
+        // On the first row the cursor stays there, whichever tube comes to it.
+        let tube = (place > 0).then(|| self.tubes.at(place)).flatten();
+        self.cursor.tube = tube.map(|tube| tube.name.clone());
+        self.follow();
+    }
+
+    /// Sorts the rows by what is known now.
+    pub(super) fn arrange(&mut self) {
+        self.tubes.arrange();
+        self.follow();
+    }
+
+    /// Moves the cursor to where its tube is now, and the rows so that it can be seen.
+    pub(super) fn follow(&mut self) {
+        let last = self.tubes.shown().saturating_sub(1);
+        let cursor = &mut self.cursor;
+        cursor.place = match &cursor.tube {
+            None => 0,
+            Some(tube) => self.tubes.place_of(tube).unwrap_or_else(|| cursor.place.min(last)),
+        };
+        if cursor.tube.is_some() {
+            cursor.tube = self.tubes.at(cursor.place).map(|tube| tube.name.clone());
+        }
+        let height = cursor.height.max(1);
+        let first_max = self.tubes.shown().saturating_sub(height);
+        cursor.first =
+            cursor.first.min(first_max).clamp((cursor.place + 1).saturating_sub(height), cursor.place);
+    }
+
+    /// Shows an error.
+    pub(super) fn complain(&mut self, text: impl Into<String>) {
+        self.message = Some(Message { text: text.into(), is_error: true });
+    }
+}
+
+impl Server {
+    /// Takes over new statistics. Returns whether they are those of another process than before.
+    fn read(&mut self, now: Instant, stats: Box<Stats>) -> bool {
+        let is_other = self.stats.as_ref().is_some_and(|old| old.text("id") != stats.text("id"));
+        if is_other {
+            [self.put, self.reserve, self.delete] = [Rate::default(); 3];
+        }
+        self.put.read(now, stats.number("cmd-put"));
+        self.reserve.read(now, RESERVES.iter().map(|key| stats.number(key)).sum());
+        self.delete.read(now, stats.number("cmd-delete"));
+        self.stats = Some(stats);
+        is_other
+    }
+
+    /// A number of the server's statistics; 0 if it has none.
+    pub(super) fn number(&self, key: &str) -> u64 {
+        self.stats.as_ref().map_or(0, |stats| stats.number(key))
+    }
+}
+
+impl Prompt {
+    /// The question before the text.
+    pub(super) fn question(&self) -> String {
+        match &self.asks {
+            Ask::Filter => "filter (text, or a pattern with * and ?): ".to_owned(),
+            Ask::Pause { tube } => format!("pause {} for seconds (0 resumes): ", escaped(tube.as_bytes())),
+            Ask::Kick { tube } => {
+                format!("kick how many buried, else delayed jobs of {}: ", escaped(tube.as_bytes()))
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Screens as users see them.

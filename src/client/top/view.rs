@@ -1,0 +1,210 @@
+//! The screen: a header, a page, and a status line.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::text::{Line, Span};
+
+use super::super::escape::escaped;
+use super::columns::{Column, fitting};
+use super::header;
+use super::keys::HELP;
+use super::state::{Page, State, View};
+
+/// The rows that the header leaves to the page, even if the terminal is low.
+const PAGE_ROWS_MIN: u16 = 6;
+
+/// The keys that the status line shows, the most important first.
+const KEYS: &str =
+    "q quit  ? help  / filter  s sort  r reverse  p pause  k kick  Enter details  Space freeze";
+const KEYS_OF_DETAILS: &str =
+    "Esc back  q quit  ? help  x hex or text  u look again  p pause  k kick  Space freeze";
+const KEYS_OF_HELP: &str = "any key goes back  q quit";
+
+/// The colors of the screen, or none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Theme {
+    pub(super) has_colors: bool,
+}
+
+impl Theme {
+    pub(super) fn color(self, color: Color) -> Style {
+        if self.has_colors { Style::new().fg(color) } else { Style::new() }
+    }
+
+    pub(super) fn bold() -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn selected() -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    fn error(self) -> Style {
+        self.color(Color::Red).add_modifier(Modifier::BOLD)
+    }
+}
+
+/// Draws the screen. The number of rows that the page has is noted in the state.
+pub(super) fn draw(state: &mut State, area: Rect, theme: Theme) -> Buffer {
+    let mut buffer = Buffer::empty(area);
+    if area.is_empty() {
+        return buffer;
+    }
+    let mut header = header::lines(state, area.width, theme);
+    header.truncate(usize::from(area.height.saturating_sub(PAGE_ROWS_MIN)));
+    let page = area.y + header.len() as u16;
+    for (y, line) in (area.y..).zip(&header) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+    let status = area.bottom() - 1;
+    let page = Rect::new(area.x, page, area.width, status.saturating_sub(page));
+    if !page.is_empty() {
+        match &state.page {
+            Page::Table => table(state, page, theme, &mut buffer),
+            Page::Help => help(page, &mut buffer),
+            Page::Details(_) => details(state, page, &mut buffer),
+        }
+    }
+    status_line(state, Rect::new(area.x, status, area.width, 1), theme, &mut buffer);
+    buffer
+}
+
+fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
+    state.cursor.height = usize::from(page.height - 1);
+    state.follow();
+    let has_oldest = state.tubes.has_oldest();
+    let (name_width, columns) = fitting(page.width, |column| column != Column::Oldest || has_oldest);
+    let sort = state.tubes.sort();
+    let mark = if state.tubes.is_ascending() { '▲' } else { '▼' };
+    let title = |column: Column| {
+        let mark = if column == sort { mark } else { ' ' };
+        format!("{}{mark}", column.title())
+    };
+    let mut x = page.x + name_width;
+    buffer.set_stringn(page.x, page.y, title(Column::Name), usize::from(name_width), Theme::bold());
+    for &column in &columns {
+        // The mark is in the column between the titles.
+        let text = format!(" {:>width$}", title(column), width = usize::from(column.width()));
+        buffer.set_stringn(x, page.y, text, usize::from(column.width() + 1), Theme::bold());
+        x += column.width() + 1;
+    }
+    let hides_pause = !columns.contains(&Column::Paused);
+    for (row, place) in state.on_screen().enumerate() {
+        let tube = state.tubes.at(place).expect("it is on the screen");
+        let y = page.y + 1 + row as u16;
+        let counts = tube.counts.as_ref();
+        let is_paused = counts.is_some_and(|counts| counts.paused_for > 0);
+        let suffix = if is_paused && hides_pause { " (paused)" } else { "" };
+        put_name(buffer, Rect::new(page.x, y, name_width, 1), &escaped(tube.name.as_bytes()), suffix);
+        let mut x = page.x + name_width;
+        for &column in &columns {
+            let style = match column {
+                Column::Buried if counts.is_some_and(|counts| counts.buried > 0) => theme.color(Color::Red),
+                Column::Paused if is_paused => theme.color(Color::Yellow),
+                _ => Style::new(),
+            };
+            // Numbers are below the last letter of the title.
+            let text = format!("{:>width$}", column.cell(tube), width = usize::from(column.width()));
+            buffer.set_stringn(x, y, text, usize::from(column.width()), style);
+            x += column.width() + 1;
+        }
+        if place == state.cursor.place {
+            buffer.set_style(Rect::new(page.x, y, page.width, 1), Theme::selected());
+        }
+    }
+    if state.tubes.shown() == 0 && page.height > 1 && state.server.stats.is_some() {
+        let text =
+            if state.tubes.count() == 0 { "no tubes" } else { "no tube matches the filter; Esc clears it" };
+        buffer.set_stringn(page.x, page.y + 1, text, usize::from(page.width), Style::new());
+    }
+}
+
+/// Writes a name and a suffix into a row. A name that is too long ends with dots, and the suffix stays.
+fn put_name(buffer: &mut Buffer, row: Rect, name: &str, suffix: &str) {
+    let width = usize::from(row.width).saturating_sub(Span::raw(suffix).width());
+    let end = if Span::raw(name).width() <= width {
+        buffer.set_stringn(row.x, row.y, name, width, Style::new()).0
+    } else {
+        let (end, _) = buffer.set_stringn(row.x, row.y, name, width.saturating_sub(3), Style::new());
+        buffer.set_stringn(end, row.y, "...", width.min(3), Style::new()).0
+    };
+    buffer.set_stringn(end, row.y, suffix, usize::from(row.right() - end), Style::new());
+}
+
+fn help(page: Rect, buffer: &mut Buffer) {
+    let widest = HELP.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
+    let keys_width = if usize::from(page.width) < 2 * widest { 14 } else { widest + 2 };
+    let mut y = page.y;
+    for (keys, what) in HELP {
+        if y >= page.bottom() {
+            return;
+        }
+        buffer.set_stringn(page.x, y, keys, usize::from(page.width), Theme::bold());
+        // Keys that are too long for their column have the line for themselves.
+        if keys.len() >= keys_width {
+            y += 1;
+        }
+        if y < page.bottom() && usize::from(page.width) > keys_width {
+            let width = usize::from(page.width) - keys_width;
+            buffer.set_stringn(page.x + keys_width as u16, y, what, width, Style::new());
+        }
+        y += 1;
+    }
+}
+
+fn details(state: &mut State, page: Rect, buffer: &mut Buffer) {
+    let Page::Details(View { details, is_hex, first, height }) = &mut state.page else { return };
+    let lines = details.lines(page.width, *is_hex);
+    *height = usize::from(page.height);
+    *first = (*first).min(lines.len().saturating_sub(*height));
+    for (y, line) in (page.y..page.bottom()).zip(lines.iter().skip(*first)) {
+        buffer.set_line(page.x, y, line, page.width);
+    }
+}
+
+fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
+    let keys = match state.page {
+        Page::Table => KEYS,
+        Page::Help => KEYS_OF_HELP,
+        Page::Details(_) => KEYS_OF_DETAILS,
+    };
+    let line = if let Some(prompt) = &state.prompt {
+        let text = escaped(prompt.text.as_bytes());
+        let style = if prompt.is_proposed { Theme::selected() } else { Style::new() };
+        // The end of a long question is what matters.
+        let room = usize::from(row.width).saturating_sub(text.chars().count() + 1);
+        let question = ending(&prompt.question(), room);
+        let cursor = Span::styled(" ", Theme::selected());
+        Line::from(vec![Span::styled(question, Theme::bold()), Span::styled(text, style), cursor])
+    } else if let Some(message) = &state.message {
+        let style = if message.is_error { theme.error() } else { theme.color(Color::Green) };
+        Line::from(Span::styled(message.text.clone(), style))
+    } else if let Some(gone) = &state.gone {
+        Line::from(Span::styled(format!("{gone} (trying again)"), theme.error()))
+    } else if state.is_slow {
+        Line::from(Span::styled("waiting for the reply of the server", theme.error()))
+    } else {
+        Line::raw(whole_words(keys, usize::from(row.width)))
+    };
+    buffer.set_line(row.x, row.y, &line, row.width);
+}
+
+/// The last characters of a text.
+fn ending(text: &str, characters: usize) -> String {
+    text.chars().skip(text.chars().count().saturating_sub(characters)).collect()
+}
+
+/// As many of the keys as fit, each with what it does.
+fn whole_words(keys: &str, width: usize) -> String {
+    let mut line = String::new();
+    for key in keys.split("  ") {
+        let space = if line.is_empty() { "" } else { "  " };
+        if line.len() + space.len() + key.len() > width {
+            break;
+        }
+        line.push_str(space);
+        line.push_str(key);
+    }
+    line
+}

@@ -1,0 +1,209 @@
+//! The thread with the connection: it does one request after the other, and the screen never waits for the server.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use super::super::connection::Connection;
+use super::super::error::{ClientError, Refusal};
+use super::super::escape::escaped;
+use super::super::stats::{Kind, Stats};
+use super::super::tubes::names;
+use super::Event;
+use super::details::{Details, Peeked};
+use crate::cli::verbs::PeekState;
+use crate::io::socket::Address;
+use crate::tube_name::TubeName;
+
+/// The longest time for a reply. A server that needs longer is shown as gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the worker is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    /// The statistics of the server, and the names of the tubes unless their number is this one.
+    Poll { known: Option<u64> },
+    /// The statistics of some tubes.
+    Tubes(Vec<String>),
+    /// A pause of this number of seconds.
+    Pause { tube: String, seconds: u32 },
+    /// Buried jobs, or else delayed ones, are made ready.
+    Kick { tube: String, count: u32 },
+    /// Statistics and next jobs of a tube.
+    Details(String),
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) enum Report {
+    Server {
+        stats: Box<Stats>,
+        names: Option<Vec<String>>,
+    },
+    Tubes(Vec<(String, Option<Stats>)>),
+    Details(Box<Details>),
+    /// An action is done.
+    Done(String),
+    /// The server has refused something.
+    Refused(String),
+    /// There is no connection.
+    Gone(String),
+}
+
+/// A connection that is opened when it is needed.
+pub(super) struct Worker {
+    address: Address,
+    connection: Option<Connection>,
+}
+
+impl Worker {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    pub(super) fn connect(address: Address) -> Result<Self, ClientError> {
+        let mut worker = Self { address, connection: None };
+        worker.connection()?;
+        Ok(worker)
+    }
+
+    /// Serves requests until the other side is gone.
+    pub(super) fn run(mut self, requests: &Receiver<Request>, events: &Sender<Event>) {
+        for request in requests {
+            let report = match self.serve(request) {
+                Ok(report) => report,
+                Err(error) if error.is_connection() => {
+                    self.connection = None;
+                    Report::Gone(error.to_string())
+                }
+                Err(error) => Report::Refused(error.to_string()),
+            };
+            if events.send(Event::Report { at: Instant::now(), report }).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request) -> Result<Report, ClientError> {
+        let connection = self.connection()?;
+        match request {
+            Request::Poll { known } => {
+                let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
+                let is_known = known == Some(stats.number("current-tubes"));
+                let names = if is_known { None } else { Some(names(connection)?) };
+                Ok(Report::Server { stats: Box::new(stats), names })
+            }
+            Request::Tubes(names) => tubes(connection, names).map(Report::Tubes),
+            Request::Pause { tube, seconds } => {
+                let reply = connection.ask(format!("pause-tube {tube} {seconds}"))?;
+                no_tube(reply.expect("PAUSED", &subject(&tube)))?;
+                Ok(Report::Done(match seconds {
+                    0 => format!("resumed {}", escaped(tube.as_bytes())),
+                    _ => format!("paused {} for {seconds} s", escaped(tube.as_bytes())),
+                }))
+            }
+            Request::Kick { tube, count } => {
+                let reply = using(connection, &tube, |connection| connection.ask(format!("kick {count}")))?;
+                let kicked = reply.expect("KICKED", &subject(&tube))?.number().unwrap_or_default();
+                let jobs = if kicked == 1 { "job" } else { "jobs" };
+                Ok(Report::Done(format!("kicked {kicked} {jobs} of {}", escaped(tube.as_bytes()))))
+            }
+            Request::Details(tube) => details(connection, tube).map(|all| Report::Details(Box::new(all))),
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection, ClientError> {
+        if self.connection.is_none() {
+            let mut connection = Connection::open(&self.address)?;
+            connection.set_patience(Some(PATIENCE))?;
+            self.connection = Some(connection);
+        }
+        Ok(self.connection.as_mut().expect("it is open"))
+    }
+}
+
+/// Returns the statistics of tubes; none for those that are gone. A name that the protocol does not allow is not sent.
+fn tubes(
+    connection: &mut Connection,
+    names: Vec<String>,
+) -> Result<Vec<(String, Option<Stats>)>, ClientError> {
+    let (names, wrong): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_valid(name));
+    let mut tubes: Vec<_> = wrong.into_iter().map(|name| (name, None)).collect();
+    connection.ask_all(
+        &names,
+        |name| format!("stats-tube {name}"),
+        |name, reply| {
+            let data = reply.data().filter(|_| reply.word() == "OK");
+            tubes.push((name.clone(), data.map(|data| Stats::parse(Kind::Tube, data))));
+            Ok(())
+        },
+    )?;
+    Ok(tubes)
+}
+
+fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientError> {
+    let reply = connection.ask(format!("stats-tube {tube}"))?;
+    let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?);
+    let mut jobs = Vec::new();
+    using(connection, &tube, |connection| {
+        for state in [PeekState::Ready, PeekState::Delayed, PeekState::Buried] {
+            let reply = connection.ask(format!("peek-{}", state.name()))?;
+            let (id, body) = match reply.word() {
+                "NOT_FOUND" => {
+                    jobs.push((state, None));
+                    continue;
+                }
+                _ => reply.into_job(&subject(&tube))?,
+            };
+            let stats = connection.ask(format!("stats-job {id}"))?;
+            let stats = stats.data().map(|data| Stats::parse(Kind::Job, data));
+            jobs.push((state, Some(Peeked::new(id, stats, body))));
+        }
+        Ok(())
+    })?;
+    Ok(Details { tube, stats, jobs })
+}
+
+/// Asks something while the connection uses a tube. It uses another one afterwards: a tube stays while it is used.
+fn using<T>(
+    connection: &mut Connection,
+    tube: &str,
+    ask: impl FnOnce(&mut Connection) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    connection.ask(format!("use {tube}"))?.expect("USING", &subject(tube))?;
+    let result = ask(connection);
+    connection.ask("use default")?;
+    result
+}
+
+fn no_tube<T>(result: Result<T, Refusal>) -> Result<T, Refusal> {
+    result.map_err(|refusal| refusal.meaning("NOT_FOUND", "there is no such tube any more"))
+}
+
+fn subject(tube: &str) -> String {
+    format!("tube {}", escaped(tube.as_bytes()))
+}
+
+/// Whether the protocol allows a name.
+pub(super) fn is_valid(tube: &str) -> bool {
+    TubeName::new(tube.as_bytes()).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_protocol_are_sent() {
+        for (name, expected) in [
+            ("default", true),
+            ("a/b;c.$_(x)+-1", true),
+            ("", false),
+            ("-a", false),
+            ("a b", false),
+            ("a\rdelete 1", false),
+            ("\x1b[2J", false),
+        ] {
+            assert_eq!(is_valid(name), expected, "{name:?}");
+        }
+    }
+}
