@@ -49,7 +49,7 @@ const BY_IMPORTANCE: [Column; 9] = [
 ];
 
 /// The least that the names get: a fifth of the terminal, within these bounds.
-const NAME_WIDTH_MIN: u16 = 12;
+const NAME_WIDTH_MIN: u16 = 16;
 const NAME_WIDTH_WANTED: u16 = 24;
 
 impl Column {
@@ -232,7 +232,7 @@ mod tests {
             |width| fitting(width, |_| true).1.into_iter().map(Column::title).collect::<Vec<_>>().join(" ");
         assert_eq!(titles(20), "");
         assert_eq!(titles(40), "READY RESERVED");
-        assert_eq!(titles(80), "READY RESERVED DELAYED BURIED PUT/S OLDEST");
+        assert_eq!(titles(80), "READY RESERVED DELAYED BURIED PUT/S DELETE/S OLDEST");
         assert_eq!(titles(120), "READY RESERVED DELAYED BURIED WAITING PUT/S DELETE/S OLDEST PAUSED");
         for width in 0..300 {
             let (name, columns) = fitting(width, |_| true);

@@ -182,31 +182,31 @@ fn type_key(state: &mut State, code: KeyCode) {
         KeyCode::Backspace => {
             prompt.text.pop();
         }
-        KeyCode::Char(character) if is_filter || character.is_ascii_digit() => {
-            if prompt.is_proposed {
-                prompt.text.clear();
-            }
-            if prompt.text.len() < TEXT_MAX && !character.is_control() {
-                prompt.text.push(character);
+        KeyCode::Char(character) => {
+            let before = if prompt.is_proposed { "" } else { &prompt.text };
+            let text = format!("{before}{character}");
+            // What is no number cannot be typed.
+            if is_filter && text.len() <= TEXT_MAX || !is_filter && is_number(&text) {
+                prompt.text = text;
             }
         }
         _ => {}
     }
-    prompt.is_proposed &= !matches!(code, KeyCode::Char(_) | KeyCode::Backspace);
+    prompt.is_proposed &= !matches!(code, KeyCode::Char('0'..='9') | KeyCode::Backspace);
     if is_filter {
         filter(state, prompt.text.clone());
     }
     state.prompt = Some(prompt);
 }
 
+/// Whether the protocol allows a text as a number of seconds or jobs.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u32>().is_ok()
+}
+
 fn enter(state: &mut State, prompt: Prompt) {
-    let Ok(number) = prompt.text.parse::<u32>() else {
-        if prompt.asks != Ask::Filter {
-            state.complain(format!("must be a number from 0 to {}", u32::MAX));
-            state.prompt = Some(prompt);
-        }
-        return;
-    };
+    // Without a number nothing is done.
+    let Ok(number) = prompt.text.parse::<u32>() else { return };
     match prompt.asks {
         Ask::Filter => {}
         Ask::Pause { tube } => state.actions.push_back(Request::Pause { tube, seconds: number }),

@@ -89,6 +89,7 @@ fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
         buffer.set_stringn(x, page.y, text, usize::from(column.width() + 1), Theme::bold());
         x += column.width() + 1;
     }
+    buffer.set_style(Rect::new(page.x, page.y, page.width, 1), Modifier::UNDERLINED);
     let hides_pause = !columns.contains(&Column::Paused);
     for (row, place) in state.on_screen().enumerate() {
         let tube = state.tubes.at(place).expect("it is on the screen");
