@@ -55,7 +55,7 @@ impl Session {
 
     fn tube(&mut self, name: &str, ready: u64, more: &str) {
         self.tubes
-            .insert(name.to_owned(), format!("{more}current-jobs-ready: {ready}\noldest-ready-age: 0\n"));
+            .insert(name.to_owned(), format!("current-jobs-ready: {ready}\n{more}oldest-ready-age: 0\n"));
     }
 
     /// Runs until the server has nothing to answer, and returns the screen.

@@ -1,0 +1,438 @@
+//! `beanring top` as users see it: on a terminal, driven by keys.
+
+mod liar;
+mod tmux;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, put};
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::{beanstalkd, driver, repository};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tmux::Terminal;
+
+/// The picture in the documents.
+const PICTURE: &str = "docs/images/top.txt";
+
+/// Set to write the picture instead of comparing with it.
+const UPDATE: &str = "BEANRING_TEST_UPDATE";
+
+/// A server on an address that can be bound again.
+struct Place {
+    server: ServerProcess,
+    address: SocketAddr,
+    client: Client,
+}
+
+impl Place {
+    fn new(program: &Path, flags: &[String]) -> Self {
+        let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+        Self::at(program, address, flags)
+    }
+
+    fn at(program: &Path, address: SocketAddr, flags: &[String]) -> Self {
+        let mut command = Command::new(program);
+        if program.ends_with("beanstalkd") {
+            // It prints every reply that is an error.
+            command.stderr(Stdio::null());
+        }
+        let (server, stream) = ServerProcess::launch(command, Address::Tcp(address), flags);
+        Self { server, address, client: Client::new(stream) }
+    }
+
+    fn beanring() -> Self {
+        Self::new(Path::new(program()), &[])
+    }
+
+    fn put(&mut self, tube: &str, count: usize, delay: u32, body: &str) {
+        self.client.expect(&format!("use {tube}\r\n"), &format!("USING {tube}"));
+        for _ in 0..count {
+            let (line, _) = self.client.ask(&put(100, delay, body));
+            assert!(line.starts_with("INSERTED"), "{line}");
+        }
+        self.client.expect("use default\r\n", "USING default");
+    }
+
+    fn tube(&mut self, tube: &str, key: &str) -> u64 {
+        let (_, data) = self.client.ask(&format!("stats-tube {tube}\r\n"));
+        let value = data.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key}: {data}"))
+    }
+
+    fn top(&self, width: u16, height: u16, arguments: &str) -> Terminal {
+        Terminal::top(width, height, &format!("-a {} {arguments}", self.address))
+    }
+}
+
+/// The row of a tube.
+fn row(screen: &[String], tube: &str) -> Option<Vec<String>> {
+    let words = |line: &String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    screen.iter().map(words).find(|words| words.first().is_some_and(|word| word == tube))
+}
+
+/// Whether the row of a tube begins with these cells.
+fn has_row(screen: &[String], cells: &[&str]) -> bool {
+    row(screen, cells[0]).is_some_and(|row| row.iter().take(cells.len()).eq(cells.iter().copied()))
+}
+
+/// The screen without what differs between runs: numbers, address, driver.
+fn outline(screen: &str) -> String {
+    let mut lines = Vec::new();
+    for line in screen.lines() {
+        let words = line.split_whitespace().map(|word| match word {
+            "uring" | "epoll" | "tokio-uring" => "DRIVER".to_owned(),
+            _ => word
+                .split(|one: char| one.is_ascii_digit() || one == '.')
+                .filter(|part| !part.is_empty())
+                .fold(
+                    if word.starts_with(|one: char| one.is_ascii_digit()) {
+                        "N".to_owned()
+                    } else {
+                        String::new()
+                    },
+                    |text, part| text + part,
+                ),
+        });
+        lines.push(words.collect::<Vec<_>>().join(" "));
+    }
+    lines.join("\n").trim_end().to_owned()
+}
+
+#[test]
+fn the_screen_is_that_of_the_documents() {
+    if !tmux::is_there("the screen of beanring top") {
+        return;
+    }
+    let mut place = Place::new(Path::new(program()), &["--max-memory".to_owned(), "512m".to_owned()]);
+    place.put("emails", 1240, 0, "to: someone");
+    place.put("exports", 12, 0, "export");
+    place.put("invoices", 320, 3600, "invoice");
+    place.put("thumbnails", 86, 0, "image");
+    place.client.expect("watch exports\r\n", "WATCHING 2");
+    for at in 0..7 {
+        let (line, _) = place.client.ask("reserve\r\n");
+        let id = line.split(' ').nth(1).expect("an id").to_owned();
+        if at < 3 {
+            place.client.expect(&format!("bury {id} 100\r\n"), "BURIED");
+        }
+    }
+    place.client.expect("pause-tube thumbnails 900\r\n", "PAUSED");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| work(&place.server, &is_over));
+        let terminal = place.top(100, 16, "--sort ready");
+        // Numbers have as many digits as in the picture only by chance, so the order of the tubes must not depend on them.
+        let file = repository().join(PICTURE);
+        let is_update = env::var_os(UPDATE).is_some();
+        let expected =
+            if is_update { String::new() } else { fs::read_to_string(&file).expect("the picture is there") };
+        let screen = terminal.wait("screen as in the picture", |screen| {
+            let is_settled = row(screen, "emails")
+                .is_some_and(|row| row[6].parse::<f64>().is_ok_and(|rate| rate > 20.0))
+                && row(screen, "exports").is_some_and(|row| row[8].ends_with('s'));
+            is_settled && (is_update || outline(&screen.join("\n")) == outline(&expected))
+        });
+        if is_update {
+            let address = place.address.to_string();
+            let picture = screen.join("\n").replace(&address, "127.0.0.1:11300");
+            fs::write(&file, format!("{}\n", picture.trim_end())).expect("there is space");
+        }
+        terminal.keys(&["q"]);
+        terminal.wait_for_end(0);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Puts, reserves and deletes jobs of `emails`.
+fn work(server: &ServerProcess, is_over: &AtomicBool) {
+    let mut client = Client::new(server.connect());
+    client.expect("use emails\r\n", "USING emails");
+    client.expect("watch emails\r\n", "WATCHING 2");
+    while !is_over.load(Ordering::Relaxed) {
+        client.ask(&put(100, 0, "to: someone"));
+        let (line, _) = client.ask("reserve\r\n");
+        let id = line.split(' ').nth(1).expect("an id").to_owned();
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn keys_sort_filter_pause_kick_and_peek() {
+    if !tmux::is_there("the keys of beanring top") {
+        return;
+    }
+    for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "the keys of beanring top")) {
+        steer(&mut Place::new(Path::new(program()), &driver::flags(io)));
+    }
+    match beanstalkd::installed() {
+        Some(path) => steer(&mut Place::new(&path, &[])),
+        None => println!("skipped: the keys of beanring top, because beanstalkd is not installed"),
+    }
+}
+
+fn steer(place: &mut Place) {
+    place.put("alpha", 2, 0, "first\n\tsecond");
+    place.put("beta", 5, 0, "x");
+    place.put("gamma", 3, 3600, "later");
+    let terminal = place.top(110, 30, "");
+    let names = |screen: &[String]| -> Vec<String> {
+        let title = screen.iter().position(|line| line.starts_with("TUBE")).unwrap_or(screen.len());
+        let rows = screen.iter().skip(title + 1).take_while(|line| !line.is_empty());
+        rows.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let expect = |expected: &[&str]| terminal.wait(&expected.join(" "), |screen| names(screen) == expected);
+    expect(&["alpha", "beta", "default", "gamma"]);
+    terminal.wait("counts", |screen| has_row(screen, &["beta", "5", "0", "0", "0"]));
+    terminal.keys(&["s"]);
+    expect(&["beta", "alpha", "default", "gamma"]);
+    terminal.keys(&["r"]);
+    expect(&["gamma", "default", "alpha", "beta"]);
+    terminal.keys(&["<"]);
+    expect(&["alpha", "beta", "default", "gamma"]);
+    terminal.keys(&["/"]);
+    terminal.text("*m");
+    terminal.text("a");
+    expect(&["gamma"]);
+    terminal.keys(&["Enter"]);
+    terminal.wait_for("tubes 1 of 4 match *ma");
+
+    // Kick.
+    terminal.keys(&["k"]);
+    terminal.wait_for("kick how many buried, else delayed jobs of gamma: 10");
+    terminal.keys(&["2", "Enter"]);
+    terminal.wait_for("kicked 2 jobs of gamma");
+    assert_eq!(place.tube("gamma", "current-jobs-ready"), 2);
+    terminal.wait("kicked jobs", |screen| has_row(screen, &["gamma", "2", "0", "1"]));
+
+    // Pause and resume.
+    terminal.keys(&["Escape"]);
+    expect(&["alpha", "beta", "default", "gamma"]);
+    terminal.keys(&["Down", "p"]);
+    terminal.wait_for("pause beta for seconds (0 resumes): 60");
+    terminal.text("600");
+    terminal.keys(&["Enter"]);
+    terminal.wait_for("paused beta for 600 s");
+    assert!(place.tube("beta", "pause-time-left") > 500);
+    terminal.wait("pause", |screen| row(screen, "beta").is_some_and(|row| row.contains(&"9m".to_owned())));
+    terminal.keys(&["p"]);
+    terminal.wait_for("pause beta for seconds (0 resumes): 0");
+    terminal.keys(&["Enter"]);
+    terminal.wait_for("resumed beta");
+    assert_eq!(place.tube("beta", "pause-time-left"), 0);
+
+    // A tube in full.
+    terminal.keys(&["Home", "Enter"]);
+    terminal.wait_for("Next ready job");
+    let screen = terminal.wait_for("      second");
+    assert!(screen.iter().any(|line| line == "  first") && screen.iter().any(|line| line == "No buried job"));
+    terminal.keys(&["x"]);
+    terminal.wait_for("  00000  66 69 72 73 74 0a 09 73 65 63 6f 6e 64           first..second");
+    assert_eq!(place.tube("alpha", "current-using"), 0, "the tube is still used");
+    terminal.keys(&["Escape"]);
+    expect(&["alpha", "beta", "default", "gamma"]);
+    terminal.keys(&["C-c"]);
+    terminal.wait_for_end(0);
+}
+
+#[test]
+fn a_server_may_start_again() {
+    if !tmux::is_there("a new start of the server of beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    place.put("before", 3, 0, "x");
+    let terminal = place.top(100, 20, "");
+    terminal.wait("counts", |screen| has_row(screen, &["before", "3"]));
+    let address = place.address;
+    drop(place);
+    let screen = terminal.wait_for("connection refused");
+    assert!(screen[0].ends_with("DISCONNECTED") && has_row(&screen, &["before", "3"]), "{screen:?}");
+    let mut place = Place::at(Path::new(program()), address, &[]);
+    place.put("after", 4, 0, "x");
+    let screen = terminal.wait("counts", |screen| has_row(screen, &["after", "4"]));
+    assert!(row(&screen, "before").is_none() && !screen[0].contains("DISCONNECTED"), "{screen:?}");
+    terminal.keys(&["q"]);
+    terminal.wait_for_end(0);
+}
+
+#[test]
+fn an_unchanged_screen_writes_nothing() {
+    if !tmux::is_there("the silence of beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    place.put("buried", 1, 3600, "x");
+    let terminal = place.top(100, 20, "--sort ready");
+    // Rates are known after the second poll.
+    terminal.wait_for("put 0/s");
+    thread::sleep(Duration::from_secs(3));
+    let file = terminal.record();
+    let polls = place.client.stat("cmd-stats");
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "");
+    // It has asked the server all the time, and shows what has changed.
+    assert!(place.client.stat("cmd-stats") >= polls + 4);
+    place.put("buried", 1, 3600, "x");
+    terminal.wait("new count", |screen| has_row(screen, &["buried", "0", "0", "2"]));
+    let written = fs::read(&file).expect("it is there").len();
+    assert!((1..400).contains(&written), "{written} bytes");
+}
+
+#[test]
+fn the_terminal_is_given_back() {
+    if !tmux::is_there("the end of beanring top") {
+        return;
+    }
+    let place = Place::beanring();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let terminal = place.top(100, 20, "");
+        terminal.wait_for("TUBE");
+        kill(Pid::from_raw(terminal.pid()), signal).expect("it runs");
+        terminal.wait_for_end(0);
+    }
+}
+
+#[test]
+fn it_fits_every_terminal() {
+    if !tmux::is_there("the sizes of beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    place.put("tube", 3, 0, "x");
+    place.client.expect("pause-tube tube 500\r\n", "PAUSED");
+    let terminal = place.top(40, 20, "");
+    let has_title = |columns: &'static str| {
+        terminal.wait(columns, |screen| {
+            screen.iter().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == columns)
+        })
+    };
+    let screen = has_title("TUBE▲ READY RESERVED");
+    assert!(screen.iter().all(|line| line.chars().count() <= 40), "{screen:?}");
+    terminal.wait_for("tube (paused)");
+    terminal.resize(120, 30);
+    has_title("TUBE▲ READY RESERVED DELAYED BURIED WAITING PUT/S DELETE/S OLDEST PAUSED");
+    terminal.resize(20, 5);
+    terminal.wait_for("q quit  ? help");
+    terminal.resize(80, 24);
+    has_title("TUBE▲ READY RESERVED DELAYED BURIED PUT/S DELETE/S OLDEST");
+    terminal.keys(&["?"]);
+    terminal.wait_for("any key goes back");
+}
+
+#[test]
+fn colors_are_for_who_wants_them() {
+    if !tmux::is_there("the colors of beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    place.client.expect("pause-tube default 500\r\n", "PAUSED");
+    for (variables, expected) in [("", true), ("NO_COLOR=1", false), ("NO_COLOR=", true)] {
+        let terminal = Terminal::run(120, 20, variables, &format!("-a {}", place.address));
+        terminal.wait("pause", |screen| {
+            row(screen, "default").is_some_and(|row| {
+                row.contains(&"8m".to_owned()) || row.last().is_some_and(|cell| cell.ends_with('s'))
+            })
+        });
+        let screen = terminal.colored_screen();
+        // Bold and reversed are no colors.
+        let has_colors = ["\x1b[3", "\x1b[9", ";3", ";9"].iter().any(|part| screen.contains(part));
+        assert_eq!(has_colors, expected, "{variables}: {screen:?}");
+    }
+}
+
+#[test]
+fn no_byte_of_others_steers_the_terminal() {
+    if !tmux::is_there("bytes of others in beanring top") {
+        return;
+    }
+    let address = liar::start();
+    let terminal = Terminal::top(100, 30, &format!("-a {address}"));
+    terminal.wait("counts", |screen| has_row(screen, &["zgood", "7"]));
+    let title = terminal.title();
+    let file = terminal.record();
+    let screen = terminal.wait_for("\\x1b]0;pwned\\x07");
+    assert!(screen.iter().filter(|line| line.contains("pwned")).count() >= 2, "{screen:?}");
+    terminal.keys(&["p"]);
+    terminal.wait_for("the protocol does not allow this name in a command");
+    terminal.keys(&["End", "Enter"]);
+    terminal.wait_for("Next ready job");
+    terminal.keys(&["x"]);
+    terminal.keys(&["End"]);
+    terminal.wait_for("  00220  f1 f2 f3");
+    terminal.keys(&["k", "Enter"]);
+    terminal.wait_for("is no reply of the beanstalk protocol");
+    let written = fs::read(&file).expect("it is there");
+    assert_eq!(terminal.title(), title);
+    for sequence in [&b"\x1b]"[..], b"\x1b[2J", b"\x9b2J", b"\xe2\x80\xae", b"\x07", b"\0"] {
+        // 0x9b is also part of a character.
+        let found = written.windows(sequence.len()).any(|window| window == sequence);
+        assert!(!found, "{sequence:?}");
+    }
+    terminal.keys(&["q"]);
+    terminal.wait_for_end(0);
+}
+
+#[test]
+fn ten_thousand_tubes_are_cheap() {
+    if !tmux::is_there("many tubes in beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    for at in 0..10_000 {
+        place.client.send(&format!("use t{at:04}\r\n{}", put(1, 0, "x")));
+        for _ in 0..2 {
+            place.client.line();
+        }
+    }
+    place.client.expect("use default\r\n", "USING default");
+    let terminal = place.top(100, 30, "");
+    terminal.wait("counts", |screen| has_row(screen, &["t0000", "1"]));
+    thread::sleep(Duration::from_secs(1));
+    let before = (place.client.stat("cmd-stats-tube"), place.client.stat("cmd-list-tubes"));
+    thread::sleep(Duration::from_secs(4));
+    let after = (place.client.stat("cmd-stats-tube"), place.client.stat("cmd-list-tubes"));
+    // At most 25 rows are on the screen.
+    assert!((25..=6 * 25).contains(&(after.0 - before.0)), "{before:?} {after:?}");
+    assert!(after.1 - before.1 <= 1, "{before:?} {after:?}");
+    place.put("t7777", 3, 0, "x");
+    terminal.keys(&["s"]);
+    terminal.wait("order", |screen| {
+        has_row(screen, &["t7777", "4"]) && screen.join("").contains("order up to 10 s old")
+    });
+    terminal.keys(&["End"]);
+    terminal.wait("last row", |screen| has_row(screen, &["default", "0"]));
+}
+
+#[test]
+fn errors_have_exit_codes() {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(program());
+        let output = command.arg("top").args(arguments).stdin(Stdio::null()).output().expect("it starts");
+        (output.status.code(), String::from_utf8(output.stderr).expect("it is UTF-8"))
+    };
+    let (code, error) = run(&[]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("use beanring tubes or beanring watch"), "{error}");
+    for wrong in [&["--interval", "0"][..], &["--sort", "size"], &["--json"], &["-a", "nowhere:x"]] {
+        let (code, error) = run(wrong);
+        assert_eq!(code, Some(2), "{wrong:?}: {error}");
+        assert!(error.contains(wrong[0]), "{wrong:?}: {error}");
+    }
+    if tmux::is_there("a server that is gone before beanring top") {
+        let (_held, port) = beanring_testkit::unused_address::port();
+        let terminal = Terminal::top(140, 20, &format!("-a 127.0.0.1:{port}"));
+        terminal.wait_for("connection refused; start the server, or name it with --addr");
+        terminal.wait_for_end(3);
+        let terminal = Terminal::run(140, 20, "TERM=dumb", "");
+        terminal.wait_for("top needs a terminal");
+        terminal.wait_for_end(2);
+    }
+}
