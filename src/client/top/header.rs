@@ -45,7 +45,7 @@ fn identity(state: &State, theme: Theme) -> Vec<Item> {
         items.push((address, Theme::bold()));
     }
     if state.gone.is_some() {
-        items.push(("DISCONNECTED".to_owned(), theme.color(Color::Red).patch(Theme::bold())));
+        items.push(("DISCONNECTED, trying again".to_owned(), theme.color(Color::Red).patch(Theme::bold())));
     }
     if state.is_frozen {
         items.push(("FROZEN".to_owned(), theme.color(Color::Yellow).patch(Theme::bold())));

@@ -35,6 +35,8 @@ pub(super) struct Schedule {
     next_poll: Instant,
     /// When the request in flight was sent.
     sent: Option<Instant>,
+    /// Whether a key has asked for it.
+    is_action: bool,
     /// The number of the poll.
     poll: u64,
     /// The poll that has last asked for the tube that is shown in full.
@@ -57,6 +59,7 @@ impl Schedule {
             interval,
             next_poll: now,
             sent: None,
+            is_action: false,
             poll: 0,
             poll_of_details: 0,
             listed: None,
@@ -78,8 +81,10 @@ impl Schedule {
     }
 
     fn choose(&mut self, now: Instant, state: &mut State) -> Option<Request> {
-        if let Some(action) = state.actions.pop_front() {
-            return Some(action);
+        let action = state.actions.pop_front();
+        self.is_action = action.is_some();
+        if action.is_some() {
+            return action;
         }
         if state.is_frozen {
             return None;
@@ -108,7 +113,11 @@ impl Schedule {
     pub(super) fn answered(&mut self, now: Instant, at: Instant, report: Report, state: &mut State) {
         self.sent = None;
         match &report {
-            Report::Gone(_) => {
+            Report::Gone(error) => {
+                // The next poll may succeed, but what a key has asked for is not done then.
+                if self.is_action {
+                    state.complain(error.clone());
+                }
                 self.queue.clear();
                 self.sweep = None;
                 self.listed = None;

@@ -100,3 +100,39 @@ fn restore() {
     let _ = queue!(stdout, LeaveAlternateScreen, Show).and_then(|()| stdout.flush());
     let _ = disable_raw_mode();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::thread;
+
+    use super::*;
+
+    /// Set for the test when it runs again, on a terminal.
+    const INSIDE: &str = "BEANRING_TEST_ON_TERMINAL";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        if env::var_os(INSIDE).is_some() {
+            let _screen = Screen::open().expect("there is a terminal");
+            // In any thread. The panic ends the program.
+            let _ = thread::spawn(|| panic!("a test")).join();
+            panic!("the program has not ended");
+        }
+        let program = env::current_exe().expect("it runs");
+        let name = "client::top::screen::tests::a_panic_gives_the_terminal_back";
+        let line = format!(
+            "{INSIDE}=1 '{}' --nocapture --exact {name}; echo exit code $?; stty -a",
+            program.display()
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+        let output = script.output().expect("there is a script");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?}: {text:?}"));
+        let order =
+            ["\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h", "a test", "exit code 101", " icanon "].map(place);
+        assert!(order.is_sorted(), "{text:?}");
+        assert!(text.contains(" echo ") && !text.contains("has not ended"), "{text:?}");
+    }
+}

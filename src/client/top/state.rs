@@ -155,7 +155,7 @@ impl State {
             }
             Report::Refused(text) => self.message = Some(Message { text, is_error: true }),
             Report::Gone(text) => {
-                // What was asked for may have happened or not. It is not done later, when nobody expects it.
+                // What was asked for may have happened or not. It is not done later, when no user expects it.
                 self.actions.clear();
                 self.gone = Some(text);
             }

@@ -182,7 +182,7 @@ fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
         let style = if message.is_error { theme.error() } else { theme.color(Color::Green) };
         Line::from(Span::styled(message.text.clone(), style))
     } else if let Some(gone) = &state.gone {
-        Line::from(Span::styled(format!("{gone} (trying again)"), theme.error()))
+        Line::from(Span::styled(gone.clone(), theme.error()))
     } else if state.is_slow {
         Line::from(Span::styled("waiting for the reply of the server", theme.error()))
     } else {
