@@ -1,6 +1,7 @@
 //! `beanring top` as users see it: on a terminal, driven by keys.
 
 mod liar;
+mod picture;
 mod tmux;
 
 use std::net::SocketAddr;
@@ -19,7 +20,10 @@ use nix::unistd::Pid;
 use tmux::Terminal;
 
 /// The picture in the documents.
-const PICTURE: &str = "docs/images/top.txt";
+const PICTURE: &str = "docs/images/top.svg";
+
+/// The columns of the picture.
+const WIDTH: u16 = 100;
 
 /// Set to write the picture instead of comparing with it.
 const UPDATE: &str = "BEANRING_TEST_UPDATE";
@@ -83,26 +87,17 @@ fn has_row(screen: &[String], cells: &[&str]) -> bool {
 }
 
 /// The screen without what differs between runs: numbers, address, driver.
-fn outline(screen: &str) -> String {
-    let mut lines = Vec::new();
-    for line in screen.lines() {
-        let words = line.split_whitespace().map(|word| match word {
-            "uring" | "epoll" | "tokio-uring" => "DRIVER".to_owned(),
-            _ => word
-                .split(|one: char| one.is_ascii_digit() || one == '.')
-                .filter(|part| !part.is_empty())
-                .fold(
-                    if word.starts_with(|one: char| one.is_ascii_digit()) {
-                        "N".to_owned()
-                    } else {
-                        String::new()
-                    },
-                    |text, part| text + part,
-                ),
-        });
-        lines.push(words.collect::<Vec<_>>().join(" "));
-    }
-    lines.join("\n").trim_end().to_owned()
+fn outline(screen: &[String]) -> String {
+    let word = |word: &str| match word {
+        "uring" | "epoll" | "tokio-uring" => "DRIVER".to_owned(),
+        _ => {
+            let is_digit = |one: char| one.is_ascii_digit() || one == '.';
+            let number = if word.starts_with(is_digit) { "N" } else { "" };
+            number.to_owned() + &word.replace(is_digit, "")
+        }
+    };
+    let line = |line: &String| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+    screen.iter().map(line).collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
 #[test]
@@ -127,22 +122,25 @@ fn the_screen_is_that_of_the_documents() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| work(&place.server, &is_over));
-        let terminal = place.top(100, 16, "--sort ready");
-        // Numbers have as many digits as in the picture only by chance, so the order of the tubes must not depend on them.
+        let terminal = place.top(WIDTH, 14, "--sort ready");
         let file = repository().join(PICTURE);
         let is_update = env::var_os(UPDATE).is_some();
-        let expected =
-            if is_update { String::new() } else { fs::read_to_string(&file).expect("the picture is there") };
+        let expected = if is_update {
+            Vec::new()
+        } else {
+            picture::lines(&fs::read_to_string(&file).expect("there is a picture"))
+        };
         let screen = terminal.wait("screen as in the picture", |screen| {
-            let is_settled = row(screen, "emails")
-                .is_some_and(|row| row[6].parse::<f64>().is_ok_and(|rate| rate > 20.0))
-                && row(screen, "exports").is_some_and(|row| row[8].ends_with('s'));
-            is_settled && (is_update || outline(&screen.join("\n")) == outline(&expected))
+            let has_rates =
+                row(screen, "emails").is_some_and(|row| row[6].parse().is_ok_and(|rate: f64| rate > 20.0));
+            let has_ages = row(screen, "exports").is_some_and(|row| row[8].ends_with('s'));
+            has_rates && has_ages && (is_update || outline(screen) == outline(&expected))
         });
         if is_update {
             let address = place.address.to_string();
-            let picture = screen.join("\n").replace(&address, "127.0.0.1:11300");
-            fs::write(&file, format!("{}\n", picture.trim_end())).expect("there is space");
+            let lines: Vec<String> =
+                screen.iter().map(|line| line.replace(&address, "127.0.0.1:11300")).collect();
+            fs::write(&file, picture::of(&lines, WIDTH)).expect("there is space");
         }
         terminal.keys(&["q"]);
         terminal.wait_for_end(0);

@@ -482,7 +482,7 @@ fn ten_thousand_tubes_cost_few_commands() {
 
 #[test]
 fn a_server_that_is_gone_is_tried_again_less_and_less() {
-    let mut session = Session::new(Column::Ready, 80, 20);
+    let mut session = Session::new(Column::Ready, 100, 20);
     session.tube("default", 5, "");
     session.settle();
     session.is_up = false;
