@@ -185,7 +185,7 @@ fn type_key(state: &mut State, code: KeyCode) {
         KeyCode::Char(character) => {
             let before = if prompt.is_proposed { "" } else { &prompt.text };
             let text = format!("{before}{character}");
-            // What is no number cannot be typed.
+            // Only digits can be typed.
             if is_filter && text.len() <= TEXT_MAX || !is_filter && is_number(&text) {
                 prompt.text = text;
             }

@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) is_slow: bool,
     /// The age of the counts that the order is made of, if they are not read with each poll.
     pub(super) order_age_seconds: Option<u64>,
-    /// A poll must not wait for the interval: what is shown has changed.
+    /// The next poll must not wait for the interval, because other rows are on the screen.
     pub(super) wants_poll: bool,
     /// What keys have asked for.
     pub(super) actions: VecDeque<Request>,
@@ -58,7 +58,7 @@ pub(super) struct Cursor {
     pub(super) height: usize,
 }
 
-/// What is below the header.
+/// The page below the header.
 #[derive(Debug)]
 pub(super) enum Page {
     Table,
@@ -155,7 +155,7 @@ impl State {
             }
             Report::Refused(text) => self.message = Some(Message { text, is_error: true }),
             Report::Gone(text) => {
-                // What was asked for may have happened or not. It is not done later, when no user expects it.
+                // An action may have happened or not. It is not repeated later, when no user expects it.
                 self.actions.clear();
                 self.gone = Some(text);
             }

@@ -495,7 +495,7 @@ fn a_server_that_is_gone_is_tried_again_less_and_less() {
     }
     // After 1, 2, 4, 8, 15, 15 and 15 seconds.
     assert_eq!(session.requests.len(), 1 + 7);
-    // What is asked for now is not done later.
+    // A key that is pressed now has no effect later.
     assert_eq!(session.keys("k\n")[19], "cannot connect to 127.0.0.1:11300: connection refused");
     session.is_up = true;
     session.server = SERVER.replace("id: one", "id: two");

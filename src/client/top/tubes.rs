@@ -21,7 +21,7 @@ pub(super) struct Rate {
 pub(super) struct Tube {
     /// Its name as the server has sent it.
     pub(super) name: String,
-    /// What is known of it.
+    /// The last counts; none before the first reply.
     pub(super) counts: Option<Counts>,
     /// The poll that has last asked for the counts.
     pub(super) asked: u64,
@@ -68,7 +68,7 @@ impl Rate {
         self.last = Some((now, count));
     }
 
-    /// What has been counted per second between the last two readings.
+    /// The increase per second between the last two readings.
     pub(super) const fn per_second(&self) -> Option<f64> {
         self.per_second
     }
