@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put};
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::{beanstalkd, driver, repository};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -299,6 +299,40 @@ fn the_terminal_is_given_back() {
         kill(Pid::from_raw(terminal.pid()), signal).expect("it runs");
         terminal.wait_for_end(0);
     }
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    if !tmux::is_there("the end of the terminal of beanring top") {
+        return;
+    }
+    let place = Place::beanring();
+    let terminal = place.top(100, 20, "");
+    terminal.wait_for("TUBE");
+    let process = Path::new("/proc").join(terminal.pid().to_string());
+    assert!(process.exists());
+    drop(terminal);
+    let started = Instant::now();
+    while process.exists() {
+        assert!(started.elapsed() < REPLY_PATIENCE, "it still runs");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_pasted_text_does_not_act() {
+    if !tmux::is_there("a text pasted into beanring top") {
+        return;
+    }
+    let mut place = Place::beanring();
+    place.put("default", 3, 3600, "x");
+    let terminal = place.top(100, 20, "");
+    terminal.wait("counts", |screen| has_row(screen, &["default", "0", "0", "3"]));
+    terminal.paste("k\n1\nq");
+    terminal.keys(&["/"]);
+    terminal.paste("def\n");
+    terminal.wait_for("tubes 1 of 1 match def");
+    assert_eq!(place.tube("default", "current-jobs-delayed"), 3);
 }
 
 #[test]

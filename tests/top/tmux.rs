@@ -80,6 +80,12 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", text]);
     }
 
+    /// Pastes a text.
+    pub fn paste(&self, text: &str) {
+        self.tmux(&["set-buffer", text]);
+        self.tmux(&["paste-buffer", "-p", "-r"]);
+    }
+
     pub fn resize(&self, width: u16, height: u16) {
         self.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
     }

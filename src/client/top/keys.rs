@@ -76,6 +76,13 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> After {
     After::Continue
 }
 
+/// Types a text that was pasted into a prompt. Elsewhere it does nothing.
+pub(super) fn paste(state: &mut State, text: &str) {
+    for character in text.chars().filter(|character| !character.is_control()) {
+        type_key(state, KeyCode::Char(character));
+    }
+}
+
 fn in_table(state: &mut State, code: KeyCode) {
     let height = state.cursor.height.max(1);
     match code {

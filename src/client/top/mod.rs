@@ -40,6 +40,7 @@ use crate::cli::verbs::{Common, Top};
 /// What happens.
 enum Event {
     Key(KeyEvent),
+    Paste(String),
     /// The terminal has another size.
     Resized,
     /// The worker has done a request.
@@ -94,6 +95,7 @@ pub(super) fn run(verb: &Top) -> Result<ExitCode, ClientError> {
                 After::Redraw => screen.forget(),
                 After::Quit => return Ok(ExitCode::SUCCESS),
             },
+            Ok(Event::Paste(text)) => keys::paste(&mut state, &text),
             Ok(Event::Report { at, report }) => schedule.answered(Instant::now(), at, report, &mut state),
             Ok(Event::Resized) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(ExitCode::SUCCESS),
@@ -111,6 +113,7 @@ fn read_terminal(events: &Sender<Event>) {
     loop {
         let event = match event::read() {
             Ok(event::Event::Key(key)) => Event::Key(key),
+            Ok(event::Event::Paste(text)) => Event::Paste(text),
             Ok(event::Event::Resize(..)) => Event::Resized,
             Ok(_) => continue,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

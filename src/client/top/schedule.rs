@@ -91,7 +91,7 @@ impl Schedule {
         }
         if std::mem::take(&mut state.wants_poll) {
             self.next_poll = now;
-            // One that goes on reads what is missing now later.
+            // A sweep that is not over reads the missing tubes after it.
             self.sweep = self.sweep.filter(|(_, is_on)| *is_on);
         }
         if now >= self.next_poll {

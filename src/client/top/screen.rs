@@ -9,6 +9,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::cursor::{Hide, Show};
+use ratatui_crossterm::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use ratatui_crossterm::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
@@ -46,7 +47,8 @@ impl Screen {
         // From here on the drop of this value gives the terminal back.
         let mut screen = Self { backend: CrosstermBackend::new(BufWriter::new(io::stdout())), shown: None };
         enable_raw_mode()?;
-        execute!(screen.backend, EnterAlternateScreen, Hide)?;
+        // A text that is pasted must not act as keys.
+        execute!(screen.backend, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
         Ok(screen)
     }
 
@@ -97,7 +99,7 @@ impl Drop for Screen {
 /// Gives the terminal back. A terminal that is gone needs nothing.
 fn restore() {
     let mut stdout = io::stdout();
-    let _ = queue!(stdout, LeaveAlternateScreen, Show).and_then(|()| stdout.flush());
+    let _ = queue!(stdout, DisableBracketedPaste, LeaveAlternateScreen, Show).and_then(|()| stdout.flush());
     let _ = disable_raw_mode();
 }
 

@@ -11,7 +11,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::super::stats::{Kind, Stats};
 use super::columns::Column;
 use super::details::{Details, Peeked};
-use super::keys::{After, press};
+use super::keys::{After, paste, press};
 use super::schedule::Schedule;
 use super::state::State;
 use super::view::{Theme, draw};
@@ -326,6 +326,13 @@ fn keys_ask_before_they_act() {
     session.requests.clear();
     assert_eq!(session.keys("\x1bk\x7f5\n")[19], "kicked 5 jobs of mail");
     assert_eq!(session.requests[0], Request::Kick { tube: "mail".to_owned(), count: 5 });
+    // A pasted text does not act.
+    session.requests.clear();
+    paste(&mut session.state, "k\n5\nq");
+    session.keys("k");
+    paste(&mut session.state, "12a\n");
+    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12");
+    assert_eq!((session.keys("\x1b").len(), session.requests.len()), (20, 0));
     assert_eq!(session.key(KeyCode::Char('q')), After::Quit);
     let control = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::CONTROL);
     assert_eq!(press(&mut session.state, control('c')), After::Quit);
