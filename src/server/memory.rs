@@ -87,6 +87,7 @@ impl Server {
             inbox_bytes += session.inbox_bytes;
             buffer_bytes += session.output.buffer_bytes();
         }
+        connections.all_http().for_each(HttpConnection::check);
         buffer_bytes += connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
         assert_eq!(inbox_bytes, core.memory.inbox_bytes, "every inbox is counted");
         assert_eq!(buffer_bytes, core.buffers.bytes(), "every reply buffer is counted");

@@ -25,7 +25,7 @@ use bytes::BytesMut;
 pub use self::access::{HttpAccess, Peer, PeerKind, Token};
 use self::call::Call;
 pub use self::host::Hosts;
-use self::page::PageResponse;
+use self::page::{Page, PageResponse};
 use super::Core;
 use crate::ids::ConnId;
 use crate::limits::INBOX_BYTES_PAUSE;
@@ -132,6 +132,16 @@ impl HttpConnection {
     /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
     pub fn reply_bytes(&self) -> usize {
         if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
+    }
+
+    /// Recounts what the memory account takes from counters.
+    ///
+    /// # Panics
+    /// If a count is wrong: a defect of the connection.
+    pub fn check(&self) {
+        if let Work::Page(PageResponse { page: Page::Tubes(list), .. }) = &self.work {
+            list.check();
+        }
     }
 
     /// Whether every request is answered and every response sent.

@@ -138,6 +138,17 @@ impl TubeList {
         stage_bytes + 2 * self.query.filter.len()
     }
 
+    /// Recounts the memory of the names.
+    ///
+    /// # Panics
+    /// If the count is wrong: a defect of the list.
+    pub fn check(&self) {
+        if let Stage::Walk { first, name_bytes, .. } = &self.stage {
+            let counted: usize = first.iter().map(|place| memory_of_name(&place.name)).sum();
+            assert_eq!(counted, *name_bytes, "every name is counted");
+        }
+    }
+
     /// Does a bounded piece of the work. Returns true if it was the last.
     pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
         match self.stage {
