@@ -70,9 +70,15 @@ async function without_permission_the_console_is_read_only() {
 
 async function a_refusal_names_what_to_do() {
   let isRefused = true
-  const before = (page) => page.route('**/api/v1/**', (route) => (isRefused
-    ? route.fulfill({ status: 403, json: { error: 'forbidden', message: 'Start the server with --http-token FILE.' } })
-    : route.continue()))
+  const before = (page) =>
+    page.route('**/api/v1/**', (route) =>
+      isRefused
+        ? route.fulfill({
+            status: 403,
+            json: { error: 'forbidden', message: 'Start the server with --http-token FILE.' },
+          })
+        : route.continue(),
+    )
   await withConsole({ before, expected: [/403/] }, async (view) => {
     await view.shows('h1', 'This server does not let you in')
     await view.page.getByText('Start the server with --http-token FILE.').waitFor()
@@ -88,10 +94,13 @@ async function a_proxy_may_add_a_path() {
   const proxy = http.createServer((request, response) => {
     if (!request.url.startsWith('/queue/')) return response.writeHead(500).end()
     const { method, headers } = request
-    const onward = http.request({ host: HOST, port: server.httpPort, path: request.url.slice('/queue'.length), method, headers }, (answer) => {
-      response.writeHead(answer.statusCode, answer.headers)
-      answer.pipe(response)
-    })
+    const onward = http.request(
+      { host: HOST, port: server.httpPort, path: request.url.slice('/queue'.length), method, headers },
+      (answer) => {
+        response.writeHead(answer.statusCode, answer.headers)
+        answer.pipe(response)
+      },
+    )
     request.pipe(onward)
   })
   await new Promise((resolve) => proxy.listen(0, HOST, resolve))
@@ -105,6 +114,8 @@ async function a_proxy_may_add_a_path() {
 }
 
 export const checks = {
-  a_wrong_token_is_refused_and_the_right_one_opens, without_permission_the_console_is_read_only, a_refusal_names_what_to_do,
+  a_wrong_token_is_refused_and_the_right_one_opens,
+  without_permission_the_console_is_read_only,
+  a_refusal_names_what_to_do,
   a_proxy_may_add_a_path,
 }
