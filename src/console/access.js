@@ -8,20 +8,40 @@ import { el, field } from './dom.js'
 export function tokenPage(entered) {
   const wasRefused = token.get() !== null
   token.forget()
-  const input = field('Token', {
-    type: 'password', required: true, minlength: 16, maxlength: 256, autocomplete: 'current-password', spellcheck: 'false',
-    'aria-invalid': wasRefused ? 'true' : null,
-  }, 'The content of the file that --http-token names. It is kept until this tab is closed.')
-  const problem = wasRefused ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' }) : null
-  const open = form('Enter the token', 'Open the console', [input], () => {
-    token.set(input.input.value.trim())
-    entered()
-  }, { class: 'column-form' })
+  const input = field(
+    'Token',
+    {
+      type: 'password',
+      required: true,
+      minlength: 16,
+      maxlength: 256,
+      autocomplete: 'current-password',
+      spellcheck: 'false',
+      'aria-invalid': wasRefused ? 'true' : null,
+    },
+    'The content of the file that --http-token names. It is kept until this tab is closed.',
+  )
+  const problem = wasRefused
+    ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' })
+    : null
+  const open = form(
+    'Enter the token',
+    'Open the console',
+    [input],
+    () => {
+      token.set(input.input.value.trim())
+      entered()
+    },
+    { class: 'column-form' },
+  )
   const node = el('div', { class: 'narrow' }, el('h1', { text: 'This server needs a token' }), problem, open.node)
   return { title: 'Token', node, focus: input.input }
 }
 
 /** A page that says what is wrong. `action` is a button or a link. */
 export function problemPage(title, text, action = null) {
-  return { title, node: el('div', { class: 'narrow empty-state' }, el('h1', { text: title }), el('p', { text }), action) }
+  return {
+    title,
+    node: el('div', { class: 'narrow empty-state' }, el('h1', { text: title }), el('p', { text }), action),
+  }
 }

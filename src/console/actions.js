@@ -8,8 +8,19 @@ const NOTICE_MS = 6000
 /** Shows a notice of a result. An error stays until it is closed. */
 export function notify(text, isError = false) {
   const area = document.getElementById('notices')
-  const close = el('button', { type: 'button', class: 'close', 'aria-label': 'Close the notice', text: '×', on: { click: () => node.remove() } })
-  const node = el('div', { class: isError ? 'notice error' : 'notice', role: isError ? 'alert' : null }, el('p', { text }), close)
+  const close = el('button', {
+    type: 'button',
+    class: 'close',
+    'aria-label': 'Close the notice',
+    text: '×',
+    on: { click: () => node.remove() },
+  })
+  const node = el(
+    'div',
+    { class: isError ? 'notice error' : 'notice', role: isError ? 'alert' : null },
+    el('p', { text }),
+    close,
+  )
   while (area.childElementCount >= 3) area.firstElementChild.remove()
   area.append(node)
   if (!isError) setTimeout(() => node.remove(), NOTICE_MS)
@@ -34,7 +45,12 @@ export async function attempt(action) {
 /** A form with one button. `submit` runs when its fields are valid. */
 export function form(label, button, fields, submit, properties = {}) {
   const send = el('button', { type: 'submit', class: properties.kind ?? 'primary', text: button })
-  const node = el('form', { class: properties.class ?? 'inline-form', 'aria-label': label }, ...fields.map((one) => one.node), send)
+  const node = el(
+    'form',
+    { class: properties.class ?? 'inline-form', 'aria-label': label },
+    ...fields.map((one) => one.node),
+    send,
+  )
   node.addEventListener('submit', async (event) => {
     event.preventDefault()
     // A second click would act twice.
@@ -54,9 +70,19 @@ export function ask(question, consequence, yes) {
   const id = newId('ask')
   return new Promise((resolve) => {
     const cancel = el('button', { type: 'button', text: 'Cancel', on: { click: () => dialog.close('no') } })
-    const confirm = el('button', { type: 'button', class: 'danger', text: yes, on: { click: () => dialog.close('yes') } })
-    const dialog = el('dialog', { 'aria-labelledby': id, 'aria-describedby': `${id}-text` },
-      el('h2', { id, text: question }), el('p', { id: `${id}-text`, text: consequence }), el('div', { class: 'buttons' }, cancel, confirm))
+    const confirm = el('button', {
+      type: 'button',
+      class: 'danger',
+      text: yes,
+      on: { click: () => dialog.close('yes') },
+    })
+    const dialog = el(
+      'dialog',
+      { 'aria-labelledby': id, 'aria-describedby': `${id}-text` },
+      el('h2', { id, text: question }),
+      el('p', { id: `${id}-text`, text: consequence }),
+      el('div', { class: 'buttons' }, cancel, confirm),
+    )
     dialog.addEventListener('close', () => {
       dialog.remove()
       resolve(dialog.returnValue === 'yes')

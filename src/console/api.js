@@ -39,7 +39,13 @@ async function request(method, path, { signal = null, headers = {}, body = null 
   const signals = signal === null ? timeout : AbortSignal.any([signal, timeout])
   try {
     const response = await fetch(`api/v1/${path}`, {
-      method, headers, body, signal: signals, cache: 'no-store', credentials: 'omit', redirect: 'error',
+      method,
+      headers,
+      body,
+      signal: signals,
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
     })
     const bytes = new Uint8Array(await response.arrayBuffer())
     if (!response.ok) throw refusal(response, bytes)

@@ -73,19 +73,45 @@ export class BodyView {
   #radios = new Map()
   #content = el('pre', { class: 'body', tabindex: '0', 'aria-label': 'Body' })
   #summary = el('p', { class: 'hint' })
-  #whole = el('button', { type: 'button', class: 'quiet', text: 'Show the whole body', on: { click: () => this.#showWhole() } })
-  #save = el('button', { type: 'button', class: 'quiet', text: 'Save to a file', on: { click: () => this.#download() } })
+  #whole = el('button', {
+    type: 'button',
+    class: 'quiet',
+    text: 'Show the whole body',
+    on: { click: () => this.#showWhole() },
+  })
+  #save = el('button', {
+    type: 'button',
+    class: 'quiet',
+    text: 'Save to a file',
+    on: { click: () => this.#download() },
+  })
 
   constructor(app) {
     this.#app = app
     const group = newId('view')
     const views = Object.entries(VIEWS).map(([view, label]) => {
-      const radio = el('input', { type: 'radio', name: group, id: `${group}-${view}`, on: { change: () => this.#draw(view) } })
+      const radio = el('input', {
+        type: 'radio',
+        name: group,
+        id: `${group}-${view}`,
+        on: { change: () => this.#draw(view) },
+      })
       this.#radios.set(view, radio)
       return el('span', {}, radio, el('label', { for: `${group}-${view}`, text: label }))
     })
-    const choice = el('fieldset', { class: 'segments' }, el('legend', { class: 'visually-hidden', text: 'Show the body as' }), ...views)
-    this.node = el('div', { class: 'body-view' }, el('div', { class: 'body-tools' }, choice, this.#whole, this.#save), this.#content, this.#summary)
+    const choice = el(
+      'fieldset',
+      { class: 'segments' },
+      el('legend', { class: 'visually-hidden', text: 'Show the body as' }),
+      ...views,
+    )
+    this.node = el(
+      'div',
+      { class: 'body-view' },
+      el('div', { class: 'body-tools' }, choice, this.#whole, this.#save),
+      this.#content,
+      this.#summary,
+    )
   }
 
   /** Reads the body of a job, and shows it in the view that suits it. */
@@ -105,7 +131,10 @@ export class BodyView {
     this.#radios.get('json').disabled = json === null
     show(this.#whole, isPart && whole <= SHOWN_BYTES_MAX)
     const kind = whole === 0 ? 'empty' : json !== null ? 'JSON' : text !== null ? 'text' : 'binary'
-    setText(this.#summary, isPart ? `The first ${size(bytes.length)} of ${size(whole)}, ${kind}` : `${size(whole)}, ${kind}`)
+    setText(
+      this.#summary,
+      isPart ? `The first ${size(bytes.length)} of ${size(whole)}, ${kind}` : `${size(whole)}, ${kind}`,
+    )
     this.#draw(json !== null ? 'json' : text !== null ? 'text' : 'hex')
   }
 

@@ -6,7 +6,9 @@ import { el, setText } from './dom.js'
 const SPAN_SECONDS = 300
 // A new chart is not yet five minutes wide, nor are its first samples as wide as the page.
 const SPAN_SECONDS_MIN = 30
-const STEPS = [1, 2, 5].flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power)).sort((a, b) => a - b)
+const STEPS = [1, 2, 5]
+  .flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power))
+  .sort((a, b) => a - b)
 const SCHEME = matchMedia('(prefers-color-scheme: dark)')
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
@@ -37,12 +39,31 @@ export class Chart {
     this.#when = el('span', { class: 'when', text: 'now' })
     const names = lines.map((line) => line.label.toLowerCase()).join(', ')
     this.#hint = el('p', { class: 'chart-hint', text: 'Collecting: a chart shows what this page has seen.' })
-    this.#area = el('div', { class: 'chart-area', role: 'img', 'aria-label': `Chart of the last five minutes: ${names}` })
-    const legend = el('ul', { class: 'legend' }, ...lines.map((line, index) => el('li', {},
-      el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }), el('span', { text: line.label }), this.#values[index])))
-    this.node = el('figure', { class: 'chart' },
-      el('figcaption', {}, el('span', { class: 'chart-title', text: label }), this.#when), legend,
-      el('div', { class: 'chart-frame' }, this.#area, this.#hint))
+    this.#area = el('div', {
+      class: 'chart-area',
+      role: 'img',
+      'aria-label': `Chart of the last five minutes: ${names}`,
+    })
+    const legend = el(
+      'ul',
+      { class: 'legend' },
+      ...lines.map((line, index) =>
+        el(
+          'li',
+          {},
+          el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }),
+          el('span', { text: line.label }),
+          this.#values[index],
+        ),
+      ),
+    )
+    this.node = el(
+      'figure',
+      { class: 'chart' },
+      el('figcaption', {}, el('span', { class: 'chart-title', text: label }), this.#when),
+      legend,
+      el('div', { class: 'chart-frame' }, this.#area, this.#hint),
+    )
     this.#observer = new ResizeObserver(() => this.#resize())
     this.#observer.observe(this.#area)
     this.rebuild = this.rebuild.bind(this)
@@ -101,13 +122,16 @@ export class Chart {
 
   #resize() {
     const { width, height } = this.#size()
-    if (this.#plot !== null && (this.#plot.width !== width || this.#plot.height !== height)) this.#plot.setSize({ width, height })
+    if (this.#plot !== null && (this.#plot.width !== width || this.#plot.height !== height))
+      this.#plot.setSize({ width, height })
   }
 
   #build() {
     if (!this.#area.isConnected) return
     const axis = {
-      stroke: color('muted'), font: '11px system-ui, sans-serif', grid: { stroke: color('grid'), width: 1 },
+      stroke: color('muted'),
+      font: '11px system-ui, sans-serif',
+      grid: { stroke: color('grid'), width: 1 },
       ticks: { show: false },
     }
     const options = {
@@ -123,9 +147,16 @@ export class Chart {
         { ...axis, size: 26, space: 80, values: (_, times) => times.map((time) => clock(new Date(time * 1000))) },
         { ...axis, size: 46, incrs: STEPS, values: (_, values) => values.map(this.#axisFormat) },
       ],
-      series: [{}, ...this.#lines.map((line) => ({
-        label: line.label, stroke: color(line.color), width: 2, dash: line.dash, points: { show: false },
-      }))],
+      series: [
+        {},
+        ...this.#lines.map((line) => ({
+          label: line.label,
+          stroke: color(line.color),
+          width: 2,
+          dash: line.dash,
+          points: { show: false },
+        })),
+      ],
       hooks: { setCursor: [(plot) => this.#showValues(plot.cursor.idx ?? this.#history.times.length - 1)] },
     }
     this.#plot = new window.uPlot(options, this.#data(), this.#area)

@@ -32,7 +32,12 @@ export function bytes(number) {
 export function seconds(number) {
   const parts = []
   let rest = Math.max(0, Math.floor(number))
-  for (const [unit, size] of [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]]) {
+  for (const [unit, size] of [
+    ['d', 86400],
+    ['h', 3600],
+    ['min', 60],
+    ['s', 1],
+  ]) {
     const whole = Math.floor(rest / size)
     rest -= whole * size
     if (whole > 0 || (unit === 's' && parts.length === 0)) parts.push(`${whole} ${unit}`)

@@ -15,10 +15,23 @@ export const jobLink = (id) => el('a', { href: `#/jobs/${id}`, text: `job ${id}`
 
 /** The values of a job, as a list. */
 export function jobFacts() {
-  const { node, set } = facts({
-    state: 'State', priority: 'Priority', age: 'Age', left: 'Time left', delay: 'Delay', ttr: 'Time to run (TTR)', size: 'Body',
-    reserves: 'Reserves', timeouts: 'Timeouts', releases: 'Releases', buries: 'Buries', kicks: 'Kicks',
-  }, true)
+  const { node, set } = facts(
+    {
+      state: 'State',
+      priority: 'Priority',
+      age: 'Age',
+      left: 'Time left',
+      delay: 'Delay',
+      ttr: 'Time to run (TTR)',
+      size: 'Body',
+      reserves: 'Reserves',
+      timeouts: 'Timeouts',
+      releases: 'Releases',
+      buries: 'Buries',
+      kicks: 'Kicks',
+    },
+    true,
+  )
   return {
     node,
     set(job) {
@@ -31,7 +44,9 @@ export function jobFacts() {
         delay: format.seconds(job.delay_seconds),
         ttr: format.seconds(job.ttr_seconds),
         size: format.bytes(job.body_bytes),
-        ...Object.fromEntries(['reserves', 'timeouts', 'releases', 'buries', 'kicks'].map((key) => [key, format.count(job[key])])),
+        ...Object.fromEntries(
+          ['reserves', 'timeouts', 'releases', 'buries', 'kicks'].map((key) => [key, format.count(job[key])]),
+        ),
       })
     },
   }
@@ -39,7 +54,14 @@ export function jobFacts() {
 
 /** The form that leads to a job by its id. */
 function findForm() {
-  const id = field('Job id', { type: 'text', inputmode: 'numeric', pattern: '[0-9]{1,20}', required: true, autocomplete: 'off', title: 'A whole number' })
+  const id = field('Job id', {
+    type: 'text',
+    inputmode: 'numeric',
+    pattern: '[0-9]{1,20}',
+    required: true,
+    autocomplete: 'off',
+    title: 'A whole number',
+  })
   const { node } = form('Find a job', 'Show', [id], () => {
     location.hash = `#/jobs/${id.input.value}`
   })
@@ -50,7 +72,13 @@ export function findJobPage() {
   const { node, input } = findForm()
   return {
     title: 'Job',
-    node: el('div', { class: 'narrow' }, el('h1', { text: 'Job' }), el('p', { class: 'hint', text: 'A put returns the id of its job. The page of a tube shows its next jobs.' }), node),
+    node: el(
+      'div',
+      { class: 'narrow' },
+      el('h1', { text: 'Job' }),
+      el('p', { class: 'hint', text: 'A put returns the id of its job. The page of a tube shows its next jobs.' }),
+      node,
+    ),
     focus: input,
   }
 }
@@ -58,26 +86,56 @@ export function findJobPage() {
 function actionsCard(app, id, controls) {
   const path = `jobs/${id}`
   const run = async (action, text) => {
-    if (await app.act(action) !== null) notify(text)
+    if ((await app.act(action)) !== null) notify(text)
   }
-  const kick = el('button', { type: 'button', text: 'Kick', on: { click: () => run(() => act(`${path}/kick`), `Job ${id} is ready.`) } })
+  const kick = el('button', {
+    type: 'button',
+    text: 'Kick',
+    on: { click: () => run(() => act(`${path}/kick`), `Job ${id} is ready.`) },
+  })
   const priorityOf = (label) => numberField(label, 0)
   const releaseAt = priorityOf('Priority')
   const delay = numberField('Delay in seconds', 0)
-  const release = form('Release the job', 'Release', [releaseAt, delay], () => run(
-    () => act(`${path}/release`, { priority: Number(releaseAt.input.value), delay: Number(delay.input.value) }), `Job ${id} is released.`))
+  const release = form('Release the job', 'Release', [releaseAt, delay], () =>
+    run(
+      () => act(`${path}/release`, { priority: Number(releaseAt.input.value), delay: Number(delay.input.value) }),
+      `Job ${id} is released.`,
+    ),
+  )
   const buryAt = priorityOf('Priority')
-  const bury = form('Bury the job', 'Bury', [buryAt], () => run(
-    () => act(`${path}/bury`, { priority: Number(buryAt.input.value) }), `Job ${id} is buried.`))
-  const deletes = el('button', { type: 'button', class: 'danger', text: 'Delete', on: { click: async () => {
-    const yes = await ask(`Delete job ${id}?`, 'The job and its body are gone after that.', 'Delete')
-    if (yes) await run(() => remove(path), `Job ${id} is deleted.`)
-  } } })
-  const reserved = el('p', { class: 'hint', text: 'A client has reserved the job. Only that client can release, bury or delete it.' })
-  const kicking = controls.group(el('h3', { text: 'Kick' }), el('p', { class: 'hint', text: 'Makes a buried or delayed job ready.' }), kick)
-  const rest = controls.group(el('h3', { text: 'Release' }), el('p', { class: 'hint', text: 'Gives the job a priority, and makes it ready, or delayed.' }), release.node,
-    el('h3', { text: 'Bury' }), el('p', { class: 'hint', text: 'Puts the job aside until it is kicked.' }), bury.node,
-    el('h3', { text: 'Delete' }), deletes)
+  const bury = form('Bury the job', 'Bury', [buryAt], () =>
+    run(() => act(`${path}/bury`, { priority: Number(buryAt.input.value) }), `Job ${id} is buried.`),
+  )
+  const deletes = el('button', {
+    type: 'button',
+    class: 'danger',
+    text: 'Delete',
+    on: {
+      click: async () => {
+        const yes = await ask(`Delete job ${id}?`, 'The job and its body are gone after that.', 'Delete')
+        if (yes) await run(() => remove(path), `Job ${id} is deleted.`)
+      },
+    },
+  })
+  const reserved = el('p', {
+    class: 'hint',
+    text: 'A client has reserved the job. Only that client can release, bury or delete it.',
+  })
+  const kicking = controls.group(
+    el('h3', { text: 'Kick' }),
+    el('p', { class: 'hint', text: 'Makes a buried or delayed job ready.' }),
+    kick,
+  )
+  const rest = controls.group(
+    el('h3', { text: 'Release' }),
+    el('p', { class: 'hint', text: 'Gives the job a priority, and makes it ready, or delayed.' }),
+    release.node,
+    el('h3', { text: 'Bury' }),
+    el('p', { class: 'hint', text: 'Puts the job aside until it is kicked.' }),
+    bury.node,
+    el('h3', { text: 'Delete' }),
+    deletes,
+  )
   let hasPriority = false
   const set = (job) => {
     // What is typed is not overwritten.
@@ -113,8 +171,16 @@ class Job {
     this.interval = 2000
     this.#body = new BodyView(app)
     this.#actions = actionsCard(app, id, this.#controls)
-    this.#found = el('div', { hidden: true }, el('div', { class: 'job-columns' },
-      el('div', {}, card('Values', this.#facts.node), card('Body', this.#body.node)), this.#actions.node))
+    this.#found = el(
+      'div',
+      { hidden: true },
+      el(
+        'div',
+        { class: 'job-columns' },
+        el('div', {}, card('Values', this.#facts.node), card('Body', this.#body.node)),
+        this.#actions.node,
+      ),
+    )
     this.#missing = el('div', { class: 'empty-state', hidden: true }, this.#missingText, findForm().node)
     this.node = el('div', {}, this.#tube, el('h1', {}, `Job ${id} `, this.#heading), this.#missing, this.#found)
   }
@@ -129,13 +195,19 @@ class Job {
     show(this.#found, job !== null)
     show(this.#heading, job !== null)
     if (job === null) {
-      setText(this.#missingText, this.#wasFound ? 'The job has been deleted.' : 'There is no job with this id. It has been deleted, or it was never put.')
+      setText(
+        this.#missingText,
+        this.#wasFound
+          ? 'The job has been deleted.'
+          : 'There is no job with this id. It has been deleted, or it was never put.',
+      )
       return
     }
     this.#wasFound = true
     setText(this.#heading, job.state)
     this.#heading.className = `state ${job.state}`
-    if (this.#tube.childElementCount === 0) this.#tube.append(el('a', { href: '#/tubes', text: 'Tubes' }), ' / ', tubeLink(job.tube))
+    if (this.#tube.childElementCount === 0)
+      this.#tube.append(el('a', { href: '#/tubes', text: 'Tubes' }), ' / ', tubeLink(job.tube))
     this.#facts.set(job)
     this.#actions.set(job)
     // A body never changes.

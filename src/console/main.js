@@ -81,7 +81,8 @@ async function refresh(signal) {
   const server = await read('server', signal)
   const last = app.server
   app.server = server
-  const isRestarted = last !== null && (last.pid !== server.pid || last.id !== server.id || last.uptime_seconds > server.uptime_seconds)
+  const isRestarted =
+    last !== null && (last.pid !== server.pid || last.id !== server.id || last.uptime_seconds > server.uptime_seconds)
   if (isRestarted) notify('The server has restarted.')
   app.history.add({ ...server.jobs, ...server.totals }, `${server.pid} ${server.id}`)
   showServer(server)
@@ -94,7 +95,14 @@ function changed(state, detail = {}) {
   if (state !== 'refused' || isLocked) return
   const { error } = detail
   if (error.status === 401) lock(tokenPage(route))
-  else if (error.status === 403) lock(problemPage('This server does not let you in', error.message, el('button', { type: 'button', text: 'Try again', on: { click: () => route() } })))
+  else if (error.status === 403)
+    lock(
+      problemPage(
+        'This server does not let you in',
+        error.message,
+        el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
+      ),
+    )
 }
 
 function lock(one) {

@@ -24,15 +24,24 @@ const RATES = [
 /** Tiles with the number of jobs in each state. Returns the node, and a function that takes the numbers. */
 export function stateTiles() {
   const values = STATES.map(() => el('span', { class: 'tile-value', text: '–' }))
-  const node = el('ul', { class: 'tiles', 'aria-label': 'Jobs by state' }, ...STATES.map((state, index) => el('li', { class: `tile ${state.color}` },
-    el('span', { class: 'tile-label', text: state.label }), values[index])))
+  const node = el(
+    'ul',
+    { class: 'tiles', 'aria-label': 'Jobs by state' },
+    ...STATES.map((state, index) =>
+      el('li', { class: `tile ${state.color}` }, el('span', { class: 'tile-label', text: state.label }), values[index]),
+    ),
+  )
   const set = (jobs) => STATES.forEach((state, index) => setText(values[index], format.count(jobs[state.name])))
   return { node, set }
 }
 
 function meter(label) {
   const fill = el('div', { class: 'meter-fill' })
-  const node = el('div', { class: 'meter', role: 'meter', 'aria-label': label, 'aria-valuemin': '0', 'aria-valuemax': '100' }, fill)
+  const node = el(
+    'div',
+    { class: 'meter', role: 'meter', 'aria-label': label, 'aria-valuemin': '0', 'aria-valuemax': '100' },
+    fill,
+  )
   const set = (share) => {
     const percent = Math.min(100, Math.round(share * 100))
     node.setAttribute('aria-valuenow', String(percent))
@@ -68,9 +77,18 @@ const SYNC = {
 function jobLogCard() {
   const bar = meter('Live data in the job log')
   const rows = facts({
-    directory: 'Directory', sync: 'Synced', p99: 'Sync, p99', segments: 'Segments', size: 'Size', live: 'Live data', stalled: 'Writes',
+    directory: 'Directory',
+    sync: 'Synced',
+    p99: 'Sync, p99',
+    segments: 'Segments',
+    size: 'Size',
+    live: 'Live data',
+    stalled: 'Writes',
   })
-  const none = el('p', { class: 'hint', text: 'There is no job log: jobs are lost when the server ends. The flag -b names a directory for one.' })
+  const none = el('p', {
+    class: 'hint',
+    text: 'There is no job log: jobs are lost when the server ends. The flag -b names a directory for one.',
+  })
   const node = card('Job log', none, bar.node, rows.node)
   const set = (log) => {
     show(none, log === null)
@@ -94,13 +112,29 @@ function jobLogCard() {
 
 function drainControl(app) {
   const controls = new Controls()
-  const drain = el('button', { type: 'button', text: 'Drain', on: { click: async () => {
-    const yes = await ask('Drain the server?', 'It will refuse new jobs until it is undrained. Workers can still reserve and delete jobs.', 'Drain')
-    if (yes && await app.act(() => act('drain')) !== null) notify('The server is draining.')
-  } } })
-  const undrain = el('button', { type: 'button', text: 'Undrain', on: { click: async () => {
-    if (await app.act(() => act('undrain')) !== null) notify('The server accepts new jobs.')
-  } } })
+  const drain = el('button', {
+    type: 'button',
+    text: 'Drain',
+    on: {
+      click: async () => {
+        const yes = await ask(
+          'Drain the server?',
+          'It will refuse new jobs until it is undrained. Workers can still reserve and delete jobs.',
+          'Drain',
+        )
+        if (yes && (await app.act(() => act('drain'))) !== null) notify('The server is draining.')
+      },
+    },
+  })
+  const undrain = el('button', {
+    type: 'button',
+    text: 'Undrain',
+    on: {
+      click: async () => {
+        if ((await app.act(() => act('undrain'))) !== null) notify('The server accepts new jobs.')
+      },
+    },
+  })
   const node = el('div', {}, controls.group(drain, undrain), controls.note)
   const set = (server) => {
     controls.update(server)
@@ -112,24 +146,56 @@ function drainControl(app) {
 
 function serverCards(app) {
   const server = facts({
-    version: 'Version', driver: 'Driver', hostname: 'Host', pid: 'Process', id: 'Server id', uptime: 'Uptime', accepts: 'New jobs', size: 'Maximum job size',
+    version: 'Version',
+    driver: 'Driver',
+    hostname: 'Host',
+    pid: 'Process',
+    id: 'Server id',
+    uptime: 'Uptime',
+    accepts: 'New jobs',
+    size: 'Maximum job size',
   })
   const drain = drainControl(app)
-  const connections = facts({ clients: 'Clients', producers: 'Producers', workers: 'Workers', waiting: 'Waiting for a job', max: 'Limit' })
-  const totals = facts({
-    puts: 'Puts', reserves: 'Reserves', deletes: 'Deletes', releases: 'Releases', buries: 'Buries', kicks: 'Kicks', timeouts: 'Timeouts', connections: 'Connections',
+  const connections = facts({
+    clients: 'Clients',
+    producers: 'Producers',
+    workers: 'Workers',
+    waiting: 'Waiting for a job',
+    max: 'Limit',
   })
-  const cards = { connections: card('Connections', connections.node), totals: card('Since the start', totals.node), server: card('Server', server.node, drain.node) }
+  const totals = facts({
+    puts: 'Puts',
+    reserves: 'Reserves',
+    deletes: 'Deletes',
+    releases: 'Releases',
+    buries: 'Buries',
+    kicks: 'Kicks',
+    timeouts: 'Timeouts',
+    connections: 'Connections',
+  })
+  const cards = {
+    connections: card('Connections', connections.node),
+    totals: card('Since the start', totals.node),
+    server: card('Server', server.node, drain.node),
+  }
   const set = (one) => {
     server.set({
-      version: one.version, driver: one.driver, hostname: one.hostname, pid: String(one.pid), id: String(one.id),
-      uptime: format.seconds(one.uptime_seconds), accepts: one.draining ? 'refused: draining' : 'accepted',
+      version: one.version,
+      driver: one.driver,
+      hostname: one.hostname,
+      pid: String(one.pid),
+      id: String(one.id),
+      uptime: format.seconds(one.uptime_seconds),
+      accepts: one.draining ? 'refused: draining' : 'accepted',
       size: format.bytes(one.limits.max_job_bytes),
     })
     drain.set(one)
     const { clients, producers, workers, waiting, max } = one.connections
     connections.set({
-      clients: format.count(clients), producers: format.count(producers), workers: format.count(workers), waiting: format.count(waiting),
+      clients: format.count(clients),
+      producers: format.count(producers),
+      workers: format.count(workers),
+      waiting: format.count(waiting),
       max: max === null ? null : format.count(max),
     })
     totals.set(Object.fromEntries(Object.entries(one.totals).map(([key, value]) => [key, format.count(value)])))
@@ -141,24 +207,48 @@ export function overviewPage(app) {
   const tiles = stateTiles()
   const urgent = el('p', { class: 'hint' })
   const rates = new Chart({
-    label: 'Throughput, per second', history: app.history, lines: RATES, format: format.rate, axisFormat: format.short,
+    label: 'Throughput, per second',
+    history: app.history,
+    lines: RATES,
+    format: format.rate,
+    axisFormat: format.short,
   })
   const jobs = new Chart({
-    label: 'Jobs by state', history: app.history, lines: STATES, format: format.count, axisFormat: format.short,
+    label: 'Jobs by state',
+    history: app.history,
+    lines: STATES,
+    format: format.count,
+    axisFormat: format.short,
   })
   const memory = memoryCard()
   const log = jobLogCard()
   const others = serverCards(app)
-  const node = el('div', {}, el('h1', { text: 'Overview' }), tiles.node, urgent,
+  const node = el(
+    'div',
+    {},
+    el('h1', { text: 'Overview' }),
+    tiles.node,
+    urgent,
     el('div', { class: 'charts' }, el('div', { class: 'card' }, rates.node), el('div', { class: 'card' }, jobs.node)),
-    el('div', { class: 'cards' }, el('div', { class: 'stack' }, memory.node, others.connections), log.node, others.totals, others.server))
+    el(
+      'div',
+      { class: 'cards' },
+      el('div', { class: 'stack' }, memory.node, others.connections),
+      log.node,
+      others.totals,
+      others.server,
+    ),
+  )
   return {
     title: 'Overview',
     node,
     interval: 1000,
     serverChanged(server) {
       tiles.set(server.jobs)
-      setText(urgent, `${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024) in ${format.counted(server.tubes, 'tube')}`)
+      setText(
+        urgent,
+        `${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024) in ${format.counted(server.tubes, 'tube')}`,
+      )
       rates.update()
       jobs.update()
       memory.set(server.memory)

@@ -12,9 +12,16 @@ const DRAINING = 'No job can be put while the server is draining. The overview h
 
 export function putPage(app, query) {
   const tube = field('Tube', {
-    type: 'text', required: true, maxlength: 200, autocomplete: 'off', spellcheck: 'false', autocapitalize: 'none', value: query.get('tube') ?? 'default',
+    type: 'text',
+    required: true,
+    maxlength: 200,
+    autocomplete: 'off',
+    spellcheck: 'false',
+    autocapitalize: 'none',
+    value: query.get('tube') ?? 'default',
     // The letters, digits and signs of the protocol, not beginning with "-".
-    pattern: '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*', title: '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -',
+    pattern: '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*',
+    title: '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -',
   })
   const priority = numberField('Priority', 1024, { hint: 'The smallest goes first.' })
   const delay = numberField('Delay in seconds', 0, { hint: 'Until the job is ready.' })
@@ -26,10 +33,18 @@ export function putPage(app, query) {
   const result = el('div', { class: 'result', role: 'status' })
   const controls = new Controls()
 
-  const clear = el('button', { type: 'button', class: 'quiet', text: 'Take no file', hidden: true, on: { click: () => {
-    file.input.value = ''
-    fileChanged()
-  } } })
+  const clear = el('button', {
+    type: 'button',
+    class: 'quiet',
+    text: 'Take no file',
+    hidden: true,
+    on: {
+      click: () => {
+        file.input.value = ''
+        fileChanged()
+      },
+    },
+  })
   const fileChanged = () => {
     const hasFile = file.input.files.length > 0
     text.input.disabled = hasFile
@@ -41,18 +56,41 @@ export function putPage(app, query) {
     const body = file.input.files[0] ?? text.input.value
     const limit = app.server.limits.max_job_bytes
     const length = typeof body === 'string' ? new TextEncoder().encode(body).length : body.size
-    if (length > limit) return notify(`The body has ${sizeText(length)}, and the server takes at most ${sizeText(limit)} (--max-job-size).`, true)
+    if (length > limit)
+      return notify(
+        `The body has ${sizeText(length)}, and the server takes at most ${sizeText(limit)} (--max-job-size).`,
+        true,
+      )
     const numbers = { priority: priority.input.value, delay: delay.input.value, ttr: ttr.input.value }
     const name = tube.input.value
     const id = await app.act(() => put(name, numbers, body))
     if (id !== null) result.replaceChildren(el('p', {}, 'Put ', jobLink(id), ' into ', tubeLink(name), '.'))
   }
-  const { node } = form('Put a job', 'Put', [
-    tube, { node: el('div', { class: 'numbers' }, priority.node, delay.node, ttr.node) }, text, file, { node: clear }, { node: size },
-  ], submit, { class: 'column-form' })
+  const { node } = form(
+    'Put a job',
+    'Put',
+    [
+      tube,
+      { node: el('div', { class: 'numbers' }, priority.node, delay.node, ttr.node) },
+      text,
+      file,
+      { node: clear },
+      { node: size },
+    ],
+    submit,
+    { class: 'column-form' },
+  )
   return {
     title: 'Put a job',
-    node: el('div', { class: 'narrow' }, el('h1', { text: 'Put a job' }), controls.note, draining, controls.group(node), result),
+    node: el(
+      'div',
+      { class: 'narrow' },
+      el('h1', { text: 'Put a job' }),
+      controls.note,
+      draining,
+      controls.group(node),
+      result,
+    ),
     interval: 5000,
     serverChanged(server) {
       show(draining, server.draining)

@@ -46,8 +46,16 @@ export function showConnection(next, detail, retry) {
   setText(document.getElementById('connection-text'), WORDS[next])
   clearInterval(countdown)
   document.getElementById('content').classList.toggle('stale', next === 'gone')
-  banner('slow', 'info', next === 'slow' ? 'The server is slow to answer. What is shown may be some seconds old.' : null)
-  banner('refused', 'error', next === 'refused' && ![401, 403].includes(detail.error.status) ? detail.error.message : null)
+  banner(
+    'slow',
+    'info',
+    next === 'slow' ? 'The server is slow to answer. What is shown may be some seconds old.' : null,
+  )
+  banner(
+    'refused',
+    'error',
+    next === 'refused' && ![401, 403].includes(detail.error.status) ? detail.error.message : null,
+  )
   if (next !== 'gone') banner('gone', 'error', null)
   else showGone(detail, retry)
   if (isLost) announce('The server does not answer.')

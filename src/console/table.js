@@ -32,12 +32,24 @@ export class Table {
     this.#create = create
     this.#fill = fill
     this.#moved = moved
-    const head = el('div', { role: 'row', class: 'table-row table-head', 'aria-rowindex': '1' }, ...columns.map((column) => this.#head(column, sorted)))
+    const head = el(
+      'div',
+      { role: 'row', class: 'table-row table-head', 'aria-rowindex': '1' },
+      ...columns.map((column) => this.#head(column, sorted)),
+    )
     this.space = el('div', { class: 'table-space', role: 'presentation' })
-    this.scroller = el('div', { class: 'table-scroller', role: 'rowgroup', tabindex: '0', 'aria-label': label }, this.space)
+    this.scroller = el(
+      'div',
+      { class: 'table-scroller', role: 'rowgroup', tabindex: '0', 'aria-label': label },
+      this.space,
+    )
     this.scroller.addEventListener('scroll', () => this.#scheduled(true), { passive: true })
-    this.node = el('div', { class: 'table', role: 'table', 'aria-label': label, 'aria-colcount': String(columns.length) },
-      el('div', { role: 'rowgroup' }, head), this.scroller)
+    this.node = el(
+      'div',
+      { class: 'table', role: 'table', 'aria-label': label, 'aria-colcount': String(columns.length) },
+      el('div', { role: 'rowgroup' }, head),
+      this.scroller,
+    )
     this.observer = new ResizeObserver(() => this.#scheduled(true))
     this.observer.observe(this.scroller)
   }
@@ -91,7 +103,7 @@ export class Table {
     const hidden = height - this.scroller.clientHeight
     // Below the maximum the ratio is that of the rows themselves.
     const ratio = hidden <= 0 ? 0 : (this.#total * this.#height - this.scroller.clientHeight) / hidden
-    return Math.floor(this.scroller.scrollTop * Math.max(1, ratio) / this.#height)
+    return Math.floor((this.scroller.scrollTop * Math.max(1, ratio)) / this.#height)
   }
 
   #scheduled(hasMoved) {
@@ -118,7 +130,7 @@ export class Table {
     const end = Math.min(this.#total, first + Math.ceil(this.scroller.clientHeight / this.#height) + MARGIN_ROWS)
     this.#place(begin, end)
     const scrolled = this.scroller.scrollTop - first * this.#height
-    const shift = height < this.#total * this.#height ? scrolled - scrolled % this.#height : 0
+    const shift = height < this.#total * this.#height ? scrolled - (scrolled % this.#height) : 0
     for (const node of this.#nodes) this.#drawRow(node, shift)
   }
 
@@ -153,7 +165,17 @@ export class Table {
     for (const column of this.#columns) {
       const content = this.#create(column.key)
       cells[column.key] = content
-      row.append(el('span', { role: 'cell', class: `${column.isNumber ? 'number' : 'text'} cell-${column.key}`, 'data-label': column.label }, content.node ?? content))
+      row.append(
+        el(
+          'span',
+          {
+            role: 'cell',
+            class: `${column.isNumber ? 'number' : 'text'} cell-${column.key}`,
+            'data-label': column.label,
+          },
+          content.node ?? content,
+        ),
+      )
     }
     return { row, cells, index: 0, shown: null }
   }

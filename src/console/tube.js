@@ -24,7 +24,12 @@ const HISTORIES_MAX = 20
 const histories = new Map()
 
 function historyOf(name) {
-  const history = histories.get(name) ?? new History(STATES.map((state) => state.name), RATES.map((rate) => rate.name))
+  const history =
+    histories.get(name) ??
+    new History(
+      STATES.map((state) => state.name),
+      RATES.map((rate) => rate.name),
+    )
   histories.delete(name)
   histories.set(name, history)
   if (histories.size > HISTORIES_MAX) histories.delete(histories.keys().next().value)
@@ -32,13 +37,23 @@ function historyOf(name) {
 }
 
 function timesCard() {
-  const rows = [['queue_time', 'Ready until reserved'], ['reserved_time', 'Reserved until it left the worker']]
+  const rows = [
+    ['queue_time', 'Ready until reserved'],
+    ['reserved_time', 'Reserved until it left the worker'],
+  ]
   const cells = new Map()
-  const body = rows.map(([kind, label]) => el('tr', {}, el('th', { scope: 'row', text: label }), ...['p50', 'p95', 'p99'].map((part) => {
-    const cell = el('td', { text: '–' })
-    cells.set(cell, (percentiles) => percentiles[kind][`${part}_seconds`])
-    return cell
-  })))
+  const body = rows.map(([kind, label]) =>
+    el(
+      'tr',
+      {},
+      el('th', { scope: 'row', text: label }),
+      ...['p50', 'p95', 'p99'].map((part) => {
+        const cell = el('td', { text: '–' })
+        cells.set(cell, (percentiles) => percentiles[kind][`${part}_seconds`])
+        return cell
+      }),
+    ),
+  )
   const head = el('tr', {}, el('td'), ...['p50', 'p95', 'p99'].map((part) => el('th', { scope: 'col', text: part })))
   const table = el('table', { class: 'times' }, el('thead', {}, head), el('tbody', {}, ...body))
   const set = (percentiles) => {
@@ -58,19 +73,42 @@ function actionsCard(app, name, controls) {
     const done = await app.act(() => act(`${tubePath(name)}/pause`, { seconds }))
     if (done !== null) notify(`The tube is paused for ${format.seconds(seconds)}.`)
   })
-  const resume = el('button', { type: 'button', text: 'Resume', on: { click: async () => {
-    if (await app.act(() => act(`${tubePath(name)}/pause`, { seconds: 0 })) !== null) notify('The tube is no longer paused.')
-  } } })
-  const kickCount = numberField('Kick at most', 100, { min: 1, hint: 'Buried jobs become ready; if there are none, delayed ones.' })
+  const resume = el('button', {
+    type: 'button',
+    text: 'Resume',
+    on: {
+      click: async () => {
+        if ((await app.act(() => act(`${tubePath(name)}/pause`, { seconds: 0 }))) !== null)
+          notify('The tube is no longer paused.')
+      },
+    },
+  })
+  const kickCount = numberField('Kick at most', 100, {
+    min: 1,
+    hint: 'Buried jobs become ready; if there are none, delayed ones.',
+  })
   const kick = form('Kick jobs', 'Kick', [kickCount], async () => {
     const answer = await app.act(() => act(`${tubePath(name)}/kick`, { count: Number(kickCount.input.value) }))
     if (answer !== null) notify(`Kicked ${format.counted(answer.kicked, 'job')}.`)
   })
-  const put = el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into this tube' })
-  const node = card('Actions', controls.note, pauseState, controls.group(pause.node, resume, kick.node), el('p', {}, put))
+  const put = el('a', {
+    class: 'button',
+    href: `#/put?tube=${encodeURIComponent(name)}`,
+    text: 'Put a job into this tube',
+  })
+  const node = card(
+    'Actions',
+    controls.note,
+    pauseState,
+    controls.group(pause.node, resume, kick.node),
+    el('p', {}, put),
+  )
   const set = (tube) => {
     const isPaused = tube.paused_seconds > 0
-    setText(pauseState, isPaused ? `Paused: ${format.seconds(tube.paused_seconds)} left. No job is reserved from it.` : 'Not paused.')
+    setText(
+      pauseState,
+      isPaused ? `Paused: ${format.seconds(tube.paused_seconds)} left. No job is reserved from it.` : 'Not paused.',
+    )
     show(resume, isPaused)
   }
   return { node, set }
@@ -95,8 +133,15 @@ function nextCard(app, name) {
     heading.replaceChildren(`Next ${state} job: `, jobLink(job.id))
     details.set(job)
   }
-  const buttons = ['ready', 'delayed', 'buried'].map((state) => el('button', { type: 'button', text: `Next ${state}`, on: { click: () => look(state) } }))
-  return card('Next jobs', el('div', { class: 'buttons' }, ...buttons), el('div', { role: 'status', class: 'next' }, empty), found)
+  const buttons = ['ready', 'delayed', 'buried'].map((state) =>
+    el('button', { type: 'button', text: `Next ${state}`, on: { click: () => look(state) } }),
+  )
+  return card(
+    'Next jobs',
+    el('div', { class: 'buttons' }, ...buttons),
+    el('div', { role: 'status', class: 'next' }, empty),
+    found,
+  )
 }
 
 class Tube {
@@ -118,20 +163,46 @@ class Tube {
     this.title = `Tube ${name}`
     this.interval = 2000
     this.#history = historyOf(name)
-    const chart = (label, lines, shown) => new Chart({ label, history: this.#history, lines, format: shown, axisFormat: format.short })
+    const chart = (label, lines, shown) =>
+      new Chart({ label, history: this.#history, lines, format: shown, axisFormat: format.short })
     this.#charts = [chart('Jobs by state', STATES, format.count), chart('Throughput, per second', RATES, format.rate)]
     this.#counters = facts({
-      urgent: 'Urgent', waiting: 'Waiting clients', watching: 'Watching clients', using: 'Using clients', oldest: 'Oldest ready job', puts: 'Puts', deletes: 'Deletes', timeouts: 'Timeouts', buries: 'Buries', pauses: 'Pauses',
+      urgent: 'Urgent',
+      waiting: 'Waiting clients',
+      watching: 'Watching clients',
+      using: 'Using clients',
+      oldest: 'Oldest ready job',
+      puts: 'Puts',
+      deletes: 'Deletes',
+      timeouts: 'Timeouts',
+      buries: 'Buries',
+      pauses: 'Pauses',
     })
     this.#actions = actionsCard(app, name, this.#controls)
-    this.#found = el('div', {}, this.#tiles.node,
+    this.#found = el(
+      'div',
+      {},
+      this.#tiles.node,
       el('div', { class: 'charts' }, ...this.#charts.map((one) => el('div', { class: 'card' }, one.node))),
-      el('div', { class: 'cards' }, this.#actions.node, this.#times.node, card('Counters', this.#counters.node)), nextCard(app, name))
-    this.#missing = el('div', { class: 'empty-state', hidden: true },
-      el('p', { text: 'There is no such tube now. A tube exists while it has a job, or a client that uses or watches it.' }),
-      el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }))
-    this.node = el('div', {}, el('p', { class: 'crumbs' }, el('a', { href: '#/tubes', text: 'Tubes' })),
-      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name })), this.#missing, this.#found)
+      el('div', { class: 'cards' }, this.#actions.node, this.#times.node, card('Counters', this.#counters.node)),
+      nextCard(app, name),
+    )
+    this.#missing = el(
+      'div',
+      { class: 'empty-state', hidden: true },
+      el('p', {
+        text: 'There is no such tube now. A tube exists while it has a job, or a client that uses or watches it.',
+      }),
+      el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }),
+    )
+    this.node = el(
+      'div',
+      {},
+      el('p', { class: 'crumbs' }, el('a', { href: '#/tubes', text: 'Tubes' })),
+      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name })),
+      this.#missing,
+      this.#found,
+    )
   }
 
   serverChanged(server) {
@@ -150,10 +221,16 @@ class Tube {
     this.#times.set(tube.percentiles)
     this.#actions.set(tube)
     this.#counters.set({
-      urgent: format.count(tube.urgent), waiting: format.count(tube.waiting), watching: format.count(tube.watching), using: format.count(tube.using),
+      urgent: format.count(tube.urgent),
+      waiting: format.count(tube.waiting),
+      watching: format.count(tube.watching),
+      using: format.count(tube.using),
       oldest: tube.oldest_ready_seconds === null ? 'none' : format.seconds(tube.oldest_ready_seconds),
-      puts: format.count(tube.puts), deletes: format.count(tube.deletes), timeouts: format.count(tube.timeouts),
-      buries: format.count(tube.buries), pauses: format.count(tube.pauses),
+      puts: format.count(tube.puts),
+      deletes: format.count(tube.deletes),
+      timeouts: format.count(tube.timeouts),
+      buries: format.count(tube.buries),
+      pauses: format.count(tube.pauses),
     })
   }
 

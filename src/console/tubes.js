@@ -3,6 +3,7 @@
 import { read, segment } from './api.js'
 import * as format from './format.js'
 import { el, field, setAttribute, setText, show } from './dom.js'
+import { announce } from './shell.js'
 import { Table } from './table.js'
 
 const COLUMNS = [
@@ -46,7 +47,9 @@ class Tubes {
   #sortBox
   #orderButton
   #typing = 0
-  #summary = el('p', { class: 'hint', role: 'status' })
+  #summary = el('p', { class: 'hint' })
+  // The number of tubes changes all the time. Only that of a new filter is announced.
+  #announced = ''
   #empty = el('p', { class: 'empty', text: 'No tube has this in its name.' })
   #table
 
@@ -54,19 +57,44 @@ class Tubes {
     this.#app = app
     this.sort = COLUMNS.some((column) => column.sort === query.get('sort')) ? query.get('sort') : 'name'
     this.order = query.get('order') === 'desc' ? 'desc' : 'asc'
-    this.#filter = field('Filter by name', { type: 'search', value: query.get('filter') ?? '', autocomplete: 'off', spellcheck: 'false', maxlength: 200, 'aria-keyshortcuts': '/', placeholder: 'Press / to filter' })
+    this.#filter = field('Filter by name', {
+      type: 'search',
+      value: query.get('filter') ?? '',
+      autocomplete: 'off',
+      spellcheck: 'false',
+      maxlength: 200,
+      'aria-keyshortcuts': '/',
+      placeholder: 'Press / to filter',
+    })
     this.#filter.input.addEventListener('input', () => this.#typed())
     this.#sortBox = field('Sort by', { tag: 'select' })
     this.#sortBox.node.classList.add('only-narrow')
     for (const column of COLUMNS) this.#sortBox.input.append(el('option', { value: column.sort, text: column.label }))
     this.#sortBox.input.addEventListener('change', () => this.#sortBy(this.#sortBox.input.value))
-    this.#orderButton = el('button', { type: 'button', class: 'only-narrow', on: { click: () => this.#sortBy(this.sort) } })
-    this.#table = new Table({ label: 'Tubes', columns: COLUMNS, create, fill, moved: () => app.poller.soon(), sorted: (sort) => this.#sortBy(sort) })
+    this.#orderButton = el('button', {
+      type: 'button',
+      class: 'only-narrow',
+      on: { click: () => this.#sortBy(this.sort) },
+    })
+    this.#table = new Table({
+      label: 'Tubes',
+      columns: COLUMNS,
+      create,
+      fill,
+      moved: () => app.poller.soon(),
+      sorted: (sort) => this.#sortBy(sort),
+    })
     this.#showSort()
     show(this.#empty, false)
     this.title = 'Tubes'
-    this.node = el('div', { class: 'tubes-page' }, el('div', { class: 'head' }, el('h1', { text: 'Tubes' }), this.#summary),
-      el('div', { class: 'tools' }, this.#filter.node, this.#sortBox.node, this.#orderButton), this.#table.node, this.#empty)
+    this.node = el(
+      'div',
+      { class: 'tubes-page' },
+      el('div', { class: 'head' }, el('h1', { text: 'Tubes' }), this.#summary),
+      el('div', { class: 'tools' }, this.#filter.node, this.#sortBox.node, this.#orderButton),
+      this.#table.node,
+      this.#empty,
+    )
   }
 
   focusFilter() {
@@ -83,7 +111,10 @@ class Tubes {
     this.#table.setRows(page.matched, page.offset, page.tubes)
     show(this.#empty, page.matched === 0)
     show(this.#table.node, page.matched > 0)
-    setText(this.#summary, filter === '' ? format.counted(page.total, 'tube') : `${format.count(page.matched)} of ${format.counted(page.total, 'tube')}`)
+    const all = format.counted(page.total, 'tube')
+    setText(this.#summary, filter === '' ? all : `${format.count(page.matched)} of ${all}`)
+    if (filter !== this.#announced) announce(this.#summary.textContent)
+    this.#announced = filter
   }
 
   close() {
@@ -125,7 +156,8 @@ class Tubes {
 export const tubesPage = (app, query) => new Tubes(app, query)
 
 /** The link to the page of a tube. */
-export const tubeLink = (name) => el('a', { href: `#/tubes/${encodeURIComponent(name)}`, class: 'tube-name', text: name })
+export const tubeLink = (name) =>
+  el('a', { href: `#/tubes/${encodeURIComponent(name)}`, class: 'tube-name', text: name })
 
 /** The path of a tube in the API. */
 export const tubePath = (name) => `tubes/${segment(name)}`

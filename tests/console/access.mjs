@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
+import http from 'node:http'
 import os from 'node:os'
 import path from 'node:path'
-import { Console, Server, withConsole } from './kit.mjs'
+import { Console, HOST, Server, withConsole } from './kit.mjs'
 
 const TOKEN = 'a-token-of-the-tests-0123456789'
 
@@ -69,9 +70,15 @@ async function without_permission_the_console_is_read_only() {
 
 async function a_refusal_names_what_to_do() {
   let isRefused = true
-  const before = (page) => page.route('**/api/v1/**', (route) => (isRefused
-    ? route.fulfill({ status: 403, json: { error: 'forbidden', message: 'Start the server with --http-token FILE.' } })
-    : route.continue()))
+  const before = (page) =>
+    page.route('**/api/v1/**', (route) =>
+      isRefused
+        ? route.fulfill({
+            status: 403,
+            json: { error: 'forbidden', message: 'Start the server with --http-token FILE.' },
+          })
+        : route.continue(),
+    )
   await withConsole({ before, expected: [/403/] }, async (view) => {
     await view.shows('h1', 'This server does not let you in')
     await view.page.getByText('Start the server with --http-token FILE.').waitFor()
@@ -82,6 +89,33 @@ async function a_refusal_names_what_to_do() {
   })
 }
 
+async function a_proxy_may_add_a_path() {
+  const server = await Server.start()
+  const proxy = http.createServer((request, response) => {
+    if (!request.url.startsWith('/queue/')) return response.writeHead(500).end()
+    const { method, headers } = request
+    const onward = http.request(
+      { host: HOST, port: server.httpPort, path: request.url.slice('/queue'.length), method, headers },
+      (answer) => {
+        response.writeHead(answer.statusCode, answer.headers)
+        answer.pipe(response)
+      },
+    )
+    request.pipe(onward)
+  })
+  await new Promise((resolve) => proxy.listen(0, HOST, resolve))
+  const view = await Console.open({ url: `http://${HOST}:${proxy.address().port}/queue/` }, '#/put')
+  await view.button('Put').click()
+  await view.shows('.result', /into default/)
+  await view.close()
+  proxy.closeAllConnections()
+  proxy.close()
+  await server.close()
+}
+
 export const checks = {
-  a_wrong_token_is_refused_and_the_right_one_opens, without_permission_the_console_is_read_only, a_refusal_names_what_to_do,
+  a_wrong_token_is_refused_and_the_right_one_opens,
+  without_permission_the_console_is_read_only,
+  a_refusal_names_what_to_do,
+  a_proxy_may_add_a_path,
 }

@@ -46,7 +46,11 @@ async function the_next_jobs_of_a_tube_are_shown() {
     const delayed = await client.put('mail', '{"soon":true}', { delay: 1000 })
     await client.put('empty', 'x')
     await view.go('#/tubes/mail')
-    for (const [state, id, body] of [['ready', ready, 'ready body'], ['delayed', delayed, '{\n  "soon": true\n}'], ['buried', buried, 'to bury']]) {
+    for (const [state, id, body] of [
+      ['ready', ready, 'ready body'],
+      ['delayed', delayed, '{\n  "soon": true\n}'],
+      ['buried', buried, 'to bury'],
+    ]) {
       await view.button(`Next ${state}`).click()
       await view.shows('.next-job', `Next ${state} job: job ${id}`)
       assert.equal(await view.text('pre.body'), body)
@@ -188,7 +192,12 @@ async function the_server_is_drained_and_undrained() {
 }
 
 export const checks = {
-  a_tube_is_paused_and_resumed, jobs_of_a_tube_are_kicked, the_next_jobs_of_a_tube_are_shown,
-  a_job_is_kicked_released_buried_and_deleted, a_reserved_job_belongs_to_its_client, a_job_is_put,
-  a_put_that_cannot_be_is_explained, the_server_is_drained_and_undrained,
+  a_tube_is_paused_and_resumed,
+  jobs_of_a_tube_are_kicked,
+  the_next_jobs_of_a_tube_are_shown,
+  a_job_is_kicked_released_buried_and_deleted,
+  a_reserved_job_belongs_to_its_client,
+  a_job_is_put,
+  a_put_that_cannot_be_is_explained,
+  the_server_is_drained_and_undrained,
 }

@@ -57,9 +57,22 @@ async function json_is_indented_and_otherwise_unchanged() {
     const id = await client.put('json', body)
     await view.go(`#/jobs/${id}`)
     await view.shows('.body-view .hint', /JSON$/)
-    assert.equal(await view.text('pre.body'), [
-      '{', '  "id": 12345678901234567890,', '  "a": [],', '  "o": {},', '  "s": "a\\"b: {x}, </script>",', '  "a": [', '    1.50,', '    true,', '    null', '  ]', '}',
-    ].join('\n'))
+    assert.equal(
+      await view.text('pre.body'),
+      [
+        '{',
+        '  "id": 12345678901234567890,',
+        '  "a": [],',
+        '  "o": {},',
+        '  "s": "a\\"b: {x}, </script>",',
+        '  "a": [',
+        '    1.50,',
+        '    true,',
+        '    null',
+        '  ]',
+        '}',
+      ].join('\n'),
+    )
     await view.page.getByRole('radio', { name: 'Text' }).check()
     assert.equal(await view.text('pre.body'), body)
     await view.page.getByRole('radio', { name: 'Hex' }).check()
@@ -93,7 +106,20 @@ async function a_large_body_is_shown_in_part() {
 
 async function tube_names_of_every_legal_byte_lead_to_their_tubes() {
   await withConsole({}, async (view, server, client) => {
-    const all = [LEGAL.slice(1), LEGAL.repeat(3).replace(/^[^/]*/, '').slice(0, 200), '.', '..', '/', '//', 'a/../b', '...', '(;)', '+']
+    const all = [
+      LEGAL.slice(1),
+      LEGAL.repeat(3)
+        .replace(/^[^/]*/, '')
+        .slice(0, 200),
+      '.',
+      '..',
+      '/',
+      '//',
+      'a/../b',
+      '...',
+      '(;)',
+      '+',
+    ]
     for (const name of all) await client.put(name, name)
     await view.go('#/tubes')
     await view.shows('.head .hint', `${all.length + 1} tubes`)
@@ -122,6 +148,9 @@ async function tube_names_of_every_legal_byte_lead_to_their_tubes() {
 }
 
 export const checks = {
-  a_binary_body_is_shown_as_hex, markup_is_shown_and_never_run, json_is_indented_and_otherwise_unchanged, a_large_body_is_shown_in_part,
+  a_binary_body_is_shown_as_hex,
+  markup_is_shown_and_never_run,
+  json_is_indented_and_otherwise_unchanged,
+  a_large_body_is_shown_in_part,
   tube_names_of_every_legal_byte_lead_to_their_tubes,
 }

@@ -32,7 +32,7 @@ async function the_server_is_gone_and_comes_back() {
     await server.end()
     await view.page.locator('[data-banner="gone"]').waitFor()
     // What was read stays, marked as old, and is asked for less and less often.
-    assert.ok(await view.page.locator('main.stale').count() === 1)
+    assert.ok((await view.page.locator('main.stale').count()) === 1)
     await view.shows('.table-row .cell-name a', 'default')
     const from = (await view.watched()).requests.length
     await sleep(6000)
@@ -73,9 +73,12 @@ async function an_action_on_a_server_that_is_gone_is_explained() {
 
 async function an_error_of_the_server_is_shown() {
   let isBroken = true
-  const before = (page) => page.route('**/api/v1/server', (route) => (isBroken
-    ? route.fulfill({ status: 502, contentType: 'text/html', body: '<h1>Bad gateway</h1>' })
-    : route.continue()))
+  const before = (page) =>
+    page.route('**/api/v1/server', (route) =>
+      isBroken
+        ? route.fulfill({ status: 502, contentType: 'text/html', body: '<h1>Bad gateway</h1>' })
+        : route.continue(),
+    )
   await withConsole({ before, expected: [/502/] }, async (view) => {
     await view.page.getByText('The answer was 502').waitFor()
     isBroken = false
@@ -85,6 +88,9 @@ async function an_error_of_the_server_is_shown() {
 }
 
 export const checks = {
-  the_server_restarts_under_it, the_server_is_gone_and_comes_back, a_slow_server_is_shown_as_slow,
-  an_action_on_a_server_that_is_gone_is_explained, an_error_of_the_server_is_shown,
+  the_server_restarts_under_it,
+  the_server_is_gone_and_comes_back,
+  a_slow_server_is_shown_as_slow,
+  an_action_on_a_server_that_is_gone_is_explained,
+  an_error_of_the_server_is_shown,
 }

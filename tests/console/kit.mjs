@@ -31,14 +31,15 @@ export async function until(what, condition, patience = PATIENCE_MS) {
   }
 }
 
-const freePort = () => new Promise((resolve, reject) => {
-  const probe = net.createServer()
-  probe.on('error', reject)
-  probe.listen(0, HOST, () => {
-    const { port } = probe.address()
-    probe.close(() => resolve(port))
+const freePort = () =>
+  new Promise((resolve, reject) => {
+    const probe = net.createServer()
+    probe.on('error', reject)
+    probe.listen(0, HOST, () => {
+      const { port } = probe.address()
+      probe.close(() => resolve(port))
+    })
   })
-})
 
 const running = new Set()
 
@@ -96,7 +97,11 @@ export class Server {
   }
 
   post(target, body = {}) {
-    return this.api(target, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) })
+    return this.api(target, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    })
   }
 
   client() {
@@ -178,14 +183,18 @@ export class Client {
 let browser = null
 
 async function launched() {
-  browser ??= await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox', '--disable-dev-shm-usage'] })
+  browser ??= await chromium.launch({
+    executablePath: process.env.CHROMIUM,
+    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+  })
   return browser
 }
 
 /** Ends all that was started. */
 export async function closeAll() {
   await browser?.close()
-  for (const server of running) await server.end().then(() => fs.rmSync(server.directory, { recursive: true, force: true }))
+  for (const server of running)
+    await server.end().then(() => fs.rmSync(server.directory, { recursive: true, force: true }))
 }
 
 // In the page: counts readings that run at a time, and what would run if markup from the server became part of the page.
@@ -209,12 +218,18 @@ const WATCH = () => {
       over()
     }
   }
-  window.alert = () => { window.wasRun = true }
+  window.alert = () => {
+    window.wasRun = true
+  }
 }
 
 /** A page of the console. `close` fails if the page has reported a fault. */
 export class Console {
-  static async open(server, hash = '#/', { viewport = WIDE, scheme = 'light', expected = [], before = async () => {} } = {}) {
+  static async open(
+    server,
+    hash = '#/',
+    { viewport = WIDE, scheme = 'light', expected = [], before = async () => {} } = {},
+  ) {
     const view = new Console()
     view.server = server
     view.faults = []
@@ -250,10 +265,15 @@ export class Console {
 
   /** Waits until the first element of a selector has a text that matches. */
   async shows(selector, expected, patience = PATIENCE_MS) {
-    const pattern = expected instanceof RegExp ? expected : { test: (text) => text === expected, toString: () => expected }
+    const pattern =
+      expected instanceof RegExp ? expected : { test: (text) => text === expected, toString: () => expected }
     let last = null
     const read = async () => {
-      last = await this.page.locator(selector).first().innerText({ timeout: 1000 }).catch(() => null)
+      last = await this.page
+        .locator(selector)
+        .first()
+        .innerText({ timeout: 1000 })
+        .catch(() => null)
       return last !== null && pattern.test(last)
     }
     await until(`${selector} shows ${expected}`, read, patience).catch((error) => {
@@ -270,7 +290,9 @@ export class Console {
   }
 
   async notice(expected) {
-    await until(`a notice ${expected}`, async () => (await this.page.locator('.notice p').allInnerTexts()).some((text) => expected.test(text)))
+    await until(`a notice ${expected}`, async () =>
+      (await this.page.locator('.notice p').allInnerTexts()).some((text) => expected.test(text)),
+    )
   }
 
   watched() {

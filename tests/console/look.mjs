@@ -12,7 +12,14 @@ const VIEWS = {
   'overview with a dialog': { hash: '#/', act: (view) => view.button('Drain').click() },
   tubes: { hash: '#/tubes' },
   'tubes, none found': { hash: '#/tubes?filter=nothing', act: (view) => view.page.getByText('No tube has').waitFor() },
-  tube: { hash: '#/tubes/mail', act: (view) => view.button('Next ready').click().then(() => view.shows('pre.body', /./)) },
+  tube: {
+    hash: '#/tubes/mail',
+    act: (view) =>
+      view
+        .button('Next ready')
+        .click()
+        .then(() => view.shows('pre.body', /./)),
+  },
   'tube with a long name': { hash: `#/tubes/${encodeURIComponent(LONG)}` },
   'tube that is missing': { hash: '#/tubes/nowhere' },
   'find a job': { hash: '#/jobs' },
@@ -21,21 +28,40 @@ const VIEWS = {
   'job that is missing': { hash: '#/jobs/999' },
   put: { hash: '#/put' },
   'no such page': { hash: '#/nothing' },
-  notices: { hash: '#/tubes/mail', act: (view) => view.button('Kick').click().then(() => view.notice(/Kicked/)) },
+  notices: {
+    hash: '#/tubes/mail',
+    act: (view) =>
+      view
+        .button('Kick')
+        .click()
+        .then(() => view.notice(/Kicked/)),
+  },
   'read-only': { hash: '#/tubes/mail', before: (page) => rewrite(page, { may_write: false }) },
   'read-only job': { hash: ({ text }) => `#/jobs/${text}`, before: (page) => rewrite(page, { may_write: false }) },
   'draining put': { hash: '#/put', before: (page) => rewrite(page, { draining: true }) },
   warnings: {
-    hash: '#/', before: (page) => rewrite(page, {
-      draining: true, warnings: [{ kind: 'disk-full', text: 'The disk of the job log is full. Puts are refused until there is space.' }],
-      memory: { used_bytes: 980e6, max_bytes: 1e9, resident_bytes: 1.1e9 }, totals: Object.fromEntries(TOTALS.map((key) => [key, 9e15])),
-    }),
+    hash: '#/',
+    before: (page) =>
+      rewrite(page, {
+        draining: true,
+        warnings: [
+          { kind: 'disk-full', text: 'The disk of the job log is full. Puts are refused until there is space.' },
+        ],
+        memory: { used_bytes: 980e6, max_bytes: 1e9, resident_bytes: 1.1e9 },
+        totals: Object.fromEntries(TOTALS.map((key) => [key, 9e15])),
+      }),
   },
-  'server gone': { hash: '#/', before: (page) => breakAfter(page, 2), act: (view) => view.page.locator('[data-banner="gone"]').waitFor() },
+  'server gone': {
+    hash: '#/',
+    before: (page) => breakAfter(page, 2),
+    act: (view) => view.page.locator('[data-banner="gone"]').waitFor(),
+  },
   'access refused': { hash: '#/', before: (page) => refuse(page, 403) },
   token: { hash: '#/', before: (page) => refuse(page, 401) },
   'wrong token': {
-    hash: '#/', before: (page) => refuse(page, 401), act: async (view) => {
+    hash: '#/',
+    before: (page) => refuse(page, 401),
+    act: async (view) => {
       await view.page.getByLabel('Token', { exact: true }).fill('x'.repeat(20))
       await view.page.keyboard.press('Enter')
       await view.page.locator('.problem').waitFor()
@@ -46,7 +72,13 @@ const TOTALS = ['puts', 'reserves', 'deletes', 'releases', 'buries', 'kicks', 't
 
 const rewrite = (page, changes) => changeServer(page, (server) => ({ ...server, ...changes }))
 
-const refuse = (page, status) => page.route('**/api/v1/**', (route) => route.fulfill({ status, json: { error: 'refused', message: 'Start the server with --http-token FILE, and send its content.' } }))
+const refuse = (page, status) =>
+  page.route('**/api/v1/**', (route) =>
+    route.fulfill({
+      status,
+      json: { error: 'refused', message: 'Start the server with --http-token FILE, and send its content.' },
+    }),
+  )
 
 function breakAfter(page, requests) {
   let left = requests
@@ -60,8 +92,14 @@ function breakAfter(page, requests) {
 export async function busyServer() {
   const server = await Server.start({ flags: ['--http-allow-writes', '--max-memory', '64m'], wal: true })
   const client = await server.client()
-  const text = await client.put('mail', JSON.stringify({ to: 'someone@example.org', template: 'welcome', tries: [1, 2, 3] }), { priority: MANY })
-  const binary = await client.put('images', Buffer.from(Array.from({ length: 600 }, (_, index) => (index * 7) % 256)), { delay: 4000 })
+  const text = await client.put(
+    'mail',
+    JSON.stringify({ to: 'someone@example.org', template: 'welcome', tries: [1, 2, 3] }),
+    { priority: MANY },
+  )
+  const binary = await client.put('images', Buffer.from(Array.from({ length: 600 }, (_, index) => (index * 7) % 256)), {
+    delay: 4000,
+  })
   await client.put(LONG, 'x')
   await client.put('mail', 'y', { delay: 3000 })
   for (let tube = 0; tube < 60; tube += 1) await client.put(`tube-${tube}`, 'x')
@@ -69,7 +107,12 @@ export async function busyServer() {
   return { server, client, text, binary }
 }
 
-const AT = [[WIDE, 'light'], [WIDE, 'dark'], [PHONE, 'light'], [PHONE, 'dark']]
+const AT = [
+  [WIDE, 'light'],
+  [WIDE, 'dark'],
+  [PHONE, 'light'],
+  [PHONE, 'dark'],
+]
 
 // Texts that lie on each other. What is scrolled out of a box, and what covers a page on purpose, does not count.
 const OVERLAPS = () => {
@@ -86,16 +129,23 @@ const OVERLAPS = () => {
     }
     return { node, left, top, right, bottom }
   }
-  const isText = (node) => node.checkVisibility() && node.childElementCount === 0
-    && (node.textContent.trim() !== '' || ['INPUT', 'SELECT', 'TEXTAREA'].includes(node.tagName)) && node.type !== 'radio'
+  const isText = (node) =>
+    node.checkVisibility() &&
+    node.childElementCount === 0 &&
+    (node.textContent.trim() !== '' || ['INPUT', 'SELECT', 'TEXTAREA'].includes(node.tagName)) &&
+    node.type !== 'radio'
   const inside = [...covers.querySelectorAll('*'), ...document.querySelectorAll('header *, .banner *')]
-  const boxes = inside.filter(isText).map(clip).filter((box) => box.right - box.left > 1 && box.bottom - box.top > 1)
+  const boxes = inside
+    .filter(isText)
+    .map(clip)
+    .filter((box) => box.right - box.left > 1 && box.bottom - box.top > 1)
   const found = []
   for (const [index, one] of boxes.entries()) {
     for (const other of boxes.slice(index + 1)) {
       const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left)
       const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top)
-      if (wide > 2 && high > 3) found.push(`${one.node.textContent.slice(0, 30)} | ${other.node.textContent.slice(0, 30)}`)
+      if (wide > 2 && high > 3)
+        found.push(`${one.node.textContent.slice(0, 30)} | ${other.node.textContent.slice(0, 30)}`)
     }
   }
   return found
@@ -103,14 +153,18 @@ const OVERLAPS = () => {
 
 async function look(view, name) {
   await view.page.evaluate(AXE)
-  const { violations, passes } = await view.page.evaluate(() => window.axe.run(document, {
-    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-  }))
+  const { violations, passes } = await view.page.evaluate(() =>
+    window.axe.run(document, {
+      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+    }),
+  )
   return {
     name,
     over: await view.page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
     overlaps: await view.page.evaluate(OVERLAPS),
-    violations: violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)}: ${node.failureSummary}`)),
+    violations: violations.flatMap(({ id, nodes }) =>
+      nodes.map((node) => `${id}: ${node.html.slice(0, 200)}: ${node.failureSummary}`),
+    ),
     passes: passes.length,
   }
 }
@@ -118,19 +172,21 @@ async function look(view, name) {
 async function lookAtAll() {
   const busy = await busyServer()
   // One window of each kind at a time.
-  const looks = await Promise.all(AT.map(async ([viewport, scheme]) => {
-    const own = []
-    for (const [name, { hash, act, before }] of Object.entries(VIEWS)) {
-      const to = typeof hash === 'string' ? hash : hash(busy)
-      const view = await Console.open(busy.server, to, { viewport, scheme, before, expected: [/Failed to load/] })
-      await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
-      await act?.(view)
-      await sleep(150)
-      own.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
-      await view.context.close()
-    }
-    return own
-  }))
+  const looks = await Promise.all(
+    AT.map(async ([viewport, scheme]) => {
+      const own = []
+      for (const [name, { hash, act, before }] of Object.entries(VIEWS)) {
+        const to = typeof hash === 'string' ? hash : hash(busy)
+        const view = await Console.open(busy.server, to, { viewport, scheme, before, expected: [/Failed to load/] })
+        await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
+        await act?.(view)
+        await sleep(150)
+        own.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
+        await view.context.close()
+      }
+      return own
+    }),
+  )
   busy.client.close()
   await busy.server.close()
   return looks.flat()

@@ -15,28 +15,31 @@ async function putEach(client, tubes) {
 const names = (count) => Array.from({ length: count }, (_, index) => `tube-${String(index).padStart(5, '0')}`)
 
 async function the_overview_shows_the_server() {
-  await withConsole({ server: { wal: true, flags: ['--http-allow-writes', '--max-memory', '64m'] } }, async (view, server, client) => {
-    await client.put('mail', 'one')
-    await client.put('mail', 'two', { delay: 500 })
-    await client.put('mail', 'three', { priority: 5 })
-    await client.reserve('mail')
-    await view.shows('.tile.ready .tile-value', '1')
-    await view.shows('.tile.reserved .tile-value', '1')
-    await view.shows('.tile.delayed .tile-value', '1')
-    await view.shows('.tile.buried .tile-value', '0')
-    const state = await server.api('server')
-    await view.shows(view.fact('version'), state.version)
-    await view.shows(view.fact('driver'), state.driver)
-    await view.shows(view.fact('pid'), String(server.child.pid))
-    await view.shows(view.fact('limit'), '64.0 MiB')
-    await view.shows(view.fact('puts'), '3')
-    await view.shows(view.fact('directory'), server.wal)
-    await view.shows(view.fact('sync'), 'before each reply')
-    await view.shows(view.fact('stalled'), 'flowing')
-    await view.shows('#connection-text', 'Live')
-    assert.equal(await view.page.locator('.chart canvas').count(), 2)
-    assert.equal(await view.page.title(), 'Overview – beanring')
-  })
+  await withConsole(
+    { server: { wal: true, flags: ['--http-allow-writes', '--max-memory', '64m'] } },
+    async (view, server, client) => {
+      await client.put('mail', 'one')
+      await client.put('mail', 'two', { delay: 500 })
+      await client.put('mail', 'three', { priority: 5 })
+      await client.reserve('mail')
+      await view.shows('.tile.ready .tile-value', '1')
+      await view.shows('.tile.reserved .tile-value', '1')
+      await view.shows('.tile.delayed .tile-value', '1')
+      await view.shows('.tile.buried .tile-value', '0')
+      const state = await server.api('server')
+      await view.shows(view.fact('version'), state.version)
+      await view.shows(view.fact('driver'), state.driver)
+      await view.shows(view.fact('pid'), String(server.child.pid))
+      await view.shows(view.fact('limit'), '64.0 MiB')
+      await view.shows(view.fact('puts'), '3')
+      await view.shows(view.fact('directory'), server.wal)
+      await view.shows(view.fact('sync'), 'before each reply')
+      await view.shows(view.fact('stalled'), 'flowing')
+      await view.shows('#connection-text', 'Live')
+      assert.equal(await view.page.locator('.chart canvas').count(), 2)
+      assert.equal(await view.page.title(), 'Overview – beanring')
+    },
+  )
 }
 
 async function the_overview_without_a_job_log_says_so() {
@@ -61,12 +64,16 @@ async function charts_follow_the_load() {
     await sleep(3000)
     await view.page.mouse.move(box.x + box.width * 0.96, box.y + box.height / 2)
     await view.shows('.chart .when', /^(\d\d:\d\d:\d\d|now)$/)
-    const drawn = await view.page.locator('.chart canvas').first().evaluate((canvas) => {
-      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
-      const colors = new Set()
-      for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) colors.add(`${data[at]},${data[at + 1]},${data[at + 2]}`)
-      return colors.size
-    })
+    const drawn = await view.page
+      .locator('.chart canvas')
+      .first()
+      .evaluate((canvas) => {
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+        const colors = new Set()
+        for (let at = 0; at < data.length; at += 4)
+          if (data[at + 3] === 255) colors.add(`${data[at]},${data[at + 1]},${data[at + 2]}`)
+        return colors.size
+      })
     assert.ok(drawn > 3, `the chart has ${drawn} colors`)
     isLoaded = false
     await load
@@ -101,7 +108,10 @@ async function tubes_are_sorted_and_filtered() {
     await view.page.getByRole('button', { name: /^Ready/ }).click()
     await view.shows(first('name'), 'many')
     await view.shows(first('ready'), '3')
-    assert.equal(await view.page.locator('[role=columnheader]:has-text("Ready")').first().getAttribute('aria-sort'), 'descending')
+    assert.equal(
+      await view.page.locator('[role=columnheader]:has-text("Ready")').first().getAttribute('aria-sort'),
+      'descending',
+    )
     await view.page.getByRole('button', { name: /^Ready/ }).click()
     await view.shows(first('ready'), '0')
     await view.page.keyboard.press('/')
@@ -109,6 +119,7 @@ async function tubes_are_sorted_and_filtered() {
     await view.shows('.head .hint', '1 of 4 tubes')
     await view.shows(first('name'), 'Mixed.Case')
     await view.shows(first('delayed'), '1')
+    await view.shows('.visually-hidden[role=status]', '1 of 4 tubes')
     // The list is the same after the way back.
     await view.page.getByRole('link', { name: 'Mixed.Case' }).click()
     await view.shows('h1', 'Tube Mixed.Case')
@@ -139,26 +150,40 @@ async function ten_thousand_tubes_are_read_in_windows() {
     await view.go('#/tubes')
     await view.shows('.head .hint', '10,001 tubes')
     const rows = view.page.locator('.table-space .table-row')
-    assert.ok(await rows.count() < 80, `${await rows.count()} rows exist`)
+    assert.ok((await rows.count()) < 80, `${await rows.count()} rows exist`)
     const scroller = view.page.locator('.table-scroller')
-    for (const [share, expected] of [[1, 'tube-09999'], [0.5, 'tube-05000'], [0, 'default']]) {
-      await scroller.evaluate((node, to) => { node.scrollTop = to * node.scrollHeight }, share)
+    for (const [share, expected] of [
+      [1, 'tube-09999'],
+      [0.5, 'tube-05000'],
+      [0, 'default'],
+    ]) {
+      await scroller.evaluate((node, to) => {
+        node.scrollTop = to * node.scrollHeight
+      }, share)
       await view.page.getByRole('link', { name: expected, exact: true }).waitFor()
     }
     // By keyboard to the end, and to a tube there.
     await scroller.focus()
     await view.page.keyboard.press('End')
     await view.page.getByRole('link', { name: 'tube-09999', exact: true }).waitFor()
-    const limits = (await view.watched()).requests.filter((one) => one.includes('tubes?')).map((one) => Number(/limit=(\d+)/.exec(one)[1]))
+    const limits = (await view.watched()).requests
+      .filter((one) => one.includes('tubes?'))
+      .map((one) => Number(/limit=(\d+)/.exec(one)[1]))
     assert.ok(Math.max(...limits) <= 100, `a window of ${Math.max(...limits)} rows`)
     // Tab walks along rows that did not exist when it began.
-    await scroller.evaluate((node) => { node.scrollTop = 0 })
+    await scroller.evaluate((node) => {
+      node.scrollTop = 0
+    })
     await view.page.getByRole('link', { name: 'default', exact: true }).focus()
     for (let step = 0; step < 60; step += 1) {
       await view.page.keyboard.press('Tab')
-      await view.page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))))
+      await view.page.evaluate(
+        () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))),
+      )
     }
-    await until('the focus is on a later row', () => view.page.evaluate(() => document.activeElement.textContent === 'tube-00059'))
+    await until('the focus is on a later row', () =>
+      view.page.evaluate(() => document.activeElement.textContent === 'tube-00059'),
+    )
   })
 }
 
@@ -214,10 +239,11 @@ async function a_job_shows_its_values() {
 
 async function a_hidden_page_reads_nothing() {
   await withConsole({}, async (view) => {
-    const hide = (isHidden) => view.page.evaluate((value) => {
-      Object.defineProperty(document, 'hidden', { value, configurable: true })
-      document.dispatchEvent(new Event('visibilitychange'))
-    }, isHidden)
+    const hide = (isHidden) =>
+      view.page.evaluate((value) => {
+        Object.defineProperty(document, 'hidden', { value, configurable: true })
+        document.dispatchEvent(new Event('visibilitychange'))
+      }, isHidden)
     await view.shows('#connection-text', 'Live')
     await hide(true)
     const { requests } = await view.watched()
@@ -265,9 +291,18 @@ async function two_consoles_are_independent() {
 }
 
 export const checks = {
-  the_overview_shows_the_server, the_overview_without_a_job_log_says_so, charts_follow_the_load, warnings_are_shown,
-  tubes_are_sorted_and_filtered, tubes_are_sorted_on_a_phone, ten_thousand_tubes_are_read_in_windows, a_tube_shows_counts_and_times,
-  a_tube_that_is_missing_is_explained, a_job_shows_its_values, a_hidden_page_reads_nothing, it_can_be_used_with_the_keyboard,
+  the_overview_shows_the_server,
+  the_overview_without_a_job_log_says_so,
+  charts_follow_the_load,
+  warnings_are_shown,
+  tubes_are_sorted_and_filtered,
+  tubes_are_sorted_on_a_phone,
+  ten_thousand_tubes_are_read_in_windows,
+  a_tube_shows_counts_and_times,
+  a_tube_that_is_missing_is_explained,
+  a_job_shows_its_values,
+  a_hidden_page_reads_nothing,
+  it_can_be_used_with_the_keyboard,
   two_consoles_are_independent,
 }
 export { names, putEach }

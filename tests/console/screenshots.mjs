@@ -14,11 +14,25 @@ const LOAD_MS = 50_000
 
 // Their names, and how much is put into them.
 const TUBES = [
-  ['email.welcome', 40], ['email.invoice', 25], ['image.thumbnail', 60], ['image.ocr', 12], ['search.index', 90], ['billing.capture', 8],
-  ['webhook.deliver', 45], ['report.nightly', 3], ['video.transcode', 5],
+  ['email.welcome', 40],
+  ['email.invoice', 25],
+  ['image.thumbnail', 60],
+  ['image.ocr', 12],
+  ['search.index', 90],
+  ['billing.capture', 8],
+  ['webhook.deliver', 45],
+  ['report.nightly', 3],
+  ['video.transcode', 5],
 ]
 
-const body = (tube) => JSON.stringify({ task: tube, id: Math.floor(Math.random() * 1e6), attempt: 1, to: 'someone@example.org', options: { locale: 'en', retry: true } })
+const body = (tube) =>
+  JSON.stringify({
+    task: tube,
+    id: Math.floor(Math.random() * 1e6),
+    attempt: 1,
+    to: 'someone@example.org',
+    options: { locale: 'en', retry: true },
+  })
 
 /** Puts the jobs of a server that has run for some time. */
 async function fill(producer) {
@@ -37,7 +51,8 @@ async function load(server, producer, isRunning) {
   for (let step = 0; isRunning(); step += 1) {
     const wave = 1 + Math.sin(step / 25)
     for (const [tube, amount] of TUBES) {
-      for (let job = 0; job < amount * wave / 8; job += 1) await producer.put(tube, body(tube), { delay: Math.random() < 0.02 ? 300 : 0 })
+      for (let job = 0; job < (amount * wave) / 8; job += 1)
+        await producer.put(tube, body(tube), { delay: Math.random() < 0.02 ? 300 : 0 })
     }
     for (let job = 0; job < 36; job += 1) {
       held.push(await worker.take())
@@ -64,8 +79,12 @@ await fill(producer)
 let isRunning = true
 const loaded = load(server, producer, () => isRunning)
 // Names of the machine that takes the pictures do not belong in them.
-const before = (page) => changeServer(page, (server) => (
-  { ...server, hostname: 'queue-1', job_log: { ...server.job_log, directory: '/var/lib/beanring' } }))
+const before = (page) =>
+  changeServer(page, (server) => ({
+    ...server,
+    hostname: 'queue-1',
+    job_log: { ...server.job_log, directory: '/var/lib/beanring' },
+  }))
 const open = (hash, options) => Console.open(server, hash, { viewport: VIEWPORT, before, ...options })
 const views = {
   overview: await open('#/'),
