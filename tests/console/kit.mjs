@@ -43,6 +43,11 @@ const freePort = () =>
 
 const running = new Set()
 
+// Also where an error ends the run at once.
+process.on('exit', () => {
+  for (const server of running) server.child.kill('SIGKILL')
+})
+
 /** A server in a scratch directory of its own. */
 export class Server {
   static async start({ flags = ['--http-allow-writes'], wal = false } = {}) {

@@ -62,7 +62,7 @@ impl Asset {
     }
 }
 
-/// What is served. A program without the console does not contain the files.
+/// Files that are served. A program without the console does not contain the files.
 static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
 static FILES: [Asset; 23] = [
