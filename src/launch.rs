@@ -99,7 +99,8 @@ impl Prepared {
         let mut signals = Signals::block().map_err(cannot("read signals"))?;
         // Before privileges are dropped: the user that systemd starts may connect to its socket.
         let systemd = NotifySocket::from_environment();
-        let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
+        let [listen, http] = configured_addresses(&inherited, &config);
+        let is_address_ignored = config.listen.is_some() && listen.is_none();
         let listeners = listeners(inherited, &config)?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref()).map_err(refused_user)?;
@@ -112,8 +113,11 @@ impl Prepared {
         let directory =
             directory.transpose().map_err(|error| SettingError::about(&config.given.wal_dir, error))?;
         if let Some(directory) = &directory {
-            let running = running_server(directory, &config, &listeners);
-            let running = running.map_err(cannot("read the directory of the job log"))?;
+            let wal_dir = directory.identity().map_err(cannot("read the directory of the job log"))?;
+            let segment_bytes = config.wal.segment_bytes;
+            let speaks_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
+            let running =
+                RunningServer { wal_dir, segment_bytes, speaks_http, pid: process::id(), listen, http };
             signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
         let (driver, fallback) = PreparedDriver::choose(config.io)?;
@@ -210,19 +214,6 @@ impl fmt::Display for SystemError {
 
 impl Error for SystemError {}
 
-fn running_server(
-    directory: &Directory,
-    config: &ServerConfig,
-    listeners: &[Listener],
-) -> io::Result<RunningServer> {
-    Ok(RunningServer {
-        wal_dir: directory.identity()?,
-        segment_bytes: config.wal.segment_bytes,
-        speaks_http: listeners.iter().any(|listener| listener.protocol() == Protocol::Http),
-        pid: process::id(),
-    })
-}
-
 /// Recovers the jobs in the directory, and returns the job log that continues there.
 fn recover(
     directory: &Directory,
@@ -302,9 +293,17 @@ fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Ne
     Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
 }
 
-/// Whether clients connect to sockets from socket activation.
-fn is_activated(inherited: &[Listener]) -> bool {
-    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == Protocol::Beanstalk);
+/// The addresses for clients and for HTTP that the configuration names. None where sockets from socket activation replace it.
+fn configured_addresses(inherited: &[Listener], config: &ServerConfig) -> [Option<String>; 2] {
+    let listen = Some(config.listen.clone().unwrap_or_default())
+        .filter(|_| !is_activated(inherited, Protocol::Beanstalk));
+    let http = config.http.clone().filter(|_| !is_activated(inherited, Protocol::Http));
+    [listen, http].map(|address| address.map(|address| address.to_string()))
+}
+
+/// Whether clients of a protocol connect to sockets from socket activation.
+fn is_activated(inherited: &[Listener], protocol: Protocol) -> bool {
+    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == protocol);
     !inherited.iter().any(Listener::is_from_restart) && sockets.next().is_some()
 }
 

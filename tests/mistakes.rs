@@ -75,7 +75,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("--prot 1", "--prot: no such flag; did you mean --port?"),
     ("-q", "-q: no such flag; see beanring --help"),
     ("-p", "-p/--port: the value is missing"),
-    ("servr", "servr: no such command; did you mean serve?"),
+    ("servr", "servr: no such command; did you mean reserve or serve?"),
     ("serve --prot 1", "--prot: no such flag; did you mean --port?"),
     ("serve -p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
     ("11300", "11300: no such command; see beanring --help"),
@@ -421,6 +421,26 @@ fn help_and_version_as_commands() {
 }
 
 /// A user's start line of beanstalkd works with the name of the program alone changed.
+/// A reader such as `head` may close the output. A full disk is an error.
+#[test]
+fn an_output_that_is_closed_or_full() {
+    let scratch = Scratch::new("output");
+    for words in ["--help", "help", "help wal", "wal check --help", "version", "-v", "-p 0 --check-config"] {
+        let run = |stdout: Stdio| {
+            let mut command = beanring();
+            command.args(words.split(' ')).current_dir(&scratch.0).stdout(stdout);
+            let output = command.output().expect("the program starts");
+            (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+        };
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(run(writer.into()), (Some(0), String::new()), "{words}");
+        let full = fs::File::create("/dev/full").expect("Linux has it");
+        let error = "beanring: cannot write the output: No space left on device\n";
+        assert_eq!(run(full.into()), (Some(1), error.to_owned()), "{words}");
+    }
+}
+
 #[test]
 fn the_start_line_of_beanstalkd() {
     if !nix::unistd::geteuid().is_root() {

@@ -73,7 +73,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     let value = context(ContextKind::InvalidValue);
     let meant = |kind| match context(kind) {
         meant if meant.is_empty() => format!("see {command} --help"),
-        meant => format!("did you mean {meant}?"),
+        meant => format!("did you mean {}?", meant.replace(", ", " or ")),
     };
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
