@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::process::{self, ExitCode};
 
+use nix::errno::Errno;
 use tracing::{error, info};
 
 use crate::config::{ServerConfig, SettingError};
@@ -20,7 +21,7 @@ use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener, text_of};
+use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, Disk, RecoveryError};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
@@ -208,7 +209,13 @@ fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemE
 
 impl fmt::Display for SystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))
+        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))?;
+        match to_errno(&self.error) {
+            Errno::EMFILE | Errno::ENFILE => {
+                write!(f, "; raise the limit of open files (ulimit -n, LimitNOFILE=)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -115,6 +115,24 @@ const MISTAKES: &[(&str, &str)] = &[
         "--http-token \"photos/photo.jpg\": the file must contain a token of 16 to 256 visible ASCII characters, such as \
          the output of openssl rand -hex 32",
     ),
+    ("-verbose", "-verbose: a long flag begins with two dashes; did you mean --verbose?"),
+    ("serve -version", "-version: a long flag begins with two dashes; did you mean --version?"),
+    ("-Vv", "-Vv: -v prints the version and stands alone; see beanring --help"),
+    (
+        "healthcheck -b jobs",
+        "-b/--wal-dir: this is a flag of the server; write it before the command: beanring -b ... healthcheck",
+    ),
+    (
+        "healthcheck --log-dir=jobs",
+        "-b/--wal-dir: this is a flag of the server; write it before the command: beanring --log-dir ... healthcheck",
+    ),
+    ("wal check a b", "b: unexpected argument; see beanring wal check --help"),
+    ("--http 99999", "--http \"99999\": the port must be a number from 0 to 65535"),
+    ("--http ::9999999", "--http \"::9999999\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+    (
+        "--http 127.0.0.1",
+        "--http \"127.0.0.1\": the port is missing; write 127.0.0.1:PORT, such as 127.0.0.1:9100",
+    ),
     ("--http ::1", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
     ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
     ("--log-level loud", "--log-level \"loud\": must be error, warn, info, debug or trace"),
@@ -147,6 +165,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "-b photos",
         "-b/--wal-dir \"photos\": the directory contains \"photo.jpg\" and no job log; choose an empty directory",
     ),
+    (
+        "-u 65534567",
+        "-u/--user \"65534567\": must be the name of a user, not a number; getent passwd 65534567 shows the name",
+    ),
+    (
+        "-u queue:queue",
+        "-u/--user \"queue:queue\": must be the name of a user, without a group; the server takes the groups of that user",
+    ),
     ("-u nosuchuser", "-u/--user \"nosuchuser\": no such user; create it, or correct the name"),
     ("--config missing.toml", "--config \"missing.toml\": there is no such file; correct the path"),
 ];
@@ -158,7 +184,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "",
         "BEANRING_HTTP=host",
         "",
-        "BEANRING_HTTP=\"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+        "BEANRING_HTTP=\"host\": the port is missing; write host:PORT, such as host:9100",
     ),
     (
         "",
@@ -187,6 +213,43 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "",
         "BEANRING_SYNC_INTERVAL and BEANRING_NO_SYNC set the same thing; remove one of them",
     ),
+    (
+        "",
+        "BEANRING_CHECK_CONFIG=1",
+        "",
+        "BEANRING_CHECK_CONFIG: this is set only on the command line (--check-config)",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "check-config = true",
+        "beanring.toml:1: check-config: this is set only on the command line (--check-config)",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "config = \"a\"",
+        "beanring.toml:1: config: this is set only on the command line (--config), or by BEANRING_CONFIG",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "max-tubes = -1",
+        "beanring.toml:1: max-tubes = -1: must be a number from 0 to 4294967295",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "max-tubes = \"-1\"",
+        "beanring.toml:1: max-tubes = \"-1\": must be a number from 0 to 4294967295",
+    ),
+    ("--config beanring.toml", "", "port = x", "beanring.toml:1:8: port = x: must be a number"),
+    (
+        "--config beanring.toml",
+        "",
+        "listen = [\"::\"]",
+        "beanring.toml:1:10: listen = [\"::\"]: must be one address, as a text in quotes",
+    ),
     ("", "BEANRING_HTTP_HOST=a,,b", "", "BEANRING_HTTP_HOST=\"a,,b\": a name is empty; remove the comma"),
     ("", "BEANRING_NO_SYNC=maybe", "", "BEANRING_NO_SYNC=\"maybe\": must be yes or no"),
     (
@@ -200,7 +263,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "--config beanring.toml",
         "",
         "\nhttp = \"host\"",
-        "beanring.toml:2: http = \"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+        "beanring.toml:2: http = \"host\": the port is missing; write host:PORT, such as host:9100",
     ),
     (
         "--config beanring.toml",

@@ -45,6 +45,8 @@ pub enum Origin {
         line: usize,
         /// The key.
         key: String,
+        /// Whether the value has quotes there.
+        is_quoted: bool,
     },
 }
 
@@ -171,7 +173,10 @@ impl fmt::Display for Setting {
         match &self.origin {
             Origin::CommandLine(flag) => write!(f, "{flag} {value}"),
             Origin::Variable(name) => write!(f, "{name}={value}"),
-            Origin::File { path, line, key } => write!(f, "{}:{line}: {key} = {value}", path.display()),
+            Origin::File { path, line, key, is_quoted } => {
+                let value = if *is_quoted { &*value } else { value.trim_matches('"') };
+                write!(f, "{}:{line}: {key} = {value}", path.display())
+            }
         }
     }
 }
@@ -197,8 +202,8 @@ impl Origin {
         match self {
             Self::CommandLine(_) => Self::CommandLine(format!("--{name}")),
             Self::Variable(_) => Self::Variable(variable(name)),
-            Self::File { path, line, .. } => {
-                Self::File { path: path.clone(), line: *line, key: name.to_owned() }
+            Self::File { path, line, is_quoted, .. } => {
+                Self::File { path: path.clone(), line: *line, key: name.to_owned(), is_quoted: *is_quoted }
             }
         }
     }
@@ -208,7 +213,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CommandLine(name) | Self::Variable(name) => f.write_str(name),
-            Self::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
+            Self::File { path, line, key, .. } => write!(f, "{}:{line}: {key}", path.display()),
         }
     }
 }

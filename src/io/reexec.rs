@@ -6,10 +6,11 @@
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
@@ -251,6 +252,7 @@ impl Preflight {
             Ok(running) => self.running = Some(running),
             Err(error) => {
                 let hint = match error.kind() {
+                    ErrorKind::PermissionDenied if !is_executable(path) => ": run chmod +x on the file",
                     ErrorKind::PermissionDenied => {
                         ": the sandbox permits a program in the directory of the running one, or below /usr or /opt; in a \
                          shared directory such as / or /tmp only the same file"
@@ -327,6 +329,11 @@ fn output(pipe: &mut PipeReader) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Whether the mode of a file lets somebody execute it.
+fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
+}
+
 fn has_passed_line(stdout: &str) -> bool {
     stdout.lines().any(|line| line.starts_with(CHECK_PASSED))
 }
@@ -339,9 +346,6 @@ fn reason(stderr: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use nix::errno::Errno;
 
     use super::*;
