@@ -1,7 +1,8 @@
 //! SIGUSR2 with a configuration that an in-place restart cannot apply: the server goes on, and says what to do.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ struct Server {
 impl Server {
     /// Starts a server with these settings and a job log.
     fn start(settings: &str) -> Self {
+        Self::start_program(Path::new(program()), settings)
+    }
+
+    fn start_program(program: &Path, settings: &str) -> Self {
         let scratch = Scratch::new("refused");
         for name in ["log", "other", "socket"] {
             scratch.dir(name);
@@ -29,7 +34,7 @@ impl Server {
         fs::write(scratch.join("config.toml"), settings.replace("DIR", &scratch.0.display().to_string()))
             .expect("the file is written");
         let stderr = fs::File::create(scratch.join("said")).expect("the file is created");
-        let mut command = Command::new(program());
+        let mut command = Command::new(program);
         command.arg("--config").arg(scratch.join("config.toml")).stdin(Stdio::null()).stderr(stderr);
         let child = command.spawn().expect("the program starts");
         let mut server = Self { child, scratch, seen: 0 };
@@ -151,6 +156,22 @@ fn other_addresses() {
         server.restarts(&http("\"unix:DIR/socket/http\""));
     }
     server.refuses(SETTINGS, "--http is not set, ");
+}
+
+/// The permissions of a program may be lost when it is installed.
+#[test]
+fn a_program_that_is_not_executable() {
+    let scratch = Scratch::new("mode");
+    let copy = scratch.join("beanring");
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().expect("cp starts").success());
+    let mut server = Server::start_program(&copy, SETTINGS);
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).expect("the mode is set");
+    server.refuses(
+        SETTINGS,
+        &format!("cannot execute {}: Permission denied: run chmod +x on the file", copy.display()),
+    );
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("the mode is set");
+    server.restarts(SETTINGS);
 }
 
 #[test]

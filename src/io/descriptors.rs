@@ -187,7 +187,7 @@ impl Admission {
         }
         // Not when the pause ends: the next accept may fail like the last one.
         if !self.is_paused(protocol) && mem::take(&mut self.is_pause_logged) {
-            info!("accept is not paused any more: the connections that waited are accepted");
+            info!("accept goes on: connections are accepted again");
         }
     }
 
