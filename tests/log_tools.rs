@@ -70,7 +70,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
     let is_used = |path: &PathBuf| {
         let is_segment = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log."));
-        is_segment && fs::read(path).expect("a file")[..4] == *b"bean"
+        is_segment && fs::read(path).expect("a file").starts_with(b"bean")
     };
     let mut segments: Vec<PathBuf> = entries.filter(is_used).collect();
     segments.sort();

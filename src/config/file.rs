@@ -129,7 +129,7 @@ impl Reader<'_> {
     }
 
     fn origin(&self, at: Range<usize>, key: &str, is_quoted: bool) -> Origin {
-        Origin::File { path: self.path.to_owned(), line: self.line(at), key: key.to_owned(), is_quoted }
+        Origin::File { path: self.path.to_owned(), line: self.line(at), key: key.into(), is_quoted }
     }
 
     fn line(&self, at: Range<usize>) -> usize {

@@ -44,7 +44,7 @@ pub enum Origin {
         /// The number of the line, from 1.
         line: usize,
         /// The key.
-        key: String,
+        key: Box<str>,
         /// Whether the value has quotes there.
         is_quoted: bool,
     },
@@ -185,7 +185,8 @@ impl Origin {
     /// The name of the setting, without the place in the file.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::CommandLine(name) | Self::Variable(name) | Self::File { key: name, .. } => name,
+            Self::CommandLine(name) | Self::Variable(name) => name,
+            Self::File { key, .. } => key,
         }
     }
 
@@ -203,7 +204,7 @@ impl Origin {
             Self::CommandLine(_) => Self::CommandLine(format!("--{name}")),
             Self::Variable(_) => Self::Variable(variable(name)),
             Self::File { path, line, is_quoted, .. } => {
-                Self::File { path: path.clone(), line: *line, key: name.to_owned(), is_quoted: *is_quoted }
+                Self::File { path: path.clone(), line: *line, key: name.into(), is_quoted: *is_quoted }
             }
         }
     }

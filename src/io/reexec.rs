@@ -329,7 +329,7 @@ fn output(pipe: &mut PipeReader) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether the mode of a file lets somebody execute it.
+/// Whether the mode of a file lets any user execute it.
 fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
 }

@@ -21,7 +21,7 @@ pub struct Exported {
     pub jobs: usize,
     /// The size of the largest body with its CR LF, which beanstalkd compares with its `-z` when it reads a binlog.
     pub largest_bytes: u64,
-    /// What was left out, since a start discards it.
+    /// Bytes that were left out, since a start discards them.
     pub discarded: Vec<Discarded>,
 }
 
