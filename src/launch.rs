@@ -39,6 +39,10 @@ struct SystemError {
     error: io::Error,
 }
 
+/// The limit of open files leaves no room for a connection.
+#[derive(Debug)]
+struct TooFewDescriptors(u64);
+
 /// Everything that a start takes from the system before it reads the job log.
 struct Prepared {
     config: ServerConfig,
@@ -93,7 +97,7 @@ impl Prepared {
         let clock = Clock::start();
         let began = clock.now();
         host::tune_allocator();
-        let descriptors_max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
+        let descriptors_max = descriptors_max()?;
         let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
@@ -220,6 +224,25 @@ impl fmt::Display for SystemError {
 }
 
 impl Error for SystemError {}
+
+impl fmt::Display for TooFewDescriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the limit of {} open files leaves no room for a connection; raise it to 1024 or more (ulimit -n, LimitNOFILE=)",
+            self.0
+        )
+    }
+}
+
+impl Error for TooFewDescriptors {}
+
+/// Raises the limit of open files as far as possible, and returns it.
+fn descriptors_max() -> Result<u64, Box<dyn Error>> {
+    let max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
+    // Otherwise the start fails at some file, and names that one.
+    if descriptors::connections_within(max) == 0 { Err(TooFewDescriptors(max).into()) } else { Ok(max) }
+}
 
 /// Recovers the jobs in the directory, and returns the job log that continues there.
 fn recover(
