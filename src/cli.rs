@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, PossibleValuesParser, StyledStr};
+use clap::builder::{OsStringValueParser, PossibleValuesParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
@@ -146,7 +146,7 @@ fn serve() -> Command {
 ///
 /// # Errors
 /// If the command line is not valid.
-pub fn parse<I>(words: I) -> Result<ControlFlow<StyledStr, CommandLine>, UsageError>
+pub fn parse<I>(words: I) -> Result<ControlFlow<String, CommandLine>, UsageError>
 where
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
@@ -158,10 +158,11 @@ where
     let accepting = |command: Command| command.args(hidden()).mut_args(as_given);
     let command = help::complete(accepting(command()).mut_subcommand(SERVE, accepting));
     let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    usage_error::refuse_clusters_with_version(&command, &words)?;
     let matches = match command.try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            return Ok(ControlFlow::Break(error.render()));
+            return Ok(ControlFlow::Break(help::without_dots(&error.render().to_string())));
         }
         Err(error) => return Err(UsageError::syntax(error, &words)),
     };

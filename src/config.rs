@@ -245,7 +245,7 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
 }
 
 /// Returns the known name that is most similar to `name`, if one is similar.
-fn suggestion(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
+pub(crate) fn suggestion(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let similarity = |known: &String| strsim::normalized_damerau_levenshtein(name, known);
     let scored = known.map(|known| (similarity(&known), known));
     let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -461,9 +461,9 @@ impl fmt::Display for Warning {
             }
             Self::JobBytesOfSegment { bytes } => write!(
                 f,
-                "the maximum job size is {bytes}, because a segment of the job log (-s) holds no larger job; \
-                 set -s to {} or more to accept {JOB_BYTES_DEFAULT}",
-                Size(segment_bytes_for(JOB_BYTES_DEFAULT))
+                "the maximum job size is {bytes} bytes, because a segment of the job log (-s) holds no larger job; \
+                 set -s to {} or more to accept {JOB_BYTES_DEFAULT} bytes",
+                segment_bytes_for(JOB_BYTES_DEFAULT)
             ),
             Self::Obsolete { flag } => write!(f, "{flag}: this flag has no effect any more; remove it"),
             Self::WithoutWalDir { origin } => {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::process::{self, ExitCode};
 
+use nix::errno::Errno;
 use tracing::{error, info};
 
 use crate::config::{ServerConfig, SettingError};
@@ -20,7 +21,7 @@ use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener, text_of};
+use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, Disk, RecoveryError};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
@@ -37,6 +38,10 @@ struct SystemError {
     action: &'static str,
     error: io::Error,
 }
+
+/// The limit of open files leaves no room for a connection.
+#[derive(Debug)]
+struct TooFewDescriptors(u64);
 
 /// Everything that a start takes from the system before it reads the job log.
 struct Prepared {
@@ -92,14 +97,15 @@ impl Prepared {
         let clock = Clock::start();
         let began = clock.now();
         host::tune_allocator();
-        let descriptors_max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
+        let descriptors_max = descriptors_max()?;
         let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
         let mut signals = Signals::block().map_err(cannot("read signals"))?;
         // Before privileges are dropped: the user that systemd starts may connect to its socket.
         let systemd = NotifySocket::from_environment();
-        let is_address_ignored = config.listen.is_some() && is_activated(&inherited);
+        let [listen, http] = configured_addresses(&inherited, &config);
+        let is_address_ignored = config.listen.is_some() && listen.is_none();
         let listeners = listeners(inherited, &config)?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref()).map_err(refused_user)?;
@@ -112,8 +118,11 @@ impl Prepared {
         let directory =
             directory.transpose().map_err(|error| SettingError::about(&config.given.wal_dir, error))?;
         if let Some(directory) = &directory {
-            let running = running_server(directory, &config, &listeners);
-            let running = running.map_err(cannot("read the directory of the job log"))?;
+            let wal_dir = directory.identity().map_err(cannot("read the directory of the job log"))?;
+            let segment_bytes = config.wal.segment_bytes;
+            let speaks_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
+            let running =
+                RunningServer { wal_dir, segment_bytes, speaks_http, pid: process::id(), listen, http };
             signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
         let (driver, fallback) = PreparedDriver::choose(config.io)?;
@@ -204,23 +213,35 @@ fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemE
 
 impl fmt::Display for SystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))
+        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))?;
+        match to_errno(&self.error) {
+            Errno::EMFILE | Errno::ENFILE => {
+                write!(f, "; raise the limit of open files (ulimit -n, LimitNOFILE=)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 impl Error for SystemError {}
 
-fn running_server(
-    directory: &Directory,
-    config: &ServerConfig,
-    listeners: &[Listener],
-) -> io::Result<RunningServer> {
-    Ok(RunningServer {
-        wal_dir: directory.identity()?,
-        segment_bytes: config.wal.segment_bytes,
-        speaks_http: listeners.iter().any(|listener| listener.protocol() == Protocol::Http),
-        pid: process::id(),
-    })
+impl fmt::Display for TooFewDescriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the limit of {} open files leaves no room for a connection; raise it to 1024 or more (ulimit -n, LimitNOFILE=)",
+            self.0
+        )
+    }
+}
+
+impl Error for TooFewDescriptors {}
+
+/// Raises the limit of open files as far as possible, and returns it.
+fn descriptors_max() -> Result<u64, Box<dyn Error>> {
+    let max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
+    // Otherwise the start fails at some file, and names that one.
+    if descriptors::connections_within(max) == 0 { Err(TooFewDescriptors(max).into()) } else { Ok(max) }
 }
 
 /// Recovers the jobs in the directory, and returns the job log that continues there.
@@ -302,9 +323,17 @@ fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Ne
     Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
 }
 
-/// Whether clients connect to sockets from socket activation.
-fn is_activated(inherited: &[Listener]) -> bool {
-    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == Protocol::Beanstalk);
+/// The addresses for clients and for HTTP that the configuration names. None where sockets from socket activation replace it.
+fn configured_addresses(inherited: &[Listener], config: &ServerConfig) -> [Option<String>; 2] {
+    let listen = Some(config.listen.clone().unwrap_or_default())
+        .filter(|_| !is_activated(inherited, Protocol::Beanstalk));
+    let http = config.http.clone().filter(|_| !is_activated(inherited, Protocol::Http));
+    [listen, http].map(|address| address.map(|address| address.to_string()))
+}
+
+/// Whether clients of a protocol connect to sockets from socket activation.
+fn is_activated(inherited: &[Listener], protocol: Protocol) -> bool {
+    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == protocol);
     !inherited.iter().any(Listener::is_from_restart) && sockets.next().is_some()
 }
 

@@ -9,6 +9,8 @@ use beanring::cli::{self, CommandLine, LogFormat, Tool};
 #[cfg(feature = "client")]
 use beanring::client;
 use beanring::config::ServerConfig;
+use beanring::io::reexec::CHECK_PASSED;
+use beanring::io::stdout::print;
 use beanring::io::systemd;
 use beanring::{exit_code, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
@@ -24,14 +26,14 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
     let CommandLine { settings, checks_config, tool } = match cli::parse(env::args_os())? {
         ControlFlow::Continue(command_line) => command_line,
         ControlFlow::Break(text) => {
-            print!("{text}");
+            print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     match tool {
         Some(Tool::Wal(tool)) => wal_tool::run(tool),
         Some(Tool::Version) => {
-            println!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+            print(&concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Tool::Healthcheck(tool)) => {
@@ -49,7 +51,7 @@ fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("beanring: {warning}");
     }
     let driver = preflight::check(config)?;
-    println!("the configuration is valid\nI/O driver: {driver}");
+    print(&format_args!("the configuration is valid\n{CHECK_PASSED}{driver}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

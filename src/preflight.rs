@@ -11,15 +11,15 @@ use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
 use crate::io::http_token::TokenFile;
-use crate::io::privileges::{User, drop_privileges};
+use crate::io::privileges::{PrivilegesError, User, drop_privileges};
 use crate::io::reexec::RunningServer;
-use crate::io::socket::Listener;
+use crate::io::socket::{Address, Listener};
 use crate::io::wal_files::{Directory, DirectoryError};
 use crate::server::Protocol;
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It has no job log, and would begin with an empty queue.
     NoWalDir,
@@ -32,6 +32,22 @@ pub enum Refusal {
     },
     /// The disk has no space for segments of that size.
     Space,
+    /// It would have another address.
+    Listen {
+        /// The address of the running server.
+        present: String,
+        /// The new one.
+        given: String,
+    },
+    /// It would serve HTTP on another address, or not at all.
+    HttpAddress {
+        /// The address of the running server.
+        present: String,
+        /// The new one.
+        given: Option<String>,
+    },
+    /// It would have another user, and the process has dropped the privilege to become one.
+    User,
     /// HTTP needs a new port, and the process has dropped the privilege to bind one.
     Http,
     /// The program is a child of the one that would be executed, for example of a script.
@@ -48,34 +64,24 @@ const SEGMENTS_AT_START: u64 = 2;
 pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     let given = &config.given;
     let present = RunningServer::from_environment();
-    match present {
+    match &present {
         Some(present) if getppid().as_raw() as u32 != present.pid => return Err(Refusal::Parent.into()),
-        // The listeners of a server do not change in a restart.
-        Some(present) if config.http.is_some() && !present.speaks_http => return Err(Refusal::Http.into()),
-        Some(_) => {}
-        None => {
-            // Sockets from socket activation replace addresses.
-            let inherited = Listener::inherit()?;
-            let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
-            let default = Default::default();
-            if !is_there(Protocol::Beanstalk) {
-                Listener::check(config.listen.as_ref().unwrap_or(&default))
-                    .map_err(|error| SettingError::about(&given.listen, error))?;
-            }
-            if let Some(http) = config.http.as_ref().filter(|_| !is_there(Protocol::Http)) {
-                Listener::check(http).map_err(|error| SettingError::about(&given.http, error))?;
-            }
-        }
+        Some(present) => refuse_other_listeners(config, present)?,
+        None => check_addresses(config)?,
     }
     let refused_user = |error| SettingError::about(&given.user, error);
     let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
-    drop_privileges(user.as_ref()).map_err(refused_user)?;
+    drop_privileges(user.as_ref()).map_err(|error| match error {
+        PrivilegesError::User { .. } if present.is_some() => SettingError::about(&given.user, Refusal::User),
+        error => refused_user(error),
+    })?;
     let token = config.http_token.as_deref().map(TokenFile::read).transpose();
     token.map_err(|error| SettingError::about(&given.http_token, error))?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
-        |present: RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
-    if present.zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path)) {
+        |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
+    if present.as_ref().zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path))
+    {
         return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
     }
     let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose();
@@ -106,6 +112,40 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     Ok(PreparedDriver::name_of_choice(config.io)?)
 }
 
+/// Refuses other addresses than those of the running server: its listeners do not change in a restart.
+fn refuse_other_listeners(config: &ServerConfig, present: &RunningServer) -> Result<(), SettingError> {
+    let given = &config.given;
+    let listen = config.listen.clone().unwrap_or_default().to_string();
+    let http = config.http.as_ref().map(Address::to_string);
+    if let Some(present) = present.listen.clone().filter(|present| *present != listen) {
+        return Err(SettingError::about(&given.listen, Refusal::Listen { present, given: listen }));
+    }
+    match present.http.clone() {
+        _ if http.is_some() && !present.speaks_http => Err(SettingError::about(&None::<&str>, Refusal::Http)),
+        Some(present) if http.as_ref() != Some(&present) => {
+            Err(SettingError::about(&given.http, Refusal::HttpAddress { present, given: http }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the addresses of a server that does not run yet.
+fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
+    let given = &config.given;
+    // Sockets from socket activation replace addresses.
+    let inherited = Listener::inherit()?;
+    let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
+    let default = Default::default();
+    if !is_there(Protocol::Beanstalk) {
+        Listener::check(config.listen.as_ref().unwrap_or(&default))
+            .map_err(|error| SettingError::about(&given.listen, error))?;
+    }
+    if let Some(http) = config.http.as_ref().filter(|_| !is_there(Protocol::Http)) {
+        Listener::check(http).map_err(|error| SettingError::about(&given.http, error))?;
+    }
+    Ok(())
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,6 +172,24 @@ impl fmt::Display for Refusal {
                 f,
                 "a script must exec the program, not start it as a child, because a restart keeps the process"
             ),
+            Self::Listen { present, given } => write!(
+                f,
+                "the running server listens on {present}, and a restart in place cannot change that to {given}: stop the \
+                 server and start it again"
+            ),
+            Self::HttpAddress { present, given: Some(given) } => write!(
+                f,
+                "the running server serves HTTP on {present}, and a restart in place cannot change that to {given}: stop the \
+                 server and start it again"
+            ),
+            Self::HttpAddress { present, given: None } => write!(
+                f,
+                "--http is not set, and a restart in place cannot close {present}: stop the \
+                 server and start it again"
+            ),
+            Self::User => {
+                write!(f, "a restart in place cannot change the user: stop the server and start it again")
+            }
             Self::Http => {
                 write!(f, "--http was not set when the server started: stop the server and start it again")
             }

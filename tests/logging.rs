@@ -386,6 +386,36 @@ fn a_connection_number_is_not_used_twice() {
 }
 
 #[test]
+fn a_connection_for_http_is_marked() {
+    let server = Server::start(&["-V", "--http", "127.0.0.1:0"]);
+    drop(server.connect());
+    server.wait_for("connection closed conn=1");
+    let line = server.wait_for("serving metrics on http://");
+    let address =
+        line.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics")).expect("an address").0;
+    drop(TcpStream::connect(address).expect("the server accepts connections"));
+    server.wait_for("connection closed conn=2");
+    let lines = server.stop();
+    for (conn, is_http) in [("conn=1 ", false), ("conn=2 ", true)] {
+        let line = lines.iter().find(|line| line.contains("connection opened") && line.contains(conn));
+        assert_eq!(line.expect("a line").contains("protocol=http"), is_http, "{lines:#?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_pause_of_accept_is_logged() {
+    let server = Server::start(&["--max-connections", "2"]);
+    let mut clients: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    server.wait_for("WARN accept is paused, new connections wait in the listen backlog: --max-connections 2");
+    assert!(!server.lines().iter().any(|line| line.contains("accept goes on")));
+    clients.iter_mut().for_each(|client| assert_eq!(ask(client, "list-tube-used\r\n"), "USING default\r\n"));
+    drop(clients);
+    ask(&mut server.connect(), "list-tube-used\r\n");
+    server.wait_for("INFO accept goes on: connections are accepted again");
+    server.stop();
+}
+
+#[test]
 fn a_request_of_another_protocol_is_logged_with_the_address() {
     for driver in Driver::ALL.iter().filter(|&&driver| driver::is_allowed(driver, "a foreign request")) {
         let server = Server::start(&["--io", driver.name()]);

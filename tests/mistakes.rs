@@ -75,7 +75,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("--prot 1", "--prot: no such flag; did you mean --port?"),
     ("-q", "-q: no such flag; see beanring --help"),
     ("-p", "-p/--port: the value is missing"),
-    ("servr", "servr: no such command; did you mean serve?"),
+    ("servr", "servr: no such command; did you mean reserve or serve?"),
     ("serve --prot 1", "--prot: no such flag; did you mean --port?"),
     ("serve -p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
     ("11300", "11300: no such command; see beanring --help"),
@@ -115,6 +115,24 @@ const MISTAKES: &[(&str, &str)] = &[
         "--http-token \"photos/photo.jpg\": the file must contain a token of 16 to 256 visible ASCII characters, such as \
          the output of openssl rand -hex 32",
     ),
+    ("-verbose", "-verbose: a long flag begins with two dashes; did you mean --verbose?"),
+    ("serve -version", "-version: a long flag begins with two dashes; did you mean --version?"),
+    ("-Vv", "-Vv: -v prints the version and stands alone; see beanring --help"),
+    (
+        "healthcheck -b jobs",
+        "-b/--wal-dir: this is a flag of the server; write it before the command: beanring -b ... healthcheck",
+    ),
+    (
+        "healthcheck --log-dir=jobs",
+        "-b/--wal-dir: this is a flag of the server; write it before the command: beanring --log-dir ... healthcheck",
+    ),
+    ("wal check a b", "b: unexpected argument; see beanring wal check --help"),
+    ("--http 99999", "--http \"99999\": the port must be a number from 0 to 65535"),
+    ("--http ::9999999", "--http \"::9999999\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+    (
+        "--http 127.0.0.1",
+        "--http \"127.0.0.1\": the port is missing; write 127.0.0.1:PORT, such as 127.0.0.1:9100",
+    ),
     ("--http ::1", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
     ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
     ("--log-level loud", "--log-level \"loud\": must be error, warn, info, debug or trace"),
@@ -147,6 +165,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "-b photos",
         "-b/--wal-dir \"photos\": the directory contains \"photo.jpg\" and no job log; choose an empty directory",
     ),
+    (
+        "-u 65534567",
+        "-u/--user \"65534567\": must be the name of a user, not a number; getent passwd 65534567 shows the name",
+    ),
+    (
+        "-u queue:queue",
+        "-u/--user \"queue:queue\": must be the name of a user, without a group; the server takes the groups of that user",
+    ),
     ("-u nosuchuser", "-u/--user \"nosuchuser\": no such user; create it, or correct the name"),
     ("--config missing.toml", "--config \"missing.toml\": there is no such file; correct the path"),
 ];
@@ -158,7 +184,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "",
         "BEANRING_HTTP=host",
         "",
-        "BEANRING_HTTP=\"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+        "BEANRING_HTTP=\"host\": the port is missing; write host:PORT, such as host:9100",
     ),
     (
         "",
@@ -187,6 +213,43 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "",
         "BEANRING_SYNC_INTERVAL and BEANRING_NO_SYNC set the same thing; remove one of them",
     ),
+    (
+        "",
+        "BEANRING_CHECK_CONFIG=1",
+        "",
+        "BEANRING_CHECK_CONFIG: this is set only on the command line (--check-config)",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "check-config = true",
+        "beanring.toml:1: check-config: this is set only on the command line (--check-config)",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "config = \"a\"",
+        "beanring.toml:1: config: this is set only on the command line (--config), or by BEANRING_CONFIG",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "max-tubes = -1",
+        "beanring.toml:1: max-tubes = -1: must be a number from 0 to 4294967295",
+    ),
+    (
+        "--config beanring.toml",
+        "",
+        "max-tubes = \"-1\"",
+        "beanring.toml:1: max-tubes = \"-1\": must be a number from 0 to 4294967295",
+    ),
+    ("--config beanring.toml", "", "port = x", "beanring.toml:1:8: port = x: must be a number"),
+    (
+        "--config beanring.toml",
+        "",
+        "listen = [\"::\"]",
+        "beanring.toml:1:10: listen = [\"::\"]: must be one address, as a text in quotes",
+    ),
     ("", "BEANRING_HTTP_HOST=a,,b", "", "BEANRING_HTTP_HOST=\"a,,b\": a name is empty; remove the comma"),
     ("", "BEANRING_NO_SYNC=maybe", "", "BEANRING_NO_SYNC=\"maybe\": must be yes or no"),
     (
@@ -200,7 +263,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "--config beanring.toml",
         "",
         "\nhttp = \"host\"",
-        "beanring.toml:2: http = \"host\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH",
+        "beanring.toml:2: http = \"host\": the port is missing; write host:PORT, such as host:9100",
     ),
     (
         "--config beanring.toml",
@@ -421,6 +484,26 @@ fn help_and_version_as_commands() {
 }
 
 /// A user's start line of beanstalkd works with the name of the program alone changed.
+/// A reader such as `head` may close the output. A full disk is an error.
+#[test]
+fn an_output_that_is_closed_or_full() {
+    let scratch = Scratch::new("output");
+    for words in ["--help", "help", "help wal", "wal check --help", "version", "-v", "-p 0 --check-config"] {
+        let run = |stdout: Stdio| {
+            let mut command = beanring();
+            command.args(words.split(' ')).current_dir(&scratch.0).stdout(stdout);
+            let output = command.output().expect("the program starts");
+            (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+        };
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(run(writer.into()), (Some(0), String::new()), "{words}");
+        let full = fs::File::create("/dev/full").expect("Linux has it");
+        let error = "beanring: cannot write the output: No space left on device\n";
+        assert_eq!(run(full.into()), (Some(1), error.to_owned()), "{words}");
+    }
+}
+
 #[test]
 fn the_start_line_of_beanstalkd() {
     if !nix::unistd::geteuid().is_root() {

@@ -511,6 +511,18 @@ fn a_connection_limit_above_the_descriptor_limit_is_logged() {
     assert!(line.contains(expected), "{line}");
     let line = first_line(68);
     assert!(line.contains("listening"), "{line}");
+
+    for limit in [8, 16, 32] {
+        let output = shell(&format!("ulimit -n {limit}; exec \"$0\" -l 127.0.0.1 -p 0")).output().unwrap();
+        let error = format!(
+            "beanring: the limit of {limit} open files leaves no room for a connection; raise it to 1024 or more"
+        );
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(1) && said.starts_with(&error) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -271,6 +271,7 @@ fn the_installed_program_is_executed_if_it_passes_the_check() {
     script(Path::new(&parent), &format!("{} \"$@\"\nexit $?\n", program()));
     let wrong = [
         ("/bin/false", "max-job-size = 100\n"),
+        ("/bin/true", "max-job-size = 100\n"),
         ("/nowhere", ""),
         (&parent, "max-job-size = 100\n"),
         (program(), "max-job-size = \"x\"\n"),
@@ -281,6 +282,9 @@ fn the_installed_program_is_executed_if_it_passes_the_check() {
         server.signal(Signal::SIGUSR2);
         let said = lines_of(&stderr, number + 1);
         assert!(said.last().is_some_and(|last| last.contains(" WARN no restart: ")), "{program}: {said:?}");
+        let is_foreign =
+            said.last().is_some_and(|last| last.contains(" is no beanring: it has not printed "));
+        assert_eq!(is_foreign, program == "/bin/true", "{said:?}");
         assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{program}");
         assert_eq!(id_of(&place), first, "{program}");
     }
@@ -305,78 +309,6 @@ fn the_installed_program_is_executed_if_it_passes_the_check() {
 }
 
 #[test]
-fn a_configuration_that_would_lose_jobs_or_listeners_is_refused() {
-    let scratch = Scratch::new("changed");
-    let path = |name: &str| scratch.0.join(name).display().to_string();
-    let (config, stderr) = (path("config.toml"), path("said"));
-    for name in ["log", "other", "socket"] {
-        fs::create_dir(path(name)).expect("the directory is created");
-    }
-    let log = format!("wal-dir = {:?}\n", path("log"));
-    fs::write(&config, &log).expect("the file is written");
-    let address = Address::fresh(Transport::Tcp);
-    let place = Place::of(&address);
-    let mut command = Command::new(program());
-    command.stderr(fs::File::create(&stderr).expect("the file is created"));
-    let (mut server, stream) =
-        ServerProcess::launch(command, address, &["--config".to_owned(), config.clone()]);
-    let mut client = Client::new(stream);
-    client.expect(&put(0, 0, "kept"), "INSERTED 1");
-    let first = id_of(&place);
-
-    let changes = [
-        (String::new(), "an empty queue: set -b to the directory of the running server"),
-        (
-            format!("wal-dir = {:?}\n", path("other")),
-            "/other\": not the directory of the running server, and a server without its job log begins with other jobs or \
-             none: set -b to",
-        ),
-        (format!("wal-dir = {:?}\n", path("missing")), "no such directory"),
-        (
-            format!("{log}http = \"unix:{}\"\n", path("socket/http")),
-            "--http was not set when the server started",
-        ),
-        (format!("{log}wal-segment-size = 65536\n"), "-s/--wal-segment-size is less than the present 10m"),
-        (
-            format!("{log}wal-segment-size = {}\n", 1_u64 << 40),
-            "-s/--wal-segment-size: the disk has no space",
-        ),
-        (
-            format!("{log}user = \"no such user\"\n"),
-            "config.toml:2: user = \"no such user\": no such user; create it, or correct the name",
-        ),
-        (format!("{log}max-job-size = \"x\"\n"), "must be a size"),
-    ];
-    let changes_count = changes.len();
-    for (number, (text, why)) in changes.into_iter().enumerate() {
-        fs::write(&config, &text).expect("the file is written");
-        server.signal(Signal::SIGUSR2);
-        let said = lines_of(Path::new(&stderr), number + 1);
-        let last = said.last().expect("a line");
-        assert!(
-            said.len() == number + 1 && last.contains(" WARN no restart: ") && last.contains(why),
-            "{said:?}"
-        );
-        assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4", "{text}");
-        assert_eq!(id_of(&place), first, "{text}");
-    }
-    fs::write(&config, format!("{log}max-job-size = 4\n")).expect("the file is written");
-    let binlog = path("log/binlog.1");
-    fs::write(&binlog, "").expect("the file is written");
-    server.signal(Signal::SIGUSR2);
-    let said = lines_of(Path::new(&stderr), changes_count + 1);
-    assert!(said.last().is_some_and(|last| last.contains("are in one directory")), "{said:?}");
-    assert_eq!(id_of(&place), first);
-    fs::remove_file(&binlog).expect("the file is removed");
-    restart(&server, &place);
-    let mut stream = place.connect();
-    assert_eq!(ask(&mut stream, &put(0, 0, "large")).as_deref(), Some("JOB_TOO_BIG"));
-    assert_eq!(ask(&mut stream, "peek 1\r\n").as_deref(), Some("FOUND 1 4"));
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
-}
-
-#[test]
 fn a_restart_needs_no_descriptor_that_connections_have() {
     for &io in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "restart without descriptors")) {
         let scratch = Scratch::new("descriptors");
@@ -385,7 +317,7 @@ fn a_restart_needs_no_descriptor_that_connections_have() {
         fs::create_dir(&log).expect("the directory is created");
         // The preflight check waits until the connections are made.
         let lines = format!(
-            "case \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; exit 0;; \
+            "case \"$*\" in *--check-config*) : > {0}; while [ -e {0} ]; do sleep 0.01; done; echo I/O driver: one; exit 0;; \
              esac\nexec {1} \"$@\"\n",
             asked.display(),
             program()

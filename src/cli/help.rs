@@ -71,6 +71,11 @@ const fn is_verb(_: &str) -> bool {
     false
 }
 
+/// Removes the dots that clap writes behind a flag that may be repeated.
+pub(super) fn without_dots(help: &str) -> String {
+    help.replace("--verbose...", "--verbose   ")
+}
+
 /// Breaks the long lines of a help. Flags without a heading get this one.
 pub fn fitted(command: Command, heading: &'static str) -> Command {
     let command = command.mut_args(|argument| match argument.get_help_heading() {

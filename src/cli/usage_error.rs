@@ -7,7 +7,12 @@ use std::fmt;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-use crate::config::ConfigError;
+use super::SERVE;
+use super::flags::{FLAGS, Flag};
+use crate::config::{ConfigError, suggestion};
+
+/// The words of the command that takes flags of the server before its name.
+const HEALTHCHECK: &str = "beanring healthcheck";
 
 /// Why a command line is not valid.
 #[derive(Debug)]
@@ -21,6 +26,13 @@ pub enum UsageError {
     },
     /// Both names of a flag were given.
     Twice(ConfigError),
+    /// A word of several short flags has the one that prints the version: a long name with one dash may be meant.
+    Cluster {
+        /// The word.
+        word: String,
+        /// The long flag that may be meant.
+        meant: Option<String>,
+    },
     /// A flag of the server was given to a verb of the client.
     ServerFlag {
         /// The flag.
@@ -48,11 +60,41 @@ impl UsageError {
     }
 }
 
+/// Refuses `-verbose` and the like, of which clap would read `-v` and print the version.
+///
+/// # Errors
+/// [`UsageError::Cluster`].
+pub(super) fn refuse_clusters_with_version(command: &Command, words: &[OsString]) -> Result<(), UsageError> {
+    let mut words = words.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+    while let Some(word) = words.next().filter(|word| *word != "--") {
+        if command.find_subcommand(word).is_some_and(|inner| inner.get_name() != SERVE) {
+            break;
+        }
+        let flags = word.strip_prefix('-').filter(|flags| !flags.starts_with('-')).unwrap_or_default();
+        let before_value = flags.split(|flag| has_value(command, flag)).next().unwrap_or_default();
+        if before_value.contains('v') && flags.chars().any(|flag| flag != 'v') {
+            let known = command.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
+            let meant = suggestion(flags, known).map(|name| format!("--{name}"));
+            return Err(UsageError::Cluster { word: word.to_owned(), meant });
+        }
+        if takes_next(command, word) {
+            words.next();
+        }
+    }
+    Ok(())
+}
+
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Syntax { error, command } => write(f, error, command),
             Self::Twice(error) => error.fmt(f),
+            Self::Cluster { word, meant: Some(meant) } => {
+                write!(f, "{word}: a long flag begins with two dashes; did you mean {meant}?")
+            }
+            Self::Cluster { word, meant: None } => {
+                write!(f, "{word}: -v prints the version and stands alone; see beanring --help")
+            }
             Self::ServerFlag { flag, verb } => write!(
                 f,
                 "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"
@@ -75,6 +117,15 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             write!(f, "{argument}: unexpected argument; see {command} --help")
+        }
+        ErrorKind::UnknownArgument
+            if let Some(flag) = flag_of_server(&argument).filter(|_| command == HEALTHCHECK) =>
+        {
+            write!(
+                f,
+                "{}: this is a flag of the server; write it before the command: beanring {argument} ... healthcheck",
+                flag.spelled()
+            )
         }
         ErrorKind::UnknownArgument => {
             write!(f, "{argument}: no such flag; {}", meant(ContextKind::SuggestedArg))
@@ -153,9 +204,20 @@ fn takes_next(command: &Command, word: &str) -> bool {
     }
     // The rest of a word is the value of its first flag that takes one.
     let Some(flags) = word.strip_prefix('-') else { return false };
-    let has_value =
-        |flag| command.get_arguments().any(|known| known.get_short() == Some(flag) && takes_value(known));
-    flags.find(has_value).is_some_and(|at| at + 1 == flags.len())
+    flags.find(|flag| has_value(command, flag)).is_some_and(|at| at + 1 == flags.len())
+}
+
+/// Whether a short flag takes a value.
+fn has_value(command: &Command, flag: char) -> bool {
+    let mut known = command.get_arguments();
+    known.any(|known| known.get_short() == Some(flag) && known.get_action().takes_values())
+}
+
+/// The flag of the server that is written like this.
+fn flag_of_server(written: &str) -> Option<&'static Flag> {
+    let name = written.split('=').next()?.trim_start_matches('-');
+    let short = |flag: &&Flag| flag.short.is_some_and(|short| written == format!("-{short}"));
+    Flag::find(name).filter(|_| written.starts_with("--")).or_else(|| FLAGS.iter().find(short))
 }
 
 /// Returns a flag of a command as other errors name it: `-p/--port` for `--port <PORT>`.

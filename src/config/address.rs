@@ -53,6 +53,12 @@ pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
     let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
     match (port.parse(), host(name)) {
         (Ok(port), Ok(host)) if is_clear && is_number => Ok(Address::Tcp { host, port }),
+        (Err(_), Ok(_)) if is_clear && is_number && !port.is_empty() => {
+            Err(given.error(Problem::PortTooLarge))
+        }
+        _ if !text.contains(':') && host(text).is_ok() => {
+            Err(given.error(Problem::PortMissing { host: text.to_owned() }))
+        }
         _ => Err(given.error(Problem::Endpoint)),
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::settings::{Origin, Setting, Settings};
 use super::{ConfigError, suggestion};
-use crate::cli::flags::{Flag, Sources, VARIABLE_PREFIX, variable};
+use crate::cli::flags::{FLAGS, Flag, Sources, VARIABLE_PREFIX, variable};
 use crate::io::reexec;
 
 /// The prefix of variables for tests of the server, which it ignores.
@@ -28,6 +28,9 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
     for (name, value) in own {
         let has_name = |flag: &&Flag| flag.names().any(|long| variable(long) == name);
         let Some(flag) = Flag::of(Sources::Variable).find(has_name) else {
+            if let Some(flag) = FLAGS.iter().find(has_name) {
+                return Err(ConfigError::OnlyOnCommandLine { name, flag });
+            }
             // Without the prefix, which would make any two variables similar.
             let own = |name: &str| name.strip_prefix(VARIABLE_PREFIX).unwrap_or(name).to_owned();
             let settings = Flag::of(Sources::Variable).map(|flag| variable(flag.name));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::address::UNIX_PATH_BYTES_MAX;
 use super::settings::{Origin, Setting};
 use super::size::{Size, SizeError};
-use crate::cli::flags::Flag;
+use crate::cli::flags::{Flag, Sources, variable};
 use crate::io::privileges::current_user;
 use crate::io::reexec::RunningServer;
 use crate::io::socket::text_of;
@@ -35,6 +35,20 @@ pub enum ConfigError {
         origin: Origin,
         /// The one that may be meant.
         suggestion: Option<String>,
+    },
+    /// The file has a flag that it cannot set.
+    NotInFile {
+        /// The key.
+        origin: Origin,
+        /// The flag.
+        flag: &'static Flag,
+    },
+    /// A variable is named like a flag that only the command line sets.
+    OnlyOnCommandLine {
+        /// The variable.
+        name: String,
+        /// The flag.
+        flag: &'static Flag,
     },
     /// Both names of a flag were given.
     Twice {
@@ -123,6 +137,13 @@ pub enum Problem {
     UnixPathTooLong,
     /// It is not an address with a port.
     Endpoint,
+    /// It is an address without a port.
+    PortMissing {
+        /// The address.
+        host: String,
+    },
+    /// Its port is too large.
+    PortTooLarge,
     /// The address for HTTP is the one for clients.
     HttpTaken,
     /// It is not a host name.
@@ -164,6 +185,16 @@ impl fmt::Display for ConfigError {
             }
             Self::UnknownKey { origin, suggestion: None } => {
                 write!(f, "{origin}: no such key; the keys are the long flags of beanring --help")
+            }
+            Self::NotInFile { origin, flag } if flag.sources == Sources::Variable => {
+                let (flag, variable) = (flag.name, variable(flag.name));
+                write!(f, "{origin}: this is set only on the command line (--{flag}), or by {variable}")
+            }
+            Self::NotInFile { origin, flag } => {
+                write!(f, "{origin}: this is set only on the command line (--{})", flag.name)
+            }
+            Self::OnlyOnCommandLine { name, flag } => {
+                write!(f, "{name}: this is set only on the command line (--{})", flag.name)
             }
             Self::Twice { name, old_name } => write!(
                 f,
@@ -246,6 +277,10 @@ impl fmt::Display for Problem {
                 )
             }
             Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            Self::PortMissing { host } => {
+                write!(f, "the port is missing; write {host}:PORT, such as {host}:9100")
+            }
+            Self::PortTooLarge => write!(f, "the port must be a number from 0 to {}", u16::MAX),
             Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
             Self::HttpHost => write!(f, "must be a host name without a port, *.NAME or *"),
             Self::HttpHostMissing => write!(f, "a name is empty; remove the comma"),

@@ -13,9 +13,6 @@ use crate::cli::flags::{Flag, Kind, Sources};
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
 
-/// What to do about a fraction.
-const WHOLE: &str = "must be a whole number, or a text in quotes";
-
 /// What may follow a backslash in a text in double quotes, and how many hexadecimal digits follow that.
 const ESCAPES: [(char, usize); 11] = [
     ('b', 0),
@@ -64,15 +61,19 @@ impl Reader<'_> {
             let Some(flag) = Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) else {
                 return Err(self.unknown(at, &key));
             };
-            let origin = self.origin(at, &key);
+            let is_quoted = matches!(value.get_ref(), DeValue::String(_) | DeValue::Array(_));
+            let origin = self.origin(at, &key, is_quoted);
             if let Some(other) = settings.get(flag.name) {
                 return Err(ConfigError::twice(flag, &other.origin, &origin));
             }
             let values = texts(flag.kind, value.get_ref());
             let values = values.ok_or_else(|| {
                 let is_fraction = matches!(value.get_ref(), DeValue::Float(_));
-                let takes_number = matches!(flag.kind, Kind::Value(_));
-                let expected = if is_fraction && takes_number { WHOLE } else { expected(flag.kind) };
+                let expected = match flag.kind {
+                    kind if is_fraction && is_number(kind) => "must be a whole number",
+                    Kind::Value("SIZE") if is_fraction => "must be a whole number, or a text in quotes",
+                    kind => expected(kind),
+                };
                 self.wrong(value.span(), expected.to_owned())
             })?;
             let values =
@@ -85,7 +86,11 @@ impl Reader<'_> {
 
     fn unknown(&self, at: Range<usize>, key: &str) -> ConfigError {
         let known = Flag::of(Sources::File).map(|flag| flag.name.to_owned());
-        ConfigError::UnknownKey { origin: self.origin(at, key), suggestion: suggestion(key, known) }
+        let origin = self.origin(at, key, false);
+        match Flag::find(key) {
+            Some(flag) => ConfigError::NotInFile { origin, flag },
+            None => ConfigError::UnknownKey { origin, suggestion: suggestion(key, known) },
+        }
     }
 
     /// The error for a text that is not TOML.
@@ -123,8 +128,8 @@ impl Reader<'_> {
         self.text[..self.text.floor_char_boundary(at)].rfind('\n').map_or(0, |end| end + 1)
     }
 
-    fn origin(&self, at: Range<usize>, key: &str) -> Origin {
-        Origin::File { path: self.path.to_owned(), line: self.line(at), key: key.to_owned() }
+    fn origin(&self, at: Range<usize>, key: &str, is_quoted: bool) -> Origin {
+        Origin::File { path: self.path.to_owned(), line: self.line(at), key: key.into(), is_quoted }
     }
 
     fn line(&self, at: Range<usize>) -> usize {
@@ -157,14 +162,21 @@ fn texts(kind: Kind, value: &DeValue<'_>) -> Option<Vec<String>> {
 }
 
 /// What a key of this kind must be.
-const fn expected(kind: Kind) -> &'static str {
+fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Switch => "must be true or false",
         Kind::Count => "must be a number from 0 to 2",
-        Kind::Value(_) => "must be a number, or a text in quotes",
-        Kind::Choice(..) => "must be a text in quotes",
+        Kind::Value(_) if is_number(kind) => "must be a number",
+        Kind::Value("SIZE") => "must be a number, or a text in quotes",
+        Kind::Value("ADDR") => "must be one address, as a text in quotes",
+        Kind::Value(_) | Kind::Choice(..) => "must be a text in quotes",
         Kind::List(_) => "must be a text in quotes, or a list of them",
     }
+}
+
+/// Whether a value of this kind is a number.
+fn is_number(kind: Kind) -> bool {
+    matches!(kind, Kind::Value("PORT" | "MS" | "NUMBER") | Kind::Count)
 }
 
 /// What to do about a line that is not TOML.
@@ -179,7 +191,9 @@ fn remedy(line: &str) -> String {
     match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
         _ if value.is_empty() => "the value is missing".to_owned(),
         Some(flag)
-            if value.contains(['"', '\'', '[', '\\']) || matches!(flag.kind, Kind::Switch | Kind::Count) =>
+            if value.contains(['"', '\'', '[', '\\'])
+                || flag.kind == Kind::Switch
+                || is_number(flag.kind) =>
         {
             expected(flag.kind).to_owned()
         }

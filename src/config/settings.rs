@@ -44,7 +44,9 @@ pub enum Origin {
         /// The number of the line, from 1.
         line: usize,
         /// The key.
-        key: String,
+        key: Box<str>,
+        /// Whether the value has quotes there.
+        is_quoted: bool,
     },
 }
 
@@ -171,7 +173,10 @@ impl fmt::Display for Setting {
         match &self.origin {
             Origin::CommandLine(flag) => write!(f, "{flag} {value}"),
             Origin::Variable(name) => write!(f, "{name}={value}"),
-            Origin::File { path, line, key } => write!(f, "{}:{line}: {key} = {value}", path.display()),
+            Origin::File { path, line, key, is_quoted } => {
+                let value = if *is_quoted { &*value } else { value.trim_matches('"') };
+                write!(f, "{}:{line}: {key} = {value}", path.display())
+            }
         }
     }
 }
@@ -180,7 +185,8 @@ impl Origin {
     /// The name of the setting, without the place in the file.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::CommandLine(name) | Self::Variable(name) | Self::File { key: name, .. } => name,
+            Self::CommandLine(name) | Self::Variable(name) => name,
+            Self::File { key, .. } => key,
         }
     }
 
@@ -197,8 +203,8 @@ impl Origin {
         match self {
             Self::CommandLine(_) => Self::CommandLine(format!("--{name}")),
             Self::Variable(_) => Self::Variable(variable(name)),
-            Self::File { path, line, .. } => {
-                Self::File { path: path.clone(), line: *line, key: name.to_owned() }
+            Self::File { path, line, is_quoted, .. } => {
+                Self::File { path: path.clone(), line: *line, key: name.into(), is_quoted: *is_quoted }
             }
         }
     }
@@ -208,7 +214,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CommandLine(name) | Self::Variable(name) => f.write_str(name),
-            Self::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
+            Self::File { path, line, key, .. } => write!(f, "{}:{line}: {key}", path.display()),
         }
     }
 }

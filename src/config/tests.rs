@@ -210,7 +210,7 @@ fn monitoring() {
         assert_eq!(http(given), Ok(tcp(host, port)), "{given}");
     }
     assert_eq!(http("unix:/a"), Ok(Some(Address::Unix("/a".into()))));
-    for given in ["host", "host:", "65536", "1:+80", "+80", "::1", "a/b:80"] {
+    for given in ["host:", "1:+80", "+80", "::1", "a/b:80"] {
         let error = format!("--http \"{given}\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH");
         assert_eq!(http(given), Err(error), "{given}");
     }
@@ -386,11 +386,11 @@ fn an_error_of_the_file_has_its_line() {
             "server.port = 2",
             "beanring.toml:1:1: server.port = 2: tables are not supported; put the keys at the top of the file",
         ),
-        ("port = 1.5", "beanring.toml:1:8: port = 1.5: must be a whole number, or a text in quotes"),
-        ("\nport = 70000", "beanring.toml:2: port = \"70000\": must be a number from 0 to 65535"),
-        ("port = true", "beanring.toml:1:8: port = true: must be a number, or a text in quotes"),
+        ("port = 1.5", "beanring.toml:1:8: port = 1.5: must be a whole number"),
+        ("\nport = 70000", "beanring.toml:2: port = 70000: must be a number from 0 to 65535"),
+        ("port = true", "beanring.toml:1:8: port = true: must be a number"),
         ("verbose = \"1\"", "beanring.toml:1:11: verbose = \"1\": must be a number from 0 to 2"),
-        ("verbose = 3", "beanring.toml:1: verbose = \"3\": must be a number from 0 to 2"),
+        ("verbose = 3", "beanring.toml:1: verbose = 3: must be a number from 0 to 2"),
         ("no-sync = 1", "beanring.toml:1:11: no-sync = 1: must be true or false"),
         (
             "wal-dir = \"\"",

@@ -9,7 +9,7 @@ use super::shell::InputState;
 use super::socket::peer_name;
 use crate::log_limit::LogLimit;
 use crate::protocol::foreign::Foreign;
-use crate::server::ClientAct;
+use crate::server::{ClientAct, Protocol};
 use crate::time::{Span, Time};
 
 /// A kernel that refuses one send may refuse all of them, so warnings are limited to one in this time.
@@ -40,8 +40,11 @@ impl Default for ConnectionLog {
 
 impl ConnectionLog {
     /// Logs that a connection was accepted.
-    pub fn opened(&self, conn: u64, fd: RawFd) {
-        debug!(conn, peer = peer_name(fd), "connection opened");
+    pub fn opened(&self, conn: u64, fd: RawFd, protocol: Protocol) {
+        match protocol {
+            Protocol::Beanstalk => debug!(conn, peer = peer_name(fd), "connection opened"),
+            Protocol::Http => debug!(conn, peer = peer_name(fd), protocol = "http", "connection opened"),
+        }
     }
 
     /// Logs that a connection is closed, and how far its input was.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::socket::to_errno;
 use crate::log_limit::LogLimit;
@@ -154,6 +155,8 @@ pub struct Admission {
     /// When to try again to get what was missing.
     paused_until: Option<Time>,
     limit: LogLimit,
+    /// A line said that accept is paused, and none that it is not.
+    is_pause_logged: bool,
     pauses: u64,
     /// Filled before connections are accepted again.
     spares: Option<Arc<SpareDescriptors>>,
@@ -164,7 +167,7 @@ impl Admission {
     pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
         let limit = LogLimit::every(WARNING_INTERVAL);
-        Self { open: 0, open_max, paused_until: None, limit, pauses: 0, spares }
+        Self { open: 0, open_max, paused_until: None, limit, is_pause_logged: false, pauses: 0, spares }
     }
 
     /// Pauses accept for [`ACCEPT_PAUSE`], since it failed for want of something.
@@ -179,8 +182,12 @@ impl Admission {
             self.open += 1;
             let open = self.open;
             if open == self.open_max {
-                self.note_pause(now, || format!("--max-connections {open} is reached"));
+                return self.note_pause(now, || format!("--max-connections {open} is reached"));
             }
+        }
+        // Not when the pause ends: the next accept may fail like the last one.
+        if !self.is_paused(protocol) && mem::take(&mut self.is_pause_logged) {
+            info!("accept goes on: connections are accepted again");
         }
     }
 
@@ -237,6 +244,7 @@ impl Admission {
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.pauses += 1;
         if let Some(left_out) = self.limit.admit(now) {
+            self.is_pause_logged = true;
             warn!("accept is paused, new connections wait in the listen backlog: {}{left_out}", why());
         }
     }

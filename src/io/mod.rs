@@ -23,6 +23,7 @@ pub mod sandbox;
 mod shell;
 pub mod signal;
 pub mod socket;
+pub mod stdout;
 pub mod systemd;
 #[cfg(feature = "tokio-uring")]
 pub mod tokio_uring;

@@ -170,6 +170,15 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
 impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::UnknownUser { name } if name.bytes().all(|byte| byte.is_ascii_digit()) => {
+                write!(f, "must be the name of a user, not a number; getent passwd {name} shows the name")
+            }
+            Self::UnknownUser { name } if name.contains(':') => {
+                write!(
+                    f,
+                    "must be the name of a user, without a group; the server takes the groups of that user"
+                )
+            }
             Self::UnknownUser { .. } => write!(f, "no such user; create it, or correct the name"),
             Self::User { name, errno } => {
                 write!(

@@ -6,10 +6,11 @@
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::{self, ErrorKind, PipeReader, Read};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
@@ -31,7 +32,7 @@ pub struct Program {
 }
 
 /// What the new program must know of the running server to tell whether it can replace it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunningServer {
     /// Device and inode of the directory of the job log.
     pub wal_dir: (u64, u64),
@@ -41,6 +42,10 @@ pub struct RunningServer {
     pub speaks_http: bool,
     /// The process that is to execute the new program.
     pub pid: u32,
+    /// The address that `-l` and `-p` gave it. None if its sockets come from socket activation, which replaces these flags.
+    pub listen: Option<String>,
+    /// The address that `--http` gave it. None without this flag, or if the socket comes from socket activation.
+    pub http: Option<String>,
 }
 
 /// The preflight check: the program, run with `--check-config`.
@@ -48,11 +53,22 @@ pub struct RunningServer {
 pub(super) struct Preflight {
     program: Program,
     server: RunningServer,
-    /// The check that is running, and its stderr.
-    running: Option<(Child, PipeReader)>,
+    /// The check that is running.
+    running: Option<Check>,
     /// A check has passed, so no other is started.
     has_passed: bool,
 }
+
+/// A check that is running.
+#[derive(Debug)]
+struct Check {
+    child: Child,
+    stdout: PipeReader,
+    stderr: PipeReader,
+}
+
+/// Begins the line that a check prints when it has passed. Another program prints none.
+pub const CHECK_PASSED: &str = "I/O driver: ";
 
 /// The environment variable that describes the running server to a preflight check.
 const RUNNING_SERVER: &str = "BEANRING_RESTART_OF";
@@ -63,26 +79,29 @@ const LOCK: &str = "BEANRING_WAL_LOCK";
 /// The variables of this module, which are no settings.
 pub const VARIABLES: [&str; 2] = [RUNNING_SERVER, LOCK];
 
-/// The most that is logged of the stderr of a failed check.
-const REASON_BYTES_MAX: u64 = 4096;
+/// The most that is read of the output of a check, and logged of its stderr.
+const OUTPUT_BYTES_MAX: u64 = 4096;
 
 impl RunningServer {
     /// The server that runs this process as its preflight check, if one does.
     pub fn from_environment() -> Option<Self> {
         let words = env::var(RUNNING_SERVER).ok()?;
-        let mut numbers = words.split(':').map(|word| word.parse::<u64>().ok());
-        let mut next = || numbers.next().flatten();
-        Some(Self {
-            wal_dir: (next()?, next()?),
-            segment_bytes: next()?,
-            speaks_http: next()? == 1,
-            pid: next()?.try_into().ok()?,
-        })
+        let mut words = words.splitn(6, ':');
+        let mut next = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let (wal_dir, segment_bytes) = ((next()?, next()?), next()?);
+        let (speaks_http, pid) = (next()? == 1, next()?.try_into().ok()?);
+        // Versions before this one do not pass on addresses.
+        let (listen, http) =
+            words.next().and_then(|addresses| addresses.split_once('\n')).unwrap_or_default();
+        let address = |address: &str| Some(address.to_owned()).filter(|address| !address.is_empty());
+        let (listen, http) = (address(listen), address(http));
+        Some(Self { wal_dir, segment_bytes, speaks_http, pid, listen, http })
     }
 
-    fn to_words(self) -> String {
-        let Self { wal_dir: (device, inode), segment_bytes, speaks_http, pid } = self;
-        format!("{device}:{inode}:{segment_bytes}:{}:{pid}", u8::from(speaks_http))
+    fn to_words(&self) -> String {
+        let Self { wal_dir: (device, inode), segment_bytes, speaks_http, pid, listen, http } = self;
+        let [listen, http] = [listen, http].map(|address| address.as_deref().unwrap_or_default());
+        format!("{device}:{inode}:{segment_bytes}:{}:{pid}:{listen}\n{http}", u8::from(*speaks_http))
     }
 }
 
@@ -229,10 +248,11 @@ impl Preflight {
         for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }
-        match spawn(command.stdin(Stdio::null()).stdout(Stdio::null())) {
+        match spawn(command.stdin(Stdio::null())) {
             Ok(running) => self.running = Some(running),
             Err(error) => {
                 let hint = match error.kind() {
+                    ErrorKind::PermissionDenied if !is_executable(path) => ": run chmod +x on the file",
                     ErrorKind::PermissionDenied => {
                         ": the sandbox permits a program in the directory of the running one, or below /usr or /opt; in a \
                          shared directory such as / or /tmp only the same file"
@@ -246,15 +266,18 @@ impl Preflight {
 
     /// Whether a check has ended and passed. Must be called after each SIGCHLD.
     pub fn has_passed(&mut self) -> bool {
-        let Some((child, stderr)) = &mut self.running else { return false };
+        let Some(Check { child, stdout, stderr }) = &mut self.running else { return false };
         let program = self.program.path.display();
         match child.try_wait() {
             Ok(None) => return false,
+            Ok(Some(status)) if status.success() && !has_passed_line(&output(stdout)) => warn!(
+                "no restart: {program} is no beanring: it has not printed the result of the preflight check; install beanring there"
+            ),
             Ok(Some(status)) if status.success() => {
                 info!("the preflight check has passed: the server stops and restarts in place");
                 self.has_passed = true;
             }
-            Ok(Some(status)) => match reason(stderr) {
+            Ok(Some(status)) => match reason(&output(stderr)) {
                 reason if reason.is_empty() => {
                     warn!("no restart: the preflight check of {program} has failed ({status})")
                 }
@@ -270,7 +293,7 @@ impl Preflight {
 
     /// Kills the check that is running, if one is.
     fn kill(&mut self) {
-        if let Some((mut child, _)) = self.running.take() {
+        if let Some(Check { mut child, .. }) = self.running.take() {
             // A killed child ends at once.
             let _ = child.kill().and_then(|()| child.wait());
         }
@@ -283,29 +306,46 @@ impl Drop for Preflight {
     }
 }
 
-/// Starts a program. Returns it with its stderr, which nothing reads while it runs: a write to a full pipe fails.
-fn spawn(command: &mut Command) -> io::Result<(Child, PipeReader)> {
+/// Starts a program. Nothing reads its output while it runs.
+fn spawn(command: &mut Command) -> io::Result<Check> {
+    let ((stdout, to_stdout), (stderr, to_stderr)) = (pipe()?, pipe()?);
+    let child = command.stdout(to_stdout).stderr(to_stderr).spawn()?;
+    Ok(Check { child, stdout, stderr })
+}
+
+/// Returns a pipe. A write to it fails if it is full.
+fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    Ok((command.stderr(writer).spawn()?, reader))
+    Ok((reader, writer))
 }
 
-/// The stderr of a program that has ended, as one line. A child of the program may still write, so this does not wait for the
-/// end of the pipe.
-fn reason(stderr: &mut PipeReader) -> String {
+/// The output of a program that has ended. A child of the program may still write, so this does not wait for the end of the
+/// pipe.
+fn output(pipe: &mut PipeReader) -> String {
     let mut bytes = Vec::new();
-    let _ = stderr.take(REASON_BYTES_MAX).read_to_end(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes);
-    let lines = text.lines().map(|line| line.strip_prefix("beanring: ").unwrap_or(line).trim());
+    let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether the mode of a file lets any user execute it.
+fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
+}
+
+fn has_passed_line(stdout: &str) -> bool {
+    stdout.lines().any(|line| line.starts_with(CHECK_PASSED))
+}
+
+/// The errors of a failed check, as one line.
+fn reason(stderr: &str) -> String {
+    let lines = stderr.lines().map(|line| line.strip_prefix("beanring: ").unwrap_or(line).trim());
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use nix::errno::Errno;
 
     use super::*;

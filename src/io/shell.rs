@@ -153,7 +153,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if protocol == Protocol::Http {
             self.server.set_peer(conn, peer(fd.as_raw_fd()));
         }
-        self.log.opened(self.server.number(conn), fd.as_raw_fd());
+        self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, self.now);
         conn
     }

@@ -531,6 +531,11 @@ impl fmt::Display for ListenError {
                     "cannot listen on {address}: the directory of the socket is missing; create it first"
                 )
             }
+            Self::System { address, errno: errno @ (Errno::EMFILE | Errno::ENFILE) } => write!(
+                f,
+                "cannot listen on {address}: {}; raise the limit of open files (ulimit -n, LimitNOFILE=)",
+                errno.desc()
+            ),
             Self::System { address, errno } => write!(f, "cannot listen on {address}: {}", errno.desc()),
             Self::Refused { name, errno } => write!(f, "cannot listen on {name}: {}", errno.desc()),
             Self::Inherited { fd } => {

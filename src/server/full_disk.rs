@@ -19,12 +19,14 @@ pub(super) struct FullDiskWarnings {
     stalled: LogLimit,
     /// Whether a line said that the current write waits.
     is_stall_logged: bool,
+    /// Whether a line said that a new segment found no space.
+    is_full_logged: bool,
 }
 
 impl Default for FullDiskWarnings {
     fn default() -> Self {
         let limit = || LogLimit::every(WARNING_INTERVAL);
-        Self { full: limit(), stalled: limit(), is_stall_logged: false }
+        Self { full: limit(), stalled: limit(), is_stall_logged: false, is_full_logged: false }
     }
 }
 
@@ -41,7 +43,12 @@ impl FullDiskWarnings {
             }
         } else if mem::take(&mut self.is_stall_logged) {
             info!("the disk of the job log has space again: the write that waited is complete");
-        } else if wal.is_full() && self.full.admit(now).is_some() {
+        } else if !wal.is_full() {
+            if mem::take(&mut self.is_full_logged) {
+                info!("the disk of the job log has space again: put is accepted");
+            }
+        } else if self.full.admit(now).is_some() {
+            self.is_full_logged = true;
             warn!(
                 "the disk of the job log (-b) is full: no new segment can be created, and put is refused with \
                  OUT_OF_MEMORY once the prepared segments are used up; free some space"

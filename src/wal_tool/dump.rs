@@ -1,10 +1,11 @@
 //! `beanring wal dump`: records as lines of JSON.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
+use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::wal::record::Record;
@@ -71,9 +72,13 @@ pub fn dump(dir: &Path, out: impl Write) -> Result<(), ToolError> {
         serde_json::to_writer(&mut out, &Line::of(&finding))
             .map_err(Into::into)
             .and_then(|()| out.write_all(b"\n"))
-            .map_err(ToolError::Output)
+            .map_err(unwritable)
     })?;
-    out.flush().map_err(ToolError::Output)
+    out.flush().map_err(unwritable)
+}
+
+const fn unwritable(error: io::Error) -> ToolError {
+    ToolError::Output(OutputError(error))
 }
 
 impl<'a> Line<'a> {
@@ -87,6 +92,9 @@ impl<'a> Line<'a> {
             },
             Finding::Gap { file, offset, at, bytes } => {
                 Self { kind: "gap", bytes: Some(bytes), ..Self::at(file, offset, at.0) }
+            }
+            Finding::Missing { file, at, bytes } => {
+                Self { kind: "missing segment", bytes: Some(bytes), ..Self::at(file, 0, at.0) }
             }
             Finding::Record { file, offset, at, framed } => {
                 Self { durable: Some(framed.durable.0), ..Self::at(file, offset, at.0).with(&framed.record) }

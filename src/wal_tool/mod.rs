@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub use self::dump::dump;
-use crate::cli::{LogFormat, LogLevel, WalTool};
+use crate::cli::WalTool;
 use crate::io::clock::Clock;
-use crate::io::wal_files::offline::{self, Damage, Discarded, Salvaged, ToolError, Verdict};
-use crate::logging;
+use crate::io::stdout::{OutputError, Stdout};
+use crate::io::wal_files::offline::{self, Damage, Discarded, Exported, Hole, Salvaged, ToolError, Verdict};
+use crate::limits::JOB_BYTES_DEFAULT;
 use crate::time::Time;
 
 /// The exit code of `salvage` where the old log had more than the new one has.
@@ -23,24 +24,19 @@ const LOSS: u8 = 3;
 /// # Errors
 /// If it fails, or if `check` finds that a server does not start from the log or discards bytes.
 pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
-    logging::to_stderr(LogLevel::Warn.into(), LogFormat::Text);
     let now = Clock::start().now();
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::open();
     match tool {
         WalTool::Check { dir } => check(&dir, now, &mut out).map_err(of_output)?,
         WalTool::Salvage { dir, new_dir } => {
             return salvage(&dir, &new_dir, now, &mut out).map_err(of_output);
         }
-        WalTool::Dump { dir } => match dump(&dir, out) {
-            // The reader closed the pipe, which is not an error.
-            Err(ToolError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
+        // It ends when the reader closes the pipe, which is not an error.
+        WalTool::Dump { dir } => match dump(&dir, io::stdout().lock()) {
+            Err(ToolError::Output(OutputError(error))) if error.kind() == ErrorKind::BrokenPipe => {}
             result => result?,
         },
-        WalTool::Export { dir, new_dir } => {
-            let jobs = offline::export(&dir, &new_dir, now)?;
-            let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
-            writeln!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}").map_err(ToolError::Output)?;
-        }
+        WalTool::Export { dir, new_dir } => export(&dir, &new_dir, now, &mut out).map_err(of_output)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -48,7 +44,7 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
 /// Says of an error of a write that it is one of the output.
 fn of_output(error: Box<dyn Error>) -> Box<dyn Error> {
     match error.downcast::<io::Error>() {
-        Ok(error) => ToolError::Output(*error).into(),
+        Ok(error) => OutputError(*error).into(),
         Err(error) => error,
     }
 }
@@ -64,7 +60,7 @@ impl fmt::Display for Count {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, unproven_bytes, damage, tubes } =
+    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes } =
         offline::check(dir, now)?;
     writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
@@ -86,9 +82,19 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     if !discarded.is_empty() {
         return Err(Discards(discarded).into());
     }
-    let verdict = if damage.is_empty() { "no damage; " } else { "" };
+    write_hole(hole, out)?;
+    let verdict = if damage.is_empty() && hole.is_none() { "no damage; " } else { "" };
     writeln!(out, "{verdict}beanring -b {} can start from it", dir.display())?;
     Ok(())
+}
+
+fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result<()> {
+    let Some(Hole { last, next }) = hole else { return Ok(()) };
+    writeln!(
+        out,
+        "{last} is full and was not closed, and the next file is {next}: normal if the server crashed soon after a start; if a \
+         file between them was removed, its jobs are missing: restore a backup"
+    )
 }
 
 /// A server would start, and discard these bytes.
@@ -97,23 +103,32 @@ struct Discards(Vec<Discarded>);
 
 impl fmt::Display for Discards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: Vec<String> = self
-            .0
-            .iter()
-            .map(|Discarded { file, offset, bytes }| format!("{} at {file}:{offset}", Count(*bytes, "byte")))
-            .collect();
         write!(
             f,
-            "the next start discards {}: a torn write, or damage to what was written last",
-            places.join(", ")
+            "the next start discards {}: normal after a crash, and needs nothing; after a clean stop it is damage: restore a \
+             backup",
+            Places(&self.0)
         )
+    }
+}
+
+/// Where discarded bytes are.
+struct Places<'a>(&'a [Discarded]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Discarded { file, offset, bytes }) in self.0.iter().enumerate() {
+            let comma = if number > 0 { ", " } else { "" };
+            write!(f, "{comma}{} at {file}:{offset}", Count(*bytes, "byte"))?;
+        }
+        Ok(())
     }
 }
 
 impl Error for Discards {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let Salvaged { jobs, lost, damage } = offline::salvage(dir, new_dir, now)?;
+    let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
     }
@@ -124,6 +139,7 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     if !ranges.is_empty() {
         writeln!(out, "ids of jobs that are lost, if they were not deleted: {}", ranges.join(" "))?;
     }
+    write_hole(hole, out)?;
     // A header has no job.
     let has_gap = damage.iter().any(|damage| !matches!(damage, Damage::Header { .. }));
     if has_gap {
@@ -139,6 +155,24 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}")?;
     let has_loss = !damage.is_empty() || !lost.is_empty();
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
+}
+
+fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let Exported { jobs, largest_bytes, discarded } = offline::export(dir, new_dir, now)?;
+    if !discarded.is_empty() {
+        writeln!(
+            out,
+            "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
+            Places(&discarded)
+        )?;
+    }
+    let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
+    write!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}")?;
+    if largest_bytes > JOB_BYTES_DEFAULT.into() {
+        write!(out, " -z {largest_bytes} (with a smaller -z it drops jobs, also small ones)")?;
+    }
+    writeln!(out)?;
+    Ok(())
 }
 
 /// The line of output for one damage.

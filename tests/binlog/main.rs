@@ -186,6 +186,30 @@ fn an_export_does_not_change_the_log() {
     );
 }
 
+/// beanstalkd drops jobs of a binlog, also small ones, if one is larger than its `-z`.
+#[test]
+fn beanstalkd_has_all_jobs_with_the_flags_that_an_export_names() {
+    for (bytes, flags) in [(65_533, ""), (65_534, " -z 65536"), (100_000, " -z 100002")] {
+        let scratch = Scratch::new("binlog");
+        let (dir, back) = (scratch.dir("log"), scratch.0.join("back"));
+        let mut ours = Served::start(beanring(), &dir, &["-z", "100000"]);
+        let last_id =
+            [1, bytes, 2].map(|bytes| ours.put(0, 0, 1, &vec![b'x'; bytes])).into_iter().max().unwrap();
+        drop(ours);
+        let output = export(&dir, &back);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let hint = format!("start beanstalkd -b {}{flags}", back.display());
+        let line = said.lines().last().unwrap();
+        let (_, start) =
+            line.split_once("3 jobs written to ").and_then(|(_, rest)| rest.split_once("; ")).unwrap();
+        assert_eq!(start.split(" (").next(), Some(&*hint), "{said}");
+        assert_eq!(start.contains("it drops jobs, also small ones"), !flags.is_empty(), "{said}");
+        let Some(program) = beanstalkd_for("start from an export") else { return };
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        assert_eq!(Served::start(&program, &back, &flags).inspect(last_id).len(), 3, "{hint}");
+    }
+}
+
 /// If an import is killed at any point, the next start completes it, and each job is imported once.
 #[test]
 fn an_import_that_is_killed() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 14] = [
+const ERRORS: [&str; 15] = [
     "BinlogError",
     "Cause",
     "DirectoryError",
@@ -22,6 +22,7 @@ const ERRORS: [&str; 14] = [
     "RingError",
     "SystemError",
     "TokenError",
+    "TooFewDescriptors",
     "Unavailable",
     "Warning",
 ];

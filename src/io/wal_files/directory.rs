@@ -403,6 +403,9 @@ impl fmt::Display for DirectoryError {
             Self::Unusable(_, error) if error.kind() == ErrorKind::NotADirectory => {
                 write!(f, "this is a file; name a directory")
             }
+            Self::Unusable(_, error) if matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE) => {
+                write!(f, "{}; raise the limit of open files (ulimit -n, LimitNOFILE=)", text_of(error))
+            }
             Self::Unusable(_, error) => {
                 write!(f, "{}; choose a directory that the server can write to", text_of(error))
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Discarded, Offline, Start, ToolError};
+use super::{Discarded, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -22,6 +22,8 @@ pub struct Verdict {
     pub discarded: Vec<Discarded>,
     /// Bytes that a start rewrites first, since nothing proves that they are on disk. None if the job log was closed.
     pub unproven_bytes: u64,
+    /// Where files may be missing. A healthy job log may look the same.
+    pub hole: Option<Hole>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
     /// The numbers of ready, delayed and buried jobs by tube: jobs that a server starts with, or else those that can be
@@ -35,21 +37,21 @@ pub struct Verdict {
 /// If the job log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
-    let (strict, discarded, unproven_bytes, refusal) = match log.recover(now) {
-        Ok(Start { engine, discarded, unproven_bytes, refusal }) => {
-            (Some(engine), discarded, unproven_bytes, refusal)
+    let (strict, discarded, unproven_bytes, hole, refusal) = match log.recover(now) {
+        Ok(Start { engine, discarded, unproven_bytes, hole, refusal }) => {
+            (Some(engine), discarded, unproven_bytes, hole, refusal)
         }
         Err(ToolError::Log(
             refusal @ (RecoveryError::Damaged { .. }
             | RecoveryError::Truncated { .. }
             | RecoveryError::Missing(_)),
-        )) => (None, Vec::new(), 0, Some(refusal)),
+        )) => (None, Vec::new(), 0, None, Some(refusal)),
         Err(error) => return Err(error),
     };
     let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let tubes = tubes(started.unwrap_or(&engine));
-    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, damage, tubes })
+    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes })
 }
 
 fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 3]> {

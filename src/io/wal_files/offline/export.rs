@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Offline, Start, ToolError, make_empty};
+use super::{Discarded, Offline, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::WAL_FILE_BYTES_DEFAULT;
@@ -14,16 +14,28 @@ use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
-/// Writes all jobs of the job log in `from` as a binlog into `to`. Returns the number of jobs.
+/// The result of an export.
+#[derive(Debug)]
+pub struct Exported {
+    /// The number of jobs in the binlog.
+    pub jobs: usize,
+    /// The size of the largest body with its CR LF, which beanstalkd compares with its `-z` when it reads a binlog.
+    pub largest_bytes: u64,
+    /// Bytes that were left out, since a start discards them.
+    pub discarded: Vec<Discarded>,
+}
+
+/// Writes all jobs of the job log in `from` as a binlog into `to`.
 ///
 /// # Errors
 /// If the job log cannot be read, or `to` is not empty or cannot be written.
-pub fn export(from: &Path, to: &Path, now: Time) -> Result<usize, ToolError> {
+pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, .. } = log.recover(now)?;
+    let Start { engine, discarded, .. } = log.recover(now)?;
     make_empty(to, from)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
-    Ok(engine.jobs().len())
+    let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
+    Ok(Exported { jobs: engine.jobs().len(), largest_bytes: sizes.max().unwrap_or(0), discarded })
 }
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {

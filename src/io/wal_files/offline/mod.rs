@@ -15,15 +15,17 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub use self::check::{Verdict, check};
-pub use self::export::export;
+pub use self::export::{Exported, export};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 use self::survey::{SurveyError, UnreadableBytes, survey};
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
+pub use super::recovery::Hole;
 use super::recovery::{self, RecoveryError, Tail};
 use crate::io::host;
 use crate::io::socket::text_of;
+use crate::io::stdout::OutputError;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::SegmentNumber;
@@ -54,7 +56,7 @@ pub enum ToolError {
     /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
     /// The output cannot be written.
-    Output(io::Error),
+    Output(OutputError),
 }
 
 /// Bytes that a start discards: they were written, and no record proves that they were synced.
@@ -74,6 +76,8 @@ struct Start {
     discarded: Vec<Discarded>,
     /// Bytes that it would rewrite, since nothing proves that they are on disk. None if the job log was closed.
     unproven_bytes: u64,
+    /// Where files may be missing.
+    hole: Option<Hole>,
     /// Why it would not start after all.
     refusal: Option<RecoveryError>,
 }
@@ -133,7 +137,8 @@ impl<'a> Offline<'a> {
         }
         let is_closed = tail.is_some_and(|tail| tail.is_closed);
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
-        Ok(Start { engine, discarded, unproven_bytes, refusal: findings.take_refusal() })
+        let (hole, refusal) = (findings.hole, findings.take_refusal());
+        Ok(Start { engine, discarded, unproven_bytes, hole, refusal })
     }
 
     /// Returns a queue without jobs.
@@ -243,7 +248,7 @@ impl fmt::Display for ToolError {
                 path.display(),
                 text_of(error)
             ),
-            Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
+            Self::Output(error) => error.fmt(f),
         }
     }
 }

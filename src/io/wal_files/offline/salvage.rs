@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Offline, ToolError, make_empty};
+use super::{Hole, Offline, ToolError, make_empty};
 use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, JobKey};
 use crate::io::host;
@@ -60,6 +60,8 @@ pub struct Salvaged {
     pub lost: Vec<(u64, u64)>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
+    /// Where files may be missing. A healthy job log may look the same.
+    pub hole: Option<Hole>,
 }
 
 /// Everything that can be read of a job log.
@@ -78,13 +80,14 @@ pub(super) struct Remains {
 /// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
+    let hole = log.recover(now).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
     make_empty(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     write(&remains, to, segment_bytes, now)?;
     let Remains { engine, lost, damage, .. } = remains;
-    Ok(Salvaged { jobs: engine.jobs().len(), lost, damage })
+    Ok(Salvaged { jobs: engine.jobs().len(), lost, damage, hole })
 }
 
 /// Reads all valid records.
@@ -117,6 +120,10 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 let file = file.to_owned();
                 gaps.push((at, Damage::Records { file, offset, bytes, were_durable: false }));
             }
+            Finding::Missing { file, at, .. } => {
+                losses.gap();
+                gaps.push((at, Damage::Missing { file: file.to_owned() }));
+            }
             Finding::Record { file, offset, at, framed } => {
                 records += 1;
                 losses.record(&framed.record);
@@ -133,7 +140,9 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
         Ok::<(), ToolError>(())
     })?;
     let (end, file, offset) = end;
-    let is_told = |(at, damage): &(Lsn, Damage)| *at == end && matches!(damage, Damage::Records { .. });
+    let is_told = |(at, damage): &(Lsn, Damage)| {
+        *at == end && matches!(damage, Damage::Records { .. } | Damage::Missing { .. })
+    };
     if end < proven && !gaps.iter().any(is_told) {
         losses.gap();
         gaps.push((end, Damage::Records { file, offset, bytes: proven.0 - end.0, were_durable: true }));

@@ -42,6 +42,15 @@ pub enum Finding<'a> {
         /// The number of bytes.
         bytes: u64,
     },
+    /// A file is missing, with these records.
+    Missing {
+        /// The name of the file.
+        file: &'a str,
+        /// The position in the job log.
+        at: Lsn,
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// A valid record.
     Record {
         /// The name of the file.
@@ -78,6 +87,16 @@ struct Segment {
     limit: Lsn,
 }
 
+/// A segment that was visited.
+#[derive(Clone, Copy)]
+struct Surveyed<'a> {
+    segment: &'a Segment,
+    /// The position behind its last valid record.
+    end: Lsn,
+    /// Whether nothing shows damage behind that record.
+    is_whole: bool,
+}
+
 /// Visits all segments with records, in order, with their records and the gaps between them.
 pub fn survey<E: From<SurveyError>>(
     directory: &Path,
@@ -88,15 +107,23 @@ pub fn survey<E: From<SurveyError>>(
     for UnreadableBytes { file, offset, bytes } in &unreadable {
         visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;
     }
-    let mut last: Option<(&Segment, Lsn)> = None;
+    let mut last: Option<Surveyed> = None;
     let mut window = Vec::new();
     let mut oldest = SegmentNumber(0);
     for segment in &segments {
         let Segment { name, header, limit, .. } = segment;
         let failed = |error| SurveyError::Io(name.clone(), error);
-        if let Some((before, end)) = last.filter(|(_, end)| *end < header.first) {
-            let (file, offset) = (&*before.name, before.header.offset(end));
-            visit(Finding::Gap { file, offset, at: end, bytes: header.first.0 - end.0 })?;
+        if let Some(before) = last.filter(|before| before.end < header.first) {
+            let (at, bytes) = (before.end, header.first.0 - before.end.0);
+            let is_missing =
+                header.previous > before.segment.header.number && !files.contains_key(&header.previous);
+            if is_missing {
+                visit(Finding::Missing { file: &header.previous.to_string(), at, bytes })?;
+            }
+            if !is_missing || !before.is_whole {
+                let (file, offset) = (&*before.segment.name, before.segment.header.offset(at));
+                visit(Finding::Gap { file, offset, at, bytes })?;
+            }
         }
         let Segment { is_headless, bytes, .. } = *segment;
         visit(Finding::Segment { file: name, header, is_headless, bytes })?;
@@ -127,7 +154,7 @@ pub fn survey<E: From<SurveyError>>(
             visit(Finding::Gap { file: name, offset, at: end, bytes: traces_end - offset })?;
         }
         window = scanner.into_window();
-        last = Some((segment, end));
+        last = Some(Surveyed { segment, end, is_whole: traces_end <= offset });
     }
     Ok(())
 }

@@ -83,17 +83,17 @@ impl fmt::Display for RecoveryError {
             Self::Damaged { file, offset } => write!(
                 f,
                 "the job log is damaged: {file}: checksum mismatch at offset {offset}; restore a backup of the directory, or \
-                 run beanring wal salvage, which saves the intact jobs"
+                 run beanring wal salvage, which saves the intact jobs, if any"
             ),
             Self::Truncated { file, bytes } => write!(
                 f,
                 "the job log is damaged: {file} ends after {bytes} bytes, within its header; restore a backup of the \
-                 directory, or run beanring wal salvage, which saves the intact jobs"
+                 directory, or run beanring wal salvage, which saves the intact jobs, if any"
             ),
             Self::Missing(file) => write!(
                 f,
                 "the job log is damaged: {file} is missing; restore it, or run beanring wal salvage, which saves the \
-                 intact jobs"
+                 intact jobs, if any"
             ),
             Self::Version(file, version) => {
                 write!(f, "{file} has format {version} of a newer version of beanring; start that version")

@@ -13,8 +13,8 @@ use std::io;
 use tracing::warn;
 
 pub use self::error::RecoveryError;
-pub use self::reader::Tail;
 use self::reader::{Findings, Piece, Reader};
+pub use self::reader::{Hole, Tail};
 use super::storage::{Segments, Storage};
 use crate::io::host;
 use crate::queue::Engine;
@@ -37,6 +37,13 @@ pub fn recover(
 ) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(RecoveryError::of_directory)?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
+    tail.iter().for_each(report_discarded);
+    if let Some(Hole { last, next }) = findings.hole {
+        warn!(
+            "{last} is full and was not closed, and the next file is {next}: if a file between them was removed, its jobs are \
+             missing; restore a backup of the directory"
+        );
+    }
     if let Some(refusal) = findings.take_refusal() {
         return Err(refusal);
     }
@@ -68,20 +75,13 @@ pub fn read<S: Segments + ?Sized>(
     engine: &mut Engine,
     now: Time,
 ) -> Result<(Recovered, Findings, Option<Tail>), RecoveryError> {
-    let (replay, tail, findings) = Reader::new(segments, engine).read_all(files)?;
-    if let Some(Tail { file, offset, discarded, left, .. }) = &tail
-        && *discarded > 0
-    {
-        warn!(
-            "{file}: discarded the unsynced tail that the last run left: {discarded} bytes from offset {offset} on, \
-             whole records in them: {left}"
-        );
-    }
+    let (replay, tail, mut findings) = Reader::new(segments, engine).read_all(files)?;
     let mut recovered = replay.finish(engine, now);
     match &tail {
         Some(tail) => {
             (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);
             recovered.is_closed = tail.is_closed;
+            findings.note_hole(tail, recovered.largest);
         }
         None => {
             let random = host::random_word();
@@ -89,6 +89,16 @@ pub fn read<S: Segments + ?Sized>(
         }
     }
     Ok((recovered, findings, tail))
+}
+
+fn report_discarded(tail: &Tail) {
+    let Tail { file, offset, discarded, left, .. } = tail;
+    if *discarded > 0 {
+        warn!(
+            "{file}: discarded the unsynced tail that the last run left: {discarded} bytes from offset {offset} on, \
+             whole records in them: {left}"
+        );
+    }
 }
 
 /// Rewrites what is not proven to be on disk, with `filling` behind it: the next record will say that it is durable. To

@@ -36,8 +36,20 @@ pub struct Findings {
     pub read: Vec<Piece>,
     /// Everything before this position was durable when a later record was written.
     pub proven: Lsn,
+    /// Files that may be missing behind the last segment.
+    pub hole: Option<Hole>,
     /// The first file with an id that a server does not start from.
     id_too_large: Option<(String, JobId)>,
+}
+
+/// Numbers without files between the last segment and the first prepared file, where the last segment looks as if the job
+/// log went on behind it. It proves nothing: a start gives prepared files new numbers, and a crash may follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hole {
+    /// The last segment. It has no space for another job of the largest size, and was not closed.
+    pub last: SegmentNumber,
+    /// The first prepared file.
+    pub next: SegmentNumber,
 }
 
 /// The valid records of a segment.
@@ -350,6 +362,15 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
 }
 
 impl Findings {
+    /// Notes the hole behind the last segment, if there is one. `largest` is the size of the largest job's record.
+    pub fn note_hole(&mut self, tail: &Tail, largest: u64) {
+        let last = tail.header.number;
+        let is_full = tail.offset + largest > tail.bytes;
+        let goes_on = is_full && !tail.is_closed && tail.is_whole() && self.lost.is_empty();
+        let next = self.unused.first().filter(|&&next| goes_on && next > last.next());
+        self.hole = next.map(|&next| Hole { last, next });
+    }
+
     /// Returns why a server does not start, if that is known only once all is read.
     pub fn take_refusal(&mut self) -> Option<RecoveryError> {
         self.id_too_large.take().map(|(file, id)| RecoveryError::Id { file, id })

@@ -140,12 +140,12 @@ fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Optio
 
 /// Returns the jobs that this server recovers from the binlog.
 fn export(log: &Path, to: &Path, now: Time) -> Option<Jobs> {
-    let count = offline::export(log, to, now).ok()?;
+    let exported = offline::export(log, to, now).ok()?;
     let directory = Directory::open(to, false).expect("a new directory");
     binlog_import::import(&directory, LARGE).expect("a new binlog");
     drop(directory);
     let jobs = start(to, now).expect("a server starts from a new log");
-    assert_eq!(jobs.len(), count);
+    assert_eq!(jobs.len(), exported.jobs);
     Some(jobs)
 }
 
