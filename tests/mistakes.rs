@@ -75,7 +75,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("--prot 1", "--prot: no such flag; did you mean --port?"),
     ("-q", "-q: no such flag; see beanring --help"),
     ("-p", "-p/--port: the value is missing"),
-    ("servr", "servr: no such command; did you mean reserve or serve?"),
+    ("servr", "servr: no such command; did you mean serve?"),
     ("serve --prot 1", "--prot: no such flag; did you mean --port?"),
     ("serve -p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
     ("11300", "11300: no such command; see beanring --help"),

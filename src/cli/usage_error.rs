@@ -113,7 +113,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     };
     let argument = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
-    let meant = |kind| suggestion(error.get(kind), command);
+    let meant = |kind| remedy(error.get(kind), command);
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             write!(f, "{argument}: unexpected argument; see {command} --help")
@@ -180,7 +180,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
 }
 
 /// What to do about a word that is not known.
-fn suggestion(meant: Option<&ContextValue>, command: &str) -> String {
+fn remedy(meant: Option<&ContextValue>, command: &str) -> String {
     match meant {
         Some(ContextValue::String(meant)) => format!("did you mean {meant}?"),
         // The most similar one is the last.
