@@ -76,8 +76,8 @@ pub enum Reply<'a> {
     /// `drain` has begun drain mode, or the server was in it. On the wire it is the same as [`Draining`](Self::Draining), but
     /// no error.
     DrainBegun,
-    /// `undrain` has ended draining: the server accepts new jobs.
-    Undrained,
+    /// `undrain` has ended drain mode: the server accepts new jobs.
+    NotDraining,
 }
 
 /// The kind under which an error reply is counted.
@@ -149,7 +149,7 @@ impl Reply<'_> {
             | Self::Paused
             | Self::TimedOut
             | Self::DrainBegun
-            | Self::Undrained => None,
+            | Self::NotDraining => None,
         }
     }
 
@@ -192,7 +192,7 @@ impl Reply<'_> {
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
             Self::Draining | Self::DrainBegun => b"DRAINING\r\n",
-            Self::Undrained => b"UNDRAINED\r\n",
+            Self::NotDraining => b"NOT_DRAINING\r\n",
         };
         out.extend_from_slice(fixed);
     }
@@ -337,7 +337,7 @@ mod tests {
         check(Reply::Draining, "DRAINING");
         check(Reply::DrainBegun, "DRAINING");
         assert_eq!(Reply::DrainBegun.error(), None);
-        check(Reply::Undrained, "UNDRAINED");
+        check(Reply::NotDraining, "NOT_DRAINING");
     }
 
     #[test]

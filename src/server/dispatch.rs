@@ -96,7 +96,7 @@ impl Core {
             }
             Command::Undrain => {
                 self.set_draining(client, false);
-                Reply::Undrained
+                Reply::NotDraining
             }
             Command::Quit => {
                 protocol.state = SessionState::Closing;

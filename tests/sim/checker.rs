@@ -365,7 +365,7 @@ impl Checker {
             }
             Command::Undrain => {
                 self.totals.draining = false;
-                Reply::Undrained
+                Reply::NotDraining
             }
             Command::Quit => {
                 self.clients[client].has_quit = true;

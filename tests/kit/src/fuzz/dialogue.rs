@@ -314,7 +314,7 @@ impl Book {
                 reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
             }
             Command::Drain => words == ["DRAINING"],
-            Command::Undrain => words == ["UNDRAINED"],
+            Command::Undrain => words == ["NOT_DRAINING"],
             Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],
             _ => false,
         }
