@@ -47,6 +47,8 @@ pub enum Reply<'a> {
     Kicked(u64),
     /// `kick-job` has moved the job.
     KickedJob,
+    /// Number of jobs that `flush-tube` has deleted.
+    Flushed(u64),
     /// Number of tubes that the client now watches.
     Watching(usize),
     /// `ignore` named the last tube that the client watches.
@@ -145,6 +147,7 @@ impl Reply<'_> {
             | Self::Touched
             | Self::Kicked(_)
             | Self::KickedJob
+            | Self::Flushed(_)
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
@@ -174,6 +177,7 @@ impl Reply<'_> {
             Self::Found { id, bytes } => return with_body(out, b"FOUND ", id, bytes),
             Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
+            Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
             Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
             Self::Buried => b"BURIED\r\n",
             Self::Deleted => b"DELETED\r\n",
@@ -322,6 +326,7 @@ mod tests {
         check(Reply::Touched, "TOUCHED");
         check(Reply::Kicked(0), "KICKED 0");
         check(Reply::KickedJob, "KICKED");
+        check(Reply::Flushed(0), "FLUSHED 0");
         check(Reply::Watching(2), "WATCHING 2");
         check(Reply::NotIgnored, "NOT_IGNORED");
         check(Reply::Paused, "PAUSED");
