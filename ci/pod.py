@@ -85,7 +85,7 @@ with tempfile.TemporaryDirectory() as job_log:
             assert time.monotonic() < deadline, f"the probes in drain mode return {probes()}"
             time.sleep(0.05)
         assert Client().ask("put 0 0 60 4\r\nmore") == "DRAINING"
-        assert Client().ask("undrain") == "UNDRAINED"
+        assert Client().ask("undrain") == "NOT_DRAINING"
         assert probes() == (200, 200)
 
         # The job is reserved, and its client still connected.

@@ -228,7 +228,7 @@ fn the_flags_of_beanstalkd() {
 fn who_drains_and_who_ends_that() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "NOT_DRAINING\r\n");
     server.signal(Signal::SIGUSR1);
     let line = server.wait_for("draining");
     let sender = format!("SIGUSR1 from process {} of user ", std::process::id());
@@ -236,8 +236,8 @@ fn who_drains_and_who_ends_that() {
     server.signal(Signal::SIGUSR1);
     let line = server.wait_for("the server is draining already");
     assert!(line.contains(&sender) && line.contains(" INFO "), "{line}");
-    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
-    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "NOT_DRAINING\r\n");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "NOT_DRAINING\r\n");
     let line = server.wait_for("put is accepted again");
     let peer = client.local_addr().expect("an address");
     assert!(line.contains(&format!(" INFO undrain from {peer}: put")), "{line}");
@@ -248,7 +248,7 @@ fn who_drains_and_who_ends_that() {
         assert!(started.elapsed() < PATIENCE, "{:#?}", server.lines());
         thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(ask(&mut client, "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut client, "undrain\r\n"), "NOT_DRAINING\r\n");
     assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
     assert_eq!(ask(&mut client, "drain\r\n"), "DRAINING\r\n");
     let line = server.wait_for(" drain from ");
@@ -432,7 +432,7 @@ fn a_request_of_another_protocol_is_logged_with_the_address() {
             client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("the connection is open");
             let _ = client.read_to_end(&mut Vec::new());
         }
-        assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "UNDRAINED\r\n");
+        assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "NOT_DRAINING\r\n");
         let lines = server.stop();
         let left_out =
             "WARN warnings that were not logged since the last such line: 2 (a request of another protocol)";
@@ -450,7 +450,7 @@ fn a_closed_connection_has_a_reason() {
         drop(server.connect());
         server.wait_for("connection closed conn=2 reason=client");
         let mut resets = server.connect();
-        assert_eq!(ask(&mut resets, "undrain\r\n"), "UNDRAINED\r\n");
+        assert_eq!(ask(&mut resets, "undrain\r\n"), "NOT_DRAINING\r\n");
         let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         setsockopt(&resets, sockopt::Linger, &at_once).expect("it is a socket");
         drop(resets);
@@ -528,7 +528,7 @@ fn a_hangup_stops_the_server_in_order_and_nohup_prevents_it() {
     });
     server.wait_for("ready");
     server.signal(Signal::SIGHUP);
-    assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "UNDRAINED\r\n");
+    assert_eq!(ask(&mut server.connect(), "undrain\r\n"), "NOT_DRAINING\r\n");
     let lines = server.stop();
     assert!(!lines.iter().any(|line| line.contains("SIGHUP")), "{lines:#?}");
 }

@@ -86,6 +86,8 @@ pub enum Verb {
     Touch(Touch),
     /// Give no jobs of a tube to workers for a time
     Pause(Pause),
+    /// Delete the jobs of a tube that no worker has reserved
+    Flush(Flush),
     /// Have the server refuse new jobs
     Drain(ServerVerb),
     /// Have the server accept new jobs again
@@ -395,6 +397,20 @@ pub struct Pause {
     /// How long, such as 30, 10m or 1d; 0 ends a pause
     #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
     pub time: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring flush`
+#[derive(Args, Clone, Debug)]
+pub struct Flush {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// Do not ask on a terminal
+    #[arg(short, long)]
+    pub yes: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,

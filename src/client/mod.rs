@@ -4,6 +4,7 @@
 mod connection;
 mod error;
 mod escape;
+mod flush;
 mod hold;
 mod inspect;
 mod jobs;
@@ -50,6 +51,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Release(verb) => return jobs::release(&verb),
         Verb::Touch(verb) => hold::touch(&verb),
         Verb::Pause(verb) => server_state::pause(&verb),
+        Verb::Flush(verb) => return flush::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),
         Verb::Undrain(verb) => server_state::undrain(&verb.common),
         Verb::Watch(verb) => watch::run(&verb),

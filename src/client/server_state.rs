@@ -45,7 +45,7 @@ pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
 
 pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
     let reply = super::connect(common)?.ask("undrain")?;
-    reply.expect("UNDRAINED", "undrain").map_err(|refusal| {
+    reply.expect("NOT_DRAINING", "undrain").map_err(|refusal| {
         refusal.meaning("UNKNOWN_COMMAND", "only a restart ends drain mode of this server")
     })?;
     report(common, false, "the server accepts new jobs")

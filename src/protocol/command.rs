@@ -77,6 +77,8 @@ pub enum Command<'a> {
         /// How long no job is reserved from the tube, in seconds.
         seconds: u32,
     },
+    /// `flush-tube`, which beanstalkd does not have.
+    FlushTube(TubeName<'a>),
     /// `drain`, which beanstalkd does not have.
     Drain,
     /// `undrain`, which beanstalkd does not have.
@@ -129,6 +131,7 @@ pub enum CommandKind {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    FlushTube,
     Drain,
     Undrain,
     Quit,
@@ -167,6 +170,7 @@ impl Command<'_> {
             Self::ListTubeUsed => CommandKind::ListTubeUsed,
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
+            Self::FlushTube(_) => CommandKind::FlushTube,
             Self::Drain => CommandKind::Drain,
             Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,

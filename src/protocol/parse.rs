@@ -87,6 +87,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::ListTubes)
     } else if let Some(args) = after(b"pause-tube") {
         pause_tube(args)
+    } else if let Some(args) = after(b"flush-tube ") {
+        args.only_name().map(Command::FlushTube)
     } else if let Some(args) = after(b"drain") {
         args.end(Command::Drain)
     } else if let Some(args) = after(b"undrain") {
@@ -266,6 +268,7 @@ mod tests {
         check("list-tube-used", Command::ListTubeUsed);
         check("list-tubes-watched", Command::ListTubesWatched);
         check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+        check("flush-tube t", Command::FlushTube(tube("t")));
         check("drain", Command::Drain);
         check("undrain", Command::Undrain);
         check("quit", Command::Quit);
@@ -273,10 +276,20 @@ mod tests {
 
     #[test]
     fn a_missing_argument_is_an_error() {
-        check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch"]);
+        check_unknown(&[
+            "put",
+            "peek",
+            "delete",
+            "release",
+            "bury",
+            "kick",
+            "kick-job",
+            "touch",
+            "flush-tube",
+        ]);
         check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
         check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
-        check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube "]);
+        check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
         check_bad(&["reserve-with-timeout ", "pause-tube ", "pause-tube t", "pause-tube t "]);
     }
 
@@ -366,7 +379,7 @@ mod tests {
     fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         use ParseError::{BadFormat, UnknownCommand};
 
-        const WORDS: [&str; 27] = [
+        const WORDS: [&str; 28] = [
             "put ",
             "peek ",
             "peek-ready",
@@ -390,6 +403,7 @@ mod tests {
             "list-tubes-watched",
             "list-tube-used",
             "list-tubes",
+            "flush-tube ",
             "drain",
             "undrain",
             "quit",
@@ -429,6 +443,7 @@ mod tests {
             "watch " => return name.map(Command::Watch),
             "ignore " => return name.map(Command::Ignore),
             "stats-tube " => return name.map(Command::StatsTube),
+            "flush-tube " => return name.map(Command::FlushTube),
             "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
             "peek-ready" => Command::PeekReady,
             "peek-delayed" => Command::PeekDelayed,
@@ -501,7 +516,7 @@ mod tests {
 
     #[test]
     fn random_lines_agree_with_the_naive_parser() {
-        const LINES: [&str; 27] = [
+        const LINES: [&str; 28] = [
             "put 1 2 3 4",
             "peek 7",
             "peek-ready",
@@ -526,6 +541,7 @@ mod tests {
             "list-tube-used",
             "list-tubes-watched",
             "pause-tube t1 8",
+            "flush-tube t1",
             "drain",
             "undrain",
             "quit",

@@ -47,6 +47,8 @@ pub enum Reply<'a> {
     Kicked(u64),
     /// `kick-job` has moved the job.
     KickedJob,
+    /// Number of jobs that `flush-tube` has deleted.
+    Flushed(u64),
     /// Number of tubes that the client now watches.
     Watching(usize),
     /// `ignore` named the last tube that the client watches.
@@ -76,8 +78,8 @@ pub enum Reply<'a> {
     /// `drain` has begun drain mode, or the server was in it. On the wire it is the same as [`Draining`](Self::Draining), but
     /// no error.
     DrainBegun,
-    /// `undrain` has ended draining: the server accepts new jobs.
-    Undrained,
+    /// `undrain` has ended drain mode: the server accepts new jobs.
+    NotDraining,
 }
 
 /// The kind under which an error reply is counted.
@@ -145,11 +147,12 @@ impl Reply<'_> {
             | Self::Touched
             | Self::Kicked(_)
             | Self::KickedJob
+            | Self::Flushed(_)
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
             | Self::DrainBegun
-            | Self::Undrained => None,
+            | Self::NotDraining => None,
         }
     }
 
@@ -174,6 +177,7 @@ impl Reply<'_> {
             Self::Found { id, bytes } => return with_body(out, b"FOUND ", id, bytes),
             Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
+            Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
             Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
             Self::Buried => b"BURIED\r\n",
             Self::Deleted => b"DELETED\r\n",
@@ -192,7 +196,7 @@ impl Reply<'_> {
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
             Self::Draining | Self::DrainBegun => b"DRAINING\r\n",
-            Self::Undrained => b"UNDRAINED\r\n",
+            Self::NotDraining => b"NOT_DRAINING\r\n",
         };
         out.extend_from_slice(fixed);
     }
@@ -322,6 +326,7 @@ mod tests {
         check(Reply::Touched, "TOUCHED");
         check(Reply::Kicked(0), "KICKED 0");
         check(Reply::KickedJob, "KICKED");
+        check(Reply::Flushed(0), "FLUSHED 0");
         check(Reply::Watching(2), "WATCHING 2");
         check(Reply::NotIgnored, "NOT_IGNORED");
         check(Reply::Paused, "PAUSED");
@@ -337,7 +342,7 @@ mod tests {
         check(Reply::Draining, "DRAINING");
         check(Reply::DrainBegun, "DRAINING");
         assert_eq!(Reply::DrainBegun.error(), None);
-        check(Reply::Undrained, "UNDRAINED");
+        check(Reply::NotDraining, "NOT_DRAINING");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Timers that fire, and commands too large for one call: done in bounded steps between other work.
 
+use super::bulk::Flush;
 use super::change::Change;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
@@ -16,6 +17,8 @@ pub const BACKGROUND_STEPS: u32 = 256;
 pub(super) enum Work {
     /// Make jobs ready, then notify the client of their number.
     Kick(Kick),
+    /// Delete the jobs of a tube, then notify the client of their number.
+    Flush(Flush),
     /// Return the reserved jobs of a client that has disconnected, and remove its watches.
     Disconnect { client: ClientKey },
     /// Assign ready jobs to waiting clients.
@@ -55,6 +58,11 @@ impl Engine {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
             let Some(work) = self.work.pop_front() else { break };
+            if matches!(work, Work::Flush(_)) && self.changes.is_pending() {
+                // The flush could delete a job whose change the caller has yet to read.
+                self.work.push_front(work);
+                break;
+            }
             let least = self.steps + 1;
             self.run(work, now, half);
             self.steps = self.steps.max(least);
@@ -79,6 +87,13 @@ impl Engine {
                     self.notices.push_back(Notice::Kicked(kick.conn, kick.kicked));
                 } else {
                     self.work.push_back(Work::Kick(kick));
+                }
+            }
+            Work::Flush(mut flush) => {
+                if self.continue_flush(&mut flush, now, limit) {
+                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
+                } else {
+                    self.work.push_back(Work::Flush(flush));
                 }
             }
             Work::Disconnect { client } => {
@@ -213,7 +228,7 @@ impl Engine {
         }
     }
 
-    fn unpin(&mut self, tube: TubeSlot) {
+    pub(super) fn unpin(&mut self, tube: TubeSlot) {
         self.tubes[tube].pins -= 1;
         self.remove_if_unreferenced(tube);
     }

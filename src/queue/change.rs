@@ -58,6 +58,11 @@ impl Changes {
         }
     }
 
+    /// Whether there are changes that the caller has not taken.
+    pub(super) const fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     pub(super) const fn bytes(&self) -> usize {
         self.pending.capacity() * size_of::<Change>()
     }

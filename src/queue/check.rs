@@ -72,6 +72,7 @@ impl Engine {
         for work in &self.work {
             match work {
                 Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
+                Work::Flush(flush) => tallies.entry(self.tubes.slot(flush.tube)).or_default().pins += 1,
                 Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
                 Work::Disconnect { .. } | Work::PurgeTubeOrder => {}
             }
@@ -106,6 +107,15 @@ impl Engine {
             tube.ready_order.check(&self.jobs, key.slot, tube.ready.len());
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
+            tube.delayed_order.check(&self.jobs.slab);
+            assert_eq!(
+                tube.delayed.len(),
+                tube.delayed_order.len(),
+                "delayed jobs are in the heap and in the list"
+            );
+            for job in tube.delayed_order.iter(&self.jobs.slab) {
+                self.check_place(JobKey(job), JobState::Delayed, key.slot);
+            }
             tube.narrow_waiters.check(&self.clients.watches);
             tube.wide_watches.check(&self.clients.watches);
             tube.ready

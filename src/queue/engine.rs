@@ -61,6 +61,8 @@ pub enum Notice {
     DeadlineSoon(ConnId),
     /// The `kick` is finished. It has kicked this many jobs.
     Kicked(ConnId, u32),
+    /// The `flush-tube` is finished. It has deleted this many jobs.
+    Flushed(ConnId, u32),
 }
 
 impl Notice {
@@ -70,7 +72,8 @@ impl Notice {
             Self::Reserved(conn, _)
             | Self::TimedOut(conn)
             | Self::DeadlineSoon(conn)
-            | Self::Kicked(conn, _) => conn,
+            | Self::Kicked(conn, _)
+            | Self::Flushed(conn, _) => conn,
         }
     }
 }
@@ -259,14 +262,21 @@ impl Engine {
         if record.state == JobState::Reserved && self.jobs.holder(record) != Some(client) {
             return false;
         }
+        self.delete_job(job, now);
+        self.remove_if_unreferenced(tube);
+        true
+    }
+
+    /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
+    #[inline]
+    pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
+        let Job { id, tube, .. } = *self.jobs.get(job);
         self.leave(job, now);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes[tube].counts.deletes += 1;
         self.totals.deletes += 1;
         self.changes.push(Change::Deleted(job, id));
-        self.remove_if_unreferenced(tube);
-        true
     }
 
     /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.

@@ -69,7 +69,7 @@ pub struct Job {
     pub state: JobState,
 
     // In memory only.
-    /// In the ready heap of the tube, its list of buried jobs, or the holder's list of reserved jobs.
+    /// In the ready heap of the tube, its order of delayed jobs, its list of buried jobs, or the holder's list of reserved jobs.
     links: Links,
     rank: u8,
     pub(super) has_activity: bool,

@@ -23,6 +23,7 @@
 //! | Tube    | `ready`          | heap      | Job        | priority, id                      |
 //! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
 //! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
+//! | Tube    | `delayed_order`  | list      | Job        | time at which its delay began     |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
@@ -45,8 +46,8 @@
 //! What a call leads to comes out in two queues: [`Notice`]s for clients that wait, and [`Change`]s for the job log. Work that
 //! takes more than one step waits in a third, until [`Engine::step`] continues it.
 //!
-//! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, and a
-//! reserved one in its holder's `held_order`.
+//! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, a
+//! delayed one in its `delayed_order`, and a reserved one in its holder's `held_order`.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.
@@ -58,6 +59,7 @@
 //! process, so a reserved job is ready after a restart.
 
 mod background;
+mod bulk;
 mod change;
 mod check;
 mod client;
@@ -79,6 +81,7 @@ mod tube_order;
 mod wide_waiters;
 
 pub use background::BACKGROUND_STEPS;
+pub use bulk::Flushed;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};

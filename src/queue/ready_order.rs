@@ -67,6 +67,12 @@ impl ReadyOrder {
         [fresh, active].into_iter().flatten().min()
     }
 
+    /// The first job of each list.
+    pub(super) fn fronts(&self, jobs: &Jobs) -> [Option<u32>; 2] {
+        let fresh = (self.first != NIL).then_some(self.first);
+        [fresh, self.active.front().map(|key| jobs.activities[key].job.0)]
+    }
+
     /// Asserts that there are `len` jobs, all ready and of this tube, and that both lists are sorted.
     pub(super) fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
         let is_ready = |job: &Job| (job.state, job.tube) == (JobState::Ready, tube);

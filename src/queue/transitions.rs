@@ -24,7 +24,9 @@ impl Engine {
             JobState::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
             JobState::Delayed => {
                 let activity = activity();
-                self.tubes[tube].delayed.remove(&mut self.jobs.activities, activity);
+                let tube = &mut self.tubes[tube];
+                tube.delayed.remove(&mut self.jobs.activities, activity);
+                tube.delayed_order.remove(&mut self.jobs.slab, job.0);
             }
             JobState::Reserved => {
                 let activity = activity();
@@ -95,6 +97,7 @@ impl Engine {
         self.jobs.activities[activity].deadline = until;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
         tube.delayed.insert(&mut self.jobs.activities, activity);
+        tube.delayed_order.push_back(&mut self.jobs.slab, job.0);
         self.timers.arm(tube.timer, until);
     }
 

@@ -26,6 +26,8 @@ pub struct Tube {
     pub(super) ready_order: ReadyOrder,
     /// Delayed jobs by (deadline, id), through their activities.
     pub delayed: Heap,
+    /// The delayed jobs in the order in which their delays began.
+    pub(super) delayed_order: List,
     /// Buried jobs in the order of burial.
     pub buried: List,
     /// Number of jobs that clients hold.
@@ -70,7 +72,7 @@ pub struct Tube {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 264);
+const _: () = assert!(size_of::<Option<Tube>>() == 280);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +88,7 @@ pub struct Pause {
 pub struct TubeCounts {
     /// Jobs stored.
     pub jobs: u64,
-    /// `delete` commands that deleted a job.
+    /// Jobs that clients deleted.
     pub deletes: u64,
     /// `pause-tube` commands.
     pub pauses: u64,
@@ -280,6 +282,7 @@ impl Tubes {
             ready: Heap::new(),
             ready_order: ReadyOrder::new(),
             delayed: Heap::new(),
+            delayed_order: List::new(),
             buried: List::new(),
             reserved: 0,
             urgent: 0,

@@ -12,7 +12,7 @@ use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
-use crate::queue::{Ignored, Kicked, NewJob, Reserved};
+use crate::queue::{Flushed, Ignored, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 use crate::wal::PutSpace;
@@ -69,7 +69,15 @@ impl Core {
             Command::Kick { bound } => match engine.kick(client, bound, now) {
                 Kicked::Jobs(count) => Reply::Kicked(u64::from(count)),
                 Kicked::Working => {
-                    protocol.state = SessionState::Kicking;
+                    protocol.state = SessionState::Working;
+                    return;
+                }
+            },
+            Command::FlushTube(tube) => match engine.flush(client, tube, now) {
+                Flushed::Jobs(count) => Reply::Flushed(u64::from(count)),
+                Flushed::NotFound => Reply::NotFound,
+                Flushed::Working => {
+                    protocol.state = SessionState::Working;
                     return;
                 }
             },
@@ -96,7 +104,7 @@ impl Core {
             }
             Command::Undrain => {
                 self.set_draining(client, false);
-                Reply::Undrained
+                Reply::NotDraining
             }
             Command::Quit => {
                 protocol.state = SessionState::Closing;

@@ -46,12 +46,12 @@ impl Server {
         }
     }
 
-    /// Answers the clients for which a `reserve` or a `kick` has come to an end.
+    /// Answers the clients for which a `reserve`, a `kick` or a `flush-tube` has come to an end.
     pub(super) fn deliver_notices(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.record_changes(now);
         while let Some(notice) = core.engine.next_notice() {
-            // A kick is carried out to its end even if its client has left.
+            // A kick or a flush is carried out to its end even if its client has left.
             if notice.conn().is_http() {
                 if let Some(connection) = connections.find_http(notice.conn()) {
                     core.notify_call(connection, notice, now);
@@ -111,6 +111,7 @@ impl Core {
                 Notice::TimedOut(_) => Reply::TimedOut,
                 Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
                 Notice::Kicked(_, count) => Reply::Kicked(count.into()),
+                Notice::Flushed(_, count) => Reply::Flushed(count.into()),
             };
             replies.reply(reply, &mut core.buffers);
         });

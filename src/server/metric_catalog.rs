@@ -159,6 +159,9 @@ const COUNTED: [(&str, CommandKind); 22] = [
     ("cmd-pause-tube", PauseTube),
 ];
 
+/// The commands of beanring alone that `stats` counts, behind all other keys.
+const EXTENSIONS: [(&str, CommandKind); 1] = [("cmd-flush-tube", FlushTube)];
+
 /// The commands that only `/metrics` counts.
 const UNCOUNTED: [(&str, CommandKind); 5] = [
     ("reserve-job", ReserveJob),
@@ -168,7 +171,7 @@ const UNCOUNTED: [(&str, CommandKind); 5] = [
     ("quit", Quit),
 ];
 
-const _: () = assert!(COUNTED.len() + UNCOUNTED.len() == CommandKind::COUNT);
+const _: () = assert!(COUNTED.len() + EXTENSIONS.len() + UNCOUNTED.len() == CommandKind::COUNT);
 
 /// Calls `visit` with every value of the server but its histograms.
 pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'_>, Value<'_>)) {
@@ -185,6 +188,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     io_driver(core, catalog);
     wal_disk(core, &wal, catalog);
     limits(core, catalog);
+    extensions(core, catalog);
 }
 
 fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
@@ -204,16 +208,27 @@ fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
 fn commands(core: &Core, catalog: &mut Catalog<'_>) {
     let commands = counter("commands_total", "Number of commands served, by command.");
     for (key, kind) in COUNTED {
-        let name = key.strip_prefix("cmd-").expect("a key of a command begins with cmd-");
-        catalog.both(key, commands.label("command", name), core.commands[kind as usize]);
+        catalog.both(key, commands.label("command", name_of(key)), core.commands[kind as usize]);
     }
-    for (name, kind) in UNCOUNTED {
+    let others = EXTENSIONS.iter().map(|&(key, kind)| (name_of(key), kind)).chain(UNCOUNTED);
+    for (name, kind) in others {
         catalog.metric(commands.label("command", name), core.commands[kind as usize]);
     }
     let errors = counter("errors_total", "Number of error replies, by kind.");
     for (kind, name) in ErrorKind::ALL {
         catalog.metric(errors.label("kind", name), core.buffers.errors(kind));
     }
+}
+
+fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
+    for (key, kind) in EXTENSIONS {
+        catalog.key(key, core.commands[kind as usize]);
+    }
+}
+
+/// The name of the command that a key counts.
+fn name_of(key: &'static str) -> &'static str {
+    key.strip_prefix("cmd-").expect("a key of a command begins with cmd-")
 }
 
 fn job_events(totals: &JobTotals, catalog: &mut Catalog<'_>) {

@@ -60,7 +60,7 @@ pub(super) struct ProtocolState {
 
 /// ```text
 ///           reserve           (Waiting)
-///           large kick        (Kicking)
+///           large kick, flush (Working)
 ///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
 ///   Serving -------------------> * -----.        |                     |
@@ -73,8 +73,8 @@ pub(super) enum SessionState {
     Serving,
     /// A `reserve` waits for a job.
     Waiting,
-    /// A `kick` is carried out in pieces.
-    Kicking,
+    /// A `kick` or a `flush-tube` is carried out in pieces.
+    Working,
     /// A `stats` waits for the driver's statistics.
     Sampling,
     /// A list of tubes is rendered in pieces, no faster than it is sent.

@@ -106,6 +106,31 @@ fn drain_and_undrain() {
 }
 
 #[test]
+fn a_tube_is_flushed() {
+    everywhere("flush by the client", |place| {
+        place.ok(&["put", "-t", "mail", "one", "two", "three"]);
+        place.ok(&["put", "-t", "mail", "-d", "1h", "four"]);
+        if !place.is_beanring {
+            let reason = "tube mail: UNKNOWN_COMMAND: the server has no flush-tube; delete its jobs by beanring delete";
+            return place.run(&["flush", "mail"]).fails(1, reason);
+        }
+        place.ok(&["bury", "2"]);
+        let terminal = place.on_terminal(&["flush", "mail"], &[]);
+        let question = "delete 2 ready, 1 delayed and 1 buried jobs of mail? [y/N] ";
+        assert!(terminal.contains(question), "{terminal}");
+        assert!(terminal.ends_with("beanring: nothing is deleted\n"), "{terminal}");
+        assert_eq!(place.jobs(), [2, 0, 1, 1]);
+        assert_eq!(place.ok(&["flush", "mail"]), "deleted 4 jobs of mail\n");
+        place.ok(&["put", "-t", "mail", "five"]);
+        assert_eq!(place.on_terminal(&["flush", "--yes", "mail"], &[]), "deleted 1 job of mail\n");
+        place.ok(&["put", "-t", "mail", "six"]);
+        assert_eq!(place.json(&["flush", "mail"]), serde_json::json!({"tube": "mail", "flushed": 1}));
+        place.run(&["flush", "mail"]).fails(1, "tube mail: NOT_FOUND: there is no such tube");
+        place.run(&["flush", "-mail"]).code.map(|code| assert_eq!(code, 2)).expect("it ends");
+    });
+}
+
+#[test]
 fn a_paused_tube_gives_no_jobs() {
     everywhere("pause by the client", |place| {
         place.ok(&["put", "-t", "mail", "x"]);

@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
-use beanring::queue::{Engine, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, TimeSum};
+use beanring::queue::{
+    Engine, Flushed, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, TimeSum,
+};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
@@ -68,7 +70,8 @@ struct Pair {
     keys: BTreeMap<Conn, ClientKey>,
     /// Notices of the engine since the last comparison.
     told: Vec<(Conn, Told)>,
-    kicked: Option<(Conn, u32)>,
+    /// The late answer to a kick or a flush.
+    moved: Option<(Conn, u32)>,
 }
 
 impl Pair {
@@ -81,7 +84,7 @@ impl Pair {
             ledger: SegmentIndex::default(),
             keys: BTreeMap::new(),
             told: Vec::new(),
-            kicked: None,
+            moved: None,
         }
     }
 
@@ -174,7 +177,19 @@ impl Pair {
                     Kicked::Jobs(count) => assert_eq!(count, expected),
                     Kicked::Working => {
                         self.settle(now);
-                        assert_eq!(self.kicked.take(), Some((conn, expected)));
+                        assert_eq!(self.moved.take(), Some((conn, expected)));
+                    }
+                }
+            }
+            Op::Flush { conn, tube } => {
+                let answer = named(tube, |name| engine.flush(keys[&conn], name, now));
+                let expected = model.flush(tube);
+                match answer {
+                    Flushed::Jobs(count) => assert_eq!(Some(count), expected),
+                    Flushed::NotFound => assert_eq!(expected, None),
+                    Flushed::Working => {
+                        self.settle(now);
+                        assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
                 }
             }
@@ -224,8 +239,8 @@ impl Pair {
                 Notice::Reserved(conn, job) => (conn, Told::Reserved(id_of(&self.engine, job))),
                 Notice::TimedOut(conn) => (conn, Told::TimedOut),
                 Notice::DeadlineSoon(conn) => (conn, Told::DeadlineSoon),
-                Notice::Kicked(conn, count) => {
-                    assert!(self.kicked.replace((conn.slot, count)).is_none(), "one kick at a time");
+                Notice::Kicked(conn, count) | Notice::Flushed(conn, count) => {
+                    assert!(self.moved.replace((conn.slot, count)).is_none(), "one at a time");
                     continue;
                 }
             };
@@ -241,7 +256,7 @@ impl Pair {
         assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
-        assert!(self.kicked.is_none(), "a kick has one notice");
+        assert!(self.moved.is_none(), "a kick or a flush has one notice");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);

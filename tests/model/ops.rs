@@ -71,6 +71,10 @@ pub enum Op {
     KickJob {
         id: u64,
     },
+    Flush {
+        conn: Conn,
+        tube: Name,
+    },
     Pause {
         tube: Name,
         seconds: u32,
@@ -166,6 +170,7 @@ impl Generator {
             71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
+            80 if self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
             84..87 => Op::Peek { conn },
             87..90 if self.profile.flood && model.jobs.len() < 200 => self.plan_flood(conn),
@@ -196,24 +201,28 @@ impl Generator {
         Op::Peek { conn }
     }
 
-    /// Some hundred jobs that are all delayed, held by one client, or buried, and an operation that moves all of them.
+    /// Some hundred jobs that are all delayed, ready, held by one client, or buried, and an operation that moves all of them.
     fn plan_flood(&mut self, conn: Conn) -> Op {
-        let kind = self.random.below_u64(4);
-        let (pri, ttr, delay) = (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0));
+        let kind = self.random.below_u64(6);
+        let (pri, ttr, delay) =
+            (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0 || kind == 4));
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
+        let flush = Op::Flush { conn, tube: 0 };
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
         plan.push_back(Op::Watch { conn, tube: 0 });
         plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr: 100 * ttr }));
-        if kind > 0 {
+        if (1..4).contains(&kind) {
             plan.extend((0..count).map(|_| Op::Reserve { conn, seconds: Some(0) }));
         }
         self.flood_left = plan.len();
         plan.push_back(match kind {
             0 => self.random.pick(&[kick, stay]),
             1 => Op::Disconnect { conn },
-            _ => kick,
+            2 => self.random.pick(&[kick, flush]),
+            3 => kick,
+            _ => flush,
         });
         Op::Peek { conn }
     }
@@ -268,6 +277,7 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::Put { conn, .. }
         | Op::Reserve { conn, .. }
         | Op::Kick { conn, .. }
+        | Op::Flush { conn, .. }
         | Op::Disconnect { conn }
         | Op::Peek { conn } => is_idle(conn),
         _ => true,

@@ -346,6 +346,9 @@ impl Checker {
             Command::Bury { id, pri } => done(model.bury(conn, id.0, pri), Reply::Buried),
             Command::Touch(id) => done(model.touch(conn, id.0), Reply::Touched),
             Command::Kick { bound } => Reply::Kicked(model.kick(conn, bound).into()),
+            Command::FlushTube(tube) => {
+                model.flush(number(tube)).map_or(Reply::NotFound, |count| Reply::Flushed(count.into()))
+            }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
@@ -365,7 +368,7 @@ impl Checker {
             }
             Command::Undrain => {
                 self.totals.draining = false;
-                Reply::Undrained
+                Reply::NotDraining
             }
             Command::Quit => {
                 self.clients[client].has_quit = true;

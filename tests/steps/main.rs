@@ -5,7 +5,9 @@ mod iteration;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::queue::{BACKGROUND_STEPS, Engine, JobState, Kicked, NewJob, Notice, Reserved};
+use beanring::queue::{
+    BACKGROUND_STEPS, Change, Engine, Flushed, JobState, Kicked, NewJob, Notice, Reserved,
+};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -122,6 +124,82 @@ fn a_kick_of_a_million_delayed_jobs() {
     assert_steps(steps, JOBS);
     assert_eq!(bench.ready(), JOBS);
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
+    bench.engine.check();
+}
+
+#[test]
+fn a_flush_of_a_million_jobs_in_every_state() {
+    const JOBS: u32 = 1_000_000;
+    let mut bench = Bench::new();
+    let (flusher, holder) = (bench.connect(), bench.connect());
+    bench.put_many(flusher, JOBS / 2, 0);
+    for at in 0..JOBS / 4 {
+        let reserved = bench.reserve(holder);
+        let id = bench.id(reserved);
+        if at >= 10 {
+            assert!(bench.engine.bury(holder, id, USUAL, bench.now));
+        }
+    }
+    bench.put_many(flusher, JOBS / 2, 1000);
+    let flushed = JOBS - 10;
+    let deletes = |bench: &Bench| bench.engine.queue_stats().totals.deletes as u32;
+    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Flushed::Working);
+    assert!(deletes(&bench) <= MOVED_MAX);
+    let late: Vec<JobId> =
+        [0, 500, 1500].into_iter().map(|delay| bench.put(bench.amid, URGENT + 1, delay)).collect();
+    let steps = bench.run_all_steps(deletes);
+    assert_steps(steps, flushed);
+    // The two other clients delete a job each between the steps.
+    assert_eq!(deletes(&bench), flushed + 2 * steps);
+    assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, count)) if count == flushed));
+    assert_eq!(bench.held(), 10);
+    assert_eq!(bench.engine.jobs().len(), 10 + late.len());
+    assert!(late.into_iter().all(|id| bench.engine.jobs().find(id).is_some()), "later jobs stay");
+    bench.engine.check();
+}
+
+#[test]
+fn a_flush_of_a_disconnected_client_removes_the_tube() {
+    let mut bench = Bench::new();
+    let flusher = bench.connect();
+    let name = TubeName::new(b"abandoned").expect("a valid name");
+    bench.engine.use_tube(flusher, name);
+    bench.put_many(flusher, 10_000, 0);
+    assert_eq!(bench.engine.flush(flusher, name, bench.now), Flushed::Working);
+    bench.engine.disconnect(flusher, bench.now);
+    bench.run_all_steps(|_| 0);
+    assert!(bench.engine.tubes().find(name).is_none());
+    assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, 10_000))));
+    bench.engine.check();
+}
+
+#[test]
+fn a_flush_leaves_the_changes_of_a_step_to_the_job_log() {
+    let mut bench = Bench::new();
+    let (kicker, flusher) = (bench.connect(), bench.connect());
+    bench.engine.record_changes(true);
+    bench.put_many(kicker, 1000, 1000);
+    assert_eq!(bench.engine.kick(kicker, 300, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Flushed::Working);
+    let mut changes = Vec::new();
+    bench.engine.take_changes(&mut changes);
+    while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
+        bench.engine.step(bench.now);
+        changes.clear();
+        bench.engine.take_changes(&mut changes);
+        for change in &changes {
+            if let Change::Kicked(job) = change {
+                let id = bench.engine.jobs().get(*job).id;
+                assert_eq!(
+                    bench.engine.jobs().find(id),
+                    Some(*job),
+                    "a kicked job is there until it is logged"
+                );
+            }
+        }
+    }
+    let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
+    assert!(matches!(notices[..], [Notice::Kicked(_, 300), Notice::Flushed(_, 1000)]), "{notices:?}");
     bench.engine.check();
 }
 

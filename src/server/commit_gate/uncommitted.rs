@@ -38,6 +38,7 @@ impl Core {
             | Command::Bury { .. }
             | Command::Kick { .. }
             | Command::KickJob(_)
+            | Command::FlushTube(_)
             | Command::Touch(_)
             | Command::PauseTube { .. } => true,
         }

@@ -44,7 +44,7 @@ impl Core {
                 if self.use_known_tube(session, tube) {
                     self.serve_words(session, format_args!("kick {count}"), now);
                 }
-                if session.protocol.state == SessionState::Kicking {
+                if session.protocol.state == SessionState::Working {
                     return (Stage::Working, false);
                 }
             }

@@ -1,6 +1,8 @@
 //! The queue as the protocol describes it, in vectors that are searched from end to end. Comments say what the protocol
 //! leaves open.
 
+mod bulk;
+
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobState, JobTotals};
 use beanring::time::{Span, Time};

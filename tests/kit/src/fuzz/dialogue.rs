@@ -25,6 +25,8 @@ pub struct Book {
     inserted: HashSet<u64>,
     /// Jobs that some client has sent a delete for.
     condemned: HashSet<u64>,
+    /// Some client has sent a flush-tube: any job may be gone.
+    has_flushed: bool,
 }
 
 /// A complete command without a reply.
@@ -200,6 +202,10 @@ impl Dialogue {
                 book.condemned.insert(id.0);
                 Pending::Line(line)
             }
+            Ok(Command::FlushTube(_)) => {
+                book.has_flushed = true;
+                Pending::Line(line)
+            }
             Ok(_) => Pending::Line(line),
         };
         self.pending.push_back(pending);
@@ -271,7 +277,7 @@ impl Book {
             assert!(self.put.contains(body), "no client has put the body of job {id}");
             assert!(self.bodies.get(id).is_none_or(|known| known == body), "job {id} has its body");
         }
-        for id in self.inserted.difference(&self.condemned) {
+        for id in self.inserted.difference(&self.condemned).filter(|_| !self.has_flushed) {
             assert!(jobs.contains_key(id), "job {id} is lost");
         }
         assert!(self.inserted.iter().all(|&id| id < next_id.0), "no id is used twice");
@@ -313,8 +319,12 @@ impl Book {
             Command::StatsTube(tube) => {
                 reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
             }
+            Command::FlushTube(_) => {
+                matches!(words, ["FLUSHED", count] if number(count) <= self.inserted.len() as u64)
+                    || words == ["NOT_FOUND"]
+            }
             Command::Drain => words == ["DRAINING"],
-            Command::Undrain => words == ["UNDRAINED"],
+            Command::Undrain => words == ["NOT_DRAINING"],
             Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],
             _ => false,
         }

@@ -105,6 +105,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::PauseTube { tube: Some(tube), seconds } => {
             format!("{} {seconds}", with_name("pause-tube", tube))
         }
+        Command::FlushTube(tube) => with_name("flush-tube", tube),
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),
         Command::Quit => "quit".to_owned(),

@@ -1,0 +1,69 @@
+//! `beanring flush`: deletes the jobs of a tube.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::connection::Connection;
+use super::error::ClientError;
+use super::output::{Output, say};
+use super::stats::{Kind, Stats};
+use crate::cli::verbs;
+
+#[derive(Serialize)]
+struct Flushed<'a> {
+    tube: &'a str,
+    flushed: u64,
+}
+
+/// Asks first if the answer can come from a terminal.
+pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
+    let verbs::Flush { tube, yes, common } = verb;
+    let subject = format!("tube {tube}");
+    let absent = "there is no such tube";
+    let mut connection = super::connect(common)?;
+    if !yes && io::stdin().is_terminal() {
+        let reply = connection.ask(format!("stats-tube {tube}"))?;
+        let data = reply.into_ok(&subject).map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
+        if !is_confirmed(tube, &Stats::parse(Kind::Tube, &data))? {
+            say(format_args!("beanring: nothing is deleted"));
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    let flushed = flush(&mut connection, tube, &subject, absent)?;
+    let mut output = Output::new(common);
+    if output.is_json() {
+        output.json(&Flushed { tube, flushed })?;
+    } else {
+        output.line(&format!("deleted {flushed} job{} of {tube}", if flushed == 1 { "" } else { "s" }))?;
+    }
+    output.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn flush(
+    connection: &mut Connection,
+    tube: &str,
+    subject: &str,
+    absent: &'static str,
+) -> Result<u64, ClientError> {
+    let reply = connection.ask(format!("flush-tube {tube}"))?.expect("FLUSHED", subject);
+    let reply = reply.map_err(|refusal| {
+        refusal
+            .meaning("NOT_FOUND", absent)
+            .meaning("UNKNOWN_COMMAND", "the server has no flush-tube; delete its jobs by beanring delete")
+    })?;
+    Ok(reply.number().unwrap_or(0))
+}
+
+fn is_confirmed(tube: &str, stats: &Stats) -> Result<bool, ClientError> {
+    let [ready, delayed, buried] =
+        ["ready", "delayed", "buried"].map(|state| stats.number(&format!("current-jobs-{state}")));
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "delete {ready} ready, {delayed} delayed and {buried} buried jobs of {tube}? [y/N] ")?;
+    stderr.flush()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|error| ClientError::File { path: None, error })?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}

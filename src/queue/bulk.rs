@@ -1,0 +1,65 @@
+//! Commands that name many jobs at once.
+
+use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::engine::Engine;
+use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
+use crate::time::Time;
+use crate::tube_name::TubeName;
+
+/// A `flush-tube` that is not finished.
+pub(super) struct Flush {
+    pub(super) conn: ConnId,
+    pub(super) tube: TubeKey,
+    /// Jobs from this id on were announced after the command, and stay.
+    end: JobId,
+    pub(super) flushed: u32,
+}
+
+/// The answer to a `flush-tube`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flushed {
+    /// This many jobs were deleted.
+    Jobs(u32),
+    /// The flush is unfinished. A [`Notice`](super::Notice) will follow.
+    Working,
+    /// There is no such tube.
+    NotFound,
+}
+
+impl Engine {
+    /// Deletes the jobs of a tube that no client holds: ready, delayed and buried ones. A job that is put later stays.
+    pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Flushed {
+        let Some(tube) = self.tubes.find(name) else { return Flushed::NotFound };
+        self.tubes[tube.slot].pins += 1;
+        let conn = self.clients.get(client).conn;
+        let mut flush = Flush { conn, tube, end: self.upcoming_id(), flushed: 0 };
+        if self.continue_flush(&mut flush, now, self.step_limit(BACKGROUND_STEPS)) {
+            return Flushed::Jobs(flush.flushed);
+        }
+        self.work.push_back(Work::Flush(flush));
+        Flushed::Working
+    }
+
+    /// Deletes jobs up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: StepLimit) -> bool {
+        while let Some(job) = self.next_to_flush(flush) {
+            if self.is_reached(limit) {
+                return false;
+            }
+            self.steps += 1;
+            self.delete_job(job, now);
+            flush.flushed += 1;
+        }
+        self.unpin(flush.tube.slot);
+        true
+    }
+
+    /// Each list has the jobs that came last at its end, so the jobs of the flush precede those that were put later. Delayed
+    /// jobs come first: one that becomes ready meets the flush again at the end of the ready order.
+    fn next_to_flush(&self, flush: &Flush) -> Option<JobKey> {
+        let tube = self.tubes.get(flush.tube);
+        let [fresh, active] = tube.ready_order.fronts(&self.jobs);
+        let fronts = [tube.delayed_order.front(), tube.buried.front(), fresh, active];
+        fronts.into_iter().flatten().map(JobKey).find(|&job| self.jobs.get(job).id < flush.end)
+    }
+}

@@ -1,0 +1,19 @@
+//! Commands that name many jobs at once.
+
+use beanring::queue::JobState;
+
+use super::{Model, Name};
+
+impl Model {
+    /// Returns the number of jobs deleted, or none if there is no such tube.
+    pub fn flush(&mut self, name: Name) -> Option<u32> {
+        let tube = self.tubes.iter_mut().find(|tube| tube.name == name)?;
+        let there = self.jobs.len();
+        self.jobs.retain(|job| job.tube != name || job.state() == JobState::Reserved);
+        let flushed = (there - self.jobs.len()) as u64;
+        tube.deletes += flushed;
+        self.deletes += flushed;
+        self.drop_tubes();
+        Some(flushed as u32)
+    }
+}
