@@ -201,7 +201,7 @@ fn every_kind_of_address() {
     }
     let mut command = client();
     ran(command.arg("stats").env("BEANRING_ADDR", "nonsense"), b"")
-        .fails(2, "BEANRING_ADDR=\"nonsense\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH");
+        .fails(2, "BEANRING_ADDR=\"nonsense\": the port is missing; write nonsense:PORT");
 }
 
 #[test]
