@@ -317,13 +317,13 @@ pub struct Kick {
     /// Jobs to kick
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with = "tube")]
     pub ids: Vec<JobId>,
-    /// Tube to kick jobs of: the buried ones, or if there are none, the delayed ones
+    /// Tube to kick jobs of
     #[arg(short, long, value_name = "TUBE", default_value = "default", value_parser = tube_name)]
     pub tube: String,
-    /// Kick at most this number of jobs of the tube
+    /// Kick at most this number of jobs of the tube: buried ones, or delayed ones if none is buried
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub count: Option<u32>,
-    /// Kick all buried jobs of the tube
+    /// Kick all buried jobs of the tube, and no delayed ones
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]

@@ -49,7 +49,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Bury(verb) => return jobs::bury(&verb),
         Verb::Delete(verb) => return jobs::delete(&verb),
         Verb::Release(verb) => return jobs::release(&verb),
-        Verb::Touch(verb) => hold::touch(&verb),
+        Verb::Touch(verb) => return hold::touch(&verb),
         Verb::Pause(verb) => server_state::pause(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),

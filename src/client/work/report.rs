@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::error::ClientError;
-use super::super::escape::escaped;
+use super::super::escape::{self, escaped};
 use super::super::output::say;
 
 /// What became of a job.
@@ -130,7 +130,7 @@ impl Report {
 }
 
 fn print_json(value: &impl Serialize) {
-    say(serde_json::to_string(value).expect("it is plain"));
+    say(escape::json(value).expect("it is plain"));
 }
 
 fn seconds<S: serde::Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
