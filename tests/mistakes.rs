@@ -129,10 +129,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("wal check a b", "b: unexpected argument; see beanring wal check --help"),
     ("--http 99999", "--http \"99999\": the port must be a number from 0 to 65535"),
     ("--http ::9999999", "--http \"::9999999\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
-    (
-        "--http 127.0.0.1",
-        "--http \"127.0.0.1\": the port is missing; write 127.0.0.1:PORT, such as 127.0.0.1:9100",
-    ),
+    ("--http 127.0.0.1", "--http \"127.0.0.1\": the port is missing; write 127.0.0.1:PORT"),
     ("--http ::1", "--http \"::1\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
     ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
     ("--log-level loud", "--log-level \"loud\": must be error, warn, info, debug or trace"),
@@ -180,12 +177,7 @@ const MISTAKES: &[(&str, &str)] = &[
 /// Flags, variables and lines of `beanring.toml`, with the message. `-p PORT` and `-b wal` precede each.
 const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("", "BEANRING_LISTN=::", "", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
-    (
-        "",
-        "BEANRING_HTTP=host",
-        "",
-        "BEANRING_HTTP=\"host\": the port is missing; write host:PORT, such as host:9100",
-    ),
+    ("", "BEANRING_HTTP=host", "", "BEANRING_HTTP=\"host\": the port is missing; write host:PORT"),
     (
         "",
         "BEANRING_CONFIG=missing.toml",
@@ -263,7 +255,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "--config beanring.toml",
         "",
         "\nhttp = \"host\"",
-        "beanring.toml:2: http = \"host\": the port is missing; write host:PORT, such as host:9100",
+        "beanring.toml:2: http = \"host\": the port is missing; write host:PORT",
     ),
     (
         "--config beanring.toml",

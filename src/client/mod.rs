@@ -7,6 +7,7 @@ mod escape;
 mod flush;
 mod hold;
 mod inspect;
+mod interrupt;
 mod jobs;
 mod output;
 mod peek;
@@ -56,7 +57,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Undrain(verb) => server_state::undrain(&verb.common),
         Verb::Watch(verb) => watch::run(&verb),
         Verb::Work(verb) => return work::run(&verb),
-        Verb::Move(verb) => relocate::run(&verb),
+        Verb::Move(verb) => return relocate::run(&verb),
         Verb::Top(verb) => return top::run(&verb),
     };
     done.map(|()| ExitCode::SUCCESS)

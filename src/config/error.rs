@@ -278,7 +278,7 @@ impl fmt::Display for Problem {
             }
             Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
             Self::PortMissing { host } => {
-                write!(f, "the port is missing; write {host}:PORT, such as {host}:9100")
+                write!(f, "the port is missing; write {host}:PORT")
             }
             Self::PortTooLarge => write!(f, "the port must be a number from 0 to {}", u16::MAX),
             Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
