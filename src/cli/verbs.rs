@@ -34,8 +34,8 @@ Examples:
   seq 1000 | beanring put --lines     1000 jobs
   beanring put -d 10m -f photo.jpg    a file, ready in ten minutes
 
-The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with exit
-code 128 + the number of the signal.
+The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with
+exit code 128 + the number of the signal.
 ";
 
 const MOVE_HELP: &str = "\

