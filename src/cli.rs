@@ -188,6 +188,12 @@ where
         let verb = matches.subcommand_name().unwrap_or_default().to_owned();
         return Err(UsageError::ServerFlag { flag, verb });
     }
+    #[cfg(feature = "client")]
+    if let Some((name, verb)) = matches.subcommand().filter(|(name, _)| Verb::has_one_tube(name))
+        && verb.get_many::<String>("tube").is_some_and(|tubes| tubes.len() > 1)
+    {
+        return Err(UsageError::TwoTubes { verb: name.to_owned() });
+    }
     let checks_config = settings.take("check-config").is_some();
     Ok(ControlFlow::Continue(CommandLine { settings, checks_config, tool }))
 }

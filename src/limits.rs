@@ -3,6 +3,13 @@
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
+/// The priority of a job that the client, the HTTP API or the console puts without one: that of greenstalk and beaneater. It
+/// leaves room for more urgent jobs, and such a job does not count as urgent.
+pub const PRIORITY_DEFAULT: u32 = 65_536;
+
+/// The time to run of such a job, in seconds.
+pub const TTR_SECONDS_DEFAULT: u32 = 60;
+
 /// A tube name (protocol.txt).
 pub const TUBE_NAME_BYTES_MAX: usize = 200;
 

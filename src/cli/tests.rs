@@ -142,7 +142,8 @@ fn verbs_name_their_own_flags() {
             "put --ttr 5x",
             "-r/--ttr \"5x\": must be a number of seconds, or a time such as 90s, 10m, 2h or 1d",
         ),
-        ("put a -f b", "BODY... and -f/--file cannot be combined; remove one of them"),
+        ("put a -f b", "give bodies or files, not both"),
+        ("put a --lines", "BODY... and --lines cannot be combined; remove one of them"),
         (
             "-p 1 put x",
             "-p/--port: this is a flag of the server; beanring put takes its flags behind its name, see beanring put \

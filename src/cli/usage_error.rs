@@ -14,6 +14,8 @@ use crate::config::{ConfigError, suggestion};
 /// The words of the command that takes flags of the server before its name.
 const HEALTHCHECK: &str = "beanring healthcheck";
 
+const PUT: &str = "beanring put";
+
 /// Why a command line is not valid.
 #[derive(Debug)]
 pub enum UsageError {
@@ -32,6 +34,11 @@ pub enum UsageError {
         word: String,
         /// The long flag that may be meant.
         meant: Option<String>,
+    },
+    /// A verb was given two tubes, and acts on one.
+    TwoTubes {
+        /// The verb.
+        verb: String,
     },
     /// A flag of the server was given to a verb of the client.
     ServerFlag {
@@ -95,6 +102,7 @@ impl fmt::Display for UsageError {
             Self::Cluster { word, meant: None } => {
                 write!(f, "{word}: -v prints the version and stands alone; see beanring --help")
             }
+            Self::TwoTubes { verb } => write!(f, "-t/--tube: given twice; beanring {verb} takes one tube"),
             Self::ServerFlag { flag, verb } => write!(
                 f,
                 "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"
@@ -127,6 +135,10 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
                 flag.spelled()
             )
         }
+        // A verb knows its own flags, so this one stands before it.
+        ErrorKind::UnknownArgument if has_flag(command, &argument) => {
+            write!(f, "{argument}: put the flags of a verb behind its name: {command} {argument}")
+        }
         ErrorKind::UnknownArgument => {
             write!(f, "{argument}: no such flag; {}", meant(ContextKind::SuggestedArg))
         }
@@ -145,7 +157,12 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
         ErrorKind::ArgumentConflict => {
             let other = spelled(&context(ContextKind::PriorArg), command);
             let argument = spelled(&argument, command);
-            write!(f, "{argument} and {other} cannot be combined; remove one of them")
+            match (command, [&*argument, &*other].iter().any(|name| name.starts_with("BODY"))) {
+                (PUT, true) if !(argument.contains("--lines") || other.contains("--lines")) => {
+                    f.write_str("give bodies or files, not both")
+                }
+                _ => write!(f, "{argument} and {other} cannot be combined; remove one of them"),
+            }
         }
         ErrorKind::TooManyValues => {
             let value = value.escape_debug();
@@ -205,6 +222,17 @@ fn takes_next(command: &Command, word: &str) -> bool {
     // The rest of a word is the value of its first flag that takes one.
     let Some(flags) = word.strip_prefix('-') else { return false };
     flags.find(|flag| has_value(command, flag)).is_some_and(|at| at + 1 == flags.len())
+}
+
+/// Whether a command such as `beanring put` has a flag that is written like this.
+fn has_flag(command: &str, written: &str) -> bool {
+    let top = super::command();
+    let inner = command.split(' ').skip(1).try_fold(&top, |command, name| command.find_subcommand(name));
+    let is_it = |known: &Arg| {
+        known.get_long().is_some_and(|long| written.strip_prefix("--") == Some(long))
+            || known.get_short().is_some_and(|short| *written == format!("-{short}"))
+    };
+    inner.is_some_and(|inner| inner.get_arguments().any(is_it))
 }
 
 /// Whether a short flag takes a value.

@@ -4,13 +4,14 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, Subcommand, ValueEnum};
 
 use crate::client::top::Column;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::ids::JobId;
 use crate::io::socket::Address;
+use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
 use crate::tube_name::TubeName;
 
 /// The variable with the address of the server.
@@ -18,12 +19,6 @@ pub const ADDRESS_VARIABLE: &str = "BEANRING_ADDR";
 
 /// The address without a flag and a variable: the port of beanstalkd on this machine.
 const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
-
-/// The priority of a job without `-p`: room for more urgent jobs and for less urgent ones.
-const PRI_DEFAULT: u32 = 65_536;
-
-/// The time to run of a job without `-r`, in seconds.
-const TTR_DEFAULT: u32 = 60;
 
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;
@@ -38,12 +33,16 @@ Examples:
   beanring put -t mail hello world    two jobs
   seq 1000 | beanring put --lines     1000 jobs
   beanring put -d 10m -f photo.jpg    a file, ready in ten minutes
+
+The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with
+exit code 128 + the number of the signal.
 ";
 
 const MOVE_HELP: &str = "\
 Jobs keep state, priority, remaining delay and time to run, and get new ids.
-Each job is put before it is deleted: if this command dies, the last job may be
-in both tubes, and none is lost.
+Each job is put before it is deleted: if this command is killed, the last job
+may be in both tubes, and none is lost. The first SIGTERM, SIGINT or SIGHUP ends
+it after the job in progress, with exit code 128 + the number of the signal.
 ";
 
 const WORK_HELP: &str = "\
@@ -103,6 +102,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether the verb with this name acts on the tube of its `--tube`, and not on several.
+    pub fn has_one_tube(name: &str) -> bool {
+        matches!(name, "put" | "peek" | "kick")
+    }
+
     /// The end of the help of the verb with this name.
     pub fn after_help(name: &str) -> String {
         let own = match name {
@@ -159,7 +163,7 @@ pub struct Stats {
 /// `beanring tubes`
 #[derive(Args, Clone, Debug)]
 pub struct Tubes {
-    /// Only tubes whose name contains this text, or matches it if it has * or ?
+    /// Only tubes whose name contains this text in any case, or matches it if it has * or ?
     pub pattern: Option<String>,
     /// Order: name, ready, reserved, delayed, buried, waiting, total or oldest
     #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
@@ -224,10 +228,11 @@ pub struct Put {
     #[arg(long, conflicts_with = "bodies")]
     pub lines: bool,
     /// Tube to put into
-    #[arg(short, long, value_name = "TUBE", default_value = "default", value_parser = tube_name)]
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
     pub tube: String,
     /// Priority: 0 is the most urgent
-    #[arg(short, long, value_name = "PRI", default_value_t = PRI_DEFAULT, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = priority)]
     pub pri: u32,
     /// Time until the job is ready, such as 30, 10m or 1d
@@ -235,7 +240,7 @@ pub struct Put {
     #[arg(value_parser = seconds)]
     pub delay: u32,
     /// Time to run: how long a worker may keep the job reserved
-    #[arg(short = 'r', long, value_name = "TIME", default_value_t = TTR_DEFAULT, allow_negative_numbers = true)]
+    #[arg(short = 'r', long, value_name = "TIME", default_value_t = TTR_SECONDS_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = seconds)]
     pub ttr: u32,
     /// Do not print the ids of the jobs
@@ -277,7 +282,8 @@ pub struct Peek {
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["tube", "state"])]
     pub id: Option<JobId>,
     /// Tube of the next job
-    #[arg(short, long, value_name = "TUBE", default_value = "default", value_parser = tube_name)]
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
     pub tube: String,
     /// State of the next job: ready, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
@@ -317,13 +323,14 @@ pub struct Kick {
     /// Jobs to kick
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with = "tube")]
     pub ids: Vec<JobId>,
-    /// Tube to kick jobs of: the buried ones, or if there are none, the delayed ones
-    #[arg(short, long, value_name = "TUBE", default_value = "default", value_parser = tube_name)]
+    /// Tube to kick jobs of
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
     pub tube: String,
-    /// Kick at most this number of jobs of the tube
+    /// Kick at most this number of jobs of the tube: buried ones, or delayed ones if none is buried
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub count: Option<u32>,
-    /// Kick all buried jobs of the tube
+    /// Kick all buried jobs of the tube, and no delayed ones
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -496,7 +503,7 @@ pub struct Work {
     #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
     #[arg(value_parser = seconds)]
     pub max_delay: u32,
-    /// Bury a job instead of releasing it after this number of failures [default: never]
+    /// With --on-failure release: bury the job after this number of failures [default: never]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub tries: Option<u32>,
     /// End when no job is ready, instead of waiting for one
@@ -573,8 +580,11 @@ fn seconds(text: &str) -> Result<u32, String> {
         .into_iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
         .unwrap_or((text, 1));
-    let seconds = digits(number).and_then(|digits| digits.parse::<u32>().ok()?.checked_mul(factor));
-    seconds.ok_or_else(|| "must be a number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned())
+    let Some(number) = digits(number).filter(|digits| !digits.is_empty()) else {
+        return Err("must be a number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned());
+    };
+    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.ok_or_else(|| format!("must be at most {} s, {} days", u32::MAX, u32::MAX / 86_400))
 }
 
 /// A time above 0.

@@ -81,6 +81,23 @@ impl ClientError {
         }
     }
 
+    /// What has happened, without what to do: for a program that tries again itself.
+    pub fn event(&self) -> String {
+        match self {
+            Self::Connect { address, error } => format!("cannot connect to {address}: {}", text_of(error)),
+            Self::Broken { address, error } if error.kind() == ErrorKind::UnexpectedEof => {
+                format!("{address} closed the connection")
+            }
+            Self::Broken { address, error } => {
+                format!("the connection to {address} broke: {}", text_of(error))
+            }
+            Self::Silent { address, patience } => {
+                format!("{address} has not replied within {} s", patience.as_secs())
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Whether another connection may succeed.
     pub const fn is_connection(&self) -> bool {
         self.exit_code() == 3

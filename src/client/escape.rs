@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 /// Escapes everything that could move the cursor, break the line or reorder text: control characters, format characters, and
 /// bytes that are not UTF-8.
 pub fn escaped(bytes: &[u8]) -> String {
@@ -38,6 +40,29 @@ fn escape(bytes: &[u8], is_kept: impl Fn(char) -> bool) -> String {
     text
 }
 
+/// Returns a value as a line of JSON in which hidden characters are escaped too, because JSON itself escapes only those below
+/// U+0020.
+///
+/// # Errors
+/// If the value is none that JSON has.
+pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    // Only strings have such characters, so an escape is valid wherever there is one.
+    let Some(first) = json.find(is_hidden) else { return Ok(json) };
+    let mut text = String::with_capacity(json.len() + 64);
+    text.push_str(&json[..first]);
+    for character in json[first..].chars() {
+        if is_hidden(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(text, "\\u{unit:04x}").expect("memory is there");
+            }
+        } else {
+            text.push(character);
+        }
+    }
+    Ok(text)
+}
+
 /// Characters without a place of their own: control characters of C1, and what changes the direction, the joining or the
 /// tag of others.
 fn is_hidden(character: char) -> bool {
@@ -61,6 +86,22 @@ mod tests {
             assert!(text.chars().all(|character| !character.is_control()), "{text}");
         }
         assert!(escaped_lines(&all).chars().all(|one| !one.is_control() || one == '\n' || one == '\t'));
+    }
+
+    #[test]
+    fn json_has_no_hidden_character_and_the_same_meaning() {
+        let all: String = ('\0'..=char::MAX).collect();
+        let text = json(&all).expect("it is text");
+        assert!(!text.contains(is_hidden), "{}", text.escape_unicode());
+        assert_eq!(serde_json::from_str::<String>(&text).expect("it is JSON"), all);
+        for (value, expected) in [
+            ("\u{7f}\u{9b}31m", r#""\u007f\u009b31m""#),
+            ("a\u{202e}b\u{2028}", r#""a\u202eb\u2028""#),
+            ("\u{e0041}", r#""\udb40\udc41""#),
+            ("Gr\u{fc}\u{df}e \u{1f980}\n", "\"Gr\u{fc}\u{df}e \u{1f980}\\n\""),
+        ] {
+            assert_eq!(json(&value).expect("it is text"), expected);
+        }
     }
 
     #[test]

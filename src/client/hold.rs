@@ -1,6 +1,7 @@
 //! Jobs that the client keeps reserved until a signal: `beanring touch` and `reserve --hold`.
 
 use std::collections::BTreeSet;
+use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,16 +28,22 @@ pub(super) struct Held {
     pub(super) stats: Stats,
 }
 
-pub(super) fn touch(verb: &verbs::Touch) -> Result<(), ClientError> {
+pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let mut held = Vec::new();
     let ids: BTreeSet<JobId> = verb.ids.iter().copied().collect();
     for &id in &ids {
-        let stats = take(&mut connection, id, "touch")?;
-        held.push(Held { id, stats });
+        match take(&mut connection, id, "touch") {
+            Ok(stats) => held.push(Held { id, stats }),
+            Err(ClientError::Refused(refusal)) => say(format_args!("beanring: {refusal}")),
+            Err(error) => return Err(error),
+        }
     }
-    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    say(format_args!("beanring: reserved until this command ends: {}", ids.join(" ")));
+    if held.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let kept: Vec<String> = held.iter().map(|job| job.id.to_string()).collect();
+    say(format_args!("beanring: reserved until this command ends: {}", kept.join(" ")));
     let time = verb.for_time.map(|seconds| Duration::from_secs(seconds.into()));
     let result = until_signal(&mut connection, &held, time);
     // A job that was not ready becomes again what it was. If the connection has broken, the server has made all of them ready.
@@ -50,7 +57,8 @@ pub(super) fn touch(verb: &verbs::Touch) -> Result<(), ClientError> {
         };
         connection.ask(command)?.expect(done, &format!("job {id}"))?;
     }
-    result
+    result?;
+    Ok(if held.len() == ids.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Touches jobs until a signal asks the process to end, or the time is over.

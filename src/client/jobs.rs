@@ -9,6 +9,7 @@ use super::error::{ClientError, Refusal};
 use super::hold;
 use super::output::{Output, say};
 use super::reply::Reply;
+use super::tubes;
 use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
 
@@ -18,10 +19,13 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
         return each(&verb.common, &verb.ids, "kick-job", "KICKED", absent);
     }
     let mut connection = super::connect(&verb.common)?;
-    connection.ask(format!("use {}", verb.tube))?.expect("USING", &verb.tube)?;
-    let count = if verb.all { u32::MAX } else { verb.count.unwrap_or(1) };
     let subject = format!("tube {}", verb.tube);
-    let kicked = connection.ask(format!("kick {count}"))?.expect("KICKED", &subject)?.number().unwrap_or(0);
+    let kicked = if verb.all {
+        kick_buried(&mut connection, &verb.tube, &subject)?
+    } else {
+        connection.ask(format!("use {}", verb.tube))?.expect("USING", &subject)?;
+        kick_some(&mut connection, verb.count.unwrap_or(1).into(), &subject)?
+    };
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         output.json(&Kicked { tube: &verb.tube, kicked })?;
@@ -30,6 +34,24 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     }
     output.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Kicks the buried jobs of a tube. `kick` itself takes delayed jobs if none is buried, so no more than the buried ones are
+/// asked for, and none if there are none.
+fn kick_buried(connection: &mut Connection, tube: &str, subject: &str) -> Result<u64, ClientError> {
+    let stats = tubes::statistics(connection, &[tube.to_owned()])?;
+    match stats.first().map_or(0, |stats| stats.number("current-jobs-buried")) {
+        0 => Ok(0),
+        buried => {
+            connection.ask(format!("use {tube}"))?.expect("USING", subject)?;
+            kick_some(connection, buried, subject)
+        }
+    }
+}
+
+fn kick_some(connection: &mut Connection, count: u64, subject: &str) -> Result<u64, ClientError> {
+    let count = count.min(u32::MAX.into());
+    Ok(connection.ask(format!("kick {count}"))?.expect("KICKED", subject)?.number().unwrap_or(0))
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {

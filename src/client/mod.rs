@@ -7,6 +7,7 @@ mod escape;
 mod flush;
 mod hold;
 mod inspect;
+mod interrupt;
 mod jobs;
 mod output;
 mod peek;
@@ -49,14 +50,14 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Bury(verb) => return jobs::bury(&verb),
         Verb::Delete(verb) => return jobs::delete(&verb),
         Verb::Release(verb) => return jobs::release(&verb),
-        Verb::Touch(verb) => hold::touch(&verb),
+        Verb::Touch(verb) => return hold::touch(&verb),
         Verb::Pause(verb) => server_state::pause(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),
         Verb::Undrain(verb) => server_state::undrain(&verb.common),
         Verb::Watch(verb) => watch::run(&verb),
         Verb::Work(verb) => return work::run(&verb),
-        Verb::Move(verb) => relocate::run(&verb),
+        Verb::Move(verb) => return relocate::run(&verb),
         Verb::Top(verb) => return top::run(&verb),
     };
     done.map(|()| ExitCode::SUCCESS)

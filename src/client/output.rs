@@ -11,7 +11,7 @@ use comfy_table::CellAlignment;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-use super::escape::escaped_lines;
+use super::escape::{self, escaped_lines};
 use crate::cli::verbs::Common;
 use crate::ids::JobId;
 
@@ -90,7 +90,7 @@ impl Output {
     /// # Errors
     /// If it cannot be written.
     pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_string(value).map_err(io::Error::other)?;
+        let text = escape::json(value).map_err(io::Error::other)?;
         self.line(&text)
     }
 

@@ -1,10 +1,14 @@
 //! `beanring move`: jobs of one tube become jobs of another. The protocol cannot do that, so each job is put again, and then
 //! deleted. A job can be in both tubes if this program dies in between, and never in none.
 
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
+use super::interrupt::Interrupt;
 use super::output::Output;
 use super::stats::Stats;
 use super::{inspect, tubes};
@@ -30,7 +34,7 @@ struct Move {
     moved: u64,
 }
 
-pub(super) fn run(verb: &verbs::Move) -> Result<(), ClientError> {
+pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     if verb.from == verb.to {
         return Err(ClientError::Usage(format!("FROM and TO are the same tube, {}; name another", verb.to)));
     }
@@ -46,23 +50,36 @@ pub(super) fn run(verb: &verbs::Move) -> Result<(), ClientError> {
     from.ask(format!("use {}", verb.from))?.expect("USING", &subject)?;
     let mut to = super::connect(&verb.common)?;
     to.ask(format!("use {}", verb.to))?.expect("USING", &format!("tube {}", verb.to))?;
+    let interrupt = Interrupt::catch()?;
     let mut work = Move { state: verb.state, from, to, moved: 0 };
-    let result = work.move_all(limit);
+    let result = work.move_all(limit, &interrupt);
     let moved = work.moved;
+    let plural = if moved == 1 { "" } else { "s" };
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         output.json(&Moved { from: &verb.from, to: &verb.to, moved })?;
     } else {
-        let plural = if moved == 1 { "" } else { "s" };
         output.line(&format!("moved {moved} job{plural} from {} to {}", verb.from, verb.to))?;
     }
     output.flush()?;
-    result
+    result?;
+    if moved < limit && interrupt.is_caught() {
+        return Ok(interrupt.report(&format!("moved {moved} job{plural}")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+fn progress(limit: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} jobs, {eta} left");
+    ProgressBar::new(limit).with_style(style.expect("the template is valid"))
 }
 
 impl Move {
-    fn move_all(&mut self, limit: u64) -> Result<(), ClientError> {
-        while self.moved < limit {
+    /// A signal ends it between two jobs.
+    fn move_all(&mut self, limit: u64, interrupt: &Interrupt) -> Result<(), ClientError> {
+        let progress = progress(limit);
+        while self.moved < limit && !interrupt.is_caught() {
             let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
             if reply.word() == "NOT_FOUND" {
                 break;
@@ -70,8 +87,10 @@ impl Move {
             let (id, body) = reply.into_job("peek")?;
             if self.move_one(id, &body)? {
                 self.moved += 1;
+                progress.set_position(self.moved);
             }
         }
+        progress.finish_and_clear();
         Ok(())
     }
 

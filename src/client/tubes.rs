@@ -116,10 +116,10 @@ fn table(tubes: &[Stats]) -> Table {
     table
 }
 
-/// Whether a name matches a pattern with `*` and `?`, or contains it.
+/// Whether a name matches a pattern with `*` and `?`, or contains it. The case of ASCII letters does not matter.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     if !pattern.contains(['*', '?']) {
-        return name.contains(pattern);
+        return name.to_ascii_lowercase().contains(&pattern.to_ascii_lowercase());
     }
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at, mut in_name) = (0, 0);
@@ -131,7 +131,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
                 retry = Some((at + 1, in_name));
                 at += 1;
             }
-            Some(&byte) if byte == b'?' || byte == name[in_name] => {
+            Some(&byte) if byte == b'?' || byte.eq_ignore_ascii_case(&name[in_name]) => {
                 at += 1;
                 in_name += 1;
             }
@@ -163,6 +163,8 @@ mod tests {
             ("*a*b*c", "xaybzc", true),
             ("*a*b*c", "xaybzcd", false),
             ("**", "anything", true),
+            ("MAIL", "send-Mail", true),
+            ("mAIL*", "Mail.send", true),
             ("a*a", "a", false),
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");

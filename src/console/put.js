@@ -23,7 +23,7 @@ export function putPage(app, query) {
     pattern: '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*',
     title: '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -',
   })
-  const priority = numberField('Priority', 1024, { hint: 'The smallest goes first.' })
+  const priority = numberField('Priority', 65536, { hint: 'The smallest goes first.' })
   const delay = numberField('Delay in seconds', 0, { hint: 'Until the job is ready.' })
   const ttr = numberField('TTR in seconds', 60, { min: 1, hint: 'The time to run, once reserved.' })
   const text = field('Body', { tag: 'textarea', rows: 8, spellcheck: 'false' })

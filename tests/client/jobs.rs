@@ -87,6 +87,34 @@ fn touch_restores_the_state() {
 }
 
 #[test]
+fn touch_keeps_the_jobs_that_it_can() {
+    everywhere("touch of some jobs by the client", |place| {
+        place.ok(&["put", "good"]);
+        let result = place.run(&["touch", "999999", "1", "--for", "1"]);
+        let said = "beanring: job 999999: NOT_FOUND: there is no such job\n\
+                    beanring: reserved until this command ends: 1\n";
+        assert_eq!((result.code, &*result.stderr), (Some(1), said));
+        place.wait_for_jobs([1, 0, 0, 0]);
+        place.run(&["touch", "999999"]).fails(1, "job 999999: NOT_FOUND: there is no such job");
+    });
+}
+
+#[test]
+fn kick_all_leaves_delayed_jobs() {
+    everywhere("kick of all buried jobs by the client", |place| {
+        place.ok(&["put", "-t", "mail", "-d", "1h", "delayed"]);
+        place.ok(&["put", "-t", "mail", "buried", "buried too"]);
+        place.ok(&["bury", "2", "3"]);
+        assert_eq!(place.ok(&["kick", "-t", "mail", "--all"]), "kicked 2 jobs\n");
+        assert_eq!(place.ok(&["kick", "-t", "mail", "--all"]), "kicked 0 jobs\n");
+        assert_eq!(place.jobs(), [2, 0, 1, 0]);
+        // A number takes delayed jobs if none is buried.
+        assert_eq!(place.ok(&["kick", "-t", "mail", "-n", "5"]), "kicked 1 job\n");
+        assert_eq!(place.jobs(), [3, 0, 0, 0]);
+    });
+}
+
+#[test]
 fn bury_kick_release_and_delete() {
     everywhere("bury and kick by the client", |place| {
         place.feed(&["put", "--lines", "-p", "9"], b"1\n2\n3\n4\n").ok();

@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use beanring_testkit::client::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::place::{Place, everywhere, spawn, wait_until, with_both};
 
@@ -58,6 +60,33 @@ fn a_move_that_is_refused_loses_nothing() {
     assert!(result.stderr.starts_with("beanring: job 1: DRAINING: "), "{result:?}");
     place.wait_for_jobs([2, 0, 0, 0]);
     assert_eq!(place.number(&["tube", "a"], "current-jobs-ready"), 2);
+}
+
+#[test]
+fn a_signal_ends_a_move_between_two_jobs() {
+    with_both("a move that a signal ends", |place| {
+        let lines: String = (0..20_000).map(|line| format!("{line}\n")).collect();
+        place.feed(&["put", "--lines", "-t", "a", "-q"], lines.as_bytes()).ok();
+        let ready = |tube: &str| {
+            let tubes = place.json_lines(&["tubes", tube]);
+            tubes.first().and_then(|tube| tube["current-jobs-ready"].as_u64()).unwrap_or(0)
+        };
+        let mut moved = 0;
+        for (signal, name, code) in [(Signal::SIGINT, "SIGINT", 130), (Signal::SIGTERM, "SIGTERM", 143)] {
+            let mut command = place.command(&["move", "a", "b"]);
+            let child = spawn(command.stdin(Stdio::null()));
+            wait_until(|| ready("b") > moved, || "no job moves".to_owned());
+            kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
+            let output = child.wait_with_output().expect("it is ours");
+            let now = ready("b");
+            let said = String::from_utf8(output.stderr).expect("text");
+            assert_eq!(said, format!("beanring: moved {} jobs; stopped by {name}\n", now - moved));
+            assert_eq!(output.status.code(), Some(code));
+            moved = now;
+            wait_until(|| place.jobs()[1] == 0, || "a job stays reserved".to_owned());
+            assert_eq!(ready("a") + ready("b"), 20_000);
+        }
+    });
 }
 
 #[test]

@@ -9,8 +9,23 @@ fn junk() -> Vec<u8> {
     bytes
 }
 
+/// Control characters, and those that reorder text or end a line in some programs.
+fn hidden() -> String {
+    let ranges = [
+        '\u{7f}'..='\u{9f}',
+        '\u{61c}'..='\u{61c}',
+        '\u{200e}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2066}'..='\u{2069}',
+    ];
+    ranges.into_iter().flatten().collect()
+}
+
 fn assert_harmless(text: &str) {
-    let is_harmless = |character: char| !character.is_control() || character == '\n' || character == '\t';
+    let hidden = hidden();
+    let is_harmless = |character: char| {
+        matches!(character, '\n' | '\t') || !character.is_control() && !hidden.contains(character)
+    };
     assert!(text.chars().all(is_harmless), "{text:?}");
 }
 
@@ -37,6 +52,31 @@ fn a_body_is_escaped_on_a_terminal_and_raw_in_a_pipe() {
         assert_harmless(&json);
         assert_eq!(place.on_terminal(&["peek", "-t", "text", "--body"], &[]), "Gr\u{fc}\u{df}e\n\\x1b[1m\n");
     });
+}
+
+#[test]
+fn json_on_a_terminal_has_no_hidden_characters() {
+    everywhere("JSON of hidden characters by the client", |place| {
+        let hidden = hidden();
+        place.ok(&["put", "-q", &hidden]);
+        for verb in ["peek", "reserve"] {
+            assert_harmless(&place.on_terminal(&[verb, "--json"], &[]));
+            place.wait_for_jobs([1, 0, 0, 0]);
+        }
+        assert!(place.ok(&["peek", "--json"]).contains("\\u007f\\u0080\\u0081"));
+        assert_eq!(place.json(&["peek"])["body"], *hidden);
+    });
+    let address = hostile();
+    for arguments in [&["stats"][..], &["tubes"], &["tube", "x"], &["job", "1"], &["watch", "-n", "1"]] {
+        let mut command = super::place::client();
+        command.args(arguments).args(["--json", "--addr", &address]);
+        let result = super::place::ran(&mut command, b"");
+        assert_harmless(&result.text());
+        if arguments[0] != "watch" {
+            let value: serde_json::Value = serde_json::from_str(&result.text()).expect("an object");
+            assert!(value.to_string().contains(&hidden()), "{value}");
+        }
+    }
 }
 
 #[test]
@@ -68,12 +108,16 @@ fn hostile() -> String {
             let mut stream = stream.expect("a connection is accepted");
             let lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
             for line in lines.map_while(Result::ok) {
+                let evil = format!("\x1b[2Jevil{}", hidden());
                 let data = match line.split(' ').next() {
-                    Some("list-tubes") => "---\n- \x1b[2Jevil\n",
-                    Some("stats-tube") => "---\nname: \x1b[2Jevil\n\x1b[2Jevil: 1\ncurrent-jobs-ready: 1\n",
-                    _ => "",
+                    Some("list-tubes") => format!("---\n- {evil}\n"),
+                    Some("stats-tube") => format!("---\nname: {evil}\n{evil}: 1\ncurrent-jobs-ready: 1\n"),
+                    Some("stats" | "stats-job") => {
+                        format!("---\nversion: {evil}\nstate: {evil}\n{evil}: 1\n")
+                    }
+                    _ => String::new(),
                 };
-                let reply = match data {
+                let reply = match &*data {
                     "" => "NOT_FOUND \x1b[2Jevil\r\n".to_owned(),
                     data => format!("OK {}\r\n{data}\r\n", data.len()),
                 };

@@ -127,6 +127,12 @@ impl Place {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
     }
 
+    /// Returns the objects that a verb prints with `--json`.
+    pub fn json_lines(&self, arguments: &[&str]) -> Vec<serde_json::Value> {
+        let text = self.ok(&[arguments, &["--json"]].concat());
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
     /// Returns the numbers of ready, reserved, delayed and buried jobs.
     pub fn jobs(&self) -> [u64; 4] {
         let stats = self.json(&["stats"]);

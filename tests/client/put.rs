@@ -7,8 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::scratch::Scratch;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::place::{Place, everywhere, spawn, with_both};
+use super::place::{Place, everywhere, spawn, wait_until, with_both};
 
 /// Deletes the ready jobs of a tube, and returns their bodies in order.
 fn bodies(place: &Place, tube: &str) -> Vec<Vec<u8>> {
@@ -131,6 +133,38 @@ fn a_line_is_put_before_the_next_one_comes() {
         }
         drop(stdin);
         assert!(child.wait().expect("it is ours").success());
+    });
+}
+
+#[test]
+fn a_signal_ends_put_with_a_count() {
+    with_both("put that a signal ends", |place| {
+        for (signal, name, code, flags) in [
+            (Signal::SIGINT, "SIGINT", 130, &["put", "--lines"][..]),
+            (Signal::SIGTERM, "SIGTERM", 143, &["put", "--lines", "--quiet"]),
+        ] {
+            let mut command = place.command(flags);
+            let mut child = spawn(command.stdin(Stdio::piped()));
+            let mut stdin = child.stdin.take().expect("a pipe");
+            // A line without its end is no job.
+            stdin.write_all(b"one\ntwo\npart").expect("it reads");
+            place.wait_for_jobs([2, 0, 0, 0]);
+            kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
+            let output = child.wait_with_output().expect("it is ours");
+            drop(stdin);
+            let said = String::from_utf8(output.stderr).expect("text");
+            assert_eq!(said, format!("beanring: put 2 jobs; stopped by {name}\n"));
+            assert_eq!(output.status.code(), Some(code));
+            assert_eq!(bodies(place, "default"), [&b"one"[..], b"two"]);
+        }
+        // Without lines the whole input is the body, and it has not ended.
+        let mut command = place.command(&["put"]);
+        let child = spawn(command.stdin(Stdio::piped()));
+        wait_until(|| place.number(&["stats"], "current-connections") > 1, || "no client".to_owned());
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+        let output = child.wait_with_output().expect("it is ours");
+        assert_eq!(output.stderr, b"beanring: put 0 jobs; stopped by SIGINT\n");
+        assert_eq!((output.status.code(), place.jobs()), (Some(130), [0; 4]));
     });
 }
 

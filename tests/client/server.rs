@@ -54,6 +54,7 @@ fn tubes_are_sorted_filtered_and_aligned() {
         assert_eq!(names(&["--busy"]), "mail.bounce mail.send video");
         assert_eq!(names(&["mail"]), "mail.bounce mail.send");
         assert_eq!(names(&["*.s*d"]), "mail.send");
+        assert_eq!((names(&["VID"]), names(&["Mail.S*"])), ("video".to_owned(), "mail.send".to_owned()));
         let table = place.ok(&["tubes", "-b"]);
         let ready =
             table.lines().next().and_then(|line| line.find("READY")).expect("a header") + "READY".len();
@@ -141,6 +142,8 @@ fn a_paused_tube_gives_no_jobs() {
             .fails(1, "reserve: TIMED_OUT: no job became ready within 0 s");
         assert_eq!(place.ok(&["pause", "mail", "0"]), "resumed mail\n");
         assert_eq!(place.json(&["reserve", "-t", "mail", "--timeout", "5", "--delete"])["id"], 1);
+        let most = "TIME \"99999999999\": must be at most 4294967295 s, 49710 days";
+        place.run(&["pause", "mail", "99999999999"]).fails(2, most);
         place.run(&["pause", "none", "1"]).fails(1, "tube none: NOT_FOUND: there is no such tube");
     });
 }
@@ -267,6 +270,14 @@ fn wrong_usage_is_exit_code_2() {
         (&["put", "-f", missing][..], format!("cannot read {missing}: No such file or directory")),
         (&["move", "a", "a"], "FROM and TO are the same tube, a; name another".to_owned()),
         (&["kick"], "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all".to_owned()),
+        (&["put", "-f", "Cargo.toml", "body"], "cannot read body: No such file or directory; give bodies or files, not both".to_owned()),
+        (&["put", "body", "-f", "Cargo.toml"], "give bodies or files, not both".to_owned()),
+        (&["put", "-t", "a", "--tube", "b", "body"], "-t/--tube: given twice; beanring put takes one tube".to_owned()),
+        (&["peek", "-t", "a", "-t", "b"], "-t/--tube: given twice; beanring peek takes one tube".to_owned()),
+        (&["kick", "-t", "a", "-t", "b", "--all"], "-t/--tube: given twice; beanring kick takes one tube".to_owned()),
+        (&["work", "--tries", "3", "--", "true"], "--tries counts releases; add --on-failure release".to_owned()),
+        (&["-a", "21009", "stats"], "-a: put the flags of a verb behind its name: beanring stats -a".to_owned()),
+        (&["--json", "tube", "mail"], "--json: put the flags of a verb behind its name: beanring tube --json".to_owned()),
         (&["work"], "CMD... is missing; usage: beanring work [FLAGS] -- CMD...".to_owned()),
         (&["work", "-j", "0", "--", "true"], "-j/--jobs \"0\": must be a number from 1 to 1000".to_owned()),
         (&["tube", "a b"], "NAME \"a b\": must be 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and not begin with -".to_owned()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -310,6 +311,32 @@ fn a_lost_connection_discards_the_result() {
         "{said}"
     );
     assert_eq!(bench.runs(), [(1, 2)].into());
+}
+
+#[test]
+fn an_outage_is_told_once() {
+    let bench = Bench::new();
+    let wal = bench.scratch.dir("wal");
+    let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned()];
+    let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
+    let child = spawn(&mut bench.command(&place, &["-j", "4"]));
+    wait_until(|| place.number(&["stats"], "current-waiting") == 4, || "slots are missing".to_owned());
+    place.server.signal(Signal::SIGKILL);
+    place.server.wait();
+    // io_uring closes the listener some time after the end of its process.
+    wait_until(|| TcpStream::connect(address).is_err(), || "the listener stays".to_owned());
+    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
+    place.server = server;
+    wait_until(|| place.number(&["stats"], "current-waiting") == 4, || "slots are missing".to_owned());
+    signal(&child, Signal::SIGTERM);
+    let (code, said) = finish(child);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((code, lines.len(), lines[1]), (Some(0), 3, "beanring: connected again"), "{said}");
+    let begin =
+        [format!("beanring: {address} closed"), format!("beanring: the connection to {address} broke")];
+    assert!(begin.iter().any(|begin| lines[0].starts_with(begin)), "{said}");
+    assert!(lines[0].ends_with("; connecting again until it succeeds") && !said.contains('?'), "{said}");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::error::ClientError;
 use super::super::escape::escaped;
+use super::super::interrupt::{Interrupt, Interruptible};
 use super::super::output::say;
 use crate::cli::verbs::Put;
 use crate::limits::JOB_BYTES_MAX;
@@ -26,13 +28,14 @@ pub(super) struct Bodies {
     files: std::vec::IntoIter<PathBuf>,
     open: Option<Open>,
     is_by_line: bool,
+    interrupt: Interrupt,
     bytes_read: u64,
     count: u64,
 }
 
 /// A file that is being read.
 struct Open {
-    reader: BufReader<Box<dyn Read>>,
+    reader: BufReader<Interruptible<File>>,
     path: Option<Arc<Path>>,
     lines: u64,
 }
@@ -53,10 +56,10 @@ impl Bodies {
     ///
     /// # Errors
     /// If a file cannot be opened.
-    pub(super) fn new(verb: &Put) -> Result<Self, ClientError> {
+    pub(super) fn new(verb: &Put, interrupt: Interrupt) -> Result<Self, ClientError> {
         let mut files = verb.file.clone();
         for path in files.iter().filter(|path| path.as_os_str() != STDIN) {
-            File::open(path).map_err(|error| ClientError::File { path: Some(path.clone()), error })?;
+            File::open(path).map_err(|error| cannot_open(verb, path, error))?;
         }
         if verb.bodies.is_empty() && files.is_empty() {
             files.push(STDIN.into());
@@ -66,6 +69,7 @@ impl Bodies {
             files: files.into_iter(),
             open: None,
             is_by_line: verb.lines,
+            interrupt,
             bytes_read: 0,
             count: 0,
         })
@@ -83,12 +87,15 @@ impl Bodies {
         files.iter().map(size).sum()
     }
 
-    /// Replaces `body` by the next one. Returns where it was found, or `None` after the last.
+    /// Replaces `body` by the next one. Returns where it was found, or `None` after the last and after a signal.
     ///
     /// # Errors
     /// If a file cannot be read.
     pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Place>, ClientError> {
         body.clear();
+        if self.interrupt.is_caught() {
+            return Ok(None);
+        }
         if let Some(argument) = self.arguments.next() {
             *body = argument.into_vec();
             return Ok(Some(self.found(None, None)));
@@ -96,12 +103,16 @@ impl Bodies {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(None) };
-                self.open = Some(Open::new(path)?);
+                self.open = Some(Open::new(path, &self.interrupt)?);
             }
             let open = self.open.as_mut().expect("a file is open");
             let path = open.path.clone();
             let bytes = open.read(body, self.is_by_line)?;
             self.bytes_read += bytes;
+            // Input that ends at a signal may have ended within a body.
+            if self.interrupt.is_caught() {
+                return Ok(None);
+            }
             if !self.is_by_line {
                 self.open = None;
                 return Ok(Some(self.found(path, None)));
@@ -132,20 +143,31 @@ impl Bodies {
     }
 }
 
+/// Why a file cannot be opened. A word after the first file is a file too, which may have been meant as a body.
+fn cannot_open(verb: &Put, path: &Path, error: io::Error) -> ClientError {
+    let is_first = verb.file.first().is_some_and(|first| first == path);
+    let is_body = !is_first && error.kind() == ErrorKind::NotFound;
+    let error = ClientError::File { path: Some(path.to_owned()), error };
+    if is_body { ClientError::Usage(format!("{error}; give bodies or files, not both")) } else { error }
+}
+
 impl Open {
-    fn new(path: PathBuf) -> Result<Self, ClientError> {
-        let (reader, path): (Box<dyn Read>, _) = if path.as_os_str() == STDIN {
+    fn new(path: PathBuf, interrupt: &Interrupt) -> Result<Self, ClientError> {
+        let (file, path) = if path.as_os_str() == STDIN {
             if io::stdin().is_terminal() {
                 say(format_args!("beanring: reading from the terminal; end the input with Ctrl-D"));
             }
-            (Box::new(io::stdin()), None)
+            // Without the buffer of the standard library, in which input could be while the descriptor has none.
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            (File::from(stdin.map_err(|error| ClientError::File { path: None, error })?), None)
         } else {
             match File::open(&path) {
-                Ok(file) => (Box::new(file), Some(path.into())),
+                Ok(file) => (file, Some(path.into())),
                 Err(error) => return Err(ClientError::File { path: Some(path), error }),
             }
         };
-        Ok(Self { reader: BufReader::with_capacity(READ_BYTES, reader), path, lines: 0 })
+        let reader = BufReader::with_capacity(READ_BYTES, interrupt.input(file));
+        Ok(Self { reader, path, lines: 0 })
     }
 
     /// Reads a line without its LF, or everything. Returns the number of bytes read.

@@ -15,6 +15,7 @@ use self::bodies::{Bodies, Place};
 use self::tally::Tally;
 use super::connection::{Receiver, Sender, Socket};
 use super::error::ClientError;
+use super::interrupt::Interrupt;
 use super::output::Output;
 use crate::cli::verbs::Put;
 
@@ -26,7 +27,8 @@ const PROGRESS_JOBS: u64 = 1024;
 
 pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let started = Instant::now();
-    let mut bodies = Bodies::new(verb)?;
+    let interrupt = Interrupt::catch()?;
+    let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
     connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
     let socket = connection.socket();
@@ -44,6 +46,9 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     // The connection is the reason if both have failed.
     received.and(sent).inspect_err(|_| tally.report_rest())?;
     tally.report(&mut output, started.elapsed())?;
+    if interrupt.is_caught() {
+        return Ok(interrupt.report(&tally.done()));
+    }
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

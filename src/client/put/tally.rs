@@ -126,6 +126,11 @@ impl Tally {
         Ok(())
     }
 
+    /// What was done, for the message of a signal.
+    pub(super) fn done(&self) -> String {
+        format!("put {}", jobs(self.put))
+    }
+
     /// Prints what is known of the jobs before an error.
     pub(super) fn report_rest(&self) {
         let unknown = if self.awaited.is_some() { "; the server may have jobs beyond these" } else { "" };

@@ -9,6 +9,9 @@ use super::worker::{Request, is_valid};
 const PAUSE_SECONDS: u32 = 60;
 const KICK_COUNT: u32 = 10;
 
+/// Why a text is not accepted as a number.
+const NUMBER_HINT: &str = "must be a number up to 4294967295";
+
 /// The longest text of a prompt.
 const TEXT_MAX: usize = 200;
 
@@ -100,7 +103,7 @@ fn in_table(state: &mut State, code: KeyCode) {
         }
         KeyCode::Char('/') => {
             let text = state.tubes.filter().to_owned();
-            state.prompt = Some(Prompt { asks: Ask::Filter, text, is_proposed: false });
+            state.prompt = Some(Prompt { asks: Ask::Filter, text, is_proposed: false, hint: None });
         }
         KeyCode::Esc => filter(state, String::new()),
         KeyCode::Enter | KeyCode::Char('d') => {
@@ -173,7 +176,8 @@ fn ask_kick(state: &mut State) {
 
 fn ask(state: &mut State, asks: fn(String) -> Ask, proposal: u32) {
     if let Some(tube) = usable(state) {
-        state.prompt = Some(Prompt { asks: asks(tube), text: proposal.to_string(), is_proposed: true });
+        state.prompt =
+            Some(Prompt { asks: asks(tube), text: proposal.to_string(), is_proposed: true, hint: None });
     }
 }
 
@@ -192,28 +196,36 @@ fn type_key(state: &mut State, code: KeyCode) {
         KeyCode::Char(character) => {
             let before = if prompt.is_proposed { "" } else { &prompt.text };
             let text = format!("{before}{character}");
-            // Only digits can be typed.
-            if is_filter && text.len() <= TEXT_MAX || !is_filter && is_number(&text) {
+            if text.len() <= TEXT_MAX {
                 prompt.text = text;
             }
         }
         _ => {}
     }
-    prompt.is_proposed &= !matches!(code, KeyCode::Char('0'..='9') | KeyCode::Backspace);
+    prompt.is_proposed &= !matches!(code, KeyCode::Char(_) | KeyCode::Backspace);
+    prompt.hint = None;
     if is_filter {
         filter(state, prompt.text.clone());
     }
     state.prompt = Some(prompt);
 }
 
-/// Whether the protocol allows a text as a number of seconds or jobs.
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u32>().is_ok()
+/// A number of seconds or jobs, as the protocol has them.
+fn number(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
-fn enter(state: &mut State, prompt: Prompt) {
-    // Without a number nothing is done.
-    let Ok(number) = prompt.text.parse::<u32>() else { return };
+fn enter(state: &mut State, mut prompt: Prompt) {
+    // Without a text nothing is done.
+    if prompt.asks == Ask::Filter || prompt.text.is_empty() {
+        return;
+    }
+    let Some(number) = number(&prompt.text) else {
+        prompt.hint = Some(NUMBER_HINT);
+        state.prompt = Some(prompt);
+        return;
+    };
     match prompt.asks {
         Ask::Filter => {}
         Ask::Pause { tube } => state.actions.push_back(Request::Pause { tube, seconds: number }),

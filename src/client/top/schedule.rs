@@ -19,8 +19,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// The tubes of one request. A key that needs the server waits for one request at most.
 const BATCH_TUBES: usize = 256;
 
-/// A reply that takes longer is shown as overdue.
-const SLOW: Duration = Duration::from_secs(2);
+/// A reply that takes longer is shown as overdue, with its time.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// The longest pause between two attempts to connect.
 const BACK_OFF_MAX: Duration = Duration::from_secs(15);
@@ -153,9 +153,11 @@ impl Schedule {
     /// Returns how long nothing is to be done unless a key is pressed or a reply comes.
     pub(super) fn wait(&mut self, now: Instant, state: &mut State) -> Duration {
         if let Some(sent) = self.sent {
-            let due = SLOW.saturating_sub(now.duration_since(sent));
-            state.is_slow = due.is_zero();
-            return if due.is_zero() { LONG } else { due };
+            let waited = now.duration_since(sent);
+            let is_slow = waited >= SLOW;
+            state.silent_seconds = is_slow.then(|| waited.as_secs());
+            let next = if is_slow { Duration::from_secs(waited.as_secs() + 1) } else { SLOW };
+            return next - waited;
         }
         if state.is_frozen { LONG } else { self.next_poll.saturating_duration_since(now) }
     }

@@ -26,8 +26,8 @@ pub(super) struct State {
     pub(super) is_frozen: bool,
     /// Why there is no connection.
     pub(super) gone: Option<String>,
-    /// A reply is overdue.
-    pub(super) is_slow: bool,
+    /// How long a reply has been overdue.
+    pub(super) silent_seconds: Option<u64>,
     /// The age of the counts that the order is made of, if they are not read with each poll.
     pub(super) order_age_seconds: Option<u64>,
     /// The next poll must not wait for the interval, because other rows are on the screen.
@@ -84,6 +84,8 @@ pub(super) struct Prompt {
     pub(super) text: String,
     /// The text is a proposal that the first character replaces.
     pub(super) is_proposed: bool,
+    /// What the text must be instead. The next key clears it.
+    pub(super) hint: Option<&'static str>,
 }
 
 /// What a prompt asks for.
@@ -113,7 +115,7 @@ impl State {
             message: None,
             is_frozen: false,
             gone: None,
-            is_slow: false,
+            silent_seconds: None,
             order_age_seconds: None,
             wants_poll: false,
             actions: VecDeque::new(),
@@ -122,7 +124,7 @@ impl State {
 
     /// Takes over what the server has replied.
     pub(super) fn take(&mut self, at: Instant, report: Report) {
-        self.is_slow = false;
+        self.silent_seconds = None;
         if !matches!(report, Report::Gone(_)) {
             self.gone = None;
         }

@@ -318,11 +318,11 @@ fn keys_ask_before_they_act() {
     assert_eq!(session.keys("\x1b")[19].split("  ").next(), Some("q quit"));
     assert_eq!(session.keys("p300")[19], "pause default for seconds (0 resumes): 300");
     assert_eq!(session.requests, []);
-    assert_eq!(session.keys("x\n")[19], "paused default for 300 s");
+    assert_eq!(session.keys("\n")[19], "paused default for 300 s");
     assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
     session.key(KeyCode::Down);
     assert_eq!(session.keys("p")[19], "pause mail for seconds (0 resumes): 0");
-    assert_eq!(session.keys("99999999999")[19], "pause mail for seconds (0 resumes): 999999999");
+    assert_eq!(session.keys("99999999999")[19], "pause mail for seconds (0 resumes): 99999999999");
     session.requests.clear();
     assert_eq!(session.keys("\x1bk\x7f5\n")[19], "kicked 5 jobs of mail");
     assert_eq!(session.requests[0], Request::Kick { tube: "mail".to_owned(), count: 5 });
@@ -331,7 +331,7 @@ fn keys_ask_before_they_act() {
     paste(&mut session.state, "k\n5\nq");
     session.keys("k");
     paste(&mut session.state, "12a\n");
-    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12");
+    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12a");
     assert_eq!((session.keys("\x1b").len(), session.requests.len()), (20, 0));
     assert_eq!(session.key(KeyCode::Char('q')), After::Quit);
     let control = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::CONTROL);
@@ -529,8 +529,38 @@ fn a_slow_server_is_shown() {
         session.schedule.wait(session.now, &mut session.state);
         lines(&session.draw())[19].clone()
     };
-    assert!(status(1).starts_with("q quit"));
-    assert_eq!(status(1), "waiting for the reply of the server");
+    assert!(status(2).starts_with("q quit"));
+    assert_eq!(status(1), "no answer for 3 s");
+    assert_eq!(status(4), "no answer for 7 s");
+    let now = session.now + Duration::from_millis(300);
+    assert_eq!(session.schedule.wait(now, &mut session.state), Duration::from_millis(700));
+    let report = session.answer(&Request::Poll { known: None });
+    session.schedule.answered(now, now, report, &mut session.state);
+    assert!(session.settle()[19].starts_with("q quit"));
+}
+
+#[test]
+fn what_is_no_number_is_refused_with_a_hint() {
+    let mut session = Session::new(Column::Name, 80, 20);
+    session.tube("mail", 3, "");
+    session.settle();
+    session.requests.clear();
+    // A letter replaces the proposal, as a digit does.
+    assert!(session.keys("kx")[19].ends_with("jobs of mail: x"));
+    let refused = session.keys("\n");
+    assert!(refused[19].ends_with("mail: x   must be a number up to 4294967295"), "{refused:?}");
+    for text in ["\x7f4294967296\n", "\x1bp-1\n", "\x1bp1h\n"] {
+        assert!(session.keys(text)[19].ends_with("must be a number up to 4294967295"));
+    }
+    assert!(
+        !session
+            .requests
+            .iter()
+            .any(|request| matches!(request, Request::Kick { .. } | Request::Pause { .. }))
+    );
+    let done = session.keys("\x1bk7\n");
+    assert_eq!(done[19], "kicked 7 jobs of mail");
+    assert!(session.requests.contains(&Request::Kick { tube: "mail".to_owned(), count: 7 }));
 }
 
 #[test]

@@ -174,17 +174,20 @@ fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
         let text = escaped(prompt.text.as_bytes());
         let style = if prompt.is_proposed { Theme::selected() } else { Style::new() };
         // The end of a long question is what matters.
-        let room = usize::from(row.width).saturating_sub(text.chars().count() + 1);
+        let hint = prompt.hint.map_or_else(String::new, |hint| format!("  {hint}"));
+        let used = text.chars().count() + 1 + hint.chars().count();
+        let room = usize::from(row.width).saturating_sub(used);
         let question = ending(&prompt.question(), room);
         let cursor = Span::styled(" ", Theme::selected());
-        Line::from(vec![Span::styled(question, Theme::bold()), Span::styled(text, style), cursor])
+        let hint = Span::styled(hint, theme.error());
+        Line::from(vec![Span::styled(question, Theme::bold()), Span::styled(text, style), cursor, hint])
     } else if let Some(message) = &state.message {
         let style = if message.is_error { theme.error() } else { theme.color(Color::Green) };
         Line::from(Span::styled(message.text.clone(), style))
     } else if let Some(gone) = &state.gone {
         Line::from(Span::styled(gone.clone(), theme.error()))
-    } else if state.is_slow {
-        Line::from(Span::styled("waiting for the reply of the server", theme.error()))
+    } else if let Some(seconds) = state.silent_seconds {
+        Line::from(Span::styled(format!("no answer for {seconds} s"), theme.error()))
     } else {
         Line::raw(whole_words(keys, usize::from(row.width)))
     };

@@ -18,9 +18,12 @@ use self::report::Report;
 use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;
-use crate::cli::verbs::Work;
+use crate::cli::verbs::{OnFailure, Work};
 
 pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
+    if verb.tries.is_some() && verb.on_failure == OnFailure::Bury {
+        return Err(ClientError::Usage("--tries counts releases; add --on-failure release".to_owned()));
+    }
     let address = verb.common.address()?;
     // A wrong address is an error. A server that goes away later is waited for.
     let mut first = Some(slot::open(&address, &verb.tube)?);

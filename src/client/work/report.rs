@@ -1,12 +1,12 @@
 //! What `beanring work` prints on stderr, and the counts of its last line.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::super::error::ClientError;
-use super::super::escape::escaped;
+use super::super::escape::{self, escaped};
 use super::super::output::say;
 
 /// What became of a job.
@@ -29,6 +29,8 @@ struct State {
     /// By [`Fate`].
     jobs: [u64; 4],
     is_down: bool,
+    /// When it was last found away, or back.
+    last_change: Option<Instant>,
 }
 
 /// Output of all slots.
@@ -88,16 +90,22 @@ impl Report {
         say(format_args!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}"));
     }
 
-    /// The server cannot be reached. Only the first slot that notices says so.
-    pub(super) fn down(&self, error: &ClientError) {
-        if !std::mem::replace(&mut self.state.lock().expect("no slot panics").is_down, true) {
-            self.note(&format!("{error}; connecting again until it succeeds"));
+    /// The server cannot be reached, or a connection that was opened or tried then has broken. Only the first slot that notices
+    /// says so. Others may notice after the server has come back.
+    pub(super) fn down(&self, error: &ClientError, tried: Instant) {
+        let mut state = self.state.lock().expect("no slot panics");
+        if !state.is_down && state.last_change.is_none_or(|last| tried > last) {
+            state.is_down = true;
+            state.last_change = Some(Instant::now());
+            self.note(&format!("{}; connecting again until it succeeds", error.event()));
         }
     }
 
     /// The server can be reached again.
     pub(super) fn up(&self) {
-        if std::mem::take(&mut self.state.lock().expect("no slot panics").is_down) {
+        let mut state = self.state.lock().expect("no slot panics");
+        if std::mem::take(&mut state.is_down) {
+            state.last_change = Some(Instant::now());
             self.note("connected again");
         }
     }
@@ -130,7 +138,7 @@ impl Report {
 }
 
 fn print_json(value: &impl Serialize) {
-    say(serde_json::to_string(value).expect("it is plain"));
+    say(escape::json(value).expect("it is plain"));
 }
 
 fn seconds<S: serde::Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

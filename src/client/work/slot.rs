@@ -68,16 +68,21 @@ impl Slot<'_> {
     /// # Errors
     /// If all slots must stop because of it.
     pub(super) fn run(&mut self, mut connection: Option<Connection>) -> Result<(), ClientError> {
+        let mut opened = Instant::now();
         while !self.control.is_stopping() {
-            let Some(mut open) = connection.take().map_or_else(|| self.connect(), |open| Ok(Some(open)))?
-            else {
-                break;
+            let mut open = match connection.take() {
+                Some(open) => open,
+                None => {
+                    let Some(open) = self.connect()? else { break };
+                    opened = Instant::now();
+                    open
+                }
             };
             match self.work_once(&mut open) {
                 Ok(true) => connection = Some(open),
                 Ok(false) => break,
                 Err(error) if error.is_connection() && !self.control.is_stopping() => {
-                    self.report.down(&error)
+                    self.report.down(&error, opened)
                 }
                 Err(error) if error.is_connection() => break,
                 Err(error) => return Err(error),
@@ -90,12 +95,13 @@ impl Slot<'_> {
     fn connect(&self) -> Result<Option<Connection>, ClientError> {
         let (mut pause, longest) = RECONNECT;
         loop {
+            let tried = Instant::now();
             match open(self.address, &self.verb.tube) {
                 Ok(connection) => {
                     self.report.up();
                     return Ok(Some(connection));
                 }
-                Err(error) if error.is_connection() => self.report.down(&error),
+                Err(error) if error.is_connection() => self.report.down(&error, tried),
                 Err(error) => return Err(error),
             }
             self.sleep(pause);

@@ -3,15 +3,11 @@
 use super::response::{ErrorKind, Refusal};
 use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
-use crate::limits::TUBE_NAME_BYTES_MAX;
+use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
 use crate::tube_name::TubeName;
 
 /// Every path of the API begins with it.
 pub(super) const PREFIX: &str = "/api/v1/";
-
-/// The priority and the time to run of a job that states none.
-const PRIORITY_DEFAULT: u32 = 1024;
-const TTR_SECONDS_DEFAULT: u32 = 60;
 
 /// Tubes in one response, at most, and if the request does not say.
 const LIMIT_MAX: u32 = 500;

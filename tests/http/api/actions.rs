@@ -35,7 +35,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                 get("tubes/mail/next/delayed"),
                 200,
                 json!({
-                    "id": 2, "tube": "mail", "state": "delayed", "priority": 1024, "age_seconds": 0, "delay_seconds": 60,
+                    "id": 2, "tube": "mail", "state": "delayed", "priority": 65536, "age_seconds": 0, "delay_seconds": 60,
                     "ttr_seconds": 60, "time_left_seconds": 60, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
                     "kicks": 0, "body_bytes": 3
                 }),
