@@ -307,10 +307,23 @@ fn settings_without_effect_warn() {
         ),
         ("--http-host a", &["--http-host has no effect without --http; remove it, or set --http"]),
         ("--metrics-prefix a", &["--metrics-prefix has no effect without --http; remove it, or set --http"]),
+        ("--http-token /t", &["--http-token has no effect without --http; remove it, or set --http"]),
+        (
+            "--http-allow-writes",
+            &["--http-allow-writes has no effect without --http; remove it, or set --http"],
+        ),
+        ("--http 1 --http-token /t", &[]),
+        ("--http 1 --http-allow-writes", &[]),
+        (
+            "--http 1 --http-token /t --http-allow-writes",
+            &["--http-allow-writes has no effect with --http-token; remove one of them"],
+        ),
     ] {
         assert_eq!(warnings(check(line)), expected, "{line}");
     }
     assert!(warnings(with_file("no-sync = false", "")).is_empty());
+    let is_off = "http = 1\nhttp-token = \"/t\"\nhttp-allow-writes = false";
+    assert!(warnings(with_file(is_off, "")).is_empty());
     let of_file = warnings(with_file("\nsync-interval = 0", ""));
     assert!(of_file[0].ends_with(
         "beanring.toml:2: sync-interval has no effect without -b/--wal-dir; remove it, or set -b"
