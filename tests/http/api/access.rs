@@ -244,7 +244,7 @@ fn every_error_of_the_api_is_an_object() {
             assert_eq!(answer.error(), (404, "not-found".to_owned()), "{method} {target}");
         }
     }
-    // What is not of the API is for people.
+    // Errors of other paths are plain text.
     for (request, status) in [
         ("GET /apis HTTP/1.1\r\nHost: a\r\n\r\n", 404),
         ("GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
