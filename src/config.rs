@@ -153,6 +153,11 @@ pub enum Warning {
         /// Where it was given.
         origin: Origin,
     },
+    /// `--http-allow-writes` was given beside a token, which decides alone.
+    WithToken {
+        /// Where it was given.
+        origin: Origin,
+    },
 }
 
 impl ServerConfig {
@@ -239,9 +244,14 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
         without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
     };
     let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size"]);
-    let of_http = origins("http", &["http-host", "metrics-prefix", "metrics-tubes"]);
+    let of_http =
+        origins("http", &["http-host", "http-token", "http-allow-writes", "metrics-prefix", "metrics-tubes"]);
+    let has_token = settings.get("http-token").is_some();
+    let writes = settings.get("http-allow-writes").filter(|_| has_token && is_on(&"http-allow-writes"));
+    let of_token = writes.map(|given| Warning::WithToken { origin: given.origin.clone() });
     let of_wal = of_wal.into_iter().map(|origin| Warning::WithoutWalDir { origin });
-    of_wal.chain(of_http.into_iter().map(|origin| Warning::WithoutHttp { origin })).collect()
+    let of_http = of_http.into_iter().map(|origin| Warning::WithoutHttp { origin });
+    of_wal.chain(of_http).chain(of_token).collect()
 }
 
 /// Returns the known name that is most similar to `name`, if one is similar.
@@ -471,6 +481,9 @@ impl fmt::Display for Warning {
             }
             Self::WithoutHttp { origin } => {
                 write!(f, "{origin} has no effect without --http; remove it, or set --http")
+            }
+            Self::WithToken { origin } => {
+                write!(f, "{origin} has no effect with --http-token; remove one of them")
             }
         }
     }

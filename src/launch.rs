@@ -175,7 +175,7 @@ impl Prepared {
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
-        listen(&listeners)?;
+        listen(&listeners, &config)?;
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
         signals.notify_systemd(systemd);
         let access =
@@ -289,10 +289,10 @@ fn server_config(
 }
 
 /// Lets clients connect.
-fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
+fn listen(listeners: &[Listener], config: &ServerConfig) -> Result<(), ListenError> {
     for listener in listeners {
         listener.listen()?;
-        report::listener(listener);
+        report::listener(listener, config);
     }
     Ok(())
 }

@@ -196,7 +196,7 @@ fn a_start_with_jobs_of_the_last_run() {
     for expected in [
         "INFO durability: fsync before reply (-f N): a power failure loses no change that has a reply",
         "INFO limits: memory N MiB, job size N bytes, connections unlimited, tubes N, watches per connection N",
-        "INFO serving metrics on http://N.N.N.N:N/metrics",
+        "INFO serving the console on http://N.N.N.N:N/, the API (read-only from this machine) and /metrics",
     ] {
         assert!(first.iter().any(|line| line == expected), "{expected}: {first:#?}");
     }
@@ -390,9 +390,9 @@ fn a_connection_for_http_is_marked() {
     let server = Server::start(&["-V", "--http", "127.0.0.1:0"]);
     drop(server.connect());
     server.wait_for("connection closed conn=1");
-    let line = server.wait_for("serving metrics on http://");
+    let line = server.wait_for("serving the console on http://");
     let address =
-        line.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics")).expect("an address").0;
+        line.split_once("http://").and_then(|(_, rest)| rest.split_once("/,")).expect("an address").0;
     drop(TcpStream::connect(address).expect("the server accepts connections"));
     server.wait_for("connection closed conn=2");
     let lines = server.stop();

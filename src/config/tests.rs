@@ -307,10 +307,23 @@ fn settings_without_effect_warn() {
         ),
         ("--http-host a", &["--http-host has no effect without --http; remove it, or set --http"]),
         ("--metrics-prefix a", &["--metrics-prefix has no effect without --http; remove it, or set --http"]),
+        ("--http-token /t", &["--http-token has no effect without --http; remove it, or set --http"]),
+        (
+            "--http-allow-writes",
+            &["--http-allow-writes has no effect without --http; remove it, or set --http"],
+        ),
+        ("--http 1 --http-token /t", &[]),
+        ("--http 1 --http-allow-writes", &[]),
+        (
+            "--http 1 --http-token /t --http-allow-writes",
+            &["--http-allow-writes has no effect with --http-token; remove one of them"],
+        ),
     ] {
         assert_eq!(warnings(check(line)), expected, "{line}");
     }
     assert!(warnings(with_file("no-sync = false", "")).is_empty());
+    let is_off = "http = 1\nhttp-token = \"/t\"\nhttp-allow-writes = false";
+    assert!(warnings(with_file(is_off, "")).is_empty());
     let of_file = warnings(with_file("\nsync-interval = 0", ""));
     assert!(of_file[0].ends_with(
         "beanring.toml:2: sync-interval has no effect without -b/--wal-dir; remove it, or set -b"
@@ -346,7 +359,11 @@ fn every_flag_is_a_key_of_the_file() {
     let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m --max-connections 9 \
                 --max-tubes 8 --max-watches 7 --io epoll --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
                 --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
-    assert_eq!(with_file(text, ""), check(line));
+    // A warning names where the setting is from.
+    let without_warnings = |result: Result<ServerConfig, String>| {
+        result.map(|config| ServerConfig { warnings: Vec::new(), ..config })
+    };
+    assert_eq!(without_warnings(with_file(text, "")), without_warnings(check(line)));
     let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
     let other = ["no-sync", "verbose"];
     for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {

@@ -1,6 +1,6 @@
 // Pages instead of a page: a token is needed, access is refused, there is no such page.
 
-import { token } from './api.js'
+import { TOKEN, token } from './api.js'
 import { form } from './actions.js'
 import { el, field } from './dom.js'
 
@@ -13,8 +13,9 @@ export function tokenPage(entered) {
     {
       type: 'password',
       required: true,
-      minlength: 16,
-      maxlength: 256,
+      // The white space around it is left out, as in the file.
+      pattern: `\\s*${TOKEN}\\s*`,
+      title: '16 to 256 letters, digits and signs of ASCII, without a space',
       autocomplete: 'current-password',
       spellcheck: 'false',
       'aria-invalid': wasRefused ? 'true' : null,

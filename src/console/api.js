@@ -1,12 +1,16 @@
 // Requests to the server. All paths are relative to the page, so that it works behind a proxy that adds a prefix.
 
 const TOKEN_KEY = 'beanring-token'
+/** What a token may be: 16 to 256 visible ASCII characters. A browser cannot send others. */
+export const TOKEN = '[\\x21-\\x7E]{16,256}'
+const IS_TOKEN = new RegExp(`^${TOKEN}$`)
 const TIMEOUT_MS = 15000
 
 /** The server has answered with an error. */
 export class Refused extends Error {
-  constructor(status, word, message) {
+  constructor(path, status, word, message) {
     super(message)
+    this.path = path
     this.status = status
     this.word = word
   }
@@ -19,7 +23,10 @@ export class Unreachable extends Error {}
 export class Cancelled extends Error {}
 
 export const token = {
-  get: () => sessionStorage.getItem(TOKEN_KEY),
+  get: () => {
+    const text = sessionStorage.getItem(TOKEN_KEY)
+    return text !== null && IS_TOKEN.test(text) ? text : null
+  },
   set: (text) => sessionStorage.setItem(TOKEN_KEY, text),
   forget: () => sessionStorage.removeItem(TOKEN_KEY),
 }
@@ -48,7 +55,7 @@ async function request(method, path, { signal = null, headers = {}, body = null 
       redirect: 'error',
     })
     const bytes = new Uint8Array(await response.arrayBuffer())
-    if (!response.ok) throw refusal(response, bytes)
+    if (!response.ok) throw refusal(path, response, bytes)
     return { response, bytes }
   } catch (error) {
     if (error instanceof Refused) throw error
@@ -58,14 +65,14 @@ async function request(method, path, { signal = null, headers = {}, body = null 
   }
 }
 
-function refusal(response, bytes) {
+function refusal(path, response, bytes) {
   try {
     const { error, message } = JSON.parse(new TextDecoder().decode(bytes))
-    if (typeof message === 'string') return new Refused(response.status, String(error), sentence(message))
+    if (typeof message === 'string') return new Refused(path, response.status, String(error), sentence(message))
   } catch {
     // A proxy in front of the server may answer with a page of its own.
   }
-  return new Refused(response.status, 'internal', `The answer was ${response.status} ${response.statusText}.`)
+  return new Refused(path, response.status, 'internal', `The answer was ${response.status} ${response.statusText}.`)
 }
 
 // The messages of the API are for programs too, which put them after a colon.

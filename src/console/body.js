@@ -1,12 +1,15 @@
 // The body of a job: as text, as JSON with indentation, or as a hex dump. It is shown as text and never interpreted.
 
 import { readBody } from './api.js'
-import { bytes as size } from './format.js'
+import { bytes as size, counted, hiddenIn, visible } from './format.js'
 import { el, newId, setText, show } from './dom.js'
 
 const FIRST_BYTES = 16 * 1024
 // What a page can show without a pause. A larger body can be saved.
 const SHOWN_BYTES_MAX = 1024 * 1024
+// Indentation grows with the depth of the values, so both are bounded.
+const INDENTED_LEVELS_MAX = 64
+const INDENTED_CHARS_MAX = 2 * SHOWN_BYTES_MAX
 
 /** The text of UTF-8 bytes, or `null` if they are binary. The last character of a part may be incomplete. */
 export function asText(bytes, isPart) {
@@ -20,33 +23,55 @@ export function asText(bytes, isPart) {
   }
 }
 
-/**
- * JSON with indentation, or `null` if the text is no object or array of JSON. Only spaces between tokens change, so
- * large numbers and repeated keys stay as they were sent.
- */
-export function asJson(text) {
-  if (!/^\s*[[{]/.test(text)) return null
+/** Whether a text is an object or an array of JSON. */
+function isJson(text) {
+  if (!/^\s*[[{]/.test(text)) return false
   try {
     JSON.parse(text)
+    return true
   } catch {
-    return null
+    return false
   }
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{}:,]|[^\s[\]{}:,"]+/g)
+}
+
+/**
+ * JSON with indentation, and if it has none, why. Only spaces between tokens change, so large numbers and repeated keys
+ * stay as they were sent.
+ */
+export function asJson(text) {
+  const lines = []
+  let line = ''
   let depth = 0
-  const lineBreak = () => `\n${'  '.repeat(depth)}`
-  const parts = []
-  for (const [index, token] of tokens.entries()) {
-    if (token === '[' || token === '{') {
-      depth += 1
-      parts.push(token, /[\]}]/.test(tokens[index + 1][0]) ? '' : lineBreak())
-    } else if (token === ']' || token === '}') {
-      depth -= 1
-      parts.push(/^[[{]$/.test(tokens[index - 1]) ? '' : lineBreak(), token)
-    } else {
-      parts.push(token, token === ',' ? lineBreak() : token === ':' ? ' ' : '')
-    }
+  let last = ''
+  let size = 0
+  const lineBreak = () => {
+    lines.push(line)
+    size += line.length + 1
+    line = '  '.repeat(depth)
   }
-  return parts.join('')
+  for (const [token] of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}:,]|[^\s[\]{}:,"]+/g)) {
+    const ends = token === ']' || token === '}'
+    const isFirst = last === '[' || last === '{'
+    if (ends) depth -= 1
+    if (ends ? !isFirst : isFirst || last === ',') lineBreak()
+    line += token === ':' ? ': ' : token
+    if (token === '[' || token === '{') depth += 1
+    if (depth > INDENTED_LEVELS_MAX)
+      return { json: null, problem: `not indented, since it has more than ${INDENTED_LEVELS_MAX} levels` }
+    if (size > INDENTED_CHARS_MAX) return { json: null, problem: 'not indented, since that would be too long' }
+    last = token
+  }
+  lines.push(line)
+  return { json: lines.join('\n'), problem: null }
+}
+
+/** The same, or the reason why it is shown as text. Both are `null` for what is no object or array of JSON. */
+function indented(text) {
+  try {
+    return isJson(text) ? asJson(text) : { json: null, problem: null }
+  } catch {
+    return { json: null, problem: 'not indented, since the browser cannot do it' }
+  }
 }
 
 /** Lines of 16 bytes: offset, bytes, and the printable ones of them as ASCII. */
@@ -69,7 +94,8 @@ export class BodyView {
   #app
   #id = null
   #part = new Uint8Array()
-  #size = 0
+  #text = null
+  #json = null
   #radios = new Map()
   #content = el('pre', { class: 'body', tabindex: '0', 'aria-label': 'Body' })
   #summary = el('p', { class: 'hint' })
@@ -123,26 +149,32 @@ export class BodyView {
 
   #take(bytes, whole) {
     this.#part = bytes
-    this.#size = whole
     const isPart = bytes.length < whole
     const text = asText(bytes, isPart)
-    const json = text === null || isPart ? null : asJson(text)
+    const { json, problem } = text === null || isPart ? { json: null, problem: null } : indented(text)
+    this.#text = text
+    this.#json = json
     this.#radios.get('text').disabled = text === null
     this.#radios.get('json').disabled = json === null
     show(this.#whole, isPart && whole <= SHOWN_BYTES_MAX)
-    const kind = whole === 0 ? 'empty' : json !== null ? 'JSON' : text !== null ? 'text' : 'binary'
+    const isText = text !== null && problem === null
+    const kind = whole === 0 ? 'empty' : isText && json === null ? 'text' : text !== null ? 'JSON' : 'binary'
+    const hidden = text === null ? 0 : hiddenIn(text)
+    const notes = [
+      problem === null ? '' : `, ${problem}`,
+      hidden === 0 ? '' : `, ${counted(hidden, 'invisible character')} shown by number`,
+    ].join('')
     setText(
       this.#summary,
-      isPart ? `The first ${size(bytes.length)} of ${size(whole)}, ${kind}` : `${size(whole)}, ${kind}`,
+      `${isPart ? `The first ${size(bytes.length)} of ${size(whole)}` : size(whole)}, ${kind}${notes}`,
     )
     this.#draw(json !== null ? 'json' : text !== null ? 'text' : 'hex')
   }
 
   #draw(view) {
     this.#radios.get(view).checked = true
-    const text = view === 'hex' ? asHex(this.#part) : asText(this.#part, this.#part.length < this.#size)
     this.#content.classList.toggle('hex', view === 'hex')
-    setText(this.#content, view === 'json' ? asJson(text) : text)
+    setText(this.#content, view === 'hex' ? asHex(this.#part) : visible(view === 'json' ? this.#json : this.#text))
   }
 
   async #showWhole() {

@@ -67,3 +67,13 @@ export function clock(date) {
   const two = (number) => String(number).padStart(2, '0')
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
 }
+
+// Controls other than tab and line breaks, formats such as those of the direction of text, and characters without a glyph.
+const HIDDEN = /[^\P{Cc}\t\n\r]|[\p{Cf}\p{Zl}\p{Zp}\u{34f}\u{115f}\u{1160}\u{3164}\u{ffa0}]/gu
+
+/** A text whose invisible characters are replaced by their numbers: "⟨U+202E⟩". */
+export const visible = (text) =>
+  text.replace(HIDDEN, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
+
+/** The number of invisible characters of a text. */
+export const hiddenIn = (text) => text.match(HIDDEN)?.length ?? 0

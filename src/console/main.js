@@ -2,24 +2,27 @@
 
 import { attempt, notify } from './actions.js'
 import { problemPage, tokenPage } from './access.js'
-import { read } from './api.js'
+import { read, token } from './api.js'
 import { el } from './dom.js'
+import { visible } from './format.js'
 import { History } from './history.js'
 import { findJobPage, jobPage } from './job.js'
 import { overviewPage } from './overview.js'
-import { Poller } from './poll.js'
-import { putPage } from './put.js'
+import { NEVER, Poller } from './poll.js'
+import { putPage, TUBE_NAME, TUBE_PATTERN } from './put.js'
 import { announce, showConnection, showPage, showServer } from './shell.js'
 import { tubePage } from './tube.js'
 import { tubesPage } from './tubes.js'
 
 const INTERVAL_MS = 2000
+const IS_TUBE = new RegExp(`^(?=.{1,200}$)${TUBE_PATTERN}$`)
+const JOB_ID_MAX = 2n ** 64n - 1n
 const PAGES = [
   { name: 'overview', path: /^$/, open: () => overviewPage(app) },
   { name: 'tubes', path: /^tubes$/, open: (_, query) => tubesPage(app, query) },
-  { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubePage(app, decodeURIComponent(name)) },
+  { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubeOf(decodeURIComponent(name)) },
   { name: 'job', path: /^jobs$/, open: () => findJobPage() },
-  { name: 'job', path: /^jobs\/([0-9]{1,20})$/, open: ([, id]) => jobPage(app, id) },
+  { name: 'job', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
   { name: 'put', path: /^put$/, open: (_, query) => putPage(app, query) },
 ]
 
@@ -40,6 +43,23 @@ const app = {
   act: (action) => attempt(() => poller.act(action)),
 }
 
+/** A page that nothing is read for, since its address cannot exist. */
+function missing(title, text, href, label) {
+  return { ...problemPage(title, text, el('a', { class: 'button', href, text: label })), interval: NEVER }
+}
+
+function tubeOf(name) {
+  if (IS_TUBE.test(name)) return tubePage(app, name)
+  const text = `No tube can have the name “${visible(name)}”. A tube name has ${TUBE_NAME}.`
+  return missing('There is no such tube', text, '#/tubes', 'Go to the tubes')
+}
+
+function jobOf(id) {
+  if (/^[0-9]{1,20}$/.test(id) && BigInt(id) <= JOB_ID_MAX) return jobPage(app, id)
+  const text = `No job can have the id “${visible(id)}”. A job id is a whole number up to ${JOB_ID_MAX}.`
+  return missing('There is no such job', text, '#/jobs', 'Find a job')
+}
+
 function opened() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?', 2)
   for (const { name, path: pattern, open } of PAGES) {
@@ -52,8 +72,7 @@ function opened() {
       if (!(error instanceof URIError)) throw error
     }
   }
-  const back = el('a', { class: 'button', href: '#/', text: 'Go to the overview' })
-  return { name: null, one: problemPage('There is no such page', 'The address may be mistyped.', back) }
+  return { name: null, one: missing('There is no such page', 'The address may be mistyped.', '#/', 'Go to the overview') }
 }
 
 function showOne(name, one) {
@@ -94,7 +113,9 @@ function changed(state, detail = {}) {
   showConnection(state, detail, () => poller.now())
   if (state !== 'refused' || isLocked) return
   const { error } = detail
-  if (error.status === 401) lock(tokenPage(route))
+  // A proxy may refuse a token that it cannot read. The server always can answer this request.
+  const isTokenRefused = error.status === 400 && error.path === 'server' && token.get() !== null
+  if (error.status === 401 || isTokenRefused) lock(tokenPage(route))
   else if (error.status === 403)
     lock(
       problemPage(

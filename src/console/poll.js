@@ -4,6 +4,8 @@ import { Cancelled } from './api.js'
 
 const SLOW_MS = 2000
 const BACK_OFF_MS = [1000, 2000, 4000, 8000, 15000]
+/** The interval of a page that needs one reading only. */
+export const NEVER = Infinity
 
 export class Poller {
   #refresh
@@ -14,11 +16,11 @@ export class Poller {
   #stopped = true
   #acting = 0
 
-  /** Milliseconds between the end of a reading and the next. */
+  /** Milliseconds between the end of a reading and the next, or `NEVER`. */
   interval = 2000
 
   /**
-   * `refresh(signal)` reads what is shown. `changed(state, detail)` hears of the states `live`, `slow`, `gone` (the
+   * `refresh(signal)` reads what is shown. `changed(state, detail)` hears of the states `live`, `idle` (no more is read), `slow`, `gone` (the
    * detail has the error and the time of the next attempt) and `refused` (the error).
    */
   constructor(refresh, changed) {
@@ -92,7 +94,7 @@ export class Poller {
     this.#failures = error === null ? 0 : this.#failures + 1
     const delay = this.#delay(error, controller)
     this.#report(error, delay)
-    if (!this.#stopped) this.#timer = setTimeout(() => this.now(), delay)
+    if (!this.#stopped && delay !== NEVER) this.#timer = setTimeout(() => this.now(), delay)
   }
 
   #delay(error, controller) {
@@ -101,7 +103,7 @@ export class Poller {
   }
 
   #report(error, delay) {
-    if (error === null) this.#changed('live')
+    if (error === null) this.#changed(delay === NEVER ? 'idle' : 'live')
     else if (error.status !== undefined) this.#changed('refused', { error })
     else this.#changed('gone', { error, at: Date.now() + delay })
   }

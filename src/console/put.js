@@ -10,6 +10,11 @@ import { tubeLink } from './tubes.js'
 
 const DRAINING = 'No job can be put while the server is draining. The overview has the button that ends this.'
 
+/** The letters, digits and signs of the protocol, not beginning with "-". */
+export const TUBE_PATTERN = '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*'
+/** The same in words. */
+export const TUBE_NAME = '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -'
+
 export function putPage(app, query) {
   const tube = field('Tube', {
     type: 'text',
@@ -19,9 +24,8 @@ export function putPage(app, query) {
     spellcheck: 'false',
     autocapitalize: 'none',
     value: query.get('tube') ?? 'default',
-    // The letters, digits and signs of the protocol, not beginning with "-".
-    pattern: '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*',
-    title: '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -',
+    pattern: TUBE_PATTERN,
+    title: TUBE_NAME,
   })
   const priority = numberField('Priority', 65536, { hint: 'The smallest goes first.' })
   const delay = numberField('Delay in seconds', 0, { hint: 'Until the job is ready.' })
@@ -39,16 +43,18 @@ export function putPage(app, query) {
     text: 'Take no file',
     hidden: true,
     on: {
-      click: () => {
-        file.input.value = ''
-        fileChanged()
-      },
+      click: () => takeNoFile(),
     },
   })
   const fileChanged = () => {
     const hasFile = file.input.files.length > 0
     text.input.disabled = hasFile
     show(clear, hasFile)
+  }
+  // The same file would be put again by a second click.
+  const takeNoFile = () => {
+    file.input.value = ''
+    fileChanged()
   }
   file.input.addEventListener('change', fileChanged)
 
@@ -64,7 +70,9 @@ export function putPage(app, query) {
     const numbers = { priority: priority.input.value, delay: delay.input.value, ttr: ttr.input.value }
     const name = tube.input.value
     const id = await app.act(() => put(name, numbers, body))
-    if (id !== null) result.replaceChildren(el('p', {}, 'Put ', jobLink(id), ' into ', tubeLink(name), '.'))
+    if (id === null) return
+    result.replaceChildren(el('p', {}, 'Put ', jobLink(id), ' into ', tubeLink(name), '.'))
+    takeNoFile()
   }
   const { node } = form(
     'Put a job',

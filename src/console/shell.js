@@ -35,11 +35,11 @@ export function announce(text) {
   setText(announcer, text)
 }
 
-const WORDS = { connecting: 'Connecting', live: 'Live', slow: 'Slow', gone: 'No answer', refused: 'Refused' }
+const WORDS = { connecting: 'Connecting', live: 'Live', idle: 'Idle', slow: 'Slow', gone: 'No answer', refused: 'Refused' }
 
 /** Shows whether the server answers. Changes are announced once. */
 export function showConnection(next, detail, retry) {
-  const isBack = next === 'live' && state === 'gone'
+  const isBack = (next === 'live' || next === 'idle') && state === 'gone'
   const isLost = next === 'gone' && state !== 'gone'
   const node = document.getElementById('connection')
   setAttribute(node, 'data-state', next)

@@ -18,6 +18,8 @@ const COLUMNS = [
 ]
 
 const TYPING_MS = 120
+// That of a tube name. The server refuses a longer one.
+const FILTER_CHARS_MAX = 200
 
 function create(key) {
   if (key !== 'name') return el('span')
@@ -59,10 +61,10 @@ class Tubes {
     this.order = query.get('order') === 'desc' ? 'desc' : 'asc'
     this.#filter = field('Filter by name', {
       type: 'search',
-      value: query.get('filter') ?? '',
+      value: (query.get('filter') ?? '').slice(0, FILTER_CHARS_MAX),
       autocomplete: 'off',
       spellcheck: 'false',
-      maxlength: 200,
+      maxlength: FILTER_CHARS_MAX,
       'aria-keyshortcuts': '/',
       placeholder: 'Press / to filter',
     })

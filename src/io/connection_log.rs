@@ -66,12 +66,10 @@ impl ConnectionLog {
     /// Logs what a client has done.
     pub fn acted(&mut self, now: Time, conn: u64, fd: RawFd, act: ClientAct) {
         match act {
-            ClientAct::Drain => info!(
-                conn,
-                "drain from {}: put is refused with DRAINING until a client sends undrain",
-                peer_name(fd)
-            ),
-            ClientAct::Undrain => info!(conn, "undrain from {}: put is accepted again", peer_name(fd)),
+            ClientAct::Drain => info!(conn, "drain from {}: {}", peer_name(fd), ClientAct::DRAIN_EFFECT),
+            ClientAct::Undrain => {
+                info!(conn, "undrain from {}: {}", peer_name(fd), ClientAct::UNDRAIN_EFFECT)
+            }
             ClientAct::ForeignRequest(protocol) => {
                 if let Some(left_out) = self.foreign.admit(now) {
                     let request = match protocol {

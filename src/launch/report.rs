@@ -97,13 +97,23 @@ pub(super) fn limits(config: &ServerConfig) {
     );
 }
 
-/// Logs the address of a listener.
-pub(super) fn listener(listener: &Listener) {
+/// Logs the address of a listener, and for HTTP who may use the API there.
+pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
-    match listener.protocol() {
-        Protocol::Beanstalk => info!("listening on {name}"),
-        Protocol::Http if listener.is_unix() => info!("serving metrics on {name}"),
-        Protocol::Http => info!("serving metrics on http://{name}/metrics"),
+    if listener.protocol() == Protocol::Beanstalk {
+        return info!("listening on {name}");
+    }
+    let access = match (&config.http_token, config.http_allow_writes) {
+        (Some(_), _) => "read and write with the token",
+        (None, true) => "read and write from this machine",
+        (None, false) => "read-only from this machine",
+    };
+    let url = if listener.is_unix() { name } else { format!("http://{name}") };
+    match (cfg!(feature = "console"), listener.is_unix()) {
+        (true, false) => info!("serving the console on {url}/, the API ({access}) and /metrics"),
+        (false, false) => info!("serving metrics on {url}/metrics and the API ({access})"),
+        (true, true) => info!("serving the console, the API ({access}) and /metrics on {url}"),
+        (false, true) => info!("serving the API ({access}) and /metrics on {url}"),
     }
 }
 

@@ -101,3 +101,10 @@ pub enum ClientAct {
     /// Its connection is closed because it began with a request of another protocol.
     ForeignRequest(Foreign),
 }
+
+impl ClientAct {
+    /// What drain mode means, for log lines.
+    pub const DRAIN_EFFECT: &str = "put is refused with DRAINING until a client sends undrain";
+    /// What its end means.
+    pub const UNDRAIN_EFFECT: &str = "put is accepted again";
+}

@@ -48,6 +48,41 @@ async function a_wrong_token_is_refused_and_the_right_one_opens() {
   })
 }
 
+async function a_token_that_cannot_be_sent_does_not_lock_the_console() {
+  await withToken(async (server) => {
+    const view = await Console.open(server, '#/tubes', { expected: [/401/] })
+    await view.shows('h1', 'This server needs a token')
+    const input = view.page.getByLabel('Token', { exact: true })
+    const sent = async () => (await view.watched()).requests.length
+    const before = await sent()
+    for (const wrong of ['tökén-of-the-tests-0123456789', 'сообщение-сообщение', 'short', 'a b'.repeat(10), 'x'.repeat(257)]) {
+      await input.fill(wrong)
+      await view.button('Open the console').click()
+      assert.equal(await input.evaluate((node) => node.validity.patternMismatch), true, wrong)
+    }
+    assert.equal(await sent(), before)
+    // One that an older console has stored.
+    for (const stored of ['tökén-of-the-tests-0123456789', 'сообщение-сообщение']) {
+      await view.page.evaluate((text) => sessionStorage.setItem('beanring-token', text), stored)
+      await view.page.reload()
+      await view.shows('h1', 'This server needs a token')
+    }
+    // One that a proxy answers with 400.
+    await view.page.evaluate((text) => sessionStorage.setItem('beanring-token', text), TOKEN)
+    await view.page.route('**/api/v1/server', (route) => route.fulfill({ status: 400, body: 'Bad Request' }))
+    view.faults = []
+    await view.page.reload()
+    await view.shows('.problem', 'The server does not accept this token.')
+    assert.equal(await view.page.evaluate(() => sessionStorage.getItem('beanring-token')), null)
+    await view.page.unroute('**/api/v1/server')
+    await view.page.getByLabel('Token', { exact: true }).fill(TOKEN)
+    await view.page.keyboard.press('Enter')
+    await view.shows('.head .hint', '1 tube')
+    view.faults = view.faults.filter((fault) => !fault.includes('400'))
+    await view.close()
+  })
+}
+
 async function without_permission_the_console_is_read_only() {
   await withConsole({ server: { flags: [] } }, async (view, _, client) => {
     const id = await client.put('mail', 'x', { delay: 1000 })
@@ -115,6 +150,7 @@ async function a_proxy_may_add_a_path() {
 
 export const checks = {
   a_wrong_token_is_refused_and_the_right_one_opens,
+  a_token_that_cannot_be_sent_does_not_lock_the_console,
   without_permission_the_console_is_read_only,
   a_refusal_names_what_to_do,
   a_proxy_may_add_a_path,

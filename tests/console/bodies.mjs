@@ -84,6 +84,49 @@ async function json_is_indented_and_otherwise_unchanged() {
   })
 }
 
+async function json_that_indentation_would_blow_up_is_shown_as_text() {
+  await withConsole({ server: { flags: ['--http-allow-writes', '-z', '2m'] } }, async (view, _, client) => {
+    const nested = (depth, inner = '') => `${'['.repeat(depth)}${inner}${']'.repeat(depth)}`
+    for (const body of [nested(8100), nested(65), nested(4000, '1,'.repeat(50)).replaceAll(',]', ']')]) {
+      const id = await client.put('deep', body)
+      await view.go(`#/jobs/${id}`)
+      await view.shows('.body-view .hint', /, JSON, not indented, since it has more than 64 levels$/)
+      assert.equal(await view.text('pre.body'), body)
+      assert.ok(await view.page.getByRole('radio', { name: 'JSON' }).isDisabled())
+      await view.page.getByRole('radio', { name: 'Hex' }).check()
+      assert.match(await view.text('pre.body'), /^00000000 {2}5b/)
+    }
+    const deepest = await client.put('deep', nested(64, '1'))
+    await view.go(`#/jobs/${deepest}`)
+    await view.shows('.body-view .hint', '129 B, JSON')
+    assert.equal((await view.text('pre.body')).split('\n').length, 129)
+    const wide = nested(60, `[${'1,'.repeat(30_000)}1]`)
+    const id = await client.put('deep', wide)
+    await view.go(`#/jobs/${id}`)
+    await view.button('Show the whole body').click()
+    await view.shows('.body-view .hint', /KiB, JSON, not indented, since that would be too long$/)
+    assert.equal((await view.text('pre.body')).length, wide.length)
+  })
+}
+
+async function invisible_characters_are_shown_by_number() {
+  await withConsole({}, async (view, _, client) => {
+    const id = await client.put('bidi', 'pay \u202e0001\u202c to a\u200bb\u2066\u00ad\u0085\u{e0041}\ufeff\tend 👍é')
+    await view.go(`#/jobs/${id}`)
+    const shown = 'pay ⟨U+202E⟩0001⟨U+202C⟩ to a⟨U+200B⟩b⟨U+2066⟩⟨U+00AD⟩⟨U+0085⟩⟨U+E0041⟩⟨U+FEFF⟩\tend 👍é'
+    await view.shows('pre.body', shown)
+    await view.shows('.body-view .hint', /, text, 8 invisible characters shown by number$/)
+    const json = await client.put('bidi', '{"name":"\u202egpj.exe"}')
+    await view.go(`#/jobs/${json}`)
+    await view.shows('pre.body', '{\n  "name": "⟨U+202E⟩gpj.exe"\n}')
+    await view.shows('.body-view .hint', /, JSON, 1 invisible character shown by number$/)
+    // A name in an address, which no tube has.
+    await view.go(`#/tubes/${encodeURIComponent('a\u202eb')}`)
+    await view.shows('main p', /“a⟨U\+202E⟩b”/)
+    assert.ok(!(await view.page.title()).includes('\u202e'))
+  })
+}
+
 async function a_large_body_is_shown_in_part() {
   const flags = ['--http-allow-writes', '-z', '4m']
   await withConsole({ server: { flags } }, async (view, _, client) => {
@@ -151,6 +194,8 @@ export const checks = {
   a_binary_body_is_shown_as_hex,
   markup_is_shown_and_never_run,
   json_is_indented_and_otherwise_unchanged,
+  json_that_indentation_would_blow_up_is_shown_as_text,
+  invisible_characters_are_shown_by_number,
   a_large_body_is_shown_in_part,
   tube_names_of_every_legal_byte_lead_to_their_tubes,
 }

@@ -242,6 +242,40 @@ async function a_job_shows_its_values() {
   })
 }
 
+async function an_address_that_cannot_exist_has_a_page_and_is_not_read() {
+  await withConsole({ expected: [/404/] }, async (view) => {
+    for (const [hash, title, link] of [
+      ['#/tubes/a%20b', 'There is no such tube', 'Go to the tubes'],
+      ['#/tubes/-a', 'There is no such tube', 'Go to the tubes'],
+      [`#/tubes/${'a'.repeat(201)}`, 'There is no such tube', 'Go to the tubes'],
+      ['#/jobs/99999999999999999999', 'There is no such job', 'Find a job'],
+      ['#/jobs/18446744073709551616', 'There is no such job', 'Find a job'],
+      ['#/jobs/-1', 'There is no such job', 'Find a job'],
+      ['#/nothing', 'There is no such page', 'Go to the overview'],
+    ]) {
+      await view.go('#/put')
+      await view.go(hash)
+      await view.shows('h1', title)
+      await view.page.getByRole('link', { name: link }).waitFor()
+      await view.shows('#connection-text', 'Idle')
+      const { requests } = await view.watched()
+      assert.ok(
+        requests.every((request) => request.endsWith('/server')),
+        requests.join(),
+      )
+    }
+    const before = (await view.watched()).requests.length
+    await sleep(5000)
+    assert.equal((await view.watched()).requests.length, before)
+    // The largest id that can exist is looked for.
+    await view.go('#/jobs/18446744073709551615')
+    await view.page.getByText('There is no job with this id').waitFor()
+    // Neither is a filter refused that is longer than a name.
+    await view.go(`#/tubes?filter=${'a'.repeat(300)}`)
+    await view.shows('.head .hint', '0 of 1 tube')
+  })
+}
+
 async function a_hidden_page_reads_nothing() {
   await withConsole({}, async (view) => {
     const hide = (isHidden) =>
@@ -306,6 +340,7 @@ export const checks = {
   a_tube_shows_counts_and_times,
   a_tube_that_is_missing_is_explained,
   a_job_shows_its_values,
+  an_address_that_cannot_exist_has_a_page_and_is_not_read,
   a_hidden_page_reads_nothing,
   it_can_be_used_with_the_keyboard,
   two_consoles_are_independent,

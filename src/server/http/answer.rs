@@ -8,10 +8,21 @@ use super::call::Call;
 use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
 use super::request::{Parsed, Request};
-use super::response::{DATA, ErrorKind, GUARDS, Head, PLAIN_TYPE, Refusal, write_whole};
-use super::target::PREFIX;
+use super::response::{DATA, ErrorKind, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Refusal, Rules, write_whole};
+use super::target::{PREFIX, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, Work};
 use crate::server::Core;
+
+const UNKNOWN_HOST: &str =
+    "the server does not know this host name; use its address, or start it with --http-host NAME";
+
+const NOT_HTTP: &str =
+    "the request is no valid HTTP/1.1: look at its first line, its Host and its Content-Length";
+
+const CHUNKED: &str = "state the length of the body in Content-Length: chunks are not accepted";
+
+const HEAD_TOO_LARGE: &str =
+    "the head of the request is too large: send fewer or shorter fields, or a shorter path";
 
 /// The interim response to a client that waits before it sends a body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -33,9 +44,9 @@ impl HttpConnection {
             match Request::parse(&self.input) {
                 Parsed::Partial if self.input_ended => self.state = HttpState::Closing,
                 Parsed::Partial => break,
-                Parsed::TooLong => self.reject("431 Request Header Fields Too Large"),
-                Parsed::Bad => self.reject("400 Bad Request"),
-                Parsed::Chunked => self.reject("411 Length Required"),
+                Parsed::TooLong => self.reject(ErrorKind::HeadTooLarge, HEAD_TOO_LARGE),
+                Parsed::Bad => self.reject(ErrorKind::BadRequest, NOT_HTTP),
+                Parsed::Chunked => self.reject(ErrorKind::LengthRequired, CHUNKED),
                 Parsed::Request(request, bytes) => {
                     if !self.answer_one(request, bytes, core) {
                         break;
@@ -60,7 +71,7 @@ impl HttpConnection {
     }
 
     /// Answers a request, or begins to. Returns false if more of its body must arrive first.
-    fn answer_one(&mut self, mut request: Box<Request>, head_bytes: usize, core: &Core) -> bool {
+    fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &Core) -> bool {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
         if is_own_host && request.path.starts_with(PREFIX) {
             let plan = match self.plan(&request, head_bytes, core) {
@@ -69,15 +80,17 @@ impl HttpConnection {
                 Err(refusal) => {
                     let is_wrong = refusal.kind == ErrorKind::Unauthorized;
                     self.has_wrong_token |= is_wrong && request.fields.authorization.is_some();
-                    // The client may or may not send the body that it has announced.
-                    request.keeps_alive &= !request.expects_continue;
-                    self.take_head(&request, head_bytes);
-                    self.skip = if request.expects_continue { 0 } else { request.body_bytes.unwrap_or(0) };
-                    refusal.write(&request, &mut self.next);
+                    self.refuse(request, head_bytes, &refusal);
                     return true;
                 }
             };
             self.begin(request, head_bytes, plan);
+            return true;
+        }
+        if is_of_api(&request.path) {
+            let misdirected = || Refusal::new(ErrorKind::Misdirected, UNKNOWN_HOST);
+            let refusal = if is_own_host { no_such_path() } else { misdirected() };
+            self.refuse(request, head_bytes, &refusal);
             return true;
         }
         self.take_head(&request, head_bytes);
@@ -88,11 +101,7 @@ impl HttpConnection {
         };
         match &*request.path {
             _ if !is_own_host => {
-                plain(
-                    "421 Misdirected Request",
-                    "",
-                    "the server does not know this host name; use its address, or start it with --http-host NAME\n",
-                );
+                plain("421 Misdirected Request", "", &format!("{UNKNOWN_HOST}\n"));
             }
             _ if !matches!(&*request.method, "GET" | "HEAD") => {
                 plain(
@@ -102,7 +111,7 @@ impl HttpConnection {
                 );
             }
             // No scraper sends a body, and a proxy in front may not see where it ends.
-            _ if self.skip > 0 => self.reject("400 Bad Request"),
+            _ if self.skip > 0 => self.close_with("400 Bad Request", None, false),
             "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new(core))),
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
@@ -119,6 +128,15 @@ impl HttpConnection {
             },
         }
         true
+    }
+
+    /// Answers a request of the API with an error, and discards its body.
+    fn refuse(&mut self, mut request: Box<Request>, head_bytes: usize, refusal: &Refusal) {
+        // The client may or may not send the body that it has announced.
+        request.keeps_alive &= !request.expects_continue;
+        self.take_head(&request, head_bytes);
+        self.skip = if request.expects_continue { 0 } else { request.body_bytes.unwrap_or(0) };
+        refusal.write(&request, &mut self.next);
     }
 
     /// Checks a request of the API. Returns `None` if its body is not complete and must be.
@@ -185,12 +203,28 @@ impl HttpConnection {
     }
 
     /// Rejects malformed input and closes: the beginning of the next request is unknown.
-    fn reject(&mut self, status: &str) {
-        let policy = DATA.policy;
+    fn reject(&mut self, kind: ErrorKind, message: &'static str) {
+        let (is_of_api, is_head) = Request::first_words(&self.input);
+        let (status, body) = Refusal::new(kind, message).parts();
+        self.close_with(status, is_of_api.then_some(&*body), is_head);
+    }
+
+    /// Answers with an error, with JSON as its body if there is one, and closes.
+    fn close_with(&mut self, status: &str, json: Option<&[u8]>, is_head: bool) {
+        let Rules { caching, policy } = DATA;
+        let (content_type, body) = match json {
+            Some(body) => (format!("Content-Type: {JSON_TYPE}\r\n"), body),
+            None => (String::new(), &[][..]),
+        };
+        let bytes = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Length: 0\r\nContent-Security-Policy: {policy}\r\n{GUARDS}Connection: close\r\n\r\n"
+            "HTTP/1.1 {status}\r\n{content_type}Content-Length: {bytes}\r\nCache-Control: {caching}\r\n\
+             Content-Security-Policy: {policy}\r\n{GUARDS}Connection: close\r\n\r\n"
         );
         self.next.extend_from_slice(head.as_bytes());
+        if !is_head {
+            self.next.extend_from_slice(body);
+        }
         self.state = HttpState::Closing;
     }
 }

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::de::DeserializeOwned;
-
 use super::access::Peer;
-use super::json::{BuryArguments, KickArguments, NoArguments, PauseArguments, ReleaseArguments, Whole};
+use super::arguments;
 use super::page::Page;
 use super::request::Request;
 use super::response::{ErrorKind, Refusal};
@@ -122,36 +120,27 @@ impl Plan {
                 Operation::Put { tube, priority, delay, ttr, bytes }
             }
             Target::Pause(tube) => {
-                let PauseArguments { seconds: Whole(seconds) } = arguments(json)?;
+                let [seconds] = arguments::read(json, ["seconds"])?;
                 Operation::Pause { tube, seconds }
             }
             Target::Kick(tube) => {
-                let KickArguments { count: Whole(count) } = arguments(json)?;
+                let [count] = arguments::read(json, ["count"])?;
                 Operation::Kick { tube, count }
             }
             Target::Bury(id) => {
-                let BuryArguments { priority: Whole(priority) } = arguments(json)?;
+                let [priority] = arguments::read(json, ["priority"])?;
                 Operation::Bury { id, priority }
             }
             Target::Release(id) => {
-                let ReleaseArguments { priority: Whole(priority), delay: Whole(delay) } = arguments(json)?;
+                let [priority, delay] = arguments::read(json, ["priority", "delay"])?;
                 Operation::Release { id, priority, delay }
             }
             Target::Delete(id) => Operation::Delete(id),
-            Target::KickJob(id) => arguments(json).map(|NoArguments {}| Operation::KickJob(id))?,
-            Target::Drain => arguments(json).map(|NoArguments {}| Operation::Drain)?,
-            Target::Undrain => arguments(json).map(|NoArguments {}| Operation::Undrain)?,
+            Target::KickJob(id) => arguments::read(json, []).map(|[]| Operation::KickJob(id))?,
+            Target::Drain => arguments::read(json, []).map(|[]| Operation::Drain)?,
+            Target::Undrain => arguments::read(json, []).map(|[]| Operation::Undrain)?,
         }))
     }
-}
-
-fn arguments<T: DeserializeOwned>(json: &[u8]) -> Result<T, Refusal> {
-    let object = match json.trim_ascii_start().first() {
-        Some(b'{') => serde_json::from_slice(json).map_err(|error| error.to_string()),
-        _ => Err("it must be an object".to_owned()),
-    };
-    object
-        .map_err(|error| Refusal::new(ErrorKind::BadRequest, format!("the body is not as expected: {error}")))
 }
 
 impl Operation {
@@ -200,9 +189,9 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action().unwrap_or("show"))?;
         match self {
-            Self::Put { bytes, .. } => write!(f, " of {bytes} bytes")?,
+            Self::Put { bytes, .. } => write!(f, " of {}", Count(*bytes, "byte"))?,
             Self::Pause { seconds, .. } => write!(f, " for {seconds} s")?,
-            Self::Kick { count, .. } => write!(f, " of at most {count} jobs")?,
+            Self::Kick { count, .. } => write!(f, " of at most {}", Count(*count, "job"))?,
             Self::Bury { priority, .. } => write!(f, " with priority {priority}")?,
             Self::Release { priority, delay, .. } => {
                 write!(f, " with priority {priority} and a delay of {delay} s")?;
@@ -213,5 +202,15 @@ impl fmt::Display for Operation {
             write!(f, ", tube {tube}")?;
         }
         self.job().map_or(Ok(()), |job| write!(f, ", job {job}"))
+    }
+}
+
+/// A number of things: "1 job", "2 jobs".
+struct Count(u32, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number, thing) = self;
+        write!(f, "{number} {thing}{}", if *number == 1 { "" } else { "s" })
     }
 }

@@ -26,8 +26,8 @@ use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
-use crate::server::Core;
 use crate::server::session::{Input, Session, SessionState};
+use crate::server::{ClientAct, Core};
 use crate::time::Time;
 
 /// A piece of a job's body that is copied to the output at once.
@@ -49,6 +49,8 @@ pub(super) struct Call {
     crlf: usize,
     /// The job is there, but not in a state that permits the operation.
     is_conflict: bool,
+    /// The id that the job of a put has, once it is put.
+    put_id: Option<JobId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +76,7 @@ impl Call {
             body_left,
             crlf: 0,
             is_conflict: false,
+            put_id: None,
         }
     }
 
@@ -117,13 +120,23 @@ impl Core {
         if call.stage == Stage::Queued {
             let client = self.engine.connect(*conn);
             let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
-            if let Some(action) = call.operation.action() {
-                log(*number, peer, action, &call.operation);
-            }
+            let was_draining = self.draining;
+            let upcoming = self.engine.upcoming_id();
             (call.stage, call.is_conflict) = self.begin(session, &call.operation, now);
+            match call.operation {
+                Operation::Put { .. } => {
+                    call.put_id = Some(upcoming).filter(|&id| id != self.engine.upcoming_id());
+                }
+                Operation::Drain | Operation::Undrain if self.draining == was_draining => {}
+                _ => log(*number, peer, &call.operation, None),
+            }
         }
         if call.stage == Stage::Receiving {
             self.receive_body(call, input, now);
+            let put = call.put_id.filter(|&id| self.engine.jobs().find(id).is_some());
+            if let (Stage::Replied, Some(id)) = (call.stage, put) {
+                log(*number, peer, &call.operation, Some(id));
+            }
         }
         if call.stage == Stage::Replied {
             self.leave_call(call, now);
@@ -276,10 +289,18 @@ impl Core {
     }
 }
 
-/// Logs an action with the address of its client.
-fn log(conn: u64, peer: &Peer, action: &str, operation: &Operation) {
-    let (tube, job) = (operation.tube(), operation.job());
-    info!(conn, peer = &*peer.name, action, tube, job, "HTTP action from {}: {operation}", peer.name);
+/// Logs an action with the address of its client. `put` is the id of the job that it has put.
+fn log(conn: u64, peer: &Peer, operation: &Operation, put: Option<JobId>) {
+    let Some(action) = operation.action() else { return };
+    let (tube, job) = (operation.tube(), operation.job().or(put.map(|JobId(id)| id)));
+    let peer = &*peer.name;
+    let text = match (operation, put) {
+        (Operation::Drain, _) => format!("drain from {peer}: {}", ClientAct::DRAIN_EFFECT),
+        (Operation::Undrain, _) => format!("undrain from {peer}: {}", ClientAct::UNDRAIN_EFFECT),
+        (_, Some(JobId(id))) => format!("HTTP action from {peer}: {operation}, job {id}"),
+        _ => format!("HTTP action from {peer}: {operation}"),
+    };
+    info!(conn, peer, action, tube, job, "{text}");
 }
 
 /// Appends the head of a response with a job's body. Returns how much of the body follows.

@@ -1,6 +1,6 @@
-//! What the API shows of the server and of a job, and what it takes for an action.
+//! What the API shows of the server and of a job.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::ids::{JobId, JobKey};
 use crate::queue::JobState;
@@ -118,50 +118,6 @@ pub(super) struct CreatedJson {
 #[derive(Serialize)]
 pub(super) struct KickedJson {
     pub kicked: u64,
-}
-
-/// A number from 0 to 2^32 - 1. JSON does not distinguish 1 from 1.0.
-#[derive(Deserialize)]
-#[serde(try_from = "f64")]
-pub(super) struct Whole(pub u32);
-
-impl TryFrom<f64> for Whole {
-    type Error = &'static str;
-
-    fn try_from(number: f64) -> Result<Self, Self::Error> {
-        let is_whole = (0.0..=f64::from(u32::MAX)).contains(&number) && number.fract() == 0.0;
-        if is_whole { Ok(Self(number as u32)) } else { Err("expected a whole number from 0 to 4294967295") }
-    }
-}
-
-/// An action without arguments.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoArguments {}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PauseArguments {
-    pub seconds: Whole,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct KickArguments {
-    pub count: Whole,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BuryArguments {
-    pub priority: Whole,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReleaseArguments {
-    pub priority: Whole,
-    pub delay: Whole,
 }
 
 impl<'a> ServerJson<'a> {

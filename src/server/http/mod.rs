@@ -6,6 +6,7 @@
 mod access;
 mod answer;
 mod api;
+mod arguments;
 mod assets;
 mod call;
 mod host;

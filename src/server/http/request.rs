@@ -1,6 +1,7 @@
 //! The head of an HTTP request. Its body, if it has one, follows with a stated length.
 
 use super::host::Host;
+use super::target::is_of_api;
 use crate::limits::HTTP_REQUEST_BYTES_MAX;
 
 /// HTTP/1.0 ends a response of unknown length with the connection, HTTP/1.1 sends it in chunks.
@@ -75,6 +76,16 @@ impl Request {
             Ok(request) => Parsed::Request(Box::new(request), bytes),
             Err(refused) => refused,
         }
+    }
+
+    /// Returns whether a head, which may be malformed, addresses the API, and whether its method is `HEAD`.
+    pub fn first_words(input: &[u8]) -> (bool, bool) {
+        let line = input.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(|&byte| byte == b' ');
+        let (method, target) = (words.next(), words.next().and_then(|word| str::from_utf8(word).ok()));
+        let (_, target) = split_target(target.unwrap_or_default());
+        let path = target.split(['?', '#', '\r']).next().unwrap_or_default();
+        (is_of_api(path), method == Some(b"HEAD"))
     }
 
     /// The memory of its texts.

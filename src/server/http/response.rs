@@ -41,6 +41,8 @@ pub(super) enum ErrorKind {
     Conflict,
     LengthRequired,
     TooLarge,
+    Misdirected,
+    HeadTooLarge,
     UnsupportedMediaType,
     Internal,
     Draining,
@@ -84,6 +86,8 @@ impl ErrorKind {
             Self::MethodNotAllowed => ("405 Method Not Allowed", "method-not-allowed"),
             Self::Conflict => ("409 Conflict", "conflict"),
             Self::LengthRequired => ("411 Length Required", "bad-request"),
+            Self::Misdirected => ("421 Misdirected Request", "misdirected-request"),
+            Self::HeadTooLarge => ("431 Request Header Fields Too Large", "too-large"),
             Self::TooLarge => ("413 Content Too Large", "too-large"),
             Self::UnsupportedMediaType => ("415 Unsupported Media Type", "unsupported-media-type"),
             Self::Internal => ("500 Internal Server Error", "internal"),
@@ -98,10 +102,15 @@ impl Refusal {
         Self { kind, message: message.into(), allow: None }
     }
 
+    /// Returns the status line, and the body of the response.
+    pub fn parts(&self) -> (&'static str, Vec<u8>) {
+        let (status, error) = self.kind.words();
+        (status, json(&ErrorBody { error, message: &self.message }))
+    }
+
     /// Appends the response.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
-        let (status, error) = self.kind.words();
-        let body = json(&ErrorBody { error, message: &self.message });
+        let (status, body) = self.parts();
         let fields = match (self.kind, self.allow) {
             (ErrorKind::Unauthorized, _) => "WWW-Authenticate: Bearer\r\n".to_owned(),
             (_, Some(methods)) => format!("Allow: {methods}\r\n"),

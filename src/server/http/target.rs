@@ -1,12 +1,17 @@
 //! What a request of the API addresses: its path and its query, and which methods the path has.
 
+use std::ops::RangeInclusive;
+
 use super::response::{ErrorKind, Refusal};
 use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
 use crate::tube_name::TubeName;
 
-/// Every path of the API begins with it.
+/// What every path of an API begins with, of whatever version.
+const ROOT: &str = "/api";
+
+/// Every path of this version of the API begins with it.
 pub(super) const PREFIX: &str = "/api/v1/";
 
 /// Tubes in one response, at most, and if the request does not say.
@@ -69,16 +74,16 @@ impl Target {
             [b"tubes", tube, b"next", b"buried"] if get => Self::Next(name(tube)?, NextState::Buried),
             [b"tubes", tube, b"jobs"] if post => Self::Put {
                 tube: name(tube)?,
-                priority: parameters.number("priority", PRIORITY_DEFAULT, u32::MAX)?,
-                delay: parameters.number("delay", 0, u32::MAX)?,
-                ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, u32::MAX)?,
+                priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
+                delay: parameters.number("delay", 0, 0..=u32::MAX)?,
+                ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, 0..=u32::MAX)?,
             },
             [b"tubes", tube, b"pause"] if post => Self::Pause(name(tube)?),
             [b"tubes", tube, b"kick"] if post => Self::Kick(name(tube)?),
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
             [b"jobs", job, b"body"] if get => {
-                let limit = parameters.optional("limit", u32::MAX)?;
+                let limit = parameters.optional("limit", 0..=u32::MAX)?;
                 Self::Body { id: id(job)?, limit }
             }
             [b"jobs", job, b"kick"] if post => Self::KickJob(id(job)?),
@@ -101,6 +106,16 @@ impl Target {
     }
 }
 
+/// Whether a path is one of the API, of whatever version.
+pub(super) fn is_of_api(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The answer to a path that the API does not have.
+pub(super) fn no_such_path() -> Refusal {
+    Refusal::new(ErrorKind::NotFound, "the API has no such path: docs/HTTP-API.md lists them")
+}
+
 /// Why no target has the path, or none with the method.
 fn miss(words: &[&[u8]]) -> Refusal {
     let allow = match *words {
@@ -110,13 +125,15 @@ fn miss(words: &[&[u8]]) -> Refusal {
         [b"jobs", _, b"body"] => "GET, HEAD",
         [b"tubes", _, b"jobs" | b"pause" | b"kick"] | [b"drain" | b"undrain"] => "POST",
         [b"jobs", _, b"kick" | b"bury" | b"release"] => "POST",
-        _ => {
-            let message = "the API has no such path: docs/HTTP-API.md lists them";
-            return Refusal::new(ErrorKind::NotFound, message);
-        }
+        _ => return no_such_path(),
     };
     let message = format!("this path has only {allow}");
     Refusal { allow: Some(allow), ..Refusal::new(ErrorKind::MethodNotAllowed, message) }
+}
+
+/// The message about an argument that is no number, or not in its range.
+pub(super) fn must_be_whole(name: &str, range: &RangeInclusive<u32>) -> String {
+    format!("{name} must be a whole number from {} to {}", range.start(), range.end())
 }
 
 fn bad(message: impl Into<String>) -> Refusal {
@@ -151,11 +168,8 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
         Some("desc") => Order::Descending,
         Some(_) => return Err(bad("order must be asc or desc")),
     };
-    let offset = parameters.number("offset", 0, u32::MAX)?;
-    let limit = parameters.number("limit", LIMIT_DEFAULT, LIMIT_MAX)?;
-    if limit == 0 {
-        return Err(bad(format!("limit must be a number from 1 to {LIMIT_MAX}")));
-    }
+    let offset = parameters.number("offset", 0, 0..=u32::MAX)?;
+    let limit = parameters.number("limit", LIMIT_DEFAULT, 1..=LIMIT_MAX)?;
     let filter = parameters.take("filter").unwrap_or_default();
     if filter.chars().count() > TUBE_NAME_BYTES_MAX {
         return Err(bad(format!("filter has at most {TUBE_NAME_BYTES_MAX} characters")));
@@ -188,16 +202,16 @@ impl Parameters {
         Some(self.0.swap_remove(at).1)
     }
 
-    fn number(&mut self, name: &str, default: u32, max: u32) -> Result<u32, Refusal> {
-        Ok(self.optional(name, max)?.unwrap_or(default))
+    fn number(&mut self, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, Refusal> {
+        Ok(self.optional(name, range)?.unwrap_or(default))
     }
 
-    fn optional(&mut self, name: &str, max: u32) -> Result<Option<u32>, Refusal> {
+    fn optional(&mut self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, Refusal> {
         let Some(text) = self.take(name) else { return Ok(None) };
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
-            Ok(number) if is_plain && number <= max => Ok(Some(number)),
-            _ => Err(bad(format!("{name} must be a number from 0 to {max}"))),
+            Ok(number) if is_plain && range.contains(&number) => Ok(Some(number)),
+            _ => Err(bad(must_be_whole(name, &range))),
         }
     }
 

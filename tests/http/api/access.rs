@@ -122,7 +122,7 @@ fn only_the_own_host_is_served() {
     let mut bench = Bench::new(config, Cut::Whole);
     // The host of the requests is `a`.
     for request in [get("server"), post("drain", "{}"), put("tubes/a/jobs", b"body"), delete("jobs/1")] {
-        assert_eq!(bench.ask(&request).status, 421);
+        assert_eq!(bench.ask(&request).error(), (421, "misdirected-request".to_owned()));
     }
     let own = String::from_utf8(get("server")).expect("text").replace("Host: a:1", "Host: b:1");
     let answer = bench.ask(own.as_bytes());
@@ -206,16 +206,81 @@ fn what_the_api_does_not_understand_is_refused() {
         assert_eq!(bench.ask(&get("server")).json()["jobs"]["ready"], 0, "{shown}");
     }
     assert_eq!(bench.stat("stats\r\n", "current-tubes"), "1");
-    for (request, status) in [
+}
+
+#[test]
+fn every_error_of_the_api_is_an_object() {
+    let mut bench = Bench::writable();
+    let long = format!("GET /api/v1/server HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(9000));
+    let chunks = "Host: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    for (request, status, word) in [
+        (format!("POST /api/v1/drain HTTP/1.1\r\n{chunks}"), 411, "bad-request"),
+        (format!("POST http://a/api/v2/x?y HTTP/1.1\r\n{chunks}"), 411, "bad-request"),
+        ("GET /api/v1/server HTTP/1.1\r\n\r\n".to_owned(), 400, "bad-request"),
+        ("GET /api/v1/server HTTP/3.0\r\nHost: a\r\n\r\n".to_owned(), 400, "bad-request"),
+        ("GET /api/v1/server HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n".to_owned(), 400, "bad-request"),
         (
-            "POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-            411,
+            "POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}"
+                .to_owned(),
+            400,
+            "bad-request",
         ),
-        ("GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
-        ("POST /api/v1/drain HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (
+            "GET /api/v1/server HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \u{e4}\u{0}\r\n\r\n".to_owned(),
+            400,
+            "bad-request",
+        ),
+        (long, 431, "too-large"),
     ] {
-        assert_eq!(bench.ask(request.as_bytes()).status, status, "{request}");
+        let answer = bench.ask(request.as_bytes());
+        assert_eq!(answer.error(), (status, word.to_owned()), "{request}");
+        assert_eq!(answer.field("Content-Type"), Some(JSON), "{request}");
         assert!(bench.is_closed(), "{request}");
         bench.reconnect(PeerKind::Loopback);
+    }
+    for target in ["/api", "/api/", "/api/v1", "/api/v2/server", "/api?x=1"] {
+        for method in ["GET", "POST", "DELETE"] {
+            let answer = bench.ask(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            assert_eq!(answer.error(), (404, "not-found".to_owned()), "{method} {target}");
+        }
+    }
+    // Errors of other paths are plain text.
+    for (request, status) in [
+        ("GET /apis HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 400),
+    ] {
+        let answer = bench.ask(request.as_bytes());
+        assert_eq!(answer.status, status, "{request}");
+        assert_ne!(answer.field("Content-Type"), Some(JSON), "{request}");
+    }
+    assert!(bench.is_closed());
+}
+
+#[test]
+fn messages_name_the_argument_and_its_range() {
+    let mut bench = Bench::writable();
+    for (request, message) in [
+        (
+            post("tubes/default/kick", "{\"count\":\"1\"}"),
+            "count must be a whole number from 0 to 4294967295",
+        ),
+        (post("tubes/default/kick", "{\"count\":-1}"), "count must be a whole number from 0 to 4294967295"),
+        (
+            post("tubes/default/kick", "{}"),
+            "the body lacks count: count must be a whole number from 0 to 4294967295",
+        ),
+        (post("tubes/default/kick", "7"), "the body must be a JSON object, such as {}"),
+        (
+            post("tubes/default/kick", "{\"count\":1,\"tube\":1}"),
+            "the body has a member that this action does not take: it takes count",
+        ),
+        (post("drain", "{\"a\":"), "the body is not valid JSON: look at line 1, column 5"),
+        (get("tubes?limit=0"), "limit must be a whole number from 1 to 500"),
+        (get("tubes?limit=501"), "limit must be a whole number from 1 to 500"),
+        (get("tubes?limit=x"), "limit must be a whole number from 1 to 500"),
+        (put("tubes/a/jobs?ttr=x", b""), "ttr must be a whole number from 0 to 4294967295"),
+    ] {
+        let answer = bench.ask(&request);
+        assert_eq!((answer.status, answer.json()["message"].as_str()), (400, Some(message)));
     }
 }
