@@ -3,6 +3,12 @@
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
+/// A command line that names many jobs, with its CR LF: `delete-batch`.
+pub const LINE_BYTES_LONG_MAX: usize = 2048;
+
+/// Jobs that one command of a batch names or takes.
+pub const BATCH_JOBS_MAX: u32 = 1000;
+
 /// A tube name (protocol.txt).
 pub const TUBE_NAME_BYTES_MAX: usize = 200;
 
