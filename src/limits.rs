@@ -3,6 +3,12 @@
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
+/// A command line that names many jobs, with its CR LF: `delete-batch`.
+pub const LINE_BYTES_LONG_MAX: usize = 2048;
+
+/// Jobs that one command of a batch names or takes.
+pub const BATCH_JOBS_MAX: u32 = 1000;
+
 /// The priority of a job that the client, the HTTP API or the console puts without one: that of greenstalk and beaneater. It
 /// leaves room for more urgent jobs, and such a job does not count as urgent.
 pub const PRIORITY_DEFAULT: u32 = 65_536;

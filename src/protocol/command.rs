@@ -1,5 +1,7 @@
 //! Parsed commands of the protocol.
 
+use std::fmt;
+
 use crate::ids::JobId;
 use crate::tube_name::TubeName;
 
@@ -79,6 +81,8 @@ pub enum Command<'a> {
     },
     /// `flush-tube`, which beanstalkd does not have.
     FlushTube(TubeName<'a>),
+    /// `delete-batch`, which beanstalkd does not have.
+    DeleteBatch(Ids<'a>),
     /// `drain`, which beanstalkd does not have.
     Drain,
     /// `undrain`, which beanstalkd does not have.
@@ -100,6 +104,39 @@ pub struct PutArgs {
     pub bytes: u32,
     /// Something follows the last number. That is an error, but beanstalkd checks the size of the body first.
     pub trailing: bool,
+}
+
+/// The ids of `delete-batch`.
+#[derive(Clone, Copy)]
+pub struct Ids<'a>(&'a [u8]);
+
+impl<'a> Ids<'a> {
+    /// `text` must be decimal numbers of 64 bits with spaces between them.
+    pub(super) const fn new(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
+    /// Returns the ids in order.
+    pub fn iter(self) -> impl Iterator<Item = JobId> + use<'a> {
+        self.0
+            .split(|&byte| byte == b' ')
+            .filter(|digits| !digits.is_empty())
+            .map(|digits| JobId(digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'))))
+    }
+}
+
+impl PartialEq for Ids<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Ids<'_> {}
+
+impl fmt::Debug for Ids<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// The kind under which a command is counted.
@@ -132,6 +169,7 @@ pub enum CommandKind {
     ListTubesWatched,
     PauseTube,
     FlushTube,
+    DeleteBatch,
     Drain,
     Undrain,
     Quit,
@@ -171,6 +209,7 @@ impl Command<'_> {
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
             Self::FlushTube(_) => CommandKind::FlushTube,
+            Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::Drain => CommandKind::Drain,
             Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,

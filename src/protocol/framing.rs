@@ -4,12 +4,12 @@ use std::mem;
 
 use memchr::memchr_iter;
 
-use crate::limits::LINE_BYTES_MAX;
+use crate::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 
 /// A complete line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line<'a> {
-    /// A line of at most [`LINE_BYTES_MAX`] bytes with its CR LF, which is removed here.
+    /// A line within its [limit](line_bytes_max). Its CR LF is removed here.
     Command(&'a [u8]),
     /// A longer line, which is discarded.
     TooLong,
@@ -19,7 +19,7 @@ pub enum Line<'a> {
 /// several inputs is copied together. A CR or LF alone does not end a line.
 ///
 /// ```text
-///              no CR LF              224 bytes and no CR LF
+///              no CR LF              too long, and no CR LF
 ///   Between ────────────▶ Within ─────────────────────────────▶ Discarding
 ///      ▲  ▲      CR LF      │                                        │
 ///      │  └─────────────────┘ Command or TooLong                     │
@@ -32,15 +32,16 @@ pub enum Line<'a> {
 #[derive(Default)]
 pub struct LineReader {
     state: State,
-    handed_out: Option<Box<Front>>,
 }
 
 #[derive(Default)]
 enum State {
     #[default]
     Between,
+    /// The same, with the memory of a line that was handed out.
+    HandedOut(Front),
     /// The beginning of a line.
-    Within(Box<Front>),
+    Within(Front),
     /// The rest of a line that is already too long.
     Discarding { after_cr: bool },
 }
@@ -48,29 +49,33 @@ enum State {
 impl LineReader {
     /// Returns a reader at the beginning of a line.
     pub const fn new() -> Self {
-        Self { state: State::Between, handed_out: None }
+        Self { state: State::Between }
     }
 
     /// Takes the next complete line off the front of `input`. Returns `None` once `input` is used up, and keeps an incomplete
     /// line at its end for the next call.
     pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
-        self.handed_out = None;
         if input.is_empty() {
+            if let State::HandedOut(_) = self.state {
+                self.state = State::Between;
+            }
             return None;
         }
         match mem::take(&mut self.state) {
-            State::Between => match take_line(input, false) {
-                Ok(line) if line.len() <= LINE_BYTES_MAX => Some(Line::Command(without_crlf(line))),
+            State::Between | State::HandedOut(_) => match take_line(input, false) {
+                Ok(line) if line.len() <= LINE_BYTES_MAX || line.len() <= line_bytes_max(line) => {
+                    Some(Line::Command(without_crlf(line)))
+                }
                 Ok(_) => Some(Line::TooLong),
                 Err(rest) => {
                     self.keep(None, rest);
                     None
                 }
             },
-            State::Within(mut front) => match take_line(input, front.ends_in_cr()) {
-                Ok(line) if front.has_room_for(line) => {
-                    front.push(line);
-                    let front = self.handed_out.insert(front);
+            State::Within(front) => match take_line(input, front.as_bytes().ends_with(b"\r")) {
+                Ok(line) if front.as_bytes().len() + line.len() <= front.bytes_max(line) => {
+                    self.state = State::HandedOut(front.extended(line));
+                    let State::HandedOut(front) = &self.state else { unreachable!("it was set") };
                     Some(Line::Command(without_crlf(front.as_bytes())))
                 }
                 Ok(_) => Some(Line::TooLong),
@@ -91,16 +96,20 @@ impl LineReader {
 
     /// Returns whether the input so far has ended with a line.
     pub const fn is_empty(&self) -> bool {
-        matches!(self.state, State::Between)
+        matches!(self.state, State::Between | State::HandedOut(_))
+    }
+
+    /// Returns whether it keeps [`LONG_FRONT_BYTES`] for a line that is longer than usual.
+    #[inline]
+    pub const fn is_long(&self) -> bool {
+        matches!(self.state, State::HandedOut(Front::Long(_)) | State::Within(Front::Long(_)))
     }
 
     /// Keeps `rest`, which must not be empty, behind `front`.
-    fn keep(&mut self, front: Option<Box<Front>>, rest: &[u8]) {
-        let kept_bytes = front.as_ref().map_or(0, |front| front.as_bytes().len());
-        self.state = if kept_bytes + rest.len() < LINE_BYTES_MAX {
-            let mut front = front.unwrap_or_default();
-            front.push(rest);
-            State::Within(front)
+    fn keep(&mut self, front: Option<Front>, rest: &[u8]) {
+        let front = front.unwrap_or_default();
+        self.state = if front.as_bytes().len() + rest.len() < front.bytes_max(rest) {
+            State::Within(front.extended(rest))
         } else {
             State::Discarding { after_cr: rest.ends_with(b"\r") }
         };
@@ -126,30 +135,80 @@ fn without_crlf(line: &[u8]) -> &[u8] {
     &line[..line.len() - 2]
 }
 
-/// The beginning of an incomplete line.
-struct Front {
-    bytes: [u8; LINE_BYTES_MAX],
-    length: u8,
+/// Lines that begin with this may be longer than others.
+const LONG_WORD: &[u8] = b"delete-batch ";
+
+/// Returns the length that a line with this beginning may have, with its CR LF.
+pub fn line_bytes_max(line: &[u8]) -> usize {
+    if line.starts_with(LONG_WORD) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
-const _: () = assert!(LINE_BYTES_MAX <= u8::MAX as usize);
+/// The beginning of an incomplete line.
+enum Front {
+    Short(Box<Bytes<LINE_BYTES_MAX>>),
+    Long(Box<Bytes<LINE_BYTES_LONG_MAX>>),
+}
 
-/// Memory of an incomplete line.
-pub const FRONT_BYTES: usize = size_of::<Front>();
+/// Bytes of a line.
+struct Bytes<const MAX: usize> {
+    bytes: [u8; MAX],
+    length: u16,
+}
+
+const _: () = assert!(LINE_BYTES_LONG_MAX <= u16::MAX as usize);
+
+/// Memory of an incomplete line of usual length.
+pub const FRONT_BYTES: usize = size_of::<Bytes<LINE_BYTES_MAX>>();
+
+/// Memory of an incomplete line that is longer.
+pub const LONG_FRONT_BYTES: usize = size_of::<Bytes<LINE_BYTES_LONG_MAX>>();
 
 impl Front {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(front) => front.as_bytes(),
+            Self::Long(front) => front.as_bytes(),
+        }
+    }
+
+    /// Returns the length that the line may have if it continues with `more`.
+    fn bytes_max(&self, more: &[u8]) -> usize {
+        let start = self.as_bytes().iter().chain(more).take(LONG_WORD.len());
+        if start.eq(LONG_WORD) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+    }
+
+    /// Appends `more`, which must fit.
+    fn extended(self, more: &[u8]) -> Self {
+        match self {
+            Self::Short(mut front) if front.as_bytes().len() + more.len() <= LINE_BYTES_MAX => {
+                front.push(more);
+                Self::Short(front)
+            }
+            Self::Short(front) => {
+                let mut long = Box::<Bytes<LINE_BYTES_LONG_MAX>>::default();
+                long.push(front.as_bytes());
+                long.push(more);
+                Self::Long(long)
+            }
+            Self::Long(mut front) => {
+                front.push(more);
+                Self::Long(front)
+            }
+        }
+    }
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        Self::Short(Box::default())
+    }
+}
+
+impl<const MAX: usize> Bytes<MAX> {
     fn push(&mut self, more: &[u8]) {
         let start = usize::from(self.length);
         self.bytes[start..][..more.len()].copy_from_slice(more);
-        self.length += more.len() as u8;
-    }
-
-    fn has_room_for(&self, more: &[u8]) -> bool {
-        more.len() <= LINE_BYTES_MAX - usize::from(self.length)
-    }
-
-    fn ends_in_cr(&self) -> bool {
-        self.as_bytes().ends_with(b"\r")
+        self.length += more.len() as u16;
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -157,9 +216,9 @@ impl Front {
     }
 }
 
-impl Default for Front {
+impl<const MAX: usize> Default for Bytes<MAX> {
     fn default() -> Self {
-        Self { bytes: [0; LINE_BYTES_MAX], length: 0 }
+        Self { bytes: [0; MAX], length: 0 }
     }
 }
 
@@ -234,6 +293,36 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_many_ids_may_be_longer() {
+        let line = |bytes: usize| [LONG_WORD, &vec![b'1'; bytes - LONG_WORD.len() - 2]].concat();
+        let (longest, too_long) = (line(LINE_BYTES_LONG_MAX), line(LINE_BYTES_LONG_MAX + 1));
+        let (short, beyond) = longest.split_at(LINE_BYTES_MAX);
+        check(&[&longest, b"\r\n"], &[Some(&longest)]);
+        check(&[&[&longest[..], b"\r\na\r\n"].concat()], &[Some(&longest), Some(b"a")]);
+        check(&[short, beyond, b"\r", b"\n"], &[Some(&longest)]);
+        check(&[b"delete-b", &longest[8..], b"\r\n"], &[Some(&longest)]);
+        check(&[&longest[..LONG_WORD.len()], &longest[LONG_WORD.len()..], b"\r\n"], &[Some(&longest)]);
+        check(&[&too_long, b"\r\nb\r\n"], &[None, Some(b"b")]);
+        check(&[&[&too_long[..], b"\r\nb\r\n"].concat()], &[None, Some(b"b")]);
+        check(&[&longest, b"1", b"\r\nb\r\n"], &[None, Some(b"b")]);
+        let other = longest.to_ascii_uppercase();
+        check(&[&other, b"\r\nb\r\n"], &[None, Some(b"b")]);
+        check(&[&other[..200], &other[200..], b"\r\nb\r\n"], &[None, Some(b"b")]);
+    }
+
+    #[test]
+    fn memory_of_a_longer_line_is_given_back() {
+        let mut reader = LineReader::new();
+        let mut input = &[LONG_WORD, &[b'1'; 400]].concat()[..];
+        assert_eq!(reader.next(&mut input), None);
+        assert!(reader.is_long());
+        assert!(reader.next(&mut b"\r\n".as_slice()).is_some());
+        assert!(reader.is_long(), "the line is handed out from there");
+        assert_eq!(reader.next(&mut b"".as_slice()), None);
+        assert!(!reader.is_long());
+    }
+
+    #[test]
     fn each_call_takes_one_line() {
         let mut input: &[u8] = b"t 0 0 1 3\r\nx\r\n\r\n";
         let mut reader = LineReader::new();
@@ -247,7 +336,7 @@ mod tests {
     #[test]
     fn a_reader_is_small() {
         assert!(size_of::<LineReader>() <= 24);
-        assert!(size_of::<Front>() <= LINE_BYTES_MAX + 1);
+        assert!(FRONT_BYTES <= LINE_BYTES_MAX + 2);
     }
 
     /// Returns the lines of `input`, and whether it ends with one.
@@ -257,7 +346,8 @@ mod tests {
         for &byte in input {
             line.push(byte);
             if line.ends_with(b"\r\n") {
-                let fits = line.len() <= LINE_BYTES_MAX;
+                let is_long = line.starts_with(b"delete-batch ");
+                let fits = line.len() <= if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
                 lines.push(fits.then(|| line[..line.len() - 2].to_vec()));
                 line.clear();
             }
@@ -271,11 +361,17 @@ mod tests {
         for _ in 0..3_000 {
             let mut input = Vec::new();
             for _ in 0..random.below(40) {
-                match random.below(8) {
+                match random.below(9) {
                     0 => input.push(b'\r'),
                     1 => input.push(b'\n'),
                     2..=4 => input.extend(b"\r\n"),
                     5 => input.extend(std::iter::repeat_n(b'x', LINE_BYTES_MAX - 5 + random.below(8))),
+                    6 => {
+                        let bytes =
+                            random.pick(&[10, LINE_BYTES_MAX, LINE_BYTES_LONG_MAX]) - 5 + random.below(8);
+                        input.extend(b"\r\ndelete-batch ");
+                        input.extend(std::iter::repeat_n(b'1', bytes.saturating_sub(LONG_WORD.len())));
+                    }
                     _ => input.extend(std::iter::repeat_n(b'a', random.below(12))),
                 }
             }

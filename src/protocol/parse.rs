@@ -3,7 +3,8 @@
 use memchr::memchr;
 
 use crate::ids::JobId;
-use crate::protocol::command::{Command, PutArgs};
+use crate::limits::BATCH_JOBS_MAX;
+use crate::protocol::command::{Command, Ids, PutArgs};
 use crate::tube_name::TubeName;
 
 /// The reason why a line is not a command.
@@ -89,6 +90,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         pause_tube(args)
     } else if let Some(args) = after(b"flush-tube ") {
         args.only_name().map(Command::FlushTube)
+    } else if let Some(args) = after(b"delete-batch ") {
+        delete_batch(args)
     } else if let Some(args) = after(b"drain") {
         args.end(Command::Drain)
     } else if let Some(args) = after(b"undrain") {
@@ -133,6 +136,18 @@ fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     // The number of jobs always fits in 32 bits. Clients send the largest integer of their language to kick all jobs.
     let bound = args.u64()?.try_into().unwrap_or(u32::MAX);
     args.end(Command::Kick { bound })
+}
+
+fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let ids = Ids::new(args.0);
+    args.id()?;
+    for _ in 1..BATCH_JOBS_MAX {
+        if args.0.is_empty() {
+            break;
+        }
+        args.id()?;
+    }
+    args.end(Command::DeleteBatch(ids))
 }
 
 /// The only command with any number of spaces before the tube name, even none: beanstalkd's word for it does not end in a
@@ -269,6 +284,7 @@ mod tests {
         check("list-tubes-watched", Command::ListTubesWatched);
         check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
         check("flush-tube t", Command::FlushTube(tube("t")));
+        check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
         check("drain", Command::Drain);
         check("undrain", Command::Undrain);
         check("quit", Command::Quit);
@@ -287,6 +303,7 @@ mod tests {
             "touch",
             "flush-tube",
         ]);
+        check_unknown(&["delete-batch"]);
         check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
         check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
         check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
@@ -335,6 +352,21 @@ mod tests {
         check_bad(&["release 7-1 0", "release 7 1 2 3", "bury 7", "bury 7 1x", "bury 7 4294967296"]);
     }
 
+    #[test]
+    fn a_batch_has_one_to_a_thousand_ids() {
+        let ids = |text: &str| match parse(text.as_bytes()) {
+            Ok(Command::DeleteBatch(ids)) => ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+            other => panic!("{text:?} is {other:?}"),
+        };
+        assert_eq!(ids("delete-batch 7"), [7]);
+        assert_eq!(ids("delete-batch  7   007 7"), [7, 7, 7]);
+        assert_eq!(ids("delete-batch 018446744073709551615 0"), [u64::MAX, 0]);
+        assert_eq!(ids(&format!("delete-batch{}", " 1".repeat(1000))).len(), 1000);
+        check_bad(&[&format!("delete-batch{}", " 1".repeat(1001)), "delete-batch ", "delete-batch 1 "]);
+        check_bad(&["delete-batch x", "delete-batch 1 x", "delete-batch 1x2", "delete-batch 1\t2"]);
+        check_bad(&["delete-batch -1", "delete-batch 1,2", "delete-batch 1 18446744073709551616"]);
+    }
+
     fn check_put(args: &str, bytes: u32, trailing: bool) {
         let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes, trailing };
         check(&format!("put {args}"), Command::Put(put));
@@ -379,7 +411,7 @@ mod tests {
     fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         use ParseError::{BadFormat, UnknownCommand};
 
-        const WORDS: [&str; 28] = [
+        const WORDS: [&str; 29] = [
             "put ",
             "peek ",
             "peek-ready",
@@ -404,6 +436,7 @@ mod tests {
             "list-tube-used",
             "list-tubes",
             "flush-tube ",
+            "delete-batch ",
             "drain",
             "undrain",
             "quit",
@@ -467,6 +500,18 @@ mod tests {
             "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
             "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
             "stats" => Command::Stats,
+            "delete-batch " => {
+                let ids = Ids::new(rest);
+                let mut count = 0;
+                while count == 0 || !rest.is_empty() {
+                    number(&mut rest, u64::MAX)?;
+                    count += 1;
+                }
+                if count > 1000 {
+                    return Err(BadFormat);
+                }
+                Command::DeleteBatch(ids)
+            }
             "drain" => Command::Drain,
             "undrain" => Command::Undrain,
             "list-tubes-watched" => Command::ListTubesWatched,
@@ -516,7 +561,7 @@ mod tests {
 
     #[test]
     fn random_lines_agree_with_the_naive_parser() {
-        const LINES: [&str; 28] = [
+        const LINES: [&str; 29] = [
             "put 1 2 3 4",
             "peek 7",
             "peek-ready",
@@ -542,6 +587,7 @@ mod tests {
             "list-tubes-watched",
             "pause-tube t1 8",
             "flush-tube t1",
+            "delete-batch 7 8",
             "drain",
             "undrain",
             "quit",

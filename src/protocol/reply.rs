@@ -49,6 +49,13 @@ pub enum Reply<'a> {
     KickedJob,
     /// Number of jobs that `flush-tube` has deleted.
     Flushed(u64),
+    /// What `delete-batch` has done.
+    DeletedBatch {
+        /// Number of jobs that it has deleted.
+        deleted: u32,
+        /// Number of ids without a job that the client may delete.
+        not_found: u32,
+    },
     /// Number of tubes that the client now watches.
     Watching(usize),
     /// `ignore` named the last tube that the client watches.
@@ -148,6 +155,7 @@ impl Reply<'_> {
             | Self::Kicked(_)
             | Self::KickedJob
             | Self::Flushed(_)
+            | Self::DeletedBatch { .. }
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
@@ -173,8 +181,11 @@ impl Reply<'_> {
             Self::Inserted(id) => return numbered(out, b"INSERTED ", id.0),
             Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
             Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
-            Self::Reserved { id, bytes } => return with_body(out, b"RESERVED ", id, bytes),
-            Self::Found { id, bytes } => return with_body(out, b"FOUND ", id, bytes),
+            Self::Reserved { id, bytes } => return two_numbers(out, b"RESERVED ", id.0, bytes),
+            Self::Found { id, bytes } => return two_numbers(out, b"FOUND ", id.0, bytes),
+            Self::DeletedBatch { deleted, not_found } => {
+                return two_numbers(out, b"DELETED_BATCH ", deleted.into(), not_found);
+            }
             Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
             Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
@@ -222,15 +233,15 @@ fn words(out: &mut Vec<u8>, word: &[u8], argument: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn with_body(out: &mut Vec<u8>, word: &[u8], id: JobId, bytes: u32) {
-    let (mut id_digits, mut bytes_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let id = id_digits.format(id.0).as_bytes();
-    let bytes = bytes_digits.format(bytes).as_bytes();
-    out.reserve(word.len() + id.len() + 1 + bytes.len() + 2);
+fn two_numbers(out: &mut Vec<u8>, word: &[u8], one: u64, other: u32) {
+    let (mut one_digits, mut other_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let one = one_digits.format(one).as_bytes();
+    let other = other_digits.format(other).as_bytes();
+    out.reserve(word.len() + one.len() + 1 + other.len() + 2);
     out.extend_from_slice(word);
-    out.extend_from_slice(id);
+    out.extend_from_slice(one);
     out.push(b' ');
-    out.extend_from_slice(bytes);
+    out.extend_from_slice(other);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -327,6 +338,7 @@ mod tests {
         check(Reply::Kicked(0), "KICKED 0");
         check(Reply::KickedJob, "KICKED");
         check(Reply::Flushed(0), "FLUSHED 0");
+        check(Reply::DeletedBatch { deleted: 3, not_found: 1 }, "DELETED_BATCH 3 1");
         check(Reply::Watching(2), "WATCHING 2");
         check(Reply::NotIgnored, "NOT_IGNORED");
         check(Reply::Paused, "PAUSED");

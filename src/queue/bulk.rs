@@ -40,6 +40,25 @@ impl Engine {
         Flushed::Working
     }
 
+    /// Deletes each of these jobs that no other client holds. Returns how many were deleted, and how many were not.
+    pub fn delete_batch(
+        &mut self,
+        client: ClientKey,
+        ids: impl Iterator<Item = JobId>,
+        now: Time,
+    ) -> (u32, u32) {
+        let (mut deleted, mut not_found) = (0, 0);
+        for id in ids {
+            self.steps += 1;
+            if self.delete(client, id, now) {
+                deleted += 1;
+            } else {
+                not_found += 1;
+            }
+        }
+        (deleted, not_found)
+    }
+
     /// Deletes jobs up to the limit. Returns true if the flush is finished.
     pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: StepLimit) -> bool {
         while let Some(job) = self.next_to_flush(flush) {

@@ -81,6 +81,10 @@ impl Core {
                     return;
                 }
             },
+            Command::DeleteBatch(ids) => {
+                let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
+                Reply::DeletedBatch { deleted, not_found }
+            }
             Command::Delete(id) => done(engine.delete(client, id, now), Reply::Deleted),
             Command::Release { id, pri, delay } => {
                 done(engine.release(client, id, pri, delay, now), Reply::Released)

@@ -68,6 +68,7 @@ impl Core {
         };
         let mut rest = input;
         let is_traced = trace::is_on();
+        let was_long = session.reader.is_long();
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
@@ -107,6 +108,10 @@ impl Core {
             }
             core.iteration_steps += steps;
         });
+        let is_long = session.reader.is_long();
+        if is_long != was_long {
+            self.long_lines = self.long_lines + usize::from(is_long) - usize::from(was_long);
+        }
         if session.protocol.state == SessionState::Sampling {
             self.await_sample(session.conn);
         }

@@ -66,6 +66,7 @@ impl Server {
             + queued * size_of::<ConnId>()
             + core.effects.capacity() * size_of::<Effect>()
             + core.gate.memory_bytes()
+            + core.long_lines * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES)
             + core.lists * (size_of::<TubeList>() + ALLOCATION_BYTES)
             + connections.all_http().map(HttpConnection::memory_bytes).sum::<usize>();
     }
@@ -81,6 +82,8 @@ impl Server {
         let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
         let lists = connections.clients().filter(|session| session.protocol.list.is_some()).count();
         assert_eq!(lists, core.lists, "every list is counted");
+        let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
+        assert_eq!(long_lines, core.long_lines, "every longer line is counted");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
             assert!(session.inbox.capacity() <= session.inbox_bytes, "the whole inbox is counted");

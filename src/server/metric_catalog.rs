@@ -160,7 +160,8 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 1] = [("cmd-flush-tube", FlushTube)];
+const EXTENSIONS: [(&str, CommandKind); 2] =
+    [("cmd-flush-tube", FlushTube), ("cmd-delete-batch", DeleteBatch)];
 
 /// The commands that only `/metrics` counts.
 const UNCOUNTED: [(&str, CommandKind); 5] = [

@@ -90,6 +90,8 @@ struct Core {
     tube_refusals: u64,
     /// Sessions that hold a list that is being rendered.
     lists: usize,
+    /// Sessions whose line is longer than usual and has come in pieces.
+    long_lines: usize,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
     /// Bytes that clients have sent, and bytes that were sent to them.
@@ -294,6 +296,7 @@ impl Core {
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             tube_refusals: 0,
             lists: 0,
+            long_lines: 0,
             commands: [0; CommandKind::COUNT],
             received_bytes: 0,
             sent_bytes: 0,

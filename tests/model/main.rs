@@ -160,6 +160,10 @@ impl Pair {
             Op::Delete { conn, id } => {
                 assert_eq!(engine.delete(keys[&conn], JobId(id), now), model.delete(conn, id));
             }
+            Op::DeleteBatch { conn, ids } => {
+                let answer = engine.delete_batch(keys[&conn], ids.into_iter().map(JobId), now);
+                assert_eq!(answer, model.delete_batch(conn, &ids));
+            }
             Op::Release { conn, id, pri, delay } => {
                 let answer = engine.release(keys[&conn], JobId(id), pri, delay, now);
                 assert_eq!(answer, model.release(conn, id, pri, delay));

@@ -49,6 +49,11 @@ pub enum Op {
         conn: Conn,
         id: u64,
     },
+    /// Two ids.
+    DeleteBatch {
+        conn: Conn,
+        ids: [u64; 2],
+    },
     Release {
         conn: Conn,
         id: u64,
@@ -162,7 +167,11 @@ impl Generator {
             18..36 => self.put(conn),
             36..52 => Op::Reserve { conn, seconds: self.random.pick(&[None, Some(0), Some(1), Some(3)]) },
             52..55 => Op::ReserveJob { conn, id: self.job(model) },
-            55..60 => Op::Delete { conn, id: self.held_or_any(model, conn) },
+            55 => {
+                let ids = [self.held_or_any(model, conn), self.held_or_any(model, conn)];
+                Op::DeleteBatch { conn, ids }
+            }
+            56..60 => Op::Delete { conn, id: self.held_or_any(model, conn) },
             60..66 => {
                 Op::Release { conn, id: self.held_or_any(model, conn), pri: self.pri(), delay: self.delay() }
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use beanring::ids::ClientKey;
-use beanring::limits::LINE_BYTES_MAX;
+use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
@@ -278,7 +278,8 @@ impl Checker {
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
-        let is_too_long = length + 2 > LINE_BYTES_MAX;
+        let bytes_max = if text.starts_with(b"delete-batch ") { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
+        let is_too_long = length + 2 > bytes_max;
         let expected = (!is_too_long).then_some(&text[..]);
         assert!(
             served == expected,
@@ -348,6 +349,11 @@ impl Checker {
             Command::Kick { bound } => Reply::Kicked(model.kick(conn, bound).into()),
             Command::FlushTube(tube) => {
                 model.flush(number(tube)).map_or(Reply::NotFound, |count| Reply::Flushed(count.into()))
+            }
+            Command::DeleteBatch(ids) => {
+                let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
+                let (deleted, not_found) = model.delete_batch(conn, &ids);
+                Reply::DeletedBatch { deleted, not_found }
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,

@@ -174,7 +174,8 @@ impl Generator {
             34..44 => "reserve".to_owned(),
             44..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
             52..55 => format!("reserve-job {}", self.job(model)),
-            55..62 => format!("delete {}", self.reserved_or_any(model, conn)),
+            55 => self.delete_batch(model, conn),
+            56..62 => format!("delete {}", self.reserved_or_any(model, conn)),
             62..68 => {
                 let (id, pri, delay) = (self.reserved_or_any(model, conn), self.pri(), self.delay());
                 format!("release {id} {pri} {delay}")
@@ -210,6 +211,16 @@ impl Generator {
         };
         out.extend_from_slice(line.as_bytes());
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// Some ids, or so many that the line has about its maximum length.
+    fn delete_batch(&mut self, model: &Model, conn: Conn) -> String {
+        let bytes = self.pick(&[20, 20, 40, 40, 300, 2_030]) + self.random.below(30);
+        let mut line = "delete-batch".to_owned();
+        while line.len() < bytes {
+            line.push_str(&format!(" {}", self.reserved_or_any(model, conn)));
+        }
+        line
     }
 
     fn put(&mut self, out: &mut Vec<u8>) {

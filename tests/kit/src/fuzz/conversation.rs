@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(29);
+        let what = self.input.below(30);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -146,6 +146,7 @@ impl Conversation<'_> {
             22 | 23 => format!("watch {}", self.tube()),
             24 => format!("ignore {}", self.tube()),
             25 => ["list-tubes", "list-tube-used", "list-tubes-watched"][self.input.below(3)].to_owned(),
+            28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),
             _ if self.input.below(8) == 0 => "quit".to_owned(),
@@ -168,6 +169,14 @@ impl Conversation<'_> {
         let body = filler(self.bodies, bytes);
         let line = format!("put {pri} {delay} {ttr} {bytes}\r\n");
         self.send(at, &[line.as_bytes(), &body, ending].concat());
+    }
+
+    fn delete_batch(&mut self) -> String {
+        let count = self.input.pick(&[1, 2, 3, 100, 700, 1001]);
+        let step = self.input.below(3) as u64;
+        let first = self.id();
+        (0..count)
+            .fold("delete-batch".to_owned(), |line, at| format!("{line} {}", first.saturating_add(at * step)))
     }
 
     fn id(&mut self) -> u64 {

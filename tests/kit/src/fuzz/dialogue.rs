@@ -8,6 +8,7 @@ use beanring::limits::LINE_BYTES_MAX;
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{ParseError, parse};
 
+use super::framing::bytes_max;
 use super::made_log::Jobs;
 
 /// What all clients together know.
@@ -180,7 +181,7 @@ impl Dialogue {
 
     fn take_line(&mut self, line: Vec<u8>, book: &mut Book) {
         let pending = match parse(&line) {
-            _ if line.len() + 2 > LINE_BYTES_MAX => Pending::Fixed("BAD_FORMAT"),
+            _ if line.len() + 2 > bytes_max(&line) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
             Ok(Command::Put(args)) => {
@@ -200,6 +201,10 @@ impl Dialogue {
             Ok(Command::PauseTube { tube: None, .. }) => Pending::Fixed("BAD_FORMAT"),
             Ok(Command::Delete(id)) => {
                 book.condemned.insert(id.0);
+                Pending::Line(line)
+            }
+            Ok(Command::DeleteBatch(ids)) => {
+                book.condemned.extend(ids.iter().map(|id| id.0));
                 Pending::Line(line)
             }
             Ok(Command::FlushTube(_)) => {
@@ -319,6 +324,10 @@ impl Book {
             Command::StatsTube(tube) => {
                 reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
             }
+            Command::DeleteBatch(ids) => matches!(
+                words,
+                ["DELETED_BATCH", deleted, not_found] if number(deleted) + number(not_found) == ids.iter().count() as u64
+            ),
             Command::FlushTube(_) => {
                 matches!(words, ["FLUSHED", count] if number(count) <= self.inserted.len() as u64)
                     || words == ["NOT_FOUND"]

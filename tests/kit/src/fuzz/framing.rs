@@ -1,7 +1,7 @@
 //! The same bytes in other pieces are the same lines. Parsed commands are within the protocol's limits.
 
 use beanring::ids::JobId;
-use beanring::limits::LINE_BYTES_MAX;
+use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::framing::{Line, LineReader};
 use beanring::protocol::parse::parse;
@@ -52,10 +52,15 @@ fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (V
 fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
     let mut lines = Vec::new();
     while let Some(end) = sent.windows(2).position(|pair| pair == b"\r\n") {
-        lines.push((end + 2 <= LINE_BYTES_MAX).then(|| sent[..end].to_vec()));
+        lines.push((end + 2 <= bytes_max(sent)).then(|| sent[..end].to_vec()));
         sent = &sent[end + 2..];
     }
     (lines, sent.is_empty())
+}
+
+/// Returns the length that a line may have, with its CR LF.
+pub(super) fn bytes_max(line: &[u8]) -> usize {
+    if line.starts_with(b"delete-batch ") { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
 fn check(line: &[u8]) {
@@ -65,7 +70,7 @@ fn check(line: &[u8]) {
         assert!(i32::try_from(seconds).is_ok(), "{seconds}");
     }
     if let Some(plain) = plainly(&command) {
-        assert!(plain.len() + 2 <= LINE_BYTES_MAX, "{command:?}");
+        assert!(plain.len() + 2 <= bytes_max(plain.as_bytes()), "{command:?}");
         assert_eq!(parse(plain.as_bytes()), Ok(command), "{plain}");
     }
 }
@@ -106,6 +111,9 @@ fn plainly(command: &Command<'_>) -> Option<String> {
             format!("{} {seconds}", with_name("pause-tube", tube))
         }
         Command::FlushTube(tube) => with_name("flush-tube", tube),
+        Command::DeleteBatch(ids) => {
+            ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {id}"))
+        }
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),
         Command::Quit => "quit".to_owned(),

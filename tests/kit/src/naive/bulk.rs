@@ -2,7 +2,7 @@
 
 use beanring::queue::JobState;
 
-use super::{Model, Name};
+use super::{Conn, Model, Name};
 
 impl Model {
     /// Returns the number of jobs deleted, or none if there is no such tube.
@@ -15,5 +15,11 @@ impl Model {
         self.deletes += flushed;
         self.drop_tubes();
         Some(flushed as u32)
+    }
+
+    /// Returns the numbers of jobs deleted and of ids without a job that the client may delete.
+    pub fn delete_batch(&mut self, conn: Conn, ids: &[u64]) -> (u32, u32) {
+        let deleted = ids.iter().filter(|&&id| self.delete(conn, id)).count() as u32;
+        (deleted, ids.len() as u32 - deleted)
     }
 }
