@@ -155,7 +155,7 @@ impl Schedule {
         if let Some(sent) = self.sent {
             let waited = now.duration_since(sent);
             let is_slow = waited >= SLOW;
-            state.silent_seconds = is_slow.then(|| waited.as_secs());
+            state.silent_seconds = is_slow.then_some(waited.as_secs());
             let next = if is_slow { Duration::from_secs(waited.as_secs() + 1) } else { SLOW };
             return next - waited;
         }
