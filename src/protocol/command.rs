@@ -83,6 +83,13 @@ pub enum Command<'a> {
     FlushTube(TubeName<'a>),
     /// `delete-batch`, which beanstalkd does not have.
     DeleteBatch(Ids<'a>),
+    /// `reserve-batch`, which beanstalkd does not have.
+    ReserveBatch {
+        /// Maximum number of jobs, at least 1.
+        count: u32,
+        /// How long to wait for the first job, in seconds. `None` is no wait, and no job is no error.
+        seconds: Option<u32>,
+    },
     /// `drain`, which beanstalkd does not have.
     Drain,
     /// `undrain`, which beanstalkd does not have.
@@ -170,6 +177,7 @@ pub enum CommandKind {
     PauseTube,
     FlushTube,
     DeleteBatch,
+    ReserveBatch,
     Drain,
     Undrain,
     Quit,
@@ -210,6 +218,7 @@ impl Command<'_> {
             Self::PauseTube { .. } => CommandKind::PauseTube,
             Self::FlushTube(_) => CommandKind::FlushTube,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
+            Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
             Self::Drain => CommandKind::Drain,
             Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,

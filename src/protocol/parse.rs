@@ -49,7 +49,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     } else if let Some(args) = after(b"reserve-job ") {
         args.only_id().map(Command::ReserveJob)
     } else if let Some(args) = after(b"reserve") {
-        args.end(Command::Reserve)
+        reserve(args)
     } else if let Some(args) = after(b"release ") {
         release(args)
     } else if let Some(args) = after(b"bury ") {
@@ -112,6 +112,22 @@ fn put(mut args: Args<'_>) -> Result<PutArgs, ParseError> {
         bytes: args.u32()?,
         trailing: !args.0.is_empty(),
     })
+}
+
+fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    match args.0.strip_prefix(b"-batch ") {
+        Some(rest) => reserve_batch(Args(rest)),
+        None => args.end(Command::Reserve),
+    }
+}
+
+fn reserve_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let count = args.u32()?;
+    let seconds = if args.0.is_empty() { None } else { Some(args.u32()?) };
+    if !(1..=BATCH_JOBS_MAX).contains(&count) || seconds > Some(TIMEOUT_SECONDS_MAX) {
+        return Err(ParseError::BadFormat);
+    }
+    args.end(Command::ReserveBatch { count, seconds })
 }
 
 fn reserve_with_timeout(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
@@ -285,6 +301,8 @@ mod tests {
         check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
         check("flush-tube t", Command::FlushTube(tube("t")));
         check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
+        check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
+        check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
         check("drain", Command::Drain);
         check("undrain", Command::Undrain);
         check("quit", Command::Quit);
@@ -353,6 +371,24 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_has_one_to_a_thousand_jobs() {
+        check("reserve-batch 1", Command::ReserveBatch { count: 1, seconds: None });
+        check("reserve-batch 1000 0", Command::ReserveBatch { count: 1000, seconds: Some(0) });
+        check(
+            "reserve-batch  7  2147483647",
+            Command::ReserveBatch { count: 7, seconds: Some(i32::MAX as u32) },
+        );
+        check_bad(&["reserve-batch", "reserve-batch ", "reserve-batch 0", "reserve-batch 1001"]);
+        check_bad(&["reserve-batch 1 ", "reserve-batch 1 x", "reserve-batch 1 2 3", "reserve-batch 1x"]);
+        check_bad(&[
+            "reserve-batch 1 -1",
+            "reserve-batch 1 2147483648",
+            "reserve-batchx 1",
+            "reserve-batch -1",
+        ]);
+    }
+
+    #[test]
     fn a_batch_has_one_to_a_thousand_ids() {
         let ids = |text: &str| match parse(text.as_bytes()) {
             Ok(Command::DeleteBatch(ids)) => ids.iter().map(|id| id.0).collect::<Vec<_>>(),
@@ -411,7 +447,7 @@ mod tests {
     fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         use ParseError::{BadFormat, UnknownCommand};
 
-        const WORDS: [&str; 29] = [
+        const WORDS: [&str; 30] = [
             "put ",
             "peek ",
             "peek-ready",
@@ -419,6 +455,7 @@ mod tests {
             "peek-buried",
             "reserve-with-timeout ",
             "reserve-job ",
+            "reserve-batch ",
             "reserve",
             "delete ",
             "release ",
@@ -485,6 +522,15 @@ mod tests {
                 Command::ReserveWithTimeout { seconds: number(&mut rest, 2_147_483_647)? as u32 }
             }
             "reserve-job " => Command::ReserveJob(JobId(number(&mut rest, u64::MAX)?)),
+            "reserve-batch " => {
+                let count = number(&mut rest, 1000)? as u32;
+                let seconds =
+                    if rest.is_empty() { None } else { Some(number(&mut rest, 2_147_483_647)? as u32) };
+                if count == 0 {
+                    return Err(BadFormat);
+                }
+                Command::ReserveBatch { count, seconds }
+            }
             "reserve" => Command::Reserve,
             "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
             "release " => Command::Release {
@@ -561,7 +607,7 @@ mod tests {
 
     #[test]
     fn random_lines_agree_with_the_naive_parser() {
-        const LINES: [&str; 29] = [
+        const LINES: [&str; 30] = [
             "put 1 2 3 4",
             "peek 7",
             "peek-ready",
@@ -588,6 +634,7 @@ mod tests {
             "pause-tube t1 8",
             "flush-tube t1",
             "delete-batch 7 8",
+            "reserve-batch 5 6",
             "drain",
             "undrain",
             "quit",

@@ -56,6 +56,8 @@ pub enum Reply<'a> {
         /// Number of ids without a job that the client may delete.
         not_found: u32,
     },
+    /// Number of jobs that `reserve-batch` has reserved. As many `Reserved` follow.
+    ReservedBatch(usize),
     /// Number of tubes that the client now watches.
     Watching(usize),
     /// `ignore` named the last tube that the client watches.
@@ -156,6 +158,7 @@ impl Reply<'_> {
             | Self::KickedJob
             | Self::Flushed(_)
             | Self::DeletedBatch { .. }
+            | Self::ReservedBatch(_)
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
@@ -189,6 +192,7 @@ impl Reply<'_> {
             Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
             Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
+            Self::ReservedBatch(count) => return numbered(out, b"RESERVED_BATCH ", count as u64),
             Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
             Self::Buried => b"BURIED\r\n",
             Self::Deleted => b"DELETED\r\n",
@@ -339,6 +343,7 @@ mod tests {
         check(Reply::KickedJob, "KICKED");
         check(Reply::Flushed(0), "FLUSHED 0");
         check(Reply::DeletedBatch { deleted: 3, not_found: 1 }, "DELETED_BATCH 3 1");
+        check(Reply::ReservedBatch(1000), "RESERVED_BATCH 1000");
         check(Reply::Watching(2), "WATCHING 2");
         check(Reply::NotIgnored, "NOT_IGNORED");
         check(Reply::Paused, "PAUSED");

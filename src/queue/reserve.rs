@@ -15,7 +15,7 @@
 use super::background::{BACKGROUND_STEPS, StepLimit, Work};
 use super::client::{Clients, Wait};
 use super::engine::{Engine, Notice, Reserved};
-use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot, WatchKey};
+use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot, WatchKey};
 use crate::time::{Span, Time};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
@@ -142,12 +142,7 @@ impl Engine {
     /// reservable ones, whichever are fewer.
     fn most_urgent_ready(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
         let watches = &self.clients[client].watches;
-        let candidate = |tube: TubeSlot| {
-            let tube = &self.tubes[tube];
-            let job = tube.ready.min().filter(|_| tube.in_reservable && (may_overtake || !tube.assigning))?;
-            let record = self.jobs.get(JobKey(job));
-            Some((record.pri, record.id, JobKey(job)))
-        };
+        let candidate = |tube: TubeSlot| self.first_reservable(tube, may_overtake);
         let reservable = self.tubes.reservable.len();
         let (best, checked) = if watches.len() <= reservable {
             let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
@@ -159,6 +154,19 @@ impl Engine {
         };
         self.steps += checked as u32;
         best.map(|(_, _, job)| job)
+    }
+
+    /// Finds the most urgent ready job of a tube that is not paused. Tuples are sorted by urgency.
+    #[inline]
+    pub(super) fn first_reservable(
+        &self,
+        tube: TubeSlot,
+        may_overtake: bool,
+    ) -> Option<(u32, JobId, JobKey)> {
+        let tube = &self.tubes[tube];
+        let job = tube.ready.min().filter(|_| tube.in_reservable && (may_overtake || !tube.assigning))?;
+        let record = self.jobs.get(JobKey(job));
+        Some((record.pri, record.id, JobKey(job)))
     }
 
     /// Finds the client that has waited longest for a job of this tube.

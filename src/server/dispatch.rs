@@ -62,6 +62,9 @@ impl Core {
             Command::ReserveWithTimeout { seconds } => {
                 return self.reserve(protocol, replies, Some(Span::from_secs(seconds)), now);
             }
+            Command::ReserveBatch { count, seconds } => {
+                return self.reserve_batch(protocol, replies, count, seconds.map(Span::from_secs), now);
+            }
             Command::ReserveJob(id) => {
                 let job = engine.reserve_job(client, id, now);
                 return self.job_or_not_found(replies, job, reserved);
@@ -291,11 +294,56 @@ impl Core {
             Reserved::DeadlineSoon => Reply::DeadlineSoon,
             Reserved::TimedOut => Reply::TimedOut,
             Reserved::Waiting => {
-                protocol.state = SessionState::Waiting;
+                (protocol.state, protocol.batch) = (SessionState::Waiting, 0);
                 return;
             }
         };
         replies.reply(reply, &mut self.buffers);
+    }
+
+    fn reserve_batch(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        count: u32,
+        timeout: Option<Span>,
+        now: Time,
+    ) {
+        let client = protocol.client;
+        let patience = timeout.unwrap_or(Span::ZERO);
+        let reply = match self.engine.reserve(client, Some(patience), now) {
+            Reserved::Job(job) => {
+                let may_overtake = patience == Span::ZERO;
+                return self.reply_batch(client, replies, job, count, may_overtake, now);
+            }
+            Reserved::DeadlineSoon => Reply::DeadlineSoon,
+            Reserved::TimedOut if timeout.is_none() => Reply::ReservedBatch(0),
+            Reserved::TimedOut => Reply::TimedOut,
+            Reserved::Waiting => {
+                (protocol.state, protocol.batch) = (SessionState::Waiting, count);
+                return;
+            }
+        };
+        replies.reply(reply, &mut self.buffers);
+    }
+
+    /// Replies with a job that the client has just reserved, and with further ones up to `count` together.
+    pub(super) fn reply_batch(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        first: JobKey,
+        count: u32,
+        may_overtake: bool,
+        now: Time,
+    ) {
+        let mut jobs = vec![first];
+        self.engine.reserve_more(client, count as usize - 1, may_overtake, now, &mut jobs);
+        replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
+        for job in jobs {
+            self.extra_steps += 1 + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
+            self.reply_job(replies, job, reserved);
+        }
     }
 
     fn job_or_not_found(
@@ -359,6 +407,9 @@ impl Core {
 
 /// Bytes of statistics that are rendered in the time of one elementary step.
 pub(super) const STATS_BYTES_PER_STEP: usize = 64;
+
+/// Bytes of bodies that are copied in the time of one elementary step.
+const COPIED_BYTES_PER_STEP: usize = 1024;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
 pub(super) const PERCENTILE_STEPS: u32 = 8;

@@ -1,8 +1,10 @@
 //! An event-loop iteration: what every event ends with, and the bounded work between events.
 
 use super::commit_gate::Replies;
+use super::observer::Observation;
 use super::session::{InputEnd, Session, SessionState};
 use super::{Core, Effect, Event, Server, dispatch};
+use crate::ids::{ClientKey, JobKey};
 use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
@@ -105,8 +107,12 @@ impl Core {
 
     fn answer(&mut self, session: &mut Session, notice: Notice, now: Time) {
         session.note_request(now);
+        let (client, batch) = (session.protocol.client, std::mem::take(&mut session.protocol.batch));
         self.with_replies(&mut session.output, |core, replies: &mut Replies| {
             let reply = match notice {
+                Notice::Reserved(_, job) if batch > 0 => {
+                    return core.complete_batch(client, replies, job, batch, now);
+                }
                 Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
                 Notice::TimedOut(_) => Reply::TimedOut,
                 Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
@@ -118,6 +124,21 @@ impl Core {
         session.protocol.state = SessionState::Serving;
         self.request_send(session.conn, &mut session.output);
         self.queue_if_servable(session);
+    }
+
+    /// Takes the jobs that are there for a `reserve-batch` that has waited for the first one.
+    fn complete_batch(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        first: JobKey,
+        count: u32,
+        now: Time,
+    ) {
+        self.observe(client, Observation::Batch);
+        self.reply_batch(client, replies, first, count, false, now);
+        self.record_changes(now);
+        self.iteration_steps += self.take_steps();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {

@@ -160,8 +160,8 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 2] =
-    [("cmd-flush-tube", FlushTube), ("cmd-delete-batch", DeleteBatch)];
+const EXTENSIONS: [(&str, CommandKind); 3] =
+    [("cmd-flush-tube", FlushTube), ("cmd-delete-batch", DeleteBatch), ("cmd-reserve-batch", ReserveBatch)];
 
 /// The commands that only `/metrics` counts.
 const UNCOUNTED: [(&str, CommandKind); 5] = [

@@ -13,6 +13,8 @@ pub enum Observation<'a> {
     LineTooLong,
     /// It has a job's complete body, and replies this to the `put`.
     Put(JobId, Reply<'a>),
+    /// It takes further jobs for a `reserve-batch` that has waited for the first one.
+    Batch,
     /// It removes the client from the queue.
     Left,
 }

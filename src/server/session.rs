@@ -54,6 +54,8 @@ pub(super) struct ProtocolState {
     /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
     /// the mark where serving resumes.
     pub is_choked: bool,
+    /// In [`SessionState::Waiting`]: the number of jobs that a `reserve-batch` takes, or 0 for any other reserve.
+    pub batch: u32,
     /// The list that is being rendered, in [`SessionState::Listing`].
     pub list: Option<Box<TubeList>>,
 }
@@ -117,7 +119,7 @@ impl Session {
             conn,
             reader: LineReader::new(),
             opening,
-            protocol: ProtocolState { client, state, input, is_choked: false, list: None },
+            protocol: ProtocolState { client, state, input, is_choked: false, batch: 0, list: None },
             output: Output::new(number),
             inbox: BytesMut::new(),
             inbox_bytes: 0,

@@ -153,6 +153,18 @@ impl Pair {
                 };
                 assert_eq!(answer, model.reserve(conn, patience));
             }
+            Op::ReserveBatch { conn, count } => {
+                let at_once = Some(Span::ZERO);
+                let expected = model.reserve(conn, at_once);
+                let Reserved::Job(job) = engine.reserve(keys[&conn], at_once, now) else {
+                    return assert!(!matches!(expected, Reserve::Job(_)));
+                };
+                assert_eq!(Reserve::Job(id_of(engine, job)), expected);
+                let mut jobs = Vec::new();
+                engine.reserve_more(keys[&conn], count, true, now, &mut jobs);
+                let ids: Vec<u64> = jobs.into_iter().map(|job| id_of(engine, job)).collect();
+                assert_eq!(ids, model.reserve_more(conn, count, |_| true));
+            }
             Op::ReserveJob { conn, id } => {
                 let answer = engine.reserve_job(keys[&conn], JobId(id), now).map(|job| id_of(engine, job));
                 assert_eq!(answer, model.reserve_job(conn, id).then_some(id));

@@ -41,6 +41,11 @@ pub enum Op {
         conn: Conn,
         seconds: Option<u32>,
     },
+    /// Reserves a job, and then further ones.
+    ReserveBatch {
+        conn: Conn,
+        count: usize,
+    },
     ReserveJob {
         conn: Conn,
         id: u64,
@@ -166,7 +171,8 @@ impl Generator {
             16..18 => self.plan_watches(model, conn),
             18..36 => self.put(conn),
             36..52 => Op::Reserve { conn, seconds: self.random.pick(&[None, Some(0), Some(1), Some(3)]) },
-            52..55 => Op::ReserveJob { conn, id: self.job(model) },
+            52 => Op::ReserveBatch { conn, count: self.random.pick(&[1, 2, 5, 400]) },
+            53..55 => Op::ReserveJob { conn, id: self.job(model) },
             55 => {
                 let ids = [self.held_or_any(model, conn), self.held_or_any(model, conn)];
                 Op::DeleteBatch { conn, ids }
@@ -285,6 +291,7 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::Ignore { conn, .. }
         | Op::Put { conn, .. }
         | Op::Reserve { conn, .. }
+        | Op::ReserveBatch { conn, .. }
         | Op::Kick { conn, .. }
         | Op::Flush { conn, .. }
         | Op::Disconnect { conn }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use beanring::ids::ClientKey;
-use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
@@ -52,6 +52,10 @@ pub struct Client {
     input_ending: bool,
     has_left: bool,
     has_quit: bool,
+    /// The number of jobs that its waiting reserve-batch takes.
+    batch: Option<u32>,
+    /// The job that this got first.
+    first_of_batch: Option<u64>,
 }
 
 struct Putting {
@@ -123,6 +127,14 @@ impl Checker {
             StepKind::Line(line) => self.line(client, Some(&line)),
             StepKind::LineTooLong => self.line(client, None),
             StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
+            StepKind::Batch => {
+                let record = &mut self.clients[client];
+                let (count, first) = (record.batch.take(), record.first_of_batch.take());
+                let (Some(count), Some(first)) = (count, first) else {
+                    panic!("client {client} waits for no batch")
+                };
+                self.batch(client, first, count);
+            }
             StepKind::Left => {
                 self.clients[client].has_left = true;
                 self.model.disconnect(client as Conn);
@@ -320,6 +332,9 @@ impl Checker {
             Command::ReserveWithTimeout { seconds } => {
                 return self.reserve(client, Some(Span::from_secs(seconds)));
             }
+            Command::ReserveBatch { count, seconds } => {
+                return self.reserve_batch(client, count, seconds.map(Span::from_secs));
+            }
             Command::ReserveJob(id) => {
                 let is_done = model.reserve_job(conn, id.0);
                 return self.job_or_not(client, is_done.then_some(id.0), "RESERVED");
@@ -428,7 +443,33 @@ impl Checker {
         }
     }
 
+    fn reserve_batch(&mut self, client: usize, count: u32, patience: Option<Span>) {
+        match self.model.reserve(client as Conn, Some(patience.unwrap_or(Span::ZERO))) {
+            Reserve::Job(id) => self.batch(client, id, count),
+            Reserve::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
+            Reserve::TimedOut if patience.is_none() => self.answer(client, Reply::ReservedBatch(0)),
+            Reserve::TimedOut => self.answer(client, Reply::TimedOut),
+            Reserve::Waiting if self.clients[client].input_ending => self.end_wait(client),
+            Reserve::Waiting => self.clients[client].batch = Some(count),
+        }
+    }
+
+    /// Takes further jobs after the first, and answers with all of them.
+    fn batch(&mut self, client: usize, first: u64, count: u32) {
+        let bytes_of = |id: u64| self.bodies[&id].len() - 2;
+        let mut bytes = bytes_of(first);
+        let more = self.model.reserve_more(client as Conn, count as usize - 1, |id| {
+            bytes += bytes_of(id);
+            bytes <= BATCH_BODY_BYTES_MAX
+        });
+        self.answer(client, Reply::ReservedBatch(1 + more.len()));
+        for id in [first].into_iter().chain(more) {
+            self.job_or_not(client, Some(id), "RESERVED");
+        }
+    }
+
     fn end_wait(&mut self, client: usize) {
+        self.clients[client].batch = None;
         self.model.end_wait(client as Conn);
         self.answer(client, Reply::TimedOut);
     }
@@ -501,10 +542,16 @@ impl Checker {
         for (conn, told) in std::mem::take(&mut self.model.told) {
             let client = conn as usize;
             match told {
+                // The server takes the other jobs later.
+                Told::Reserved(id) if self.clients[client].batch.is_some() => {
+                    self.clients[client].first_of_batch = Some(id);
+                    continue;
+                }
                 Told::Reserved(id) => self.job_or_not(client, Some(id), "RESERVED"),
                 Told::TimedOut => self.answer(client, Reply::TimedOut),
                 Told::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
             }
+            self.clients[client].batch = None;
         }
     }
 

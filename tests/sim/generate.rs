@@ -172,7 +172,11 @@ impl Generator {
             11..14 => format!("ignore {tube}"),
             14..34 => return self.put(out),
             34..44 => "reserve".to_owned(),
-            44..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
+            44..46 => {
+                let (count, timeout) = (self.pick(&[1, 2, 3, 10, 1000]), self.pick(&["", " 0", " 1", " 3"]));
+                format!("reserve-batch {count}{timeout}")
+            }
+            46..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
             52..55 => format!("reserve-job {}", self.job(model)),
             55 => self.delete_batch(model, conn),
             56..62 => format!("delete {}", self.reserved_or_any(model, conn)),

@@ -5,6 +5,7 @@ mod iteration;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};
+use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::queue::{
     BACKGROUND_STEPS, Change, Engine, Flushed, JobState, Kicked, NewJob, Notice, Reserved,
 };
@@ -45,8 +46,12 @@ impl Bench {
     }
 
     fn put(&mut self, client: ClientKey, pri: u32, delay: u32) -> JobId {
+        self.put_large(client, pri, delay, 0)
+    }
+
+    fn put_large(&mut self, client: ClientKey, pri: u32, delay: u32, body_bytes: u32) -> JobId {
         let id = self.engine.next_id();
-        let body = self.engine.bodies_mut().allocate(2).expect("there is memory");
+        let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
         self.engine.put(client, NewJob { id, pri, delay, ttr: 100, body }, self.now);
         id
     }
@@ -155,6 +160,53 @@ fn a_flush_of_a_million_jobs_in_every_state() {
     assert_eq!(bench.held(), 10);
     assert_eq!(bench.engine.jobs().len(), 10 + late.len());
     assert!(late.into_iter().all(|id| bench.engine.jobs().find(id).is_some()), "later jobs stay");
+    bench.engine.check();
+}
+
+/// Reserves a batch, and returns the ids.
+fn batch(bench: &mut Bench, client: ClientKey, count: usize) -> Vec<JobId> {
+    let Reserved::Job(first) = bench.engine.reserve(client, Some(Span::ZERO), bench.now) else {
+        return Vec::new();
+    };
+    let mut jobs = vec![first];
+    bench.engine.reserve_more(client, count - 1, true, bench.now, &mut jobs);
+    jobs.into_iter().map(|job| bench.engine.jobs().get(job).id).collect()
+}
+
+#[test]
+fn a_batch_of_a_thousand_looks_at_each_watched_tube_once() {
+    const TUBES: u32 = 500;
+    let mut bench = Bench::new();
+    let worker = bench.connect();
+    for tube in 0..TUBES {
+        let name = format!("tube-{tube}");
+        let name = TubeName::new(name.as_bytes()).expect("a valid name");
+        bench.engine.use_tube(worker, name);
+        bench.engine.watch(worker, name);
+        for pri in [tube, TUBES - tube, 7] {
+            bench.put(worker, pri, 0);
+        }
+    }
+    let mut jobs: Vec<(u32, JobId)> = bench.engine.jobs().iter().map(|(_, job)| (job.pri, job.id)).collect();
+    jobs.sort_unstable();
+    bench.engine.take_steps();
+    let taken = batch(&mut bench, worker, 1000);
+    let steps = bench.engine.take_steps();
+    assert!(taken.iter().eq(jobs[..1000].iter().map(|(_, id)| id)), "the most urgent jobs, in order");
+    assert!((1000..=1000 + 2 * (TUBES + 2)).contains(&steps), "{steps} steps");
+    bench.engine.check();
+}
+
+#[test]
+fn the_bodies_of_a_batch_have_a_mebibyte_unless_the_first_is_larger() {
+    let mut bench = Bench::new();
+    let worker = bench.connect();
+    let sizes = [BATCH_BODY_BYTES_MAX as u32 + 1, 600_000, BATCH_BODY_BYTES_MAX as u32 - 600_000, 1, 0];
+    let ids = sizes.map(|body_bytes| bench.put_large(worker, USUAL, 0, body_bytes));
+    assert_eq!(batch(&mut bench, worker, 10), ids[..1]);
+    assert_eq!(batch(&mut bench, worker, 10), ids[1..3]);
+    assert_eq!(batch(&mut bench, worker, 10), ids[3..]);
+    assert_eq!(batch(&mut bench, worker, 10), []);
     bench.engine.check();
 }
 

@@ -39,6 +39,7 @@ impl Core {
             | Command::Kick { .. }
             | Command::KickJob(_)
             | Command::FlushTube(_)
+            | Command::ReserveBatch { .. }
             | Command::DeleteBatch(_)
             | Command::Touch(_)
             | Command::PauseTube { .. } => true,

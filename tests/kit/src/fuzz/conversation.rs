@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(30);
+        let what = self.input.below(31);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -146,6 +146,10 @@ impl Conversation<'_> {
             22 | 23 => format!("watch {}", self.tube()),
             24 => format!("ignore {}", self.tube()),
             25 => ["list-tubes", "list-tube-used", "list-tubes-watched"][self.input.below(3)].to_owned(),
+            29 => {
+                let timeout = self.input.pick(&["", " 0", " 1", " 60"]);
+                format!("reserve-batch {}{timeout}", self.input.pick(&[1, 2, 5, 1000, 1001]))
+            }
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),

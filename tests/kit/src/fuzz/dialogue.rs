@@ -65,6 +65,8 @@ pub struct Dialogue {
 struct Reply<'a> {
     words: Vec<&'a str>,
     data: Option<&'a [u8]>,
+    /// The jobs of a batch.
+    jobs: Vec<Reply<'a>>,
 }
 
 /// Returns whether the server closes a connection that begins with these bytes.
@@ -138,8 +140,14 @@ impl Dialogue {
 
     /// Asserts that each command has a reply, or may wait for a job.
     pub fn check_answered(&self, may_wait: bool) {
-        let waits =
-            |line: &[u8]| matches!(parse(line), Ok(Command::Reserve | Command::ReserveWithTimeout { .. }));
+        let waits = |line: &[u8]| {
+            matches!(
+                parse(line),
+                Ok(Command::Reserve
+                    | Command::ReserveWithTimeout { .. }
+                    | Command::ReserveBatch { seconds: Some(_), .. })
+            )
+        };
         match self.pending.front() {
             None => {}
             Some(Pending::Line(line)) if may_wait && waits(line) => {}
@@ -301,11 +309,20 @@ impl Book {
         if let ([_, id, _], Some(body)) = (words, reply.data) {
             self.know(number(id), body);
         }
+        for job in &reply.jobs {
+            self.know(number(job.words[1]), job.data.expect("a reserved job has a body"));
+        }
         let has_id = |id: JobId| words.get(1) == Some(&&*id.to_string());
         match *command {
             Command::Reserve | Command::ReserveWithTimeout { .. } => {
                 words[0] == "RESERVED" || words == ["DEADLINE_SOON"] || words == ["TIMED_OUT"]
             }
+            Command::ReserveBatch { count, seconds } => match words {
+                ["RESERVED_BATCH", taken] => {
+                    number(taken) <= count.into() && (number(taken) > 0 || seconds.is_none())
+                }
+                _ => words == ["DEADLINE_SOON"] || words == ["TIMED_OUT"] && seconds.is_some(),
+            },
             Command::ReserveJob(id) => words[0] == "RESERVED" && has_id(id) || words == ["NOT_FOUND"],
             Command::Peek(id) => words[0] == "FOUND" && has_id(id) || words == ["NOT_FOUND"],
             Command::PeekReady | Command::PeekDelayed | Command::PeekBuried => {
@@ -350,12 +367,26 @@ impl<'a> Reply<'a> {
         let after = &bytes[end? + 2..];
         let length = match words[..] {
             ["RESERVED" | "FOUND", _, length] | ["OK", length] => number(length) as usize,
-            _ => return Some((Self { words, data: None }, end? + 2)),
+            ["RESERVED_BATCH", count] => {
+                return Self::take_batch(words.clone(), number(count), bytes, end? + 2);
+            }
+            _ => return Some((Self { words, data: None, jobs: Vec::new() }, end? + 2)),
         };
         let data = after.get(..length)?;
         let end_of_data = after.get(length..length + 2)?;
         assert_eq!(end_of_data, b"\r\n", "data ends with CR LF");
-        Some((Self { words, data: Some(data) }, end? + 2 + length + 2))
+        Some((Self { words, data: Some(data), jobs: Vec::new() }, end? + 2 + length + 2))
+    }
+
+    fn take_batch(words: Vec<&'a str>, count: u64, bytes: &'a [u8], line: usize) -> Option<(Self, usize)> {
+        let (mut jobs, mut length) = (Vec::new(), line);
+        for _ in 0..count {
+            let (job, bytes) = Self::take(&bytes[length..])?;
+            assert_eq!(job.words[0], "RESERVED", "a batch has as many jobs as it says");
+            jobs.push(job);
+            length += bytes;
+        }
+        Some((Self { words, data: None, jobs }, length))
     }
 
     /// Returns the lines of a report.

@@ -66,7 +66,9 @@ pub(super) fn bytes_max(line: &[u8]) -> usize {
 fn check(line: &[u8]) {
     let Ok(command) = parse(line) else { return };
     assert!(!line.contains(&0), "a NUL is no part of a command");
-    if let Command::ReserveWithTimeout { seconds } = command {
+    if let Command::ReserveWithTimeout { seconds } | Command::ReserveBatch { seconds: Some(seconds), .. } =
+        command
+    {
         assert!(i32::try_from(seconds).is_ok(), "{seconds}");
     }
     if let Some(plain) = plainly(&command) {
@@ -114,6 +116,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::DeleteBatch(ids) => {
             ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {id}"))
         }
+        Command::ReserveBatch { count, seconds: None } => format!("reserve-batch {count}"),
+        Command::ReserveBatch { count, seconds: Some(seconds) } => format!("reserve-batch {count} {seconds}"),
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),
         Command::Quit => "quit".to_owned(),

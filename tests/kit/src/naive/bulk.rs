@@ -17,6 +17,16 @@ impl Model {
         Some(flushed as u32)
     }
 
+    /// Reserves up to `most` further jobs, the most urgent first, while their bodies fit.
+    pub fn reserve_more(&mut self, conn: Conn, most: usize, mut fits: impl FnMut(u64) -> bool) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let Some(at) = self.best_ready(conn).filter(|&at| fits(self.jobs[at].id)) else { break };
+            taken.push(self.hold(at, conn));
+        }
+        taken
+    }
+
     /// Returns the numbers of jobs deleted and of ids without a job that the client may delete.
     pub fn delete_batch(&mut self, conn: Conn, ids: &[u64]) -> (u32, u32) {
         let deleted = ids.iter().filter(|&&id| self.delete(conn, id)).count() as u32;
