@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_reader_is_small() {
         assert!(size_of::<LineReader>() <= 24);
-        assert!(FRONT_BYTES <= LINE_BYTES_MAX + 2);
+        const { assert!(FRONT_BYTES <= LINE_BYTES_MAX + 2) };
     }
 
     /// Returns the lines of `input`, and whether it ends with one.
