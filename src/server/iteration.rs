@@ -135,7 +135,9 @@ impl Core {
         count: u32,
         now: Time,
     ) {
-        self.observe(client, Observation::Batch);
+        // A reply to `stats` that waits for its sample shows the state after its command: no job may leave that state.
+        let count = if self.sample_waiters.is_empty() { count } else { 1 };
+        self.observe(client, Observation::Batch { count });
         self.reply_batch(client, replies, first, count, false, now);
         self.record_changes(now);
         self.iteration_steps += self.take_steps();

@@ -13,8 +13,11 @@ pub enum Observation<'a> {
     LineTooLong,
     /// It has a job's complete body, and replies this to the `put`.
     Put(JobId, Reply<'a>),
-    /// It takes further jobs for a `reserve-batch` that has waited for the first one.
-    Batch,
+    /// It takes jobs for a `reserve-batch` that has waited for the first one, up to this number together.
+    Batch {
+        /// That of the command, or 1 while a reply to `stats` waits.
+        count: u32,
+    },
     /// It removes the client from the queue.
     Left,
 }

@@ -127,12 +127,11 @@ impl Checker {
             StepKind::Line(line) => self.line(client, Some(&line)),
             StepKind::LineTooLong => self.line(client, None),
             StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
-            StepKind::Batch => {
+            StepKind::Batch { count } => {
                 let record = &mut self.clients[client];
-                let (count, first) = (record.batch.take(), record.first_of_batch.take());
-                let (Some(count), Some(first)) = (count, first) else {
-                    panic!("client {client} waits for no batch")
-                };
+                let (wanted, first) = (record.batch.take(), record.first_of_batch.take());
+                let first = first.unwrap_or_else(|| panic!("client {client} waits for no batch"));
+                assert!(wanted == Some(count) || count == 1, "client {client} wants {wanted:?}, not {count}");
                 self.batch(client, first, count);
             }
             StepKind::Left => {

@@ -217,7 +217,7 @@ impl Generator {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Some ids, or so many that the line has about its maximum length.
+    /// Some ids, or as many as fill a line of about the maximum length.
     fn delete_batch(&mut self, model: &Model, conn: Conn) -> String {
         let bytes = self.pick(&[20, 20, 40, 40, 300, 2_030]) + self.random.below(30);
         let mut line = "delete-batch".to_owned();

@@ -24,8 +24,8 @@ pub enum StepKind {
     LineTooLong,
     /// It had a job's complete body, and decided on a reply.
     Put { id: u64, is_out_of_memory: bool },
-    /// It took further jobs for a reserve-batch.
-    Batch,
+    /// It took up to this number of jobs for a reserve-batch that had waited.
+    Batch { count: u32 },
     /// It removed the client from the queue.
     Left,
 }
@@ -52,7 +52,7 @@ impl Observer for Steps {
             Observation::Put(id, reply) => {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }
-            Observation::Batch => StepKind::Batch,
+            Observation::Batch { count } => StepKind::Batch { count },
             Observation::Left => StepKind::Left,
         };
         self.0.borrow_mut().push_back(Step { slot: conn.slot, kind });

@@ -1,0 +1,382 @@
+//! Parsed lines: every command, every limit, and a naive parser to compare with.
+
+use super::*;
+use crate::protocol::random::Random;
+
+fn check(line: &str, expect: Command<'_>) {
+    assert_eq!(parse(line.as_bytes()), Ok(expect), "{line:?}");
+}
+
+fn check_bad(lines: &[&str]) {
+    for line in lines {
+        assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+    }
+}
+
+fn check_unknown(lines: &[&str]) {
+    for line in lines {
+        assert_eq!(parse(line.as_bytes()), Err(ParseError::UnknownCommand), "{line:?}");
+    }
+}
+
+fn tube(name: &str) -> TubeName<'_> {
+    TubeName::new(name.as_bytes()).unwrap()
+}
+
+#[test]
+fn every_command_is_parsed() {
+    let put = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4, trailing: false };
+    check("put 1 2 3 4", Command::Put(put));
+    check("peek 7", Command::Peek(JobId(7)));
+    check("peek-ready", Command::PeekReady);
+    check("peek-delayed", Command::PeekDelayed);
+    check("peek-buried", Command::PeekBuried);
+    check("reserve", Command::Reserve);
+    check("reserve-with-timeout 5", Command::ReserveWithTimeout { seconds: 5 });
+    check("reserve-job 7", Command::ReserveJob(JobId(7)));
+    check("delete 7", Command::Delete(JobId(7)));
+    check("release 7 1 2", Command::Release { id: JobId(7), pri: 1, delay: 2 });
+    check("bury 7 1", Command::Bury { id: JobId(7), pri: 1 });
+    check("kick 9", Command::Kick { bound: 9 });
+    check("kick-job 7", Command::KickJob(JobId(7)));
+    check("touch 7", Command::Touch(JobId(7)));
+    check("stats", Command::Stats);
+    check("stats-job 7", Command::StatsJob(JobId(7)));
+    check("stats-tube t", Command::StatsTube(tube("t")));
+    check("use t", Command::Use(tube("t")));
+    check("watch t", Command::Watch(tube("t")));
+    check("ignore t", Command::Ignore(tube("t")));
+    check("list-tubes", Command::ListTubes);
+    check("list-tube-used", Command::ListTubeUsed);
+    check("list-tubes-watched", Command::ListTubesWatched);
+    check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+    check("flush-tube t", Command::FlushTube(tube("t")));
+    check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
+    check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
+    check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
+    check("drain", Command::Drain);
+    check("undrain", Command::Undrain);
+    check("quit", Command::Quit);
+}
+
+#[test]
+fn a_missing_argument_is_an_error() {
+    check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch", "flush-tube"]);
+    check_unknown(&["delete-batch"]);
+    check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
+    check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
+    check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
+    check_bad(&["reserve-with-timeout ", "pause-tube ", "pause-tube t", "pause-tube t "]);
+}
+
+#[test]
+fn an_unexpected_argument_is_an_error() {
+    check_bad(&["reserve ", "stats ", "peek-ready ", "peek-delayedx", "peek-buried 1"]);
+    check_bad(&["list-tubes ", "list-tubesx", "list-tube-usedx", "list-tubes-watched "]);
+    check_bad(&["list-tubes-watche", "reserve-x", "reserve-with-timeout", "reserve-job", "reserve-job1"]);
+    check_bad(&["stats-job", "stats-tube", "stats-jobs 1", "pause-tube"]);
+    check("quitx", Command::Quit);
+    check("quit now", Command::Quit);
+}
+
+#[test]
+fn other_words_are_unknown() {
+    check_unknown(&["", " ", " stats", "STATS", "stat", "qui", "list-tube", "list-tube-use", "pause"]);
+}
+
+#[test]
+fn the_limits_of_numbers_are_exact() {
+    check("delete 0", Command::Delete(JobId(0)));
+    check("delete   7", Command::Delete(JobId(7)));
+    check("delete 9999999999999999999", Command::Delete(JobId(9_999_999_999_999_999_999)));
+    check("delete 18446744073709551615", Command::Delete(JobId(u64::MAX)));
+    check("delete 0000000000000000000000018446744073709551615", Command::Delete(JobId(u64::MAX)));
+    check_bad(&["delete 18446744073709551616", "delete 99999999999999999999"]);
+    check_bad(&["delete 000018446744073709551616", "delete 36893488147419103232"]);
+    check_bad(&["delete -1", "delete +1", "delete \t1", "delete x", "delete 0x1", "delete ٣"]);
+    check_bad(&["delete 1 ", "delete 1x", "delete 1 2", "delete 1\r", "delete 1\n"]);
+
+    check("kick 4294967295", Command::Kick { bound: u32::MAX });
+    check("kick 4294967296", Command::Kick { bound: u32::MAX });
+    check("kick 18446744073709551615", Command::Kick { bound: u32::MAX });
+    check_bad(&["kick 18446744073709551616", "kick 5x", "kick 5 ", "kick -1", "kick +1", "kick \t1"]);
+
+    check("reserve-with-timeout 2147483647", Command::ReserveWithTimeout { seconds: 2_147_483_647 });
+    check_bad(&["reserve-with-timeout 2147483648", "reserve-with-timeout -1"]);
+    check_bad(&["reserve-with-timeout x", "reserve-with-timeout 0x", "reserve-with-timeout 1 "]);
+
+    let release = Command::Release { id: JobId(7), pri: u32::MAX, delay: u32::MAX };
+    check("release  7  4294967295  4294967295", release);
+    check_bad(&["release 7", "release 7 1", "release 7 4294967296 0", "release 7 0 4294967296"]);
+    check_bad(&["release 7-1 0", "release 7 1 2 3", "bury 7", "bury 7 1x", "bury 7 4294967296"]);
+}
+
+#[test]
+fn a_batch_has_one_to_a_thousand_jobs() {
+    check("reserve-batch 1", Command::ReserveBatch { count: 1, seconds: None });
+    check("reserve-batch 1000 0", Command::ReserveBatch { count: 1000, seconds: Some(0) });
+    check("reserve-batch  7  2147483647", Command::ReserveBatch { count: 7, seconds: Some(i32::MAX as u32) });
+    check_bad(&["reserve-batch", "reserve-batch ", "reserve-batch 0", "reserve-batch 1001"]);
+    check_bad(&["reserve-batch 1 ", "reserve-batch 1 x", "reserve-batch 1 2 3", "reserve-batch 1x"]);
+    check_bad(&["reserve-batch 1 -1", "reserve-batch 1 2147483648", "reserve-batchx 1", "reserve-batch -1"]);
+}
+
+#[test]
+fn a_batch_has_one_to_a_thousand_ids() {
+    let ids = |text: &str| match parse(text.as_bytes()) {
+        Ok(Command::DeleteBatch(ids)) => ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+        other => panic!("{text:?} is {other:?}"),
+    };
+    assert_eq!(ids("delete-batch 7"), [7]);
+    assert_eq!(ids("delete-batch  7   007 7"), [7, 7, 7]);
+    assert_eq!(ids("delete-batch 018446744073709551615 0"), [u64::MAX, 0]);
+    assert_eq!(ids(&format!("delete-batch{}", " 1".repeat(1000))).len(), 1000);
+    check_bad(&[&format!("delete-batch{}", " 1".repeat(1001)), "delete-batch ", "delete-batch 1 "]);
+    check_bad(&["delete-batch x", "delete-batch 1 x", "delete-batch 1x2", "delete-batch 1\t2"]);
+    check_bad(&["delete-batch -1", "delete-batch 1,2", "delete-batch 1 18446744073709551616"]);
+}
+
+fn check_put(args: &str, bytes: u32, trailing: bool) {
+    let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes, trailing };
+    check(&format!("put {args}"), Command::Put(put));
+}
+
+#[test]
+fn put_notes_a_trailing_argument() {
+    check_put("0 0 0 4294967295", u32::MAX, false);
+    check_put("  0   0 0    5", 5, false);
+    check_put("0 0 0 5 ", 5, true);
+    check_put("0 0 0 5x", 5, true);
+    check_put("0 0 0 5 6", 5, true);
+    check_bad(&["put 0 0 0", "put 0 0 0 ", "put 0 0 0x 5", "put 0 0 0 -5", "put 0 0 0 4294967296"]);
+    check_bad(&["put 4294967296 0 0 0", "put 0 4294967296 0 0", "put 0 0 4294967296 0"]);
+}
+
+#[test]
+fn tube_names_are_checked() {
+    let (longest, too_long) = ("t".repeat(200), "t".repeat(201));
+    check(&format!("use {longest}"), Command::Use(tube(&longest)));
+    check_bad(&[&format!("use {too_long}"), "use  t", "use t ", "use t u", "use -t", "stats-tube  t"]);
+
+    let pause = |name| Command::PauseTube { tube: Some(tube(name)), seconds: 0 };
+    check(&format!("pause-tube {longest} 0"), pause(&longest));
+    check("pause-tube   t   0", pause("t"));
+    check("pause-tubet 0", pause("t"));
+    check("pause-tube 5 0", pause("5"));
+    for bad_name in [&*too_long, "-t"] {
+        check(&format!("pause-tube {bad_name} 0"), Command::PauseTube { tube: None, seconds: 0 });
+    }
+    check_bad(&["pause-tube t\t0", "pause-tube * 0"]);
+    check_bad(&["pause-tube t0", "pause-tube t, 0", "pause-tube t 0 ", "pause-tube t 4294967296"]);
+}
+
+#[test]
+fn a_nul_is_an_error_anywhere() {
+    check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
+    check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
+}
+
+/// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
+fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    use ParseError::{BadFormat, UnknownCommand};
+
+    const WORDS: [&str; 30] = [
+        "put ",
+        "peek ",
+        "peek-ready",
+        "peek-delayed",
+        "peek-buried",
+        "reserve-with-timeout ",
+        "reserve-job ",
+        "reserve-batch ",
+        "reserve",
+        "delete ",
+        "release ",
+        "bury ",
+        "kick ",
+        "kick-job ",
+        "touch ",
+        "stats-job ",
+        "stats-tube ",
+        "stats",
+        "use ",
+        "watch ",
+        "ignore ",
+        "list-tubes-watched",
+        "list-tube-used",
+        "list-tubes",
+        "flush-tube ",
+        "delete-batch ",
+        "drain",
+        "undrain",
+        "quit",
+        "pause-tube",
+    ];
+    fn number(rest: &mut &[u8], max: u64) -> Result<u64, ParseError> {
+        let digits_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+        let digits = &rest[digits_start..];
+        let digits_end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+        *rest = &digits[digits_end..];
+        let value: u64 = std::str::from_utf8(&digits[..digits_end])
+            .expect("digits are ASCII")
+            .parse()
+            .map_err(|_| BadFormat)?;
+        if value <= max { Ok(value) } else { Err(BadFormat) }
+    }
+    const U32: u64 = u32::MAX as u64;
+
+    if line.contains(&0) {
+        return Err(BadFormat);
+    }
+    let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
+    let mut rest = &line[word.len()..];
+    let name = TubeName::new(rest).ok_or(BadFormat);
+    let command = match word {
+        "put " => {
+            return Ok(Command::Put(PutArgs {
+                pri: number(&mut rest, U32)? as u32,
+                delay: number(&mut rest, U32)? as u32,
+                ttr: number(&mut rest, U32)? as u32,
+                bytes: number(&mut rest, U32)? as u32,
+                trailing: !rest.is_empty(),
+            }));
+        }
+        "quit" => return Ok(Command::Quit),
+        "use " => return name.map(Command::Use),
+        "watch " => return name.map(Command::Watch),
+        "ignore " => return name.map(Command::Ignore),
+        "stats-tube " => return name.map(Command::StatsTube),
+        "flush-tube " => return name.map(Command::FlushTube),
+        "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
+        "peek-ready" => Command::PeekReady,
+        "peek-delayed" => Command::PeekDelayed,
+        "peek-buried" => Command::PeekBuried,
+        "reserve-with-timeout " => {
+            Command::ReserveWithTimeout { seconds: number(&mut rest, 2_147_483_647)? as u32 }
+        }
+        "reserve-job " => Command::ReserveJob(JobId(number(&mut rest, u64::MAX)?)),
+        "reserve-batch " => {
+            let count = number(&mut rest, 1000)? as u32;
+            let seconds = if rest.is_empty() { None } else { Some(number(&mut rest, 2_147_483_647)? as u32) };
+            if count == 0 {
+                return Err(BadFormat);
+            }
+            Command::ReserveBatch { count, seconds }
+        }
+        "reserve" => Command::Reserve,
+        "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
+        "release " => Command::Release {
+            id: JobId(number(&mut rest, u64::MAX)?),
+            pri: number(&mut rest, U32)? as u32,
+            delay: number(&mut rest, U32)? as u32,
+        },
+        "bury " => {
+            Command::Bury { id: JobId(number(&mut rest, u64::MAX)?), pri: number(&mut rest, U32)? as u32 }
+        }
+        "kick " => Command::Kick { bound: number(&mut rest, u64::MAX)?.min(U32) as u32 },
+        "kick-job " => Command::KickJob(JobId(number(&mut rest, u64::MAX)?)),
+        "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
+        "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
+        "stats" => Command::Stats,
+        "delete-batch " => {
+            let ids = Ids::new(rest);
+            let mut count = 0;
+            while count == 0 || !rest.is_empty() {
+                number(&mut rest, u64::MAX)?;
+                count += 1;
+            }
+            if count > 1000 {
+                return Err(BadFormat);
+            }
+            Command::DeleteBatch(ids)
+        }
+        "drain" => Command::Drain,
+        "undrain" => Command::Undrain,
+        "list-tubes-watched" => Command::ListTubesWatched,
+        "list-tube-used" => Command::ListTubeUsed,
+        "list-tubes" => Command::ListTubes,
+        "pause-tube" => {
+            let name_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+            let name = &rest[name_start..];
+            let name_length =
+                (0..name.len()).take_while(|&at| TubeName::new(&[b'a', name[at]]).is_some()).count();
+            rest = &name[name_length..];
+            Command::PauseTube {
+                tube: TubeName::new(&name[..name_length]),
+                seconds: number(&mut rest, U32)? as u32,
+            }
+        }
+        _ => unreachable!("{word} is not in the table"),
+    };
+    if rest.is_empty() { Ok(command) } else { Err(BadFormat) }
+}
+
+fn mutate(line: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(line.len() + 1);
+    match random.below(6) {
+        0 => line.truncate(at),
+        1 => line.insert(at, random.pick(b" 0159-+aput\0\r\n\t\x80.,")),
+        2 => drop(line.splice(at..at, b" ".repeat(random.below(3)))),
+        3 => {
+            let number = random.pick(&[
+                "2147483647",
+                "2147483648",
+                "4294967295",
+                "4294967296",
+                "18446744073709551615",
+                "18446744073709551616",
+                "99999999999999999999",
+                "000000000000000000000000001",
+            ]);
+            let start = line.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+            line.truncate(start);
+            line.extend(number.bytes());
+        }
+        _ if at < line.len() => _ = line.remove(at),
+        _ => {}
+    }
+}
+
+#[test]
+fn random_lines_agree_with_the_naive_parser() {
+    const LINES: [&str; 30] = [
+        "put 1 2 3 4",
+        "peek 7",
+        "peek-ready",
+        "peek-delayed",
+        "peek-buried",
+        "reserve",
+        "reserve-with-timeout 5",
+        "reserve-job 7",
+        "delete 7",
+        "release 7 1 2",
+        "bury 7 1",
+        "kick 9",
+        "kick-job 7",
+        "touch 7",
+        "stats",
+        "stats-job 7",
+        "stats-tube t1",
+        "use t1",
+        "watch t1",
+        "ignore t1",
+        "list-tubes",
+        "list-tube-used",
+        "list-tubes-watched",
+        "pause-tube t1 8",
+        "flush-tube t1",
+        "delete-batch 7 8",
+        "reserve-batch 5 6",
+        "drain",
+        "undrain",
+        "quit",
+    ];
+    let mut random = Random::new();
+    for _ in 0..200_000 {
+        let mut line = random.pick(&LINES).as_bytes().to_vec();
+        for _ in 0..random.below(4) {
+            mutate(&mut line, &mut random);
+        }
+        assert_eq!(parse(&line), naive_parse(&line), "{:?}", line.escape_ascii().to_string());
+    }
+}
