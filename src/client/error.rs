@@ -81,7 +81,7 @@ impl ClientError {
         }
     }
 
-    /// What has happened, without what to do: for a program that tries again itself.
+    /// The error without its advice, for a caller that tries again by itself.
     pub fn event(&self) -> String {
         match self {
             Self::Connect { address, error } => format!("cannot connect to {address}: {}", text_of(error)),

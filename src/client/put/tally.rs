@@ -126,7 +126,7 @@ impl Tally {
         Ok(())
     }
 
-    /// What was done, for the message of a signal.
+    /// The counts so far, for the message after a signal.
     pub(super) fn done(&self) -> String {
         format!("put {}", jobs(self.put))
     }
