@@ -18,7 +18,7 @@ const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
 const PATHS: [&str; 6] = ["/metrics", "/metrics", "/healthz", "/readyz", "/readyz?a=b", "/metrics/"];
 const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
-/// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of so many
+/// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of that many
 /// bytes. The client of the queue reserves no job.
 const CALLS: [(&str, &str, &str, &[&str]); 14] = [
     ("GET", "server", "", &["200"]),
