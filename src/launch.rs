@@ -175,7 +175,8 @@ impl Prepared {
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
-        listen(&listeners, &config)?;
+        listen(&listeners)?;
+        listeners.iter().for_each(|listener| report::listener(listener, &config));
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
         signals.notify_systemd(systemd);
         let access =
@@ -288,11 +289,11 @@ fn server_config(
     }
 }
 
-/// Lets clients connect.
-fn listen(listeners: &[Listener], config: &ServerConfig) -> Result<(), ListenError> {
-    for listener in listeners {
-        listener.listen()?;
-        report::listener(listener, config);
+/// Lets clients connect. HTTP is first, so that a server that clients reach serves HTTP too, and does not end because it
+/// cannot.
+fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
+    for protocol in [Protocol::Http, Protocol::Beanstalk] {
+        listeners.iter().filter(|listener| listener.protocol() == protocol).try_for_each(Listener::listen)?;
     }
     Ok(())
 }
@@ -354,4 +355,30 @@ fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<List
     }
     listeners.append(&mut http);
     Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn nobody_connects_before_http_is_served() {
+        let bind = |port| {
+            let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+            Listener::bind(&address).expect("it is free")
+        };
+        let clients = bind(0);
+        let mut http = bind(0);
+        http.set_protocol(Protocol::Http);
+        let address: SocketAddr = http.local_name().parse().expect("a TCP address");
+        let another = bind(address.port());
+        another.listen().expect("nobody listens there");
+
+        let address = clients.local_name();
+        let listeners = [clients, http];
+        assert!(listen(&listeners).is_err(), "another socket listens");
+        assert!(TcpStream::connect(address).is_err());
+    }
 }

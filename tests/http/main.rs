@@ -91,6 +91,22 @@ impl Bench {
     fn text(&self) -> String {
         String::from_utf8(self.sent[HTTP].clone()).expect("responses are text")
     }
+
+    /// Makes turns until the response is complete, and asserts that a client is served after each. Returns their number, and
+    /// the most bytes that were sent in one.
+    fn respond_beside_a_client(&mut self) -> (usize, usize) {
+        let (mut turns, mut largest) = (0, 0);
+        while self.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
+            turns += 1;
+            largest = self.turn().max(largest);
+            let before = self.sent[CLIENT].len();
+            self.receive(CLIENT, "use default\r\n");
+            self.turn();
+            let reply = &self.sent[CLIENT][before..];
+            assert_eq!(reply, b"USING default\r\n", "clients are served while a response is made");
+        }
+        (turns, largest)
+    }
 }
 
 #[test]
@@ -104,19 +120,7 @@ fn a_page_of_many_tubes_is_rendered_between_other_work() {
             bench.turn();
         }
         bench.receive(HTTP, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-        let (mut turns, mut largest) = (0, 0);
-        while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
-            turns += 1;
-            largest = bench.turn().max(largest);
-            let before = bench.sent[CLIENT].len();
-            bench.receive(CLIENT, "use default\r\n");
-            bench.turn();
-            assert_eq!(
-                &bench.sent[CLIENT][before..],
-                b"USING default\r\n",
-                "clients are served while a page is rendered"
-            );
-        }
+        let (turns, largest) = bench.respond_beside_a_client();
         assert!(turns > TUBES * METRICS_PER_TUBE / 1000 / 2, "{turns}");
         assert!(largest < 100_000, "{largest} bytes in one iteration");
         let page = unchunk(&bench.text());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use beanring::server::{Config, Peer as HttpPeer, PeerKind, Service};
-use beanring::time::Time;
 use beanring_testkit::client;
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
@@ -147,19 +146,7 @@ fn a_list_is_made_between_other_work() {
         }
         let request = String::from_utf8(get(&format!("tubes?limit=500&sort={sort}"))).expect("text");
         bench.receive(HTTP, &request);
-        let (mut turns, mut largest) = (0, 0);
-        while bench.server.next_deadline() == Some(Time::ZERO) || turns == 0 {
-            turns += 1;
-            largest = bench.turn().max(largest);
-            let before = bench.sent[CLIENT].len();
-            bench.receive(CLIENT, "use default\r\n");
-            bench.turn();
-            assert_eq!(
-                &bench.sent[CLIENT][before..],
-                b"USING default\r\n",
-                "clients are served while a list is made"
-            );
-        }
+        let (turns, largest) = bench.respond_beside_a_client();
         // Each of these turns does two steps.
         assert!(turns >= (TUBES / 1000 + 500 / 100) / 2, "{turns}");
         assert!(largest < 60_000, "{largest} bytes in one iteration");
