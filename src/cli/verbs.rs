@@ -45,6 +45,11 @@ may be in both tubes, and none is lost. The first SIGTERM, SIGINT or SIGHUP ends
 it after the job in progress, with exit code 128 + the number of the signal.
 ";
 
+const WAIT_HELP: &str = "\
+Exit code 0 if the job is deleted. Exit code 1 if it is buried or does not
+exist, or at the timeout.
+";
+
 const WORK_HELP: &str = "\
 Exit code 0 of the command deletes the job. In its environment are:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
@@ -83,6 +88,8 @@ pub enum Verb {
     Release(Release),
     /// Keep jobs reserved while this command runs
     Touch(Touch),
+    /// Wait until a job is deleted or buried
+    Wait(Wait),
     /// Give no jobs of a tube to workers for a time
     Pause(Pause),
     /// Delete the jobs of a tube that no worker has reserved
@@ -113,6 +120,7 @@ impl Verb {
             "put" => PUT_HELP,
             "move" => MOVE_HELP,
             "work" => WORK_HELP,
+            "wait" => WAIT_HELP,
             _ => return EXIT_CODES.to_owned(),
         };
         format!("{own}\n{EXIT_CODES}")
@@ -390,6 +398,20 @@ pub struct Touch {
     /// Time to keep them, such as 30, 10m or 1d [default: until a signal]
     #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
     pub for_time: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring wait`
+#[derive(Args, Clone, Debug)]
+pub struct Wait {
+    /// The job
+    #[arg(value_name = "ID", value_parser = job_id)]
+    pub id: JobId,
+    /// Longest time to wait, such as 0, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub timeout: Option<u32>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,

@@ -20,6 +20,7 @@ mod stats;
 pub mod top;
 mod tubes;
 pub mod units;
+mod wait;
 mod watch;
 mod work;
 
@@ -51,6 +52,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Delete(verb) => return jobs::delete(&verb),
         Verb::Release(verb) => return jobs::release(&verb),
         Verb::Touch(verb) => return hold::touch(&verb),
+        Verb::Wait(verb) => return wait::run(&verb),
         Verb::Pause(verb) => server_state::pause(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),

@@ -11,7 +11,7 @@ use super::{inspect, peek};
 use crate::cli::verbs;
 
 /// The longest time that a server accepts in one command.
-const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
+pub(super) const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
 
 pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;

@@ -90,6 +90,15 @@ pub enum Command<'a> {
         /// How long to wait for the first job, in seconds. `None` is no wait, and no job is no error.
         seconds: Option<u32>,
     },
+    /// `wait-job`, which beanstalkd does not have.
+    WaitJob {
+        /// The job.
+        id: JobId,
+        /// How long to wait for its end, in seconds.
+        seconds: u32,
+    },
+    /// `cancel-reserve`, which beanstalkd does not have.
+    CancelReserve,
     /// `drain`, which beanstalkd does not have.
     Drain,
     /// `undrain`, which beanstalkd does not have.
@@ -178,6 +187,8 @@ pub enum CommandKind {
     FlushTube,
     DeleteBatch,
     ReserveBatch,
+    WaitJob,
+    CancelReserve,
     Drain,
     Undrain,
     Quit,
@@ -219,6 +230,8 @@ impl Command<'_> {
             Self::FlushTube(_) => CommandKind::FlushTube,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
+            Self::WaitJob { .. } => CommandKind::WaitJob,
+            Self::CancelReserve => CommandKind::CancelReserve,
             Self::Drain => CommandKind::Drain,
             Self::Undrain => CommandKind::Undrain,
             Self::Quit => CommandKind::Quit,

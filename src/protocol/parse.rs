@@ -16,7 +16,7 @@ pub enum ParseError {
     UnknownCommand,
 }
 
-/// The longest timeout of `reserve-with-timeout`: beanstalkd keeps it in an `int`.
+/// The longest timeout: beanstalkd keeps that of `reserve-with-timeout` in an `int`.
 const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
 
 /// Any number with at most this many digits fits in 64 bits.
@@ -92,6 +92,10 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.only_name().map(Command::FlushTube)
     } else if let Some(args) = after(b"delete-batch ") {
         delete_batch(args)
+    } else if let Some(args) = after(b"wait-job ") {
+        wait_job(args)
+    } else if let Some(args) = after(b"cancel-reserve") {
+        args.end(Command::CancelReserve)
     } else if let Some(args) = after(b"drain") {
         args.end(Command::Drain)
     } else if let Some(args) = after(b"undrain") {
@@ -123,19 +127,21 @@ fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
 
 fn reserve_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let count = args.u32()?;
-    let seconds = if args.0.is_empty() { None } else { Some(args.u32()?) };
-    if !(1..=BATCH_JOBS_MAX).contains(&count) || seconds > Some(TIMEOUT_SECONDS_MAX) {
+    let seconds = if args.0.is_empty() { None } else { Some(args.timeout()?) };
+    if !(1..=BATCH_JOBS_MAX).contains(&count) {
         return Err(ParseError::BadFormat);
     }
     args.end(Command::ReserveBatch { count, seconds })
 }
 
 fn reserve_with_timeout(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let seconds = args.u32()?;
-    if seconds > TIMEOUT_SECONDS_MAX {
-        return Err(ParseError::BadFormat);
-    }
-    args.end(Command::ReserveWithTimeout { seconds })
+    let command = Command::ReserveWithTimeout { seconds: args.timeout()? };
+    args.end(command)
+}
+
+fn wait_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let command = Command::WaitJob { id: args.id()?, seconds: args.timeout()? };
+    args.end(command)
 }
 
 fn release(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
@@ -206,6 +212,13 @@ impl<'a> Args<'a> {
     #[inline]
     fn u32(&mut self) -> Result<u32, ParseError> {
         self.u64()?.try_into().map_err(|_| ParseError::BadFormat)
+    }
+
+    /// Takes a timeout in seconds.
+    #[inline]
+    fn timeout(&mut self) -> Result<u32, ParseError> {
+        let seconds = self.u32()?;
+        if seconds <= TIMEOUT_SECONDS_MAX { Ok(seconds) } else { Err(ParseError::BadFormat) }
     }
 
     #[inline]

@@ -14,7 +14,7 @@ pub enum Reply<'a> {
     Inserted(JobId),
     /// `put` has buried this job, because there was no memory to queue it.
     InsertedBuried(JobId),
-    /// `bury` has buried the job.
+    /// `bury` has buried the job, or the awaited job is buried.
     Buried,
     /// The tube in use.
     Using(TubeName<'a>),
@@ -37,7 +37,7 @@ pub enum Reply<'a> {
         /// The length of the data.
         bytes: usize,
     },
-    /// `delete` has deleted the job.
+    /// `delete` has deleted the job, or the awaited job is deleted.
     Deleted,
     /// `release` has released the job.
     Released,
@@ -66,8 +66,10 @@ pub enum Reply<'a> {
     Paused,
     /// The job or tube does not exist, or the job is not reserved by this client.
     NotFound,
-    /// No job became available in time.
+    /// No job became available in time, or the awaited job has not ended in time.
     TimedOut,
+    /// The connection does not wait for a job: the reply to `cancel-reserve` in any case.
+    NotWaiting,
     /// A reservation of the client is about to time out.
     DeadlineSoon,
     /// There is no memory for the job.
@@ -162,6 +164,7 @@ impl Reply<'_> {
             | Self::Watching(_)
             | Self::Paused
             | Self::TimedOut
+            | Self::NotWaiting
             | Self::DrainBegun
             | Self::NotDraining => None,
         }
@@ -203,6 +206,7 @@ impl Reply<'_> {
             Self::Paused => b"PAUSED\r\n",
             Self::NotFound => b"NOT_FOUND\r\n",
             Self::TimedOut => b"TIMED_OUT\r\n",
+            Self::NotWaiting => b"NOT_WAITING\r\n",
             Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
             Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
             Self::InternalError => b"INTERNAL_ERROR\r\n",
@@ -349,6 +353,7 @@ mod tests {
         check(Reply::Paused, "PAUSED");
         check(Reply::NotFound, "NOT_FOUND");
         check(Reply::TimedOut, "TIMED_OUT");
+        check(Reply::NotWaiting, "NOT_WAITING");
         check(Reply::DeadlineSoon, "DEADLINE_SOON");
         check(Reply::OutOfMemory, "OUT_OF_MEMORY");
         check(Reply::InternalError, "INTERNAL_ERROR");

@@ -4,6 +4,7 @@ use super::bulk::Flush;
 use super::change::Change;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
+use super::job_waits::AwaitedKey;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
@@ -23,6 +24,8 @@ pub(super) enum Work {
     Disconnect { client: ClientKey },
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
+    /// Notify the clients that wait for a job that has ended.
+    Answer { awaited: AwaitedKey },
     /// Remove the names of removed tubes that no list shows any more.
     PurgeTubeOrder,
 }
@@ -107,6 +110,11 @@ impl Engine {
                 self.assign_jobs(tube, limit, now);
                 self.unpin(tube);
             }
+            Work::Answer { awaited } => {
+                if !self.continue_answering(awaited, limit) {
+                    self.work.push_back(Work::Answer { awaited });
+                }
+            }
             Work::PurgeTubeOrder => {
                 let steps = limit.0.saturating_sub(self.steps);
                 let mut left = steps;
@@ -184,6 +192,9 @@ impl Engine {
                 self.stop_waiting(client);
                 self.notices.push_back(notice);
             }
+        }
+        if self.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
+            self.answer_job_wait(client);
         }
         while let Some(activity) = self.clients[client].reserved.min() {
             let activity = &mut self.jobs.activities[activity];

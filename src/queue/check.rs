@@ -31,6 +31,11 @@ impl Engine {
         self.tubes.check();
         self.clients.check();
         self.timers.check();
+        let answering = self.work.iter().filter_map(|work| match work {
+            Work::Answer { awaited } => Some(*awaited),
+            _ => None,
+        });
+        self.job_waits.check(&self.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
         self.check_counts();
         self.check_containers();
@@ -74,7 +79,7 @@ impl Engine {
                 Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
                 Work::Flush(flush) => tallies.entry(self.tubes.slot(flush.tube)).or_default().pins += 1,
                 Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
-                Work::Disconnect { .. } | Work::PurgeTubeOrder => {}
+                Work::Disconnect { .. } | Work::Answer { .. } | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
@@ -165,7 +170,8 @@ impl Engine {
     fn check_timers(&self) {
         for (key, client) in self.clients.slab.iter() {
             let wait_end = client.wait.and_then(|wait| wait.until);
-            for due in [self.first_deadline(ClientSlot(key)), wait_end].into_iter().flatten() {
+            let job_wait_end = client.job_wait.map(|wait| self.job_waits.until(wait));
+            for due in [self.first_deadline(ClientSlot(key)), wait_end, job_wait_end].into_iter().flatten() {
                 self.check_armed(self.timers.armed(client.timer), due);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
+use super::job_waits::JobWaitKey;
 use super::timers::{Owner, TimerKey, Timers};
 use super::wide_waiters::WideWaiters;
 use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
@@ -27,8 +28,10 @@ pub struct Client {
     pub reserved: Heap,
     /// The same jobs in the order in which it reserved them.
     pub(super) held_order: List,
-    /// Set while the client waits.
+    /// Set while the client waits for a job to reserve.
     pub(super) wait: Option<Wait>,
+    /// Set while the client waits for the end of a job. Then it does not wait for another job.
+    pub(super) job_wait: Option<JobWaitKey>,
     /// The client has put.
     pub(super) is_producer: bool,
     /// The client has reserved.
@@ -195,6 +198,7 @@ impl Clients {
             reserved: Heap::new(),
             held_order: List::new(),
             wait: None,
+            job_wait: None,
             is_producer: false,
             is_worker: false,
             is_disconnecting: false,
@@ -211,7 +215,8 @@ impl Clients {
         let generation = client.generation;
         let client = self.slab.remove(client.slot.0);
         assert_eq!(client.generation, generation, "a client key is not stale");
-        assert!(client.reserved.is_empty() && client.watches.is_empty() && client.wait.is_none());
+        assert!(client.reserved.is_empty() && client.watches.is_empty());
+        assert!(client.wait.is_none() && client.job_wait.is_none());
         self.list_bytes -= client.list_bytes();
         client
     }

@@ -6,6 +6,7 @@ use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
+use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
 use super::stats::JobTotals;
 use super::timers::Timers;
@@ -29,6 +30,7 @@ pub struct Engine {
     pub(super) tubes: Tubes,
     pub(super) clients: Clients,
     pub(super) timers: Timers,
+    pub(super) job_waits: JobWaits,
     pub(super) work: VecDeque<Work>,
     pub(super) notices: VecDeque<Notice>,
     pub(super) changes: Changes,
@@ -63,6 +65,8 @@ pub enum Notice {
     Kicked(ConnId, u32),
     /// The `flush-tube` is finished. It has deleted this many jobs.
     Flushed(ConnId, u32),
+    /// The job that this connection has waited for has ended.
+    JobEnded(ConnId, JobEnd),
 }
 
 impl Notice {
@@ -73,7 +77,8 @@ impl Notice {
             | Self::TimedOut(conn)
             | Self::DeadlineSoon(conn)
             | Self::Kicked(conn, _)
-            | Self::Flushed(conn, _) => conn,
+            | Self::Flushed(conn, _)
+            | Self::JobEnded(conn, _) => conn,
         }
     }
 }
@@ -121,6 +126,7 @@ impl Engine {
             tubes,
             clients: Clients::new(seed),
             timers,
+            job_waits: JobWaits::new(seed),
             work: VecDeque::new(),
             notices: VecDeque::new(),
             changes: Changes::default(),
@@ -272,6 +278,7 @@ impl Engine {
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
         let Job { id, tube, .. } = *self.jobs.get(job);
         self.leave(job, now);
+        self.end_job_waits(job, JobEnd::Deleted);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes[tube].counts.deletes += 1;

@@ -12,6 +12,7 @@ impl Engine {
             + self.clients.bytes()
             + self.clients.watch_bytes()
             + self.timers.bytes()
+            + self.job_waits.bytes()
             + self.changes.bytes()
             + self.work.capacity() * size_of::<Work>()
             + self.notices.capacity() * size_of::<Notice>()

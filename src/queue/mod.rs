@@ -36,6 +36,8 @@
 //! | Tubes   | `order`          | table     | Tube       | order of `list-tubes`             |
 //! | Clients | `index`          | hash      | Watch      | client and tube                   |
 //! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
+//! | JobWaits | `index`         | hash      | Awaited    | key of the job                    |
+//! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
 //! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
@@ -66,6 +68,7 @@ mod client;
 mod engine;
 mod job;
 mod job_index;
+mod job_waits;
 mod latency;
 mod listing;
 mod memory;
@@ -86,6 +89,7 @@ pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
+pub use job_waits::{JobAwaited, JobEnd};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
 pub use persisted::{PersistedState, Restored, UnreservedState};

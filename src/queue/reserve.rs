@@ -55,9 +55,11 @@ impl Engine {
         Reserved::Waiting
     }
 
-    /// Ends the wait of the client, if it waits.
+    /// Ends the wait of the client for a job to reserve or for the end of a job, if it waits.
     pub fn end_wait(&mut self, client: ClientKey) {
-        self.stop_waiting(self.clients.slot(client));
+        let client = self.clients.slot(client);
+        self.stop_waiting(client);
+        self.stop_waiting_for_job(client);
     }
 
     pub(super) fn stop_waiting(&mut self, client: ClientSlot) {
@@ -116,7 +118,8 @@ impl Engine {
         let soonest = self.first_deadline(client);
         let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
         let end = record.wait.and_then(|wait| wait.until);
-        if let Some(at) = [soonest, margin, end].into_iter().flatten().min() {
+        let job_wait_end = record.job_wait.map(|wait| self.job_waits.until(wait));
+        if let Some(at) = [soonest, margin, end, job_wait_end].into_iter().flatten().min() {
             self.timers.arm(record.timer, at);
         }
     }

@@ -7,6 +7,7 @@ use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, JobState, URGENT_BELOW};
+use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
 use crate::ids::{ClientSlot, JobKey};
 use crate::time::{Span, Time};
@@ -107,6 +108,7 @@ impl Engine {
         self.burials += 1;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
         tube.buried.push_back(&mut self.jobs.slab, job.0);
+        self.end_job_waits(job, JobEnd::Buried);
     }
 
     /// Gives the job to the client. The job must have left its container. `ready_since` is set if it was ready.

@@ -12,7 +12,7 @@ use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
-use crate::queue::{Flushed, Ignored, Kicked, NewJob, Reserved};
+use crate::queue::{Flushed, Ignored, JobAwaited, Kicked, NewJob, Reserved};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 use crate::wal::PutSpace;
@@ -65,6 +65,18 @@ impl Core {
             Command::ReserveBatch { count, seconds } => {
                 return self.reserve_batch(protocol, replies, count, seconds.map(Span::from_secs), now);
             }
+            Command::WaitJob { id, seconds } => {
+                match engine.wait_job(client, id, Span::from_secs(seconds), now) {
+                    JobAwaited::NotFound => Reply::NotFound,
+                    JobAwaited::Buried => Reply::Buried,
+                    JobAwaited::TimedOut => Reply::TimedOut,
+                    JobAwaited::Waiting => {
+                        (protocol.state, protocol.batch) = (SessionState::Waiting, 0);
+                        return;
+                    }
+                }
+            }
+            Command::CancelReserve => Reply::NotWaiting,
             Command::ReserveJob(id) => {
                 let job = engine.reserve_job(client, id, now);
                 return self.job_or_not_found(replies, job, reserved);

@@ -15,6 +15,9 @@ use crate::server::Effect;
 use crate::time::Time;
 use crate::wal::PutSpace;
 
+/// The line that ends a wait.
+const CANCEL_LINE: &[u8] = b"cancel-reserve\r\n";
+
 impl Core {
     pub(super) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
         self.received_bytes += bytes.len() as u64;
@@ -139,13 +142,8 @@ impl Core {
 
     /// Brings the driver, the queue of sessions and the engine in line with what has become of a session.
     pub(super) fn after_serving(&mut self, session: &mut Session, now: Time) {
-        if session.input_end >= InputEnd::Ending && session.protocol.state == SessionState::Waiting {
-            // The client may be gone: no job should have to find that out.
-            self.engine.end_wait(session.protocol.client);
-            self.with_replies(&mut session.output, |core, replies| {
-                replies.reply(Reply::TimedOut, &mut core.buffers);
-            });
-            session.protocol.state = SessionState::Serving;
+        if session.protocol.state == SessionState::Waiting {
+            self.end_wait_if_over(session);
         }
         let is_finished = session.input_end == InputEnd::Ended
             && session.can_serve_directly()
@@ -167,6 +165,23 @@ impl Core {
         self.request_send(session.conn, &mut session.output);
         self.queue_if_servable(session);
         self.pause_or_resume(session);
+    }
+
+    /// Ends the wait of a session whose input has ended, or whose next line cancels the wait. That line is served next, like
+    /// any other.
+    fn end_wait_if_over(&mut self, session: &mut Session) {
+        if session.input_end == InputEnd::Open {
+            if !session.inbox.starts_with(CANCEL_LINE) {
+                return;
+            }
+            self.observe(session.protocol.client, Observation::Canceled);
+        }
+        // With its input ended, the client may be gone: no job should have to find that out.
+        self.engine.end_wait(session.protocol.client);
+        self.with_replies(&mut session.output, |core, replies| {
+            replies.reply(Reply::TimedOut, &mut core.buffers);
+        });
+        session.protocol.state = SessionState::Serving;
     }
 
     /// Queues a session that has something to serve, or a list to continue.

@@ -7,7 +7,7 @@ use super::{Core, Effect, Event, Server, dispatch};
 use crate::ids::{ClientKey, JobKey};
 use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
 use crate::protocol::reply::Reply;
-use crate::queue::Notice;
+use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
 use crate::wal::Wal;
 
@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Answers the clients for which a `reserve`, a `kick` or a `flush-tube` has come to an end.
+    /// Answers the clients for which a `reserve`, a `wait-job`, a `kick` or a `flush-tube` has come to an end.
     pub(super) fn deliver_notices(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.record_changes(now);
@@ -118,6 +118,8 @@ impl Core {
                 Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
                 Notice::Kicked(_, count) => Reply::Kicked(count.into()),
                 Notice::Flushed(_, count) => Reply::Flushed(count.into()),
+                Notice::JobEnded(_, JobEnd::Deleted) => Reply::Deleted,
+                Notice::JobEnded(_, JobEnd::Buried) => Reply::Buried,
             };
             replies.reply(reply, &mut core.buffers);
         });

@@ -160,8 +160,13 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 3] =
-    [("cmd-flush-tube", FlushTube), ("cmd-delete-batch", DeleteBatch), ("cmd-reserve-batch", ReserveBatch)];
+const EXTENSIONS: [(&str, CommandKind); 5] = [
+    ("cmd-flush-tube", FlushTube),
+    ("cmd-delete-batch", DeleteBatch),
+    ("cmd-reserve-batch", ReserveBatch),
+    ("cmd-wait-job", WaitJob),
+    ("cmd-cancel-reserve", CancelReserve),
+];
 
 /// The commands that only `/metrics` counts.
 const UNCOUNTED: [(&str, CommandKind); 5] = [
@@ -225,6 +230,9 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     for (key, kind) in EXTENSIONS {
         catalog.key(key, core.commands[kind as usize]);
     }
+    let waits =
+        gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
+    catalog.both("current-job-waits", waits, core.engine.job_waits() as u64);
 }
 
 /// The name of the command that a key counts.

@@ -61,7 +61,7 @@ pub(super) struct ProtocolState {
 }
 
 /// ```text
-///           reserve           (Waiting)
+///           reserve, wait-job (Waiting)
 ///           large kick, flush (Working)
 ///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
@@ -73,7 +73,7 @@ pub(super) struct ProtocolState {
 pub(super) enum SessionState {
     /// Commands are served as they arrive.
     Serving,
-    /// A `reserve` waits for a job.
+    /// A `reserve` waits for a job, or a `wait-job` for the end of one.
     Waiting,
     /// A `kick` or a `flush-tube` is carried out in pieces.
     Working,

@@ -28,6 +28,47 @@ fn peek_by_state_and_by_id() {
 }
 
 #[test]
+fn wait_until_a_job_is_deleted_or_buried() {
+    everywhere("wait by the client", |place| {
+        place.ok(&["put", "one", "two", "three"]);
+        if !place.is_beanring {
+            let reason =
+                "job 1: UNKNOWN_COMMAND: the server has no wait-job; look at the job by beanring job";
+            return place.run(&["wait", "1"]).fails(1, reason);
+        }
+        let waiting: Vec<_> = ["1", "2"]
+            .map(|id| {
+                (id, spawn(place.command(&["wait", id, "--json", "--timeout", "1h"]).stdin(Stdio::null())))
+            })
+            .into_iter()
+            .collect();
+        place.wait_until("both wait", |place| place.json(&["stats"])["current-job-waits"] == 2);
+        place.ok(&["delete", "1"]);
+        place.ok(&["bury", "2"]);
+        for ((id, child), (code, done, word)) in
+            waiting.into_iter().zip([(0, true, "DELETED"), (1, false, "BURIED")])
+        {
+            let output = child.wait_with_output().expect("it is ours");
+            let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let id: u64 = id.parse().expect("a number");
+            assert_eq!(output.status.code(), Some(code), "{output:?}");
+            assert_eq!(result, serde_json::json!({"id": id, "done": done, "reply": word}));
+        }
+        let reason = "job 2: BURIED: the job is buried; look at it, then kick or delete it";
+        place.run(&["wait", "2"]).fails(1, reason);
+        let reason = "job 3: TIMED_OUT: the job was neither deleted nor buried within 0 s";
+        place.run(&["wait", "3", "--timeout", "0"]).fails(1, reason);
+        let reason = "job 1: NOT_FOUND: there is no such job; it may have been deleted before";
+        place.run(&["wait", "1"]).fails(1, reason);
+        let child = spawn(place.command(&["wait", "3"]).stdin(Stdio::null()));
+        place.wait_until("it waits", |place| place.json(&["stats"])["current-job-waits"] == 1);
+        place.ok(&["delete", "3"]);
+        let output = child.wait_with_output().expect("it is ours");
+        assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"3 deleted\n"[..]));
+    });
+}
+
+#[test]
 fn reserve_deletes_or_releases_or_holds() {
     everywhere("reserve by the client", |place| {
         place.ok(&["put", "one"]);

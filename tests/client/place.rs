@@ -141,6 +141,10 @@ impl Place {
     }
 
     /// Waits until the server has these numbers of jobs.
+    pub fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        wait_until(|| is_so(self), || what.to_owned());
+    }
+
     pub fn wait_for_jobs(&self, expected: [u64; 4]) {
         wait_until(|| self.jobs() == expected, || format!("{:?} instead of {expected:?}", self.jobs()));
     }

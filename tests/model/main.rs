@@ -91,8 +91,8 @@ impl Pair {
     fn apply(&mut self, op: Op) {
         self.command(op);
         self.settle(self.model.now);
-        if let Op::Jump { .. } = op {
-            // A late call may report what is due in any order.
+        if let Op::Jump { .. } | Op::Flush { .. } = op {
+            // A late call may report what is due in any order, and a flush deletes jobs in any order.
             self.told.sort();
             self.model.told.sort();
         }
@@ -168,6 +168,11 @@ impl Pair {
             Op::ReserveJob { conn, id } => {
                 let answer = engine.reserve_job(keys[&conn], JobId(id), now).map(|job| id_of(engine, job));
                 assert_eq!(answer, model.reserve_job(conn, id).then_some(id));
+            }
+            Op::WaitJob { conn, id, seconds } => {
+                let patience = Span::from_secs(seconds);
+                let answer = engine.wait_job(keys[&conn], JobId(id), patience, now);
+                assert_eq!(answer, model.wait_job(conn, id, patience));
             }
             Op::Delete { conn, id } => {
                 assert_eq!(engine.delete(keys[&conn], JobId(id), now), model.delete(conn, id));
@@ -255,6 +260,7 @@ impl Pair {
                 Notice::Reserved(conn, job) => (conn, Told::Reserved(id_of(&self.engine, job))),
                 Notice::TimedOut(conn) => (conn, Told::TimedOut),
                 Notice::DeadlineSoon(conn) => (conn, Told::DeadlineSoon),
+                Notice::JobEnded(conn, end) => (conn, Told::JobEnded(end)),
                 Notice::Kicked(conn, count) | Notice::Flushed(conn, count) => {
                     assert!(self.moved.replace((conn.slot, count)).is_none(), "one at a time");
                     continue;
@@ -273,6 +279,8 @@ impl Pair {
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
         assert!(self.moved.is_none(), "a kick or a flush has one notice");
+        let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
+        assert_eq!(self.engine.job_waits(), job_waits);
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);

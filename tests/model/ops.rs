@@ -50,6 +50,11 @@ pub enum Op {
         conn: Conn,
         id: u64,
     },
+    WaitJob {
+        conn: Conn,
+        id: u64,
+        seconds: u32,
+    },
     Delete {
         conn: Conn,
         id: u64,
@@ -153,7 +158,7 @@ impl Generator {
 
     fn invent(&mut self, model: &Model) -> Op {
         let idle: Vec<Conn> =
-            model.clients.iter().filter(|client| client.wait.is_none()).map(|client| client.conn).collect();
+            model.clients.iter().filter(|client| !client.is_blocked()).map(|client| client.conn).collect();
         if idle.is_empty() || (model.clients.len() < self.profile.clients_max && self.random.one_in(12)) {
             if model.clients.len() < 2 * self.profile.clients_max {
                 self.conns += 1;
@@ -172,7 +177,8 @@ impl Generator {
             18..36 => self.put(conn),
             36..52 => Op::Reserve { conn, seconds: self.random.pick(&[None, Some(0), Some(1), Some(3)]) },
             52 => Op::ReserveBatch { conn, count: self.random.pick(&[1, 2, 5, 400]) },
-            53..55 => Op::ReserveJob { conn, id: self.job(model) },
+            53 => Op::ReserveJob { conn, id: self.job(model) },
+            54 => Op::WaitJob { conn, id: self.awaited(model), seconds: self.random.pick(&[0, 1, 3, 3000]) },
             55 => {
                 let ids = [self.held_or_any(model, conn), self.held_or_any(model, conn)];
                 Op::DeleteBatch { conn, ids }
@@ -196,7 +202,7 @@ impl Generator {
     fn leave(&mut self, model: &Model) -> Op {
         let client = &model.clients[self.random.below_u64(model.clients.len() as u64) as usize];
         let conn = client.conn;
-        if client.wait.is_some() && self.random.one_in(2) {
+        if client.is_blocked() && self.random.one_in(2) {
             Op::EndWait { conn }
         } else {
             Op::Disconnect { conn }
@@ -263,6 +269,12 @@ impl Generator {
         }
     }
 
+    /// Often a job that another client waits for.
+    fn awaited(&mut self, model: &Model) -> u64 {
+        let awaited = model.clients.iter().find_map(|client| client.job_wait);
+        awaited.filter(|_| self.random.one_in(2)).map_or_else(|| self.job(model), |wait| wait.id)
+    }
+
     fn held_or_any(&mut self, model: &Model, conn: Conn) -> u64 {
         let held: Vec<u64> = model.jobs.iter().filter(|job| job.is_held_by(conn)).map(|job| job.id).collect();
         if held.is_empty() || self.random.one_in(5) { self.job(model) } else { self.random.pick(&held) }
@@ -284,7 +296,7 @@ impl Generator {
 
 /// Returns true if the client exists and does not wait.
 fn can_be_sent(model: &Model, op: Op) -> bool {
-    let is_idle = |conn| model.clients.iter().any(|client| client.conn == conn && client.wait.is_none());
+    let is_idle = |conn| model.clients.iter().any(|client| client.conn == conn && !client.is_blocked());
     match op {
         Op::Use { conn, .. }
         | Op::Watch { conn, .. }

@@ -8,7 +8,7 @@ use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_LONG_MAX, LINE_BYTES_MAX
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, UnreservedState};
+use beanring::queue::{Engine, JobAwaited, JobEnd, UnreservedState};
 use beanring::time::{Span, Time};
 
 use super::history::{DurableJob, DurableState, History, Promise};
@@ -106,7 +106,7 @@ impl Checker {
     pub fn input_ending(&mut self, client: usize) {
         let record = &mut self.clients[client];
         record.input_ending = true;
-        if !record.has_left && self.model.get(client as Conn).wait.is_some() {
+        if !record.has_left && self.model.get(client as Conn).is_blocked() {
             self.end_wait(client);
         }
         self.add_step();
@@ -133,6 +133,13 @@ impl Checker {
                 let first = first.unwrap_or_else(|| panic!("client {client} waits for no batch"));
                 assert!(wanted == Some(count) || count == 1, "client {client} wants {wanted:?}, not {count}");
                 self.batch(client, first, count);
+            }
+            StepKind::Canceled => {
+                let record = &self.clients[client];
+                let next = &record.sent[record.served..record.arrived];
+                assert!(next.starts_with(b"cancel-reserve\r\n"), "client {client} cancels nothing");
+                assert!(self.model.get(client as Conn).is_blocked(), "client {client} does not wait");
+                self.end_wait(client);
             }
             StepKind::Left => {
                 self.clients[client].has_left = true;
@@ -216,7 +223,7 @@ impl Checker {
         let Client { sent, served, arrived, has_left, has_quit, .. } = &self.clients[client];
         let is_served =
             *served >= *arrived || !sent[*served..*arrived].windows(2).any(|pair| pair == b"\r\n");
-        is_served || *has_left || *has_quit || self.model.get(client as Conn).wait.is_some()
+        is_served || *has_left || *has_quit || self.is_waiting(client)
     }
 
     /// A new server has recovered the queue of the last one.
@@ -246,6 +253,8 @@ impl Checker {
             assert_eq!(key, self.model.get(conn).key);
         }
         assert_eq!(engine.clients().iter().count(), self.model.clients.len());
+        let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
+        assert_eq!(engine.job_waits(), job_waits);
         let names = engine.tubes().iter().map(|(_, tube)| tube.name().as_str().to_owned());
         assert!(
             names.eq(self.model.tubes.iter().map(|tube| name_of(tube.name))),
@@ -269,6 +278,13 @@ impl Checker {
             let sum_ns = samples.iter().map(|&sample| u128::from(sample)).sum();
             assert_eq!((times.count(), times.sum()), (samples.len() as u64, sum_ns), "the times of jobs");
         }
+    }
+
+    /// Whether the client waits, and its next line does not cancel that.
+    fn is_waiting(&self, client: usize) -> bool {
+        let Client { sent, served, arrived, .. } = &self.clients[client];
+        let is_canceling = sent[*served..*arrived].starts_with(b"cancel-reserve\r\n");
+        self.model.get(client as Conn).is_blocked() && !is_canceling
     }
 
     /// Copies the tube keys of the engine, which decide the order of events at the same instant.
@@ -308,7 +324,7 @@ impl Checker {
             let (_, answer) = record.expected.back_mut().expect("the put expects a reply");
             *answer = Expected::Line(b"OUT_OF_MEMORY\r\n".to_vec());
         }
-        assert!(self.model.get(client as Conn).wait.is_none(), "client {client} is served while it waits");
+        assert!(!self.model.get(client as Conn).is_blocked(), "client {client} is served while it waits");
         match parse(&text) {
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
@@ -369,6 +385,14 @@ impl Checker {
                 let (deleted, not_found) = model.delete_batch(conn, &ids);
                 Reply::DeletedBatch { deleted, not_found }
             }
+            Command::WaitJob { id, seconds } => match model.wait_job(conn, id.0, Span::from_secs(seconds)) {
+                JobAwaited::NotFound => Reply::NotFound,
+                JobAwaited::Buried => Reply::Buried,
+                JobAwaited::TimedOut => Reply::TimedOut,
+                JobAwaited::Waiting if self.clients[client].input_ending => return self.end_wait(client),
+                JobAwaited::Waiting => return,
+            },
+            Command::CancelReserve => Reply::NotWaiting,
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
@@ -549,6 +573,8 @@ impl Checker {
                 Told::Reserved(id) => self.job_or_not(client, Some(id), "RESERVED"),
                 Told::TimedOut => self.answer(client, Reply::TimedOut),
                 Told::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
+                Told::JobEnded(JobEnd::Deleted) => self.answer(client, Reply::Deleted),
+                Told::JobEnded(JobEnd::Buried) => self.answer(client, Reply::Buried),
             }
             self.clients[client].batch = None;
         }

@@ -171,13 +171,18 @@ impl Generator {
             5..11 => format!("watch {tube}"),
             11..14 => format!("ignore {tube}"),
             14..34 => return self.put(out),
-            34..44 => "reserve".to_owned(),
+            34 => "reserve\r\ncancel-reserve".to_owned(),
+            35..44 => "reserve".to_owned(),
             44..46 => {
                 let (count, timeout) = (self.pick(&[1, 2, 3, 10, 1000]), self.pick(&["", " 0", " 1", " 3"]));
                 format!("reserve-batch {count}{timeout}")
             }
             46..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
-            52..55 => format!("reserve-job {}", self.job(model)),
+            52..54 => format!("reserve-job {}", self.job(model)),
+            54 if self.one_in(2) => {
+                format!("wait-job {} {}", self.awaited(model), self.pick(&[0, 1, 3, 1000]))
+            }
+            54 => "cancel-reserve".to_owned(),
             55 => self.delete_batch(model, conn),
             56..62 => format!("delete {}", self.reserved_or_any(model, conn)),
             62..68 => {
@@ -258,6 +263,12 @@ impl Generator {
             _ if self.one_in(20) => 1 + self.random.below(1000) as u64,
             count => model.jobs[self.random.below(count)].id,
         }
+    }
+
+    /// Often a job that another client waits for.
+    fn awaited(&mut self, model: &Model) -> u64 {
+        let awaited = model.clients.iter().find_map(|client| client.job_wait);
+        awaited.filter(|_| self.one_in(2)).map_or_else(|| self.job(model), |wait| wait.id)
     }
 
     fn reserved_or_any(&mut self, model: &Model, conn: Conn) -> u64 {

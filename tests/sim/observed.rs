@@ -26,6 +26,8 @@ pub enum StepKind {
     Put { id: u64, is_out_of_memory: bool },
     /// It took up to this number of jobs for a reserve-batch that had waited.
     Batch { count: u32 },
+    /// It ended the client's wait, because the next line is cancel-reserve.
+    Canceled,
     /// It removed the client from the queue.
     Left,
 }
@@ -53,6 +55,7 @@ impl Observer for Steps {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }
             Observation::Batch { count } => StepKind::Batch { count },
+            Observation::Canceled => StepKind::Canceled,
             Observation::Left => StepKind::Left,
         };
         self.0.borrow_mut().push_back(Step { slot: conn.slot, kind });

@@ -2,6 +2,7 @@
 //! The tests count steps and read no clock.
 
 mod iteration;
+mod job_waits;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};

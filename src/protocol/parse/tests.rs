@@ -54,6 +54,8 @@ fn every_command_is_parsed() {
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
     check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
     check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
+    check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: 5 });
+    check("cancel-reserve", Command::CancelReserve);
     check("drain", Command::Drain);
     check("undrain", Command::Undrain);
     check("quit", Command::Quit);
@@ -104,6 +106,10 @@ fn the_limits_of_numbers_are_exact() {
     check("reserve-with-timeout 2147483647", Command::ReserveWithTimeout { seconds: 2_147_483_647 });
     check_bad(&["reserve-with-timeout 2147483648", "reserve-with-timeout -1"]);
     check_bad(&["reserve-with-timeout x", "reserve-with-timeout 0x", "reserve-with-timeout 1 "]);
+
+    check("wait-job  7  2147483647", Command::WaitJob { id: JobId(7), seconds: i32::MAX as u32 });
+    check_bad(&["wait-job 7", "wait-job 7 ", "wait-job 7 x", "wait-job 7 -1", "wait-job 7 2147483648"]);
+    check_bad(&["wait-job ", "wait-job x 1", "wait-job 7 1 ", "wait-job 7 1 2", "cancel-reserve "]);
 
     let release = Command::Release { id: JobId(7), pri: u32::MAX, delay: u32::MAX };
     check("release  7  4294967295  4294967295", release);
@@ -180,7 +186,7 @@ fn a_nul_is_an_error_anywhere() {
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 30] = [
+    const WORDS: [&str; 32] = [
         "put ",
         "peek ",
         "peek-ready",
@@ -207,6 +213,8 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "list-tubes",
         "flush-tube ",
         "delete-batch ",
+        "wait-job ",
+        "cancel-reserve",
         "drain",
         "undrain",
         "quit",
@@ -290,6 +298,11 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             }
             Command::DeleteBatch(ids)
         }
+        "wait-job " => Command::WaitJob {
+            id: JobId(number(&mut rest, u64::MAX)?),
+            seconds: number(&mut rest, 2_147_483_647)? as u32,
+        },
+        "cancel-reserve" => Command::CancelReserve,
         "drain" => Command::Drain,
         "undrain" => Command::Undrain,
         "list-tubes-watched" => Command::ListTubesWatched,
@@ -339,7 +352,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 30] = [
+    const LINES: [&str; 32] = [
         "put 1 2 3 4",
         "peek 7",
         "peek-ready",
@@ -367,6 +380,8 @@ fn random_lines_agree_with_the_naive_parser() {
         "flush-tube t1",
         "delete-batch 7 8",
         "reserve-batch 5 6",
+        "wait-job 7 5",
+        "cancel-reserve",
         "drain",
         "undrain",
         "quit",

@@ -22,10 +22,11 @@ impl Core {
             | Command::Use(_)
             | Command::Watch(_)
             | Command::Ignore(_)
+            | Command::CancelReserve
             | Command::Drain
             | Command::Undrain
             | Command::Quit => false,
-            Command::Peek(id) | Command::StatsJob(id) => is_uncommitted(*id),
+            Command::Peek(id) | Command::StatsJob(id) | Command::WaitJob { id, .. } => is_uncommitted(*id),
             Command::PeekReady => is_any(self.engine.peek_ready(client)),
             Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
             Command::PeekBuried => is_any(self.engine.peek_buried(client)),

@@ -2,9 +2,10 @@
 //! leaves open.
 
 mod bulk;
+mod job_waits;
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
-use beanring::queue::{Counts, JobState, JobTotals};
+use beanring::queue::{Counts, JobEnd, JobState, JobTotals};
 use beanring::time::{Span, Time};
 
 /// A tube; 0 is `default`.
@@ -50,6 +51,7 @@ pub enum Told {
     Reserved(u64),
     TimedOut,
     DeadlineSoon,
+    JobEnded(JobEnd),
 }
 
 #[derive(Debug)]
@@ -98,6 +100,7 @@ pub struct Client {
     /// In the order of `list-tubes-watched`.
     pub watched: Vec<Name>,
     pub wait: Option<Wait>,
+    pub job_wait: Option<JobWait>,
     pub producer: bool,
     pub worker: bool,
 }
@@ -106,6 +109,14 @@ pub struct Client {
 pub struct Wait {
     turn: u64,
     until: Option<Time>,
+}
+
+/// The wait for the end of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobWait {
+    pub id: u64,
+    turn: u64,
+    until: Time,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,15 +167,23 @@ impl Model {
     // Commands.
 
     pub fn connect(&mut self, conn: Conn, key: ClientKey) {
-        let client =
-            Client { conn, key, used: 0, watched: vec![0], wait: None, producer: false, worker: false };
+        let client = Client {
+            conn,
+            key,
+            used: 0,
+            watched: vec![0],
+            wait: None,
+            job_wait: None,
+            producer: false,
+            worker: false,
+        };
         self.clients.push(client);
     }
 
     /// Reserved jobs are returned in the order of reservation, so waiting clients get them in this order. Then the watches are
     /// removed from the front, as in beanstalkd, and the last watch takes the place of the first.
     pub fn disconnect(&mut self, conn: Conn) {
-        self.client(conn).wait = None;
+        self.end_wait(conn);
         while let Some(at) = self.held_longest(conn) {
             self.make_ready(at);
         }
@@ -177,7 +196,8 @@ impl Model {
     }
 
     pub fn end_wait(&mut self, conn: Conn) {
-        self.client(conn).wait = None;
+        let client = self.client(conn);
+        (client.wait, client.job_wait) = (None, None);
     }
 
     pub fn use_tube(&mut self, conn: Conn, tube: Name) {
@@ -267,6 +287,7 @@ impl Model {
         let tube = self.jobs.remove(at).tube;
         self.tube(tube).deletes += 1;
         self.deletes += 1;
+        self.end_job(id, JobEnd::Deleted);
         self.drop_tubes();
         true
     }
@@ -293,6 +314,7 @@ impl Model {
         let tube = job.tube;
         self.tube(tube).buries += 1;
         self.buries += 1;
+        self.end_job(id, JobEnd::Buried);
         true
     }
 
@@ -379,7 +401,8 @@ impl Model {
         let jobs = self.jobs.iter().filter_map(Job::deadline);
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
         let waits = self.clients.iter().filter_map(|client| client.wait.and_then(|wait| wait.until));
-        jobs.chain(pauses).chain(waits).chain(self.margins()).min()
+        let job_waits = self.clients.iter().filter_map(|client| client.job_wait.map(|wait| wait.until));
+        jobs.chain(pauses).chain(waits).chain(job_waits).chain(self.margins()).min()
     }
 
     /// Returns true if the order of events up to `to` does not decide which client gets which job.
@@ -414,6 +437,7 @@ impl Model {
                 self.told.push((conn, told));
             }
         }
+        self.job_wait_due(conn);
         let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
         while let Some(at) = self.soonest(is_due) {
             self.timeouts += 1;

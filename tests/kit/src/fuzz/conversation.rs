@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(31);
+        let what = self.input.below(34);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -150,6 +150,8 @@ impl Conversation<'_> {
                 let timeout = self.input.pick(&["", " 0", " 1", " 60"]);
                 format!("reserve-batch {}{timeout}", self.input.pick(&[1, 2, 5, 1000, 1001]))
             }
+            31 | 32 => format!("wait-job {} {}", self.id(), self.input.pick(&[0, 1, 60, i32::MAX as u32])),
+            33 => "cancel-reserve".to_owned(),
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),

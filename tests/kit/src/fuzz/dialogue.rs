@@ -145,7 +145,8 @@ impl Dialogue {
                 parse(line),
                 Ok(Command::Reserve
                     | Command::ReserveWithTimeout { .. }
-                    | Command::ReserveBatch { seconds: Some(_), .. })
+                    | Command::ReserveBatch { seconds: Some(_), .. }
+                    | Command::WaitJob { .. })
             )
         };
         match self.pending.front() {
@@ -240,6 +241,7 @@ impl Dialogue {
             },
             Pending::Line(line) => {
                 let command = parse(line).expect("it was a command");
+                let may_time_out = may_time_out || self.is_next_canceling();
                 let is_early =
                     matches!(command, Command::Reserve) && !may_time_out && reply.words == ["TIMED_OUT"];
                 !is_early && (self.is_right(&command, reply) || book.is_right(&command, reply))
@@ -247,6 +249,11 @@ impl Dialogue {
         };
         let data = reply.data.map(|data| data.escape_ascii().to_string());
         assert!(is_right, "{:?} {data:?} is no reply to {pending:?}", reply.words);
+    }
+
+    /// Returns whether the next command without a reply is `cancel-reserve`.
+    fn is_next_canceling(&self) -> bool {
+        matches!(self.pending.front(), Some(Pending::Line(line)) if line == b"cancel-reserve")
     }
 
     /// Returns the reply to commands that depend only on the connection.
@@ -349,6 +356,10 @@ impl Book {
                 matches!(words, ["FLUSHED", count] if number(count) <= self.inserted.len() as u64)
                     || words == ["NOT_FOUND"]
             }
+            Command::WaitJob { .. } => {
+                matches!(words, ["DELETED" | "BURIED" | "TIMED_OUT" | "NOT_FOUND"])
+            }
+            Command::CancelReserve => words == ["NOT_WAITING"],
             Command::Drain => words == ["DRAINING"],
             Command::Undrain => words == ["NOT_DRAINING"],
             Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],

@@ -66,8 +66,9 @@ pub(super) fn bytes_max(line: &[u8]) -> usize {
 fn check(line: &[u8]) {
     let Ok(command) = parse(line) else { return };
     assert!(!line.contains(&0), "a NUL is no part of a command");
-    if let Command::ReserveWithTimeout { seconds } | Command::ReserveBatch { seconds: Some(seconds), .. } =
-        command
+    if let Command::ReserveWithTimeout { seconds }
+    | Command::ReserveBatch { seconds: Some(seconds), .. }
+    | Command::WaitJob { seconds, .. } = command
     {
         assert!(i32::try_from(seconds).is_ok(), "{seconds}");
     }
@@ -118,6 +119,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         }
         Command::ReserveBatch { count, seconds: None } => format!("reserve-batch {count}"),
         Command::ReserveBatch { count, seconds: Some(seconds) } => format!("reserve-batch {count} {seconds}"),
+        Command::WaitJob { id, seconds } => format!("{} {seconds}", with_id("wait-job", id)),
+        Command::CancelReserve => "cancel-reserve".to_owned(),
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),
         Command::Quit => "quit".to_owned(),

@@ -1,20 +1,21 @@
 //! Commands that name many jobs at once.
 
-use beanring::queue::JobState;
+use beanring::queue::{JobEnd, JobState};
 
-use super::{Conn, Model, Name};
+use super::{Conn, Job, Model, Name};
 
 impl Model {
     /// Returns the number of jobs deleted, or none if there is no such tube.
     pub fn flush(&mut self, name: Name) -> Option<u32> {
         let tube = self.tubes.iter_mut().find(|tube| tube.name == name)?;
-        let there = self.jobs.len();
-        self.jobs.retain(|job| job.tube != name || job.state() == JobState::Reserved);
-        let flushed = (there - self.jobs.len()) as u64;
-        tube.deletes += flushed;
-        self.deletes += flushed;
+        let is_flushed = |job: &mut Job| job.tube == name && job.state() != JobState::Reserved;
+        let flushed: Vec<u64> = self.jobs.extract_if(.., is_flushed).map(|job| job.id).collect();
+        let count = flushed.len() as u64;
+        tube.deletes += count;
+        self.deletes += count;
+        flushed.into_iter().for_each(|id| self.end_job(id, JobEnd::Deleted));
         self.drop_tubes();
-        Some(flushed as u32)
+        Some(count as u32)
     }
 
     /// Reserves up to `most` further jobs, the most urgent first, while their bodies fit.

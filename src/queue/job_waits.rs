@@ -1,0 +1,246 @@
+//! `wait-job`: the clients that wait until a job is deleted or buried.
+//!
+//! A job that clients wait for has a record in a side table, which the key of the job finds. A deletion or a burial costs
+//! other jobs one comparison while the table is empty, and one probe of its index otherwise. When the job ends, its record
+//! leaves the index with the list of its clients, so the key of the job can be used again while many clients are answered in
+//! background work.
+
+use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::client::Clients;
+use super::engine::{Engine, Notice};
+use super::job::JobState;
+use crate::ids::{ClientKey, ClientSlot, JobId, JobKey};
+use crate::intrusive::{Chained, Index, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::time::{Span, Time};
+
+/// Up to this number of clients are answered at once. A `delete-batch` may delete some hundred jobs that clients wait for.
+const ANSWERED_AT_ONCE_MAX: usize = 16;
+
+/// How a job has ended that clients wait for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum JobEnd {
+    /// It was deleted.
+    Deleted,
+    /// It was buried.
+    Buried,
+}
+
+/// The answer to a `wait-job`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobAwaited {
+    /// There is no such job.
+    NotFound,
+    /// The job is buried.
+    Buried,
+    /// The job is not buried, and the timeout is zero.
+    TimedOut,
+    /// The client waits. A [`Notice`] will follow.
+    Waiting,
+}
+
+/// A job that clients wait for. Exists while it has clients, or while background work answers them.
+struct Awaited {
+    job: JobKey,
+    /// Set once the job has ended. Then the record is not in the index, and background work names it.
+    end: Option<JobEnd>,
+    /// The earliest wait first.
+    waits: List,
+    chain: u32,
+}
+
+/// The wait of one client.
+struct JobWait {
+    client: ClientSlot,
+    awaited: AwaitedKey,
+    until: Time,
+    links: Links,
+}
+
+/// The slot of an [`Awaited`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AwaitedKey(u32);
+
+/// The slot of a [`JobWait`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct JobWaitKey(u32);
+
+/// All waits for the end of a job.
+pub(super) struct JobWaits {
+    awaited: Pages<Awaited>,
+    waits: Pages<JobWait>,
+    index: Index,
+}
+
+impl JobWaits {
+    /// No waits. `seed` keeps clients from choosing jobs that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { awaited: Pages::new(), waits: Pages::new(), index: Index::new(seed) }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.waits.len()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.awaited.bytes() + self.waits.bytes() + self.index.bytes()
+    }
+
+    pub(super) fn until(&self, wait: JobWaitKey) -> Time {
+        self.waits[wait.0].until
+    }
+
+    fn find(&self, job: JobKey) -> Option<AwaitedKey> {
+        let hash = mix_seeded(job.0.into(), self.index.seed());
+        self.index.find(&self.awaited, hash, |awaited| awaited.job == job).map(AwaitedKey)
+    }
+
+    fn add(&mut self, job: JobKey, client: ClientSlot, until: Time) -> JobWaitKey {
+        let awaited = self.find(job).unwrap_or_else(|| {
+            let key = self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL });
+            self.index.insert(&mut self.awaited, key);
+            AwaitedKey(key)
+        });
+        let wait = self.waits.insert(JobWait { client, awaited, until, links: Links::NONE });
+        self.awaited[awaited.0].waits.push_back(&mut self.waits, wait);
+        JobWaitKey(wait)
+    }
+
+    /// Removes a wait. Returns how its job has ended, if it has.
+    fn remove(&mut self, wait: JobWaitKey) -> Option<JobEnd> {
+        let key = self.waits[wait.0].awaited;
+        let awaited = &mut self.awaited[key.0];
+        awaited.waits.remove(&mut self.waits, wait.0);
+        self.waits.remove(wait.0);
+        let is_over = awaited.end.is_none() && awaited.waits.is_empty();
+        let end = awaited.end;
+        if is_over {
+            self.index.remove(&mut self.awaited, key.0);
+            self.awaited.remove(key.0);
+        }
+        end
+    }
+
+    /// Ends the waits for a job. The caller answers the clients.
+    fn end(&mut self, job: JobKey, end: JobEnd) -> Option<AwaitedKey> {
+        let key = self.find(job)?;
+        self.index.remove(&mut self.awaited, key.0);
+        self.awaited[key.0].end = Some(end);
+        Some(key)
+    }
+
+    /// Asserts that every record and every link is right. `answering` are the records that background work names.
+    pub(super) fn check(&self, clients: &Clients, answering: &[AwaitedKey]) {
+        self.awaited.check();
+        self.waits.check();
+        self.index.check(&self.awaited);
+        let mut waits = 0;
+        for (key, awaited) in self.awaited.iter() {
+            awaited.waits.check(&self.waits);
+            let is_answering = answering.contains(&AwaitedKey(key));
+            assert_eq!(
+                awaited.end.is_some(),
+                is_answering,
+                "work answers the clients of a job that has ended"
+            );
+            let is_found = self.find(awaited.job) == Some(AwaitedKey(key));
+            assert_eq!(is_found, !is_answering, "the index finds the jobs that have not ended");
+            assert!(is_answering || !awaited.waits.is_empty(), "a client waits for the job");
+            for wait in awaited.waits.iter(&self.waits) {
+                let JobWait { client, awaited, .. } = self.waits[wait];
+                assert_eq!((awaited, clients[client].job_wait), (AwaitedKey(key), Some(JobWaitKey(wait))));
+                waits += 1;
+            }
+        }
+        assert_eq!(waits, self.waits.len(), "every wait belongs to a job");
+    }
+}
+
+impl Engine {
+    /// Has the client wait until the job is deleted or buried, for up to `timeout`.
+    pub fn wait_job(&mut self, client: ClientKey, id: JobId, timeout: Span, now: Time) -> JobAwaited {
+        let client = self.clients.slot(client);
+        let Some(job) = self.jobs.find(id) else { return JobAwaited::NotFound };
+        if self.jobs.get(job).state == JobState::Buried {
+            return JobAwaited::Buried;
+        }
+        if timeout == Span::ZERO {
+            return JobAwaited::TimedOut;
+        }
+        let wait = self.job_waits.add(job, client, now + timeout);
+        self.clients[client].job_wait = Some(wait);
+        self.arm_client_timer(client);
+        JobAwaited::Waiting
+    }
+
+    /// The number of clients that wait for the end of a job.
+    pub fn job_waits(&self) -> usize {
+        self.job_waits.len()
+    }
+
+    /// Ends the waits for a job that is deleted or buried.
+    #[inline]
+    pub(super) fn end_job_waits(&mut self, job: JobKey, end: JobEnd) {
+        if self.job_waits.len() > 0 {
+            self.answer_waits_for(job, end);
+        }
+    }
+
+    #[cold]
+    fn answer_waits_for(&mut self, job: JobKey, end: JobEnd) {
+        let Some(awaited) = self.job_waits.end(job, end) else { return };
+        let is_short = self.job_waits.awaited[awaited.0].waits.len() <= ANSWERED_AT_ONCE_MAX;
+        if !is_short || !self.continue_answering(awaited, self.step_limit(BACKGROUND_STEPS)) {
+            self.work.push_back(Work::Answer { awaited });
+        }
+    }
+
+    /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
+    pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: StepLimit) -> bool {
+        while let Some(wait) = self.job_waits.awaited[awaited.0].waits.front() {
+            if self.is_reached(limit) {
+                return false;
+            }
+            self.steps += 1;
+            self.answer_job_wait(self.job_waits.waits[wait].client);
+        }
+        self.job_waits.awaited.remove(awaited.0);
+        true
+    }
+
+    /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
+    pub(super) fn answer_job_wait(&mut self, client: ClientSlot) {
+        let end = self.stop_waiting_for_job(client);
+        let conn = self.clients[client].conn;
+        self.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
+    }
+
+    /// Ends the wait of the client for the end of a job, if it waits. Returns how the job has ended, if it has.
+    pub(super) fn stop_waiting_for_job(&mut self, client: ClientSlot) -> Option<JobEnd> {
+        let wait = self.clients[client].job_wait.take()?;
+        self.job_waits.remove(wait)
+    }
+}
+
+impl Chained for Awaited {
+    fn hash(&self, seed: u64) -> u64 {
+        mix_seeded(self.job.0.into(), seed)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for JobWait {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}

@@ -1,0 +1,48 @@
+//! `wait-job`.
+
+use beanring::queue::{JobAwaited, JobEnd, JobState};
+use beanring::time::Span;
+
+use super::{Client, Conn, JobWait, Model, Told};
+
+impl Client {
+    /// Whether its commands wait.
+    pub const fn is_blocked(&self) -> bool {
+        self.wait.is_some() || self.job_wait.is_some()
+    }
+}
+
+impl Model {
+    pub fn wait_job(&mut self, conn: Conn, id: u64, patience: Span) -> JobAwaited {
+        let Some(job) = self.jobs.iter().find(|job| job.id == id) else { return JobAwaited::NotFound };
+        if job.state() == JobState::Buried {
+            return JobAwaited::Buried;
+        }
+        if patience == Span::ZERO {
+            return JobAwaited::TimedOut;
+        }
+        self.turns += 1;
+        let until = self.now + patience;
+        self.client(conn).job_wait = Some(JobWait { id, until, turn: self.turns });
+        JobAwaited::Waiting
+    }
+
+    /// Tells the clients that wait for the job, the longest wait first.
+    pub(super) fn end_job(&mut self, id: u64, end: JobEnd) {
+        let wait = |client: &Client| client.job_wait.filter(|wait| wait.id == id);
+        let mut waiting: Vec<(u64, Conn)> =
+            self.clients.iter().filter_map(|client| Some((wait(client)?.turn, client.conn))).collect();
+        waiting.sort();
+        for (_, conn) in waiting {
+            self.client(conn).job_wait = None;
+            self.told.push((conn, Told::JobEnded(end)));
+        }
+    }
+
+    pub(super) fn job_wait_due(&mut self, conn: Conn) {
+        let now = self.now;
+        if self.client(conn).job_wait.take_if(|wait| wait.until <= now).is_some() {
+            self.told.push((conn, Told::TimedOut));
+        }
+    }
+}
