@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of ci/tally."""
+"""Tests of ci/tally and ci/suites."""
 
 import contextlib
 import io
+import re
 import runpy
 import tempfile
 import types
@@ -97,6 +98,19 @@ class Tally(unittest.TestCase):
         for rule in ["suit a b 1", "suite a b", "suite a b x", "skip what"]:
             with self.assertRaises(SystemExit):
                 self.check(suites=SUITES + rule + "\n")
+
+
+class Suites(unittest.TestCase):
+    def test_each_check_of_the_console_is_listed(self):
+        root = Path(__file__).resolve().parent.parent
+        lists = [
+            re.search(r"^export const checks = \{(.*?)\}", file.read_text(), re.MULTILINE | re.DOTALL)
+            for file in (root / "tests/console").glob("*.mjs")
+        ]
+        checks = {name for found in lists if found for name in re.findall(r"\w+", found.group(1))}
+        listed = re.findall(r"^suite console (\w+) ", (root / "ci/suites").read_text(), re.MULTILINE)
+        # ci/console has one of its own.
+        self.assertEqual(checks, set(listed) - {"the_chart_library_is_that_of_npm"})
 
 
 if __name__ == "__main__":
