@@ -307,6 +307,29 @@ fn the_terminal_is_given_back() {
 }
 
 #[test]
+fn the_shell_may_suspend_it() {
+    if !tmux::is_there("suspending beanring top") {
+        return;
+    }
+    let place = Place::beanring();
+    let terminal = Terminal::shell(100, 20, &["env", "PS1=prompt>", "bash", "--norc", "-i"]);
+    terminal.wait_for("prompt>");
+    terminal.text(&format!("'{}' top --addr {}", program(), place.address));
+    terminal.keys(&["Enter"]);
+    terminal.wait_for("TUBE");
+    terminal.keys(&["C-z"]);
+    let screen = terminal.wait_for("Stopped");
+    assert!(!screen.iter().any(|line| line.contains("TUBE")), "{}", screen.join("\n"));
+    terminal.text("stty -a; fg");
+    terminal.keys(&["Enter"]);
+    let screen = terminal.wait_for("TUBE");
+    assert!(!screen.iter().any(|line| line.contains("Stopped")), "{}", screen.join("\n"));
+    terminal.keys(&["q"]);
+    let screen = terminal.wait_for(" icanon");
+    assert!(screen.iter().any(|line| line.contains(" echo ")), "{}", screen.join("\n"));
+}
+
+#[test]
 fn it_ends_with_its_terminal() {
     if !tmux::is_there("the end of the terminal of beanring top") {
         return;

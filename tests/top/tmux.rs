@@ -30,25 +30,19 @@ impl Terminal {
 
     /// The same with variables: `NAME=VALUE`.
     pub fn run(width: u16, height: u16, variables: &str, arguments: &str) -> Self {
-        let terminal = Self { scratch: Scratch::new("top") };
         let command = format!(
             "env -u NO_COLOR -u BEANRING_ADDR {variables} '{}' top {arguments}; echo \"exit code $?\"; stty -a; exec sleep 600",
             program()
         );
+        Self::shell(width, height, &["sh", "-c", &command])
+    }
+
+    /// Runs a shell.
+    pub fn shell(width: u16, height: u16, command: &[&str]) -> Self {
+        let terminal = Self { scratch: Scratch::new("top") };
         let size = [width.to_string(), height.to_string()];
-        terminal.tmux(&[
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            &size[0],
-            "-y",
-            &size[1],
-            "sh",
-            "-c",
-            &command,
-        ]);
+        let session = ["-f", "/dev/null", "new-session", "-d", "-x", &size[0], "-y", &size[1]];
+        terminal.tmux(&[&session, command].concat());
         terminal
     }
 

@@ -21,11 +21,13 @@ pub(super) enum After {
     Continue,
     /// Draw the whole screen again, in case another program has written there.
     Redraw,
+    /// Give the terminal to the shell until it continues the program.
+    Suspend,
     Quit,
 }
 
 /// The keys with what they do, for the help.
-pub(super) const HELP: [(&str, &str); 14] = [
+pub(super) const HELP: [(&str, &str); 15] = [
     ("Up Down PgUp PgDn Home End", "move"),
     ("< > or s", "sort by the column before or after"),
     ("r", "reverse the order"),
@@ -38,6 +40,7 @@ pub(super) const HELP: [(&str, &str); 14] = [
     ("k", "kick jobs of the tube"),
     ("Space", "freeze the screen, or continue"),
     ("Ctrl-L", "draw the screen again"),
+    ("Ctrl-Z", "suspend; the shell's fg continues"),
     ("?", "this help"),
     ("q or Ctrl-C", "quit"),
 ];
@@ -51,6 +54,7 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> After {
         return match key.code {
             KeyCode::Char('c') => After::Quit,
             KeyCode::Char('l') => After::Redraw,
+            KeyCode::Char('z') => After::Suspend,
             _ => After::Continue,
         };
     }

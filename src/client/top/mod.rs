@@ -93,6 +93,10 @@ pub(super) fn run(verb: &Top) -> Result<ExitCode, ClientError> {
             Ok(Event::Key(key)) => match keys::press(&mut state, key) {
                 After::Continue => {}
                 After::Redraw => screen.forget(),
+                After::Suspend => {
+                    screen.suspend().map_err(refused("suspend the program"))?;
+                    state.wants_poll = true;
+                }
                 After::Quit => return Ok(ExitCode::SUCCESS),
             },
             Ok(Event::Paste(text)) => keys::paste(&mut state, &text),

@@ -4,6 +4,7 @@
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::{env, panic, process};
 
+use nix::sys::signal::{Signal, raise};
 use ratatui_core::backend::Backend;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -46,10 +47,27 @@ impl Screen {
         }));
         // From here on the drop of this value gives the terminal back.
         let mut screen = Self { backend: CrosstermBackend::new(BufWriter::new(io::stdout())), shown: None };
+        screen.take()?;
+        Ok(screen)
+    }
+
+    fn take(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
         // A text that is pasted must not act as keys.
-        execute!(screen.backend, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
-        Ok(screen)
+        execute!(self.backend, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+        self.shown = None;
+        Ok(())
+    }
+
+    /// Gives the terminal back and stops the program, as Ctrl-Z does elsewhere. Takes the terminal again when the shell
+    /// continues the program.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn suspend(&mut self) -> io::Result<()> {
+        restore();
+        raise(Signal::SIGTSTP)?;
+        self.take()
     }
 
     /// The size of the terminal.
