@@ -62,6 +62,19 @@ pub(super) enum Stage {
     Sending { left: u64 },
 }
 
+/// How far the commands of an operation have come at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Begun {
+    /// The body of the request comes next.
+    Receiving,
+    /// A notice will follow.
+    Working,
+    /// The reply is there.
+    Replied,
+    /// Nothing was done, because something is not there or, in a conflict, is in another state.
+    Refused { is_conflict: bool },
+}
+
 impl Call {
     pub fn new(request: Box<Request>, operation: Operation) -> Self {
         let body_left = match operation {
@@ -122,13 +135,19 @@ impl Core {
             let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
             let was_draining = self.draining;
             let upcoming = self.engine.upcoming_id();
-            (call.stage, call.is_conflict) = self.begin(session, &call.operation, now);
-            match call.operation {
-                Operation::Put { .. } => {
+            let begun = self.begin(session, &call.operation, now);
+            call.stage = match begun {
+                Begun::Receiving => Stage::Receiving,
+                Begun::Working => Stage::Working,
+                Begun::Replied | Begun::Refused { .. } => Stage::Replied,
+            };
+            match (begun, &call.operation) {
+                (Begun::Refused { is_conflict }, _) => call.is_conflict = is_conflict,
+                (_, Operation::Put { .. }) => {
                     call.put_id = Some(upcoming).filter(|&id| id != self.engine.upcoming_id());
                 }
-                Operation::Drain | Operation::Undrain if self.draining == was_draining => {}
-                _ => log(*number, peer, &call.operation, None),
+                (_, Operation::Drain | Operation::Undrain) if self.draining == was_draining => {}
+                (_, operation) => log(*number, peer, operation, None),
             }
         }
         if call.stage == Stage::Receiving {

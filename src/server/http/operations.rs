@@ -2,12 +2,12 @@
 //! memory, drain mode and the order of checks are those of the protocol.
 
 use super::api::Operation;
-use super::call::Stage;
+use super::call::Begun;
 use super::json::JobJson;
 use super::response::json;
 use super::target::{Name, NextState};
 use super::tube_json::TubeDetailJson;
-use crate::ids::JobKey;
+use crate::ids::{JobId, JobKey};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::queue::JobState;
@@ -17,8 +17,8 @@ use crate::server::session::{Session, SessionState};
 use crate::time::Time;
 
 impl Core {
-    /// Serves the commands of an operation. Returns the next stage, and whether the state of the job forbids it.
-    pub(super) fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> (Stage, bool) {
+    /// Serves the commands of an operation, as far as they can be served now.
+    pub(super) fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> Begun {
         match operation {
             Operation::Tube(tube) => self.show_tube(session, tube, now),
             Operation::Next(tube, state) => self.show_next(session, tube, *state, now),
@@ -30,60 +30,62 @@ impl Core {
             Operation::Put { tube, priority, delay, ttr, bytes } => {
                 if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
                     self.reply_to_call(session, Reply::OutOfMemory);
-                } else {
-                    let words = format_args!("put {priority} {delay} {ttr} {bytes}");
-                    self.serve_words(session, words, now);
-                    return (Stage::Receiving, false);
+                    return Begun::Refused { is_conflict: false };
                 }
+                self.serve_words(session, format_args!("put {priority} {delay} {ttr} {bytes}"), now);
+                return Begun::Receiving;
+            }
+            Operation::Pause { tube, .. } | Operation::Kick { tube, .. }
+                if !self.use_known_tube(session, tube) =>
+            {
+                return Begun::Refused { is_conflict: false };
             }
             Operation::Pause { tube, seconds } => {
                 let words = format_args!("pause-tube {} {seconds}", tube.get().as_str());
                 self.serve_words(session, words, now);
             }
-            Operation::Kick { tube, count } => {
-                if self.use_known_tube(session, tube) {
-                    self.serve_words(session, format_args!("kick {count}"), now);
-                }
+            Operation::Kick { count, .. } => {
+                self.serve_words(session, format_args!("kick {count}"), now);
                 if session.protocol.state == SessionState::Working {
-                    return (Stage::Working, false);
+                    return Begun::Working;
                 }
             }
-            Operation::KickJob(_)
-            | Operation::Bury { .. }
-            | Operation::Release { .. }
-            | Operation::Delete(_) => {
-                return (Stage::Replied, !self.act_on_job(session, operation, now));
+            Operation::KickJob(id)
+            | Operation::Bury { id, .. }
+            | Operation::Release { id, .. }
+            | Operation::Delete(id) => {
+                if let Some(refused) = self.refused_by_job(*id, operation) {
+                    self.reply_to_call(session, Reply::NotFound);
+                    return refused;
+                }
+                self.act_on_job(session, *id, operation, now);
             }
             Operation::Drain | Operation::Undrain => {
                 self.draining = *operation == Operation::Drain;
                 self.show(session, false, |_| b"{}".to_vec());
             }
         }
-        (Stage::Replied, false)
+        Begun::Replied
     }
 
-    /// Changes a job that no client has reserved. Returns false if its state forbids that.
-    fn act_on_job(&mut self, session: &mut Session, operation: &Operation, now: Time) -> bool {
-        let (Operation::KickJob(id)
-        | Operation::Delete(id)
-        | Operation::Bury { id, .. }
-        | Operation::Release { id, .. }) = operation
-        else {
-            unreachable!("{operation} is about no job")
+    /// Why an operation is not possible with this job, if it is not.
+    fn refused_by_job(&self, id: JobId, operation: &Operation) -> Option<Begun> {
+        let Some(job) = self.engine.jobs().find(id) else {
+            return Some(Begun::Refused { is_conflict: false });
         };
-        let state = self.engine.jobs().find(*id).map(|job| self.engine.jobs().get(job).state);
-        let is_permitted = match (state, operation) {
-            (None, _) | (Some(JobState::Delayed | JobState::Buried), _) => true,
-            (Some(JobState::Ready), Operation::KickJob(_)) | (Some(JobState::Reserved), _) => false,
-            (Some(JobState::Ready), _) => true,
+        let is_permitted = match self.engine.jobs().get(job).state {
+            JobState::Delayed | JobState::Buried => true,
+            JobState::Ready => !matches!(operation, Operation::KickJob(_)),
+            JobState::Reserved => false,
         };
-        if state.is_none() || !is_permitted {
-            self.reply_to_call(session, Reply::NotFound);
-            return is_permitted;
-        }
+        (!is_permitted).then_some(Begun::Refused { is_conflict: true })
+    }
+
+    /// Changes a job that no client has reserved.
+    fn act_on_job(&mut self, session: &mut Session, id: JobId, operation: &Operation, now: Time) {
         if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
             // The command that follows in the same breath ends the reservation.
-            let job = self.engine.reserve_job(session.protocol.client, *id, now);
+            let job = self.engine.reserve_job(session.protocol.client, id, now);
             assert!(job.is_some(), "no client has reserved the job");
         }
         match operation {
@@ -96,7 +98,6 @@ impl Core {
             Operation::KickJob(_) => self.serve_words(session, format_args!("kick-job {id}"), now),
             _ => self.serve_words(session, format_args!("delete {id}"), now),
         }
-        true
     }
 
     /// Serves one command line.
