@@ -27,6 +27,7 @@ pub mod logging;
 pub mod preflight;
 pub mod protocol;
 pub mod queue;
+pub mod reserve_mode;
 pub mod server;
 pub mod time;
 pub mod tube_name;

@@ -1,8 +1,10 @@
 //! Parsed commands of the protocol.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::ids::JobId;
+use crate::reserve_mode::ReserveMode;
 use crate::tube_name::TubeName;
 
 /// A parsed command line. It borrows the tube name from the line.
@@ -64,6 +66,13 @@ pub enum Command<'a> {
     Use(TubeName<'a>),
     /// `watch`
     Watch(TubeName<'a>),
+    /// `watch` with a weight, which beanstalkd does not have.
+    WatchWeighted {
+        /// The tube.
+        tube: TubeName<'a>,
+        /// The weight of the tube in the modes of reserve in which chance decides.
+        weight: NonZeroU32,
+    },
     /// `ignore`
     Ignore(TubeName<'a>),
     /// `list-tubes`
@@ -90,6 +99,8 @@ pub enum Command<'a> {
         /// How long to wait for the first job, in seconds. `None` is no wait, and no job is no error.
         seconds: Option<u32>,
     },
+    /// `reserve-mode`, which beanstalkd does not have.
+    ReserveMode(ReserveMode),
     /// `wait-job`, which beanstalkd does not have.
     WaitJob {
         /// The job.
@@ -187,6 +198,7 @@ pub enum CommandKind {
     FlushTube,
     DeleteBatch,
     ReserveBatch,
+    ReserveMode,
     WaitJob,
     CancelReserve,
     Drain,
@@ -221,7 +233,7 @@ impl Command<'_> {
             Self::StatsJob(_) => CommandKind::StatsJob,
             Self::StatsTube(_) => CommandKind::StatsTube,
             Self::Use(_) => CommandKind::Use,
-            Self::Watch(_) => CommandKind::Watch,
+            Self::Watch(_) | Self::WatchWeighted { .. } => CommandKind::Watch,
             Self::Ignore(_) => CommandKind::Ignore,
             Self::ListTubes => CommandKind::ListTubes,
             Self::ListTubeUsed => CommandKind::ListTubeUsed,
@@ -230,6 +242,7 @@ impl Command<'_> {
             Self::FlushTube(_) => CommandKind::FlushTube,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
+            Self::ReserveMode(_) => CommandKind::ReserveMode,
             Self::WaitJob { .. } => CommandKind::WaitJob,
             Self::CancelReserve => CommandKind::CancelReserve,
             Self::Drain => CommandKind::Drain,

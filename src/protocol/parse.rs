@@ -1,10 +1,13 @@
 //! Parses a command line into a [`Command`].
 
+use std::num::NonZeroU32;
+
 use memchr::memchr;
 
 use crate::ids::JobId;
 use crate::limits::BATCH_JOBS_MAX;
 use crate::protocol::command::{Command, Ids, PutArgs};
+use crate::reserve_mode::ReserveMode;
 use crate::tube_name::TubeName;
 
 /// The reason why a line is not a command.
@@ -59,7 +62,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     } else if let Some(args) = after(b"use ") {
         args.only_name().map(Command::Use)
     } else if let Some(args) = after(b"watch ") {
-        args.only_name().map(Command::Watch)
+        watch(args)
     } else if let Some(args) = after(b"ignore ") {
         args.only_name().map(Command::Ignore)
     } else if let Some(args) = after(b"peek ") {
@@ -119,9 +122,12 @@ fn put(mut args: Args<'_>) -> Result<PutArgs, ParseError> {
 }
 
 fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    match args.0.strip_prefix(b"-batch ") {
-        Some(rest) => reserve_batch(Args(rest)),
-        None => args.end(Command::Reserve),
+    if let Some(rest) = args.0.strip_prefix(b"-batch ") {
+        reserve_batch(Args(rest))
+    } else if let Some(word) = args.0.strip_prefix(b"-mode ") {
+        ReserveMode::named(word).map(Command::ReserveMode).ok_or(ParseError::BadFormat)
+    } else {
+        args.end(Command::Reserve)
     }
 }
 
@@ -142,6 +148,17 @@ fn reserve_with_timeout(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 fn wait_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let command = Command::WaitJob { id: args.id()?, seconds: args.timeout()? };
     args.end(command)
+}
+
+fn watch(args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let (name, rest) = TubeName::split_alphabet(args.0);
+    let tube = TubeName::new(name).ok_or(ParseError::BadFormat)?;
+    if rest.is_empty() {
+        return Ok(Command::Watch(tube));
+    }
+    let mut args = Args(rest);
+    let weight = NonZeroU32::new(args.u32()?).ok_or(ParseError::BadFormat)?;
+    args.end(Command::WatchWeighted { tube, weight })
 }
 
 fn release(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {

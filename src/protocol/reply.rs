@@ -5,6 +5,7 @@ use std::io::Write;
 
 use crate::ids::JobId;
 use crate::protocol::parse::ParseError;
+use crate::reserve_mode::ReserveMode;
 use crate::tube_name::TubeName;
 
 /// A reply, or the first line of one that carries data.
@@ -18,6 +19,8 @@ pub enum Reply<'a> {
     Buried,
     /// The tube in use.
     Using(TubeName<'a>),
+    /// How reserves of the client choose among tubes from now on.
+    UsingMode(ReserveMode),
     /// A job that is now reserved. Its body and a CR LF follow.
     Reserved {
         /// The job.
@@ -150,6 +153,7 @@ impl Reply<'_> {
             | Self::InsertedBuried(_)
             | Self::Buried
             | Self::Using(_)
+            | Self::UsingMode(_)
             | Self::Reserved { .. }
             | Self::Found { .. }
             | Self::Ok { .. }
@@ -187,6 +191,7 @@ impl Reply<'_> {
             Self::Inserted(id) => return numbered(out, b"INSERTED ", id.0),
             Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
             Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
+            Self::UsingMode(mode) => return words(out, b"USING ", mode.word().as_bytes()),
             Self::Reserved { id, bytes } => return two_numbers(out, b"RESERVED ", id.0, bytes),
             Self::Found { id, bytes } => return two_numbers(out, b"FOUND ", id.0, bytes),
             Self::DeletedBatch { deleted, not_found } => {
@@ -337,6 +342,7 @@ mod tests {
         check(Reply::InsertedBuried(id), "BURIED 18446744073709551615");
         check(Reply::Buried, "BURIED");
         check(Reply::Using(tube), "USING mail/$2");
+        check(Reply::UsingMode(ReserveMode::WeightedFair), "USING weighted-fair");
         check(Reply::Reserved { id, bytes: u32::MAX }, "RESERVED 18446744073709551615 4294967295");
         check(Reply::Found { id: JobId(1), bytes: 0 }, "FOUND 1 0");
         check(Reply::Ok { bytes: 123 }, "OK 123");

@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use super::background::{BACKGROUND_STEPS, StepLimit, Work};
 use super::engine::Engine;
-use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use super::lots::Lot;
+use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
 use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::time::Time;
 use crate::tube_name::TubeName;
@@ -63,7 +64,7 @@ impl Engine {
         (deleted, not_found)
     }
 
-    /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, the most urgent first, and appends
+    /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, as so many reserves would, and appends
     /// them. Takes fewer if the bodies would come to more than [`BATCH_BODY_BYTES_MAX`].
     ///
     /// A client that could wait must not overtake clients that do, so it takes no job of a tube whose jobs background work
@@ -78,36 +79,26 @@ impl Engine {
     ) {
         let client = self.clients.slot(client);
         let mut bytes: usize = jobs.iter().map(|&job| self.body_bytes(job)).sum();
-        let tubes = if most > 0 { self.reservable_watched(client) } else { Vec::new() };
-        let first = |tube: TubeSlot| self.first_reservable(tube, may_overtake).map(Reverse);
-        let mut firsts: BinaryHeap<_> = tubes.into_iter().filter_map(first).collect();
+        if most == 0 {
+            return;
+        }
+        self.count_looks(client);
+        let mut lots = self.lots;
+        let first = |watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake).map(Reverse);
+        let mut turns: BinaryHeap<_> = self.reservable_watches(client).filter_map(first).collect();
         let end = jobs.len() + most;
         while jobs.len() < end {
-            let Some(Reverse((_, _, job))) = firsts.pop() else { break };
+            let Some(Reverse((lot, (_, _, job), watch))) = turns.pop() else { break };
             bytes += self.body_bytes(job);
             if bytes > BATCH_BODY_BYTES_MAX {
                 break;
             }
-            let tube = self.jobs.get(job).tube;
             self.reserve_ready(job, client, now);
             self.steps += 1;
             jobs.push(job);
-            firsts.extend(self.first_reservable(tube, may_overtake).map(Reverse));
+            turns.extend(self.turn(watch, lot, &mut lots, may_overtake).map(Reverse));
         }
-    }
-
-    /// The tubes with a job for the client. Looks at the watched tubes or at the reservable ones, whichever are fewer.
-    fn reservable_watched(&mut self, client: ClientSlot) -> Vec<TubeSlot> {
-        let watches = &self.clients[client].watches;
-        let reservable = self.tubes.reservable.len();
-        self.steps += watches.len().min(reservable) as u32;
-        if watches.len() <= reservable {
-            let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
-            tubes.filter(|&tube| self.tubes[tube].in_reservable).collect()
-        } else {
-            let tubes = self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot);
-            tubes.filter(|&tube| self.clients.is_watching(client, tube)).collect()
-        }
+        self.lots = lots;
     }
 
     fn body_bytes(&self, job: JobKey) -> usize {

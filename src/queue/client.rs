@@ -1,5 +1,6 @@
 //! Clients: what each uses, watches, holds and waits for.
 
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use super::job_waits::JobWaitKey;
@@ -8,6 +9,7 @@ use super::wide_waiters::WideWaiters;
 use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::limits::ALLOCATION_BYTES;
+use crate::reserve_mode::ReserveMode;
 use crate::time::Time;
 
 /// A client that watches up to this many tubes is narrow: while it waits, it is in a list of each. A client of more tubes is
@@ -32,6 +34,8 @@ pub struct Client {
     pub(super) wait: Option<Wait>,
     /// Set while the client waits for the end of a job. Then it does not wait for another job.
     pub(super) job_wait: Option<JobWaitKey>,
+    /// How its reserves choose among tubes.
+    pub mode: ReserveMode,
     /// The client has put.
     pub(super) is_producer: bool,
     /// The client has reserved.
@@ -60,12 +64,16 @@ const WATCHES_KEPT: usize = 64;
 pub struct Watch {
     pub(super) client: ClientSlot,
     pub(super) tube: TubeSlot,
+    /// For the modes of reserve in which chance decides.
+    pub(super) weight: NonZeroU32,
     /// In the client's vector.
     position: u32,
     /// In the tube's list of narrow waiters or wide watches.
     links: Links,
     chain: u32,
 }
+
+const _: () = assert!(size_of::<Option<Watch>>() == 32);
 
 /// All clients and their watches.
 pub struct Clients {
@@ -199,6 +207,7 @@ impl Clients {
             held_order: List::new(),
             wait: None,
             job_wait: None,
+            mode: ReserveMode::Default,
             is_producer: false,
             is_worker: false,
             is_disconnecting: false,
@@ -230,7 +239,8 @@ impl Clients {
     pub(super) fn add_watch(&mut self, client: ClientSlot, tube: TubeSlot) -> WatchKey {
         let record = &mut self.slab[client.0];
         let position = record.watches.len() as u32;
-        let key = self.watches.insert(Watch { client, tube, position, links: Links::NONE, chain: NIL });
+        let (weight, links) = (NonZeroU32::MIN, Links::NONE);
+        let key = self.watches.insert(Watch { client, tube, weight, position, links, chain: NIL });
         let before = record.list_bytes();
         record.watches.push(WatchKey(key));
         self.list_bytes += record.list_bytes() - before;

@@ -8,6 +8,7 @@ use super::client::{Client, Clients};
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
+use super::lots::Lots;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
@@ -31,6 +32,7 @@ pub struct Engine {
     pub(super) clients: Clients,
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
+    pub(super) lots: Lots,
     pub(super) work: VecDeque<Work>,
     pub(super) notices: VecDeque<Notice>,
     pub(super) changes: Changes,
@@ -88,6 +90,8 @@ impl Notice {
 pub enum Reserved {
     /// The client holds this job now.
     Job(JobKey),
+    /// The same, after a choice by chance.
+    Drawn(JobKey),
     /// There is no job, and a reserved job times out within the safety margin.
     DeadlineSoon,
     /// There is no job, and the timeout is zero.
@@ -115,8 +119,8 @@ pub enum Ignored {
 }
 
 impl Engine {
-    /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide. It has no other
-    /// effect.
+    /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide, and decides by chance
+    /// for clients with such a [`ReserveMode`](crate::reserve_mode::ReserveMode). It has no other effect.
     pub fn new(seed: u64) -> Self {
         let mut tubes = Tubes::new(seed);
         let mut timers = Timers::default();
@@ -127,6 +131,7 @@ impl Engine {
             clients: Clients::new(seed),
             timers,
             job_waits: JobWaits::new(seed),
+            lots: Lots::new(seed),
             work: VecDeque::new(),
             notices: VecDeque::new(),
             changes: Changes::default(),

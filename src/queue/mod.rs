@@ -71,6 +71,7 @@ mod job_index;
 mod job_waits;
 mod latency;
 mod listing;
+mod lots;
 mod memory;
 mod persisted;
 mod ready_order;

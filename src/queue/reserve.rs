@@ -34,16 +34,23 @@ enum Search {
 }
 
 impl Engine {
-    /// Reserves the most urgent job of the watched tubes. If there is none, the client waits for up to `timeout`, or
+    /// Reserves a job of the watched tubes: the most urgent one, unless the client has another
+    /// [`ReserveMode`](crate::reserve_mode::ReserveMode). If there is none, the client waits for up to `timeout`, or
     /// without limit if that is `None`.
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);
         self.mark_worker(client);
         // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
         let may_overtake = timeout == Some(Span::ZERO);
-        if let Some(job) = self.most_urgent_ready(client, may_overtake) {
+        let is_drawn = self.clients[client].mode.is_weighted();
+        let job = if is_drawn {
+            self.draw(client, may_overtake)
+        } else {
+            self.most_urgent_ready(client, may_overtake)
+        };
+        if let Some(job) = job {
             self.reserve_ready(job, client, now);
-            return Reserved::Job(job);
+            return if is_drawn { Reserved::Drawn(job) } else { Reserved::Job(job) };
         }
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
             return Reserved::DeadlineSoon;

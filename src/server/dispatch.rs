@@ -1,6 +1,7 @@
 //! From a command to its reply.
 
 use std::mem;
+use std::num::NonZeroU32;
 
 use super::commit_gate::Replies;
 use super::observer::Observation;
@@ -112,7 +113,12 @@ impl Core {
                 done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
             }
             Command::Use(tube) => self.use_tube(client, tube),
-            Command::Watch(tube) => self.watch(client, tube),
+            Command::Watch(tube) => self.watch(client, tube, None),
+            Command::WatchWeighted { tube, weight } => self.watch(client, tube, Some(weight)),
+            Command::ReserveMode(mode) => {
+                engine.set_reserve_mode(client, mode);
+                Reply::UsingMode(mode)
+            }
             Command::Ignore(tube) => match engine.ignore(client, tube) {
                 Ignored::Watching(count) => Reply::Watching(count),
                 Ignored::Last => Reply::NotIgnored,
@@ -207,12 +213,15 @@ impl Core {
         Reply::Using(tube)
     }
 
-    fn watch(&mut self, client: ClientKey, tube: TubeName<'_>) -> Reply<'static> {
+    fn watch(&mut self, client: ClientKey, tube: TubeName<'_>, weight: Option<NonZeroU32>) -> Reply<'static> {
         if !self.engine.can_watch(client, tube) {
             self.tube_refusals += 1;
             return Reply::OutOfMemory;
         }
         let count = self.engine.watch(client, tube);
+        if let Some(weight) = weight {
+            self.engine.set_weight(client, tube, weight);
+        }
         self.memory.invalidate_headroom();
         Reply::Watching(count)
     }
@@ -303,6 +312,10 @@ impl Core {
     ) {
         let reply = match self.engine.reserve(protocol.client, timeout, now) {
             Reserved::Job(job) => return self.reply_job(replies, job, reserved),
+            Reserved::Drawn(job) => {
+                self.report_drawn(protocol.client, &[job]);
+                return self.reply_job(replies, job, reserved);
+            }
             Reserved::DeadlineSoon => Reply::DeadlineSoon,
             Reserved::TimedOut => Reply::TimedOut,
             Reserved::Waiting => {
@@ -324,7 +337,7 @@ impl Core {
         let client = protocol.client;
         let patience = timeout.unwrap_or(Span::ZERO);
         let reply = match self.engine.reserve(client, Some(patience), now) {
-            Reserved::Job(job) => {
+            Reserved::Job(job) | Reserved::Drawn(job) => {
                 let may_overtake = patience == Span::ZERO;
                 return self.reply_batch(client, replies, job, count, may_overtake, now);
             }
@@ -351,10 +364,21 @@ impl Core {
     ) {
         let mut jobs = vec![first];
         self.engine.reserve_more(client, count as usize - 1, may_overtake, now, &mut jobs);
+        if self.engine.clients().get(client).mode.is_weighted() {
+            self.report_drawn(client, &jobs);
+        }
         replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
         for job in jobs {
             self.extra_steps += 1 + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
             self.reply_job(replies, job, reserved);
+        }
+    }
+
+    /// Reports a choice to the observer, which cannot tell it otherwise.
+    fn report_drawn(&mut self, client: ClientKey, jobs: &[JobKey]) {
+        if self.observer.is_some() {
+            let ids: Vec<JobId> = jobs.iter().map(|&job| self.engine.jobs().get(job).id).collect();
+            self.observe(client, Observation::Drawn(&ids));
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Observation<'a> {
         /// That of the command, or 1 while a reply to `stats` waits.
         count: u32,
     },
+    /// It reserves these jobs for one command, after a choice by chance.
+    Drawn(&'a [JobId]),
     /// It ends the client's wait, because the next line is `cancel-reserve`.
     Canceled,
     /// It removes the client from the queue.

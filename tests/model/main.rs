@@ -7,6 +7,7 @@ mod ops;
 mod segment_index;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::histogram::Histogram;
@@ -129,6 +130,19 @@ impl Pair {
                 let count = named(tube, |name| engine.watch(keys[&conn], name));
                 assert_eq!(count, model.watch(conn, tube));
             }
+            Op::Weigh { conn, tube, weight } => {
+                let weight = NonZeroU32::new(weight).expect("a weight is positive");
+                let count = named(tube, |name| {
+                    let count = engine.watch(keys[&conn], name);
+                    engine.set_weight(keys[&conn], name, weight);
+                    count
+                });
+                assert_eq!(count, model.watch(conn, tube));
+            }
+            Op::Mode { conn, mode } => {
+                engine.set_reserve_mode(keys[&conn], mode);
+                model.set_mode(conn, mode);
+            }
             Op::Ignore { conn, tube } => {
                 let answer = named(tube, |name| engine.ignore(keys[&conn], name));
                 let expected = model.ignore(conn, tube).map_or(Ignored::Last, Ignored::Watching);
@@ -147,6 +161,10 @@ impl Pair {
                 let patience = seconds.map(Span::from_secs);
                 let answer = match engine.reserve(keys[&conn], patience, now) {
                     Reserved::Job(job) => Reserve::Job(id_of(engine, job)),
+                    Reserved::Drawn(job) => {
+                        assert_eq!(model.reserve(conn, patience), Reserve::Draw);
+                        return model.draw(conn, id_of(engine, job));
+                    }
                     Reserved::DeadlineSoon => Reserve::DeadlineSoon,
                     Reserved::TimedOut => Reserve::TimedOut,
                     Reserved::Waiting => Reserve::Waiting,
@@ -156,14 +174,18 @@ impl Pair {
             Op::ReserveBatch { conn, count } => {
                 let at_once = Some(Span::ZERO);
                 let expected = model.reserve(conn, at_once);
-                let Reserved::Job(job) = engine.reserve(keys[&conn], at_once, now) else {
-                    return assert!(!matches!(expected, Reserve::Job(_)));
+                let first = match engine.reserve(keys[&conn], at_once, now) {
+                    Reserved::Job(job) | Reserved::Drawn(job) => job,
+                    _ => return assert!(matches!(expected, Reserve::TimedOut | Reserve::DeadlineSoon)),
                 };
-                assert_eq!(Reserve::Job(id_of(engine, job)), expected);
-                let mut jobs = Vec::new();
+                let mut jobs = vec![first];
                 engine.reserve_more(keys[&conn], count, true, now, &mut jobs);
                 let ids: Vec<u64> = jobs.into_iter().map(|job| id_of(engine, job)).collect();
-                assert_eq!(ids, model.reserve_more(conn, count, |_| true));
+                if expected == Reserve::Draw {
+                    return model.draw_batch(conn, &ids, count + 1, |_| true);
+                }
+                assert_eq!(Reserve::Job(ids[0]), expected);
+                assert_eq!(ids[1..], model.reserve_more(conn, count, |_| true));
             }
             Op::ReserveJob { conn, id } => {
                 let answer = engine.reserve_job(keys[&conn], JobId(id), now).map(|job| id_of(engine, job));

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
 use beanring_testkit::naive::{Conn, Model, Name};
@@ -26,6 +27,16 @@ pub enum Op {
     Watch {
         conn: Conn,
         tube: Name,
+    },
+    /// A watch with a weight.
+    Weigh {
+        conn: Conn,
+        tube: Name,
+        weight: u32,
+    },
+    Mode {
+        conn: Conn,
+        mode: ReserveMode,
     },
     Ignore {
         conn: Conn,
@@ -171,7 +182,9 @@ impl Generator {
         match self.random.below_u64(100) {
             0..3 => self.leave(model),
             3..8 => Op::Use { conn, tube },
-            8..13 => Op::Watch { conn, tube },
+            8..11 => Op::Watch { conn, tube },
+            11 => Op::Weigh { conn, tube, weight: self.random.pick(&[1, 5, u32::MAX]) },
+            12 => Op::Mode { conn, mode: self.mode() },
             13..16 => Op::Ignore { conn, tube: self.random.pick(&[0, tube]) },
             16..18 => self.plan_watches(model, conn),
             18..36 => self.put(conn),
@@ -253,6 +266,11 @@ impl Generator {
         Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr }
     }
 
+    fn mode(&mut self) -> ReserveMode {
+        let weighted = self.random.pick(&[ReserveMode::Weighted, ReserveMode::WeightedFair]);
+        self.random.pick(&[ReserveMode::Default, ReserveMode::Fifo, weighted])
+    }
+
     fn pri(&mut self) -> u32 {
         self.random.below_u64(self.profile.pri_max) as u32
     }
@@ -300,6 +318,8 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
     match op {
         Op::Use { conn, .. }
         | Op::Watch { conn, .. }
+        | Op::Weigh { conn, .. }
+        | Op::Mode { conn, .. }
         | Op::Ignore { conn, .. }
         | Op::Put { conn, .. }
         | Op::Reserve { conn, .. }

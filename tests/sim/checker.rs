@@ -1,21 +1,24 @@
 //! Compares the replies that each client gets with those of the model.
 
+mod reserves;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use beanring::ids::ClientKey;
-use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, JobAwaited, JobEnd, UnreservedState};
 use beanring::time::{Span, Time};
 
+use self::reserves::Draw;
 use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use beanring_testkit::naive::{Conn, Job, Model, Place, Reserve, Told, Tube};
+use beanring_testkit::naive::{Conn, Job, Model, Place, Told, Tube};
 
 /// The model of the server, and the replies that follow from it.
 pub struct Checker {
@@ -56,6 +59,8 @@ pub struct Client {
     batch: Option<u32>,
     /// The job that this got first.
     first_of_batch: Option<u64>,
+    /// The server draws jobs for its reserve.
+    draw: Option<Draw>,
 }
 
 struct Putting {
@@ -77,7 +82,7 @@ impl Checker {
     pub fn new(max_job_bytes: u32, has_memory_limit: bool) -> Self {
         Self {
             model: Model::new(),
-            totals: Totals { max_job_bytes, ..Totals::default() },
+            totals: Totals::new(max_job_bytes),
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
@@ -134,6 +139,7 @@ impl Checker {
                 assert!(wanted == Some(count) || count == 1, "client {client} wants {wanted:?}, not {count}");
                 self.batch(client, first, count);
             }
+            StepKind::Drawn(ids) => self.drawn(client, &ids),
             StepKind::Canceled => {
                 let record = &self.clients[client];
                 let next = &record.sent[record.served..record.arrived];
@@ -233,8 +239,7 @@ impl Checker {
         self.model.now = now;
         self.model.last_id = engine.upcoming_id().0 - 1;
         restore(&mut self.model, &state, engine);
-        let max_job_bytes = self.totals.max_job_bytes;
-        self.totals = Totals { max_job_bytes, ..Totals::default() };
+        self.totals = Totals::new(self.totals.max_job_bytes);
         self.clients.clear();
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
         (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
@@ -325,6 +330,7 @@ impl Checker {
             *answer = Expected::Line(b"OUT_OF_MEMORY\r\n".to_vec());
         }
         assert!(!self.model.get(client as Conn).is_blocked(), "client {client} is served while it waits");
+        assert!(self.clients[client].draw.is_none(), "client {client} gets no job though there is one");
         match parse(&text) {
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
@@ -393,6 +399,10 @@ impl Checker {
                 JobAwaited::Waiting => return,
             },
             Command::CancelReserve => Reply::NotWaiting,
+            Command::ReserveMode(mode) => {
+                model.set_mode(conn, mode);
+                Reply::UsingMode(mode)
+            }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
@@ -402,7 +412,9 @@ impl Checker {
                 model.use_tube(conn, number(tube));
                 Reply::Using(tube)
             }
-            Command::Watch(tube) => Reply::Watching(model.watch(conn, number(tube))),
+            Command::Watch(tube) | Command::WatchWeighted { tube, .. } => {
+                Reply::Watching(model.watch(conn, number(tube)))
+            }
             Command::Ignore(tube) => {
                 model.ignore(conn, number(tube)).map_or(Reply::NotIgnored, Reply::Watching)
             }
@@ -454,47 +466,6 @@ impl Checker {
             other => unreachable!("{other:?} is no report"),
         };
         self.push(client, answer);
-    }
-
-    fn reserve(&mut self, client: usize, patience: Option<Span>) {
-        match self.model.reserve(client as Conn, patience) {
-            Reserve::Job(id) => self.job_or_not(client, Some(id), "RESERVED"),
-            Reserve::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
-            Reserve::TimedOut => self.answer(client, Reply::TimedOut),
-            Reserve::Waiting if self.clients[client].input_ending => self.end_wait(client),
-            Reserve::Waiting => {}
-        }
-    }
-
-    fn reserve_batch(&mut self, client: usize, count: u32, patience: Option<Span>) {
-        match self.model.reserve(client as Conn, Some(patience.unwrap_or(Span::ZERO))) {
-            Reserve::Job(id) => self.batch(client, id, count),
-            Reserve::DeadlineSoon => self.answer(client, Reply::DeadlineSoon),
-            Reserve::TimedOut if patience.is_none() => self.answer(client, Reply::ReservedBatch(0)),
-            Reserve::TimedOut => self.answer(client, Reply::TimedOut),
-            Reserve::Waiting if self.clients[client].input_ending => self.end_wait(client),
-            Reserve::Waiting => self.clients[client].batch = Some(count),
-        }
-    }
-
-    /// Takes further jobs after the first, and answers with all of them.
-    fn batch(&mut self, client: usize, first: u64, count: u32) {
-        let bytes_of = |id: u64| self.bodies[&id].len() - 2;
-        let mut bytes = bytes_of(first);
-        let more = self.model.reserve_more(client as Conn, count as usize - 1, |id| {
-            bytes += bytes_of(id);
-            bytes <= BATCH_BODY_BYTES_MAX
-        });
-        self.answer(client, Reply::ReservedBatch(1 + more.len()));
-        for id in [first].into_iter().chain(more) {
-            self.job_or_not(client, Some(id), "RESERVED");
-        }
-    }
-
-    fn end_wait(&mut self, client: usize) {
-        self.clients[client].batch = None;
-        self.model.end_wait(client as Conn);
-        self.answer(client, Reply::TimedOut);
     }
 
     fn put(&mut self, client: usize, args: PutArgs) {

@@ -168,7 +168,12 @@ impl Generator {
         let tube = name_of(self.random.below(self.profile.tubes) as u16);
         let line = match self.random.below(100) {
             0..5 => format!("use {tube}"),
-            5..11 => format!("watch {tube}"),
+            5..9 => format!("watch {tube}"),
+            9 => format!("watch {tube} {}", self.pick(&[1, 2, 100, u32::MAX])),
+            10 => {
+                let mode = self.pick(&["default", "fifo", "weighted", "weighted-fair"]);
+                format!("reserve-mode {mode}")
+            }
             11..14 => format!("ignore {tube}"),
             14..34 => return self.put(out),
             34 => "reserve\r\ncancel-reserve".to_owned(),

@@ -26,6 +26,8 @@ pub enum StepKind {
     Put { id: u64, is_out_of_memory: bool },
     /// It took up to this number of jobs for a reserve-batch that had waited.
     Batch { count: u32 },
+    /// It drew these jobs for one command.
+    Drawn(Vec<u64>),
     /// It ended the client's wait, because the next line is cancel-reserve.
     Canceled,
     /// It removed the client from the queue.
@@ -55,6 +57,7 @@ impl Observer for Steps {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }
             Observation::Batch { count } => StepKind::Batch { count },
+            Observation::Drawn(ids) => StepKind::Drawn(ids.iter().map(|id| id.0).collect()),
             Observation::Canceled => StepKind::Canceled,
             Observation::Left => StepKind::Left,
         };

@@ -11,13 +11,21 @@ use beanring_testkit::naive::{Job, Model, Tube};
 pub type Report = Vec<(&'static str, Option<String>)>;
 
 /// Counts of the server that are not part of the queue.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Totals {
     pub commands: [u64; CommandKind::COUNT],
     pub connections: u64,
     pub total_connections: u64,
     pub draining: bool,
     pub max_job_bytes: u32,
+}
+
+impl Totals {
+    /// Returns the counts of a new server.
+    pub const fn new(max_job_bytes: u32) -> Self {
+        let commands = [0; CommandKind::COUNT];
+        Self { commands, connections: 0, total_connections: 0, draining: false, max_job_bytes }
+    }
 }
 
 const COUNTED: [(&str, CommandKind); 22] = [

@@ -3,6 +3,7 @@
 
 mod iteration;
 mod job_waits;
+mod weights;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};

@@ -1,5 +1,7 @@
 //! Parsed lines: every command, every limit, and a naive parser to compare with.
 
+use std::mem;
+
 use super::*;
 use crate::protocol::random::Random;
 
@@ -45,6 +47,8 @@ fn every_command_is_parsed() {
     check("stats-tube t", Command::StatsTube(tube("t")));
     check("use t", Command::Use(tube("t")));
     check("watch t", Command::Watch(tube("t")));
+    check("watch t 5", Command::WatchWeighted { tube: tube("t"), weight: NonZeroU32::new(5).unwrap() });
+    check("reserve-mode weighted", Command::ReserveMode(ReserveMode::Weighted));
     check("ignore t", Command::Ignore(tube("t")));
     check("list-tubes", Command::ListTubes);
     check("list-tube-used", Command::ListTubeUsed);
@@ -142,6 +146,45 @@ fn a_batch_has_one_to_a_thousand_ids() {
     check_bad(&["delete-batch -1", "delete-batch 1,2", "delete-batch 1 18446744073709551616"]);
 }
 
+#[test]
+fn a_weight_is_positive() {
+    let weighted = |name, weight| Command::WatchWeighted { tube: tube(name), weight };
+    check("watch t 1", weighted("t", NonZeroU32::MIN));
+    check("watch 7   4294967295", weighted("7", NonZeroU32::MAX));
+    let longest = "t".repeat(200);
+    check(&format!("watch {longest} 4294967295"), weighted(&longest, NonZeroU32::MAX));
+    check_bad(&["watch t 0", "watch t 4294967296", "watch t -1", "watch t x", "watch t 1x", "watch t 1 2"]);
+    check_bad(&[
+        "watch t ",
+        "watch  t 1",
+        "watch t 1 ",
+        "watch -t 1",
+        "watch t,1",
+        "watch t\t1",
+        "watch 1.5 1.5",
+    ]);
+}
+
+#[test]
+fn a_mode_has_its_exact_word() {
+    check("reserve-mode default", Command::ReserveMode(ReserveMode::Default));
+    check("reserve-mode fifo", Command::ReserveMode(ReserveMode::Fifo));
+    check("reserve-mode weighted-fair", Command::ReserveMode(ReserveMode::WeightedFair));
+    check_bad(&[
+        "reserve-mode",
+        "reserve-mode ",
+        "reserve-mode  fifo",
+        "reserve-mode fifo ",
+        "reserve-mode Fifo",
+    ]);
+    check_bad(&[
+        "reserve-mode weight",
+        "reserve-mode weighted-",
+        "reserve-mode weighted 1",
+        "reserve-modefifo",
+    ]);
+}
+
 fn check_put(args: &str, bytes: u32, trailing: bool) {
     let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes, trailing };
     check(&format!("put {args}"), Command::Put(put));
@@ -186,7 +229,7 @@ fn a_nul_is_an_error_anywhere() {
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 32] = [
+    const WORDS: [&str; 33] = [
         "put ",
         "peek ",
         "peek-ready",
@@ -195,6 +238,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "reserve-with-timeout ",
         "reserve-job ",
         "reserve-batch ",
+        "reserve-mode ",
         "reserve",
         "delete ",
         "release ",
@@ -251,7 +295,15 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         }
         "quit" => return Ok(Command::Quit),
         "use " => return name.map(Command::Use),
-        "watch " => return name.map(Command::Watch),
+        "watch " => match rest.iter().position(|&byte| byte == b' ') {
+            None => return name.map(Command::Watch),
+            Some(end) => {
+                let tube = TubeName::new(&rest[..end]).ok_or(BadFormat)?;
+                rest = &rest[end..];
+                let weight = NonZeroU32::new(number(&mut rest, U32)? as u32).ok_or(BadFormat)?;
+                Command::WatchWeighted { tube, weight }
+            }
+        },
         "ignore " => return name.map(Command::Ignore),
         "stats-tube " => return name.map(Command::StatsTube),
         "flush-tube " => return name.map(Command::FlushTube),
@@ -271,6 +323,13 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             }
             Command::ReserveBatch { count, seconds }
         }
+        "reserve-mode " => Command::ReserveMode(match mem::take(&mut rest) {
+            b"default" => ReserveMode::Default,
+            b"fifo" => ReserveMode::Fifo,
+            b"weighted" => ReserveMode::Weighted,
+            b"weighted-fair" => ReserveMode::WeightedFair,
+            _ => return Err(BadFormat),
+        }),
         "reserve" => Command::Reserve,
         "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
         "release " => Command::Release {
@@ -352,7 +411,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 32] = [
+    const LINES: [&str; 34] = [
         "put 1 2 3 4",
         "peek 7",
         "peek-ready",
@@ -380,6 +439,8 @@ fn random_lines_agree_with_the_naive_parser() {
         "flush-tube t1",
         "delete-batch 7 8",
         "reserve-batch 5 6",
+        "reserve-mode weighted",
+        "watch t1 5",
         "wait-job 7 5",
         "cancel-reserve",
         "drain",

@@ -21,6 +21,8 @@ impl Core {
             | Command::ListTubeUsed
             | Command::Use(_)
             | Command::Watch(_)
+            | Command::WatchWeighted { .. }
+            | Command::ReserveMode(_)
             | Command::Ignore(_)
             | Command::CancelReserve
             | Command::Drain

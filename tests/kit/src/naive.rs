@@ -2,10 +2,12 @@
 //! leaves open.
 
 mod bulk;
+mod draws;
 mod job_waits;
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobEnd, JobState, JobTotals};
+use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
 /// A tube; 0 is `default`.
@@ -99,6 +101,7 @@ pub struct Client {
     pub used: Name,
     /// In the order of `list-tubes-watched`.
     pub watched: Vec<Name>,
+    pub mode: ReserveMode,
     pub wait: Option<Wait>,
     pub job_wait: Option<JobWait>,
     pub producer: bool,
@@ -122,6 +125,8 @@ pub struct JobWait {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserve {
     Job(u64),
+    /// There are jobs, and chance decides: [`Model::draw`] takes the one that the server has chosen.
+    Draw,
     DeadlineSoon,
     TimedOut,
     Waiting,
@@ -167,16 +172,9 @@ impl Model {
     // Commands.
 
     pub fn connect(&mut self, conn: Conn, key: ClientKey) {
-        let client = Client {
-            conn,
-            key,
-            used: 0,
-            watched: vec![0],
-            wait: None,
-            job_wait: None,
-            producer: false,
-            worker: false,
-        };
+        let (mode, wait, job_wait) = (ReserveMode::Default, None, None);
+        let (producer, worker) = (false, false);
+        let client = Client { conn, key, used: 0, watched: vec![0], mode, wait, job_wait, producer, worker };
         self.clients.push(client);
     }
 
@@ -256,7 +254,8 @@ impl Model {
     pub fn reserve(&mut self, conn: Conn, patience: Option<Span>) -> Reserve {
         self.client(conn).worker = true;
         if let Some(at) = self.best_ready(conn) {
-            return Reserve::Job(self.hold(at, conn));
+            let is_drawn = self.get(conn).mode.is_weighted();
+            return if is_drawn { Reserve::Draw } else { Reserve::Job(self.hold(at, conn)) };
         }
         let margin_begins = self.jobs.iter().filter(|job| job.is_held_by(conn)).filter_map(Job::deadline);
         if margin_begins.map(|until| until.back(MARGIN)).any(|margin| margin <= self.now) {

@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(34);
+        let what = self.input.below(36);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -152,6 +152,11 @@ impl Conversation<'_> {
             }
             31 | 32 => format!("wait-job {} {}", self.id(), self.input.pick(&[0, 1, 60, i32::MAX as u32])),
             33 => "cancel-reserve".to_owned(),
+            34 => format!("watch {} {}", self.tube(), self.input.pick(&[1, 2, 1000, u32::MAX])),
+            35 => {
+                let mode = self.input.pick(&["default", "fifo", "weighted", "weighted-fair"]);
+                format!("reserve-mode {mode}")
+            }
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),

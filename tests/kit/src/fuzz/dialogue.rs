@@ -264,7 +264,7 @@ impl Dialogue {
                 reply.words == ["USING", tube.as_str()]
             }
             Command::ListTubeUsed => reply.words == ["USING", str::from_utf8(&self.used).expect("ASCII")],
-            Command::Watch(tube) => {
+            Command::Watch(tube) | Command::WatchWeighted { tube, .. } => {
                 self.watched.insert(tube.as_bytes().to_vec());
                 reply.words == ["WATCHING", &self.watched.len().to_string()]
             }
@@ -360,6 +360,7 @@ impl Book {
                 matches!(words, ["DELETED" | "BURIED" | "TIMED_OUT" | "NOT_FOUND"])
             }
             Command::CancelReserve => words == ["NOT_WAITING"],
+            Command::ReserveMode(mode) => words == ["USING", mode.word()],
             Command::Drain => words == ["DRAINING"],
             Command::Undrain => words == ["NOT_DRAINING"],
             Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],

@@ -106,6 +106,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::StatsTube(tube) => with_name("stats-tube", tube),
         Command::Use(tube) => with_name("use", tube),
         Command::Watch(tube) => with_name("watch", tube),
+        Command::WatchWeighted { tube, weight } => format!("{} {weight}", with_name("watch", tube)),
+        Command::ReserveMode(mode) => format!("reserve-mode {}", mode.word()),
         Command::Ignore(tube) => with_name("ignore", tube),
         Command::ListTubes => "list-tubes".to_owned(),
         Command::ListTubeUsed => "list-tube-used".to_owned(),
