@@ -99,6 +99,11 @@ impl LineReader {
         matches!(self.state, State::Between | State::HandedOut(_))
     }
 
+    /// Returns whether it keeps memory for a line.
+    pub const fn has_memory(&self) -> bool {
+        matches!(self.state, State::HandedOut(_) | State::Within(_))
+    }
+
     /// Returns whether it keeps [`LONG_FRONT_BYTES`] for a line that is longer than usual.
     #[inline]
     pub const fn is_long(&self) -> bool {

@@ -279,7 +279,7 @@ impl Engine {
     }
 
     /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
-    #[inline]
+    #[inline(always)]
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
         let Job { id, tube, .. } = *self.jobs.get(job);
         self.leave(job, now);

@@ -82,6 +82,7 @@ impl Core {
     }
 
     /// Appends the bytes of replies that may leave.
+    #[inline(always)]
     pub(super) fn replies_to_send<'a>(&'a self, output: &'a mut Output, slices: &mut Vec<IoSlice<'a>>) {
         output.slices(self.committed(), self.engine.bodies(), slices);
     }

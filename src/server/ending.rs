@@ -53,7 +53,7 @@ impl Server {
             SessionState::Closed,
             "a driver closes a connection only on Effect::Close"
         );
-        self.core.long_lines -= usize::from(session.reader.is_long());
+        self.core.long_lines -= usize::from(session.has_long_line);
         self.count_tables();
         let bodies = self.core.engine.bodies_mut();
         session.output.clear(bodies, &mut self.core.buffers);

@@ -1,5 +1,7 @@
 //! Input of clients: from the events of a driver to commands.
 
+use std::mem;
+
 use bytes::Buf;
 
 use super::commit_gate::Replies;
@@ -71,7 +73,6 @@ impl Core {
         };
         let mut rest = input;
         let is_traced = trace::is_on();
-        let was_long = session.reader.is_long();
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
@@ -111,14 +112,20 @@ impl Core {
             }
             core.iteration_steps += steps;
         });
-        let is_long = session.reader.is_long();
-        if is_long != was_long {
-            self.long_lines = self.long_lines + usize::from(is_long) - usize::from(was_long);
+        if session.has_long_line || session.reader.has_memory() {
+            self.count_long_line(session);
         }
         if session.protocol.state == SessionState::Sampling {
             self.await_sample(session.conn);
         }
         input.len() - rest.len()
+    }
+
+    /// Counts the memory of a line that is longer than usual.
+    #[cold]
+    fn count_long_line(&mut self, session: &mut Session) {
+        let was_long = mem::replace(&mut session.has_long_line, session.reader.is_long());
+        self.long_lines = self.long_lines + usize::from(session.has_long_line) - usize::from(was_long);
     }
 
     /// Serves the inbox, or the list, of a session from the queue.

@@ -19,6 +19,8 @@ const LIST_OUTPUT_BYTES_PAUSE: usize = 16 * 1024;
 pub(super) struct Session {
     pub conn: ConnId,
     pub reader: LineReader,
+    /// Whether the reader has a line that is longer than usual, and whose memory is counted.
+    pub has_long_line: bool,
     /// The first line as far as it has come, until it proves not to be a request of another protocol.
     pub opening: Option<Opening>,
     pub protocol: ProtocolState,
@@ -118,6 +120,7 @@ impl Session {
         Self {
             conn,
             reader: LineReader::new(),
+            has_long_line: false,
             opening,
             protocol: ProtocolState { client, state, input, is_choked: false, batch: 0, list: None },
             output: Output::new(number),

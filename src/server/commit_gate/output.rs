@@ -265,6 +265,7 @@ impl Output {
 
     /// Appends what to send next, in order, of what is committed. Shows the same bytes, or more of them, until they are
     /// sent.
+    #[inline(always)]
     pub(super) fn slices<'a>(
         &'a mut self,
         committed: Ticket,
@@ -325,6 +326,7 @@ impl Batch {
         buffers.bytes += self.bytes.capacity() - capacity;
     }
 
+    #[inline(always)]
     fn slices<'a>(&'a self, mut skip: usize, bodies: &'a Bodies, slices: &mut Vec<IoSlice<'a>>) {
         let mut add = |piece: &'a [u8]| {
             let skipped = skip.min(piece.len());
