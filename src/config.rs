@@ -26,6 +26,7 @@ use crate::limits::{
     TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
 };
 use crate::server::Hosts;
+use crate::tags::Tags;
 use crate::time::Span;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::job_record_bytes;
@@ -454,7 +455,7 @@ fn job_bytes_in_wal(
 
 /// The smallest segment of the job log that holds a job of this size in a tube with the longest name.
 fn segment_bytes_for(job_bytes: u32) -> u64 {
-    let record = job_record_bytes(TUBE_NAME_BYTES_MAX, job_bytes as usize + 2);
+    let record = job_record_bytes(TUBE_NAME_BYTES_MAX, Tags::NONE, job_bytes as usize + 2);
     (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
 

@@ -48,6 +48,15 @@ slab_key! {
     ClientSlot
 }
 
+slab_key! {
+    /// The slot of what a job with tags has besides its record. It has no generation: it goes with the job.
+    ExtraKey
+}
+slab_key! {
+    /// The slot of an idempotency key. It has no generation. A slot that leaves the queue is used before the next call.
+    IdpSlot
+}
+
 /// The key of a tube, for use after the call that returned it. The generation distinguishes the tube from a later one in the
 /// same slot, so an assertion catches a stale key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -29,6 +29,7 @@ pub mod protocol;
 pub mod queue;
 pub mod reserve_mode;
 pub mod server;
+pub mod tags;
 pub mod time;
 pub mod tube_name;
 pub mod wal;

@@ -3,7 +3,7 @@
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
-/// A command line that names many jobs, with its CR LF: `delete-batch`.
+/// A command line that names many jobs, `delete-batch`, or the tags of one, `put`; with its CR LF.
 pub const LINE_BYTES_LONG_MAX: usize = 2048;
 
 /// Jobs that one command of a batch names or takes.

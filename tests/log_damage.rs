@@ -10,11 +10,12 @@ use beanring::ids::{ConnId, JobId};
 use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
+use beanring::tags::Tags;
 use beanring::time::Time;
 use beanring::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::wal::segment::{Header, VERSION};
+use beanring::wal::segment::{Header, VERSION, VERSION_MIN};
 use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
@@ -66,7 +67,7 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
             let body = [vec![b'a' + step; 5 + 7 * usize::from(step)], b"\r\n".to_vec()].concat();
             let id = engine.next_id();
             let body_slot = store(&mut engine, &body);
-            engine.put(client, NewJob { id, pri: 1, delay: 0, ttr: 60, body: body_slot }, NOW);
+            engine.put(client, NewJob { id, pri: 1, delay: 0, ttr: 60, body: body_slot, extra: None }, NOW);
             jobs.insert(id.0, body);
         }
         after.push(jobs.clone());
@@ -228,7 +229,8 @@ fn a_recycled_first_file_is_not_missing() {
 fn impossible_jobs_are_not_read() {
     let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job = |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, state, body };
+    let job =
+        |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, tags: Tags::NONE, state, body };
     let buried = |order| PersistedState { state: UnreservedState::Buried(order), ..state };
     let impossible = [
         Record::Job(job(0)),
@@ -253,7 +255,7 @@ fn impossible_jobs_are_not_read() {
 fn ids_that_could_run_out_are_refused() {
     let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, state, body });
+    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, tags: Tags::NONE, state, body });
     let most = JobId::START_MAX;
     for (id, is_refused) in [(most, false), (JobId(most.0 + 1), true), (JobId::LAST, true)] {
         let next_id = JobId(id.0 + 1);
@@ -290,10 +292,10 @@ fn impossible_headers_are_refused() {
     }
 }
 
-/// Turns the log into one of format 1, which has no closing record.
-fn make_older(segment: &Path) {
+/// Turns the log into one of an older format. Format 1 has no closing record, and format 2 no tags.
+fn make_older(segment: &Path, format: u32) {
     let mut bytes = fs::read(segment).expect("a segment");
-    bytes[16..20].copy_from_slice(&1_u32.to_le_bytes());
+    bytes[16..20].copy_from_slice(&format.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..72]);
     bytes[72..76].copy_from_slice(&crc.to_le_bytes());
     fs::write(segment, bytes).expect("a segment");
@@ -301,10 +303,16 @@ fn make_older(segment: &Path) {
 
 /// A segment has only records that its format knows.
 #[test]
-fn a_log_of_the_older_format_continues_in_a_new_file() {
+fn a_log_of_an_older_format_continues_in_a_new_file() {
+    for format in VERSION_MIN..VERSION {
+        check_older(format);
+    }
+}
+
+fn check_older(format: u32) {
     let scratch = Scratch::in_memory("damage-older");
     let (_, after) = written(&scratch);
-    make_older(&scratch.join(FILE));
+    make_older(&scratch.join(FILE), format);
     let older = fs::read(scratch.join(FILE)).expect("a segment");
     let directory = Directory::open(&scratch.0, false).expect("the lock is free");
     let mut engine = Engine::new(0);
@@ -313,7 +321,7 @@ fn a_log_of_the_older_format_continues_in_a_new_file() {
     let client = engine.connect(ConnId { slot: 0, generation: 1 });
     let body = store(&mut engine, b"new\r\n");
     let id = engine.next_id();
-    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 1, body }, NOW);
+    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 1, body, extra: None }, NOW);
     log.record(&mut engine, NOW);
     write(&mut log, &scratch);
     drop(directory);

@@ -2,6 +2,7 @@
 
 use beanring::ids::{ConnId, JobId};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, UnreservedState};
+use beanring::tags::Tags;
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -18,7 +19,15 @@ fn restored(now: Time) -> Engine {
     let delay = Span::from_secs(DELAY);
     let state = UnreservedState::Delayed(WRITTEN + delay);
     let kept = PersistedState { pri: 0, delay: DELAY, state, counts: Counts::default() };
-    engine.restore(Restored { id: JobId(1), created: WRITTEN, ttr: 60, tube, state: kept, body });
+    engine.restore(Restored {
+        id: JobId(1),
+        created: WRITTEN,
+        ttr: 60,
+        tube,
+        tags: Tags::NONE,
+        state: kept,
+        body,
+    });
     engine.settle_restored(now);
     engine.restore_pause(name, WRITTEN + delay, delay, now);
     engine.check();
@@ -45,14 +54,14 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
-    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, state: kept, body });
+    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, tags: Tags::NONE, state: kept, body });
     engine.settle_restored(now);
     // A job that is put later has been ready for a shorter time, whatever the clock was before.
     let client = engine.connect(ConnId { slot: 0, generation: 0 });
     let later = now + Span::from_secs(1);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let id = engine.next_id();
-    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body }, later);
+    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body, extra: None }, later);
     engine.check();
     engine.tube_stats(tube, later).oldest_ready
 }
@@ -79,7 +88,15 @@ fn restored_jobs_keep_the_order_in_which_they_became_ready() {
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
         let created = WRITTEN.back(Span::from_secs(age));
-        engine.restore(Restored { id: JobId(id), created, ttr: 60, tube, state: plain, body });
+        engine.restore(Restored {
+            id: JobId(id),
+            created,
+            ttr: 60,
+            tube,
+            tags: Tags::NONE,
+            state: plain,
+            body,
+        });
     }
     engine.settle_restored(WRITTEN);
     engine.check();

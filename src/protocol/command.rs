@@ -5,13 +5,20 @@ use std::num::NonZeroU32;
 
 use crate::ids::JobId;
 use crate::reserve_mode::ReserveMode;
+use crate::tags::Tags;
 use crate::tube_name::TubeName;
 
-/// A parsed command line. It borrows the tube name from the line.
+/// A parsed command line. It borrows names and tags from the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
     /// `put`: a job body of `bytes` bytes and a CR LF follow the line.
-    Put(PutArgs),
+    Put {
+        /// The numbers.
+        args: PutArgs,
+        /// The tags, or `None` if something else follows the last number. That is an error, but beanstalkd checks the size of
+        /// the body first.
+        tags: Option<Tags<'a>>,
+    },
     /// `peek`
     Peek(JobId),
     /// `peek-ready`
@@ -118,7 +125,7 @@ pub enum Command<'a> {
     Quit,
 }
 
-/// The arguments of `put`.
+/// The numbers of `put`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PutArgs {
     /// Priority; smaller is more urgent.
@@ -129,8 +136,6 @@ pub struct PutArgs {
     pub ttr: u32,
     /// Length of the body without its CR LF.
     pub bytes: u32,
-    /// Something follows the last number. That is an error, but beanstalkd checks the size of the body first.
-    pub trailing: bool,
 }
 
 /// The ids of `delete-batch`.
@@ -215,7 +220,7 @@ impl Command<'_> {
     /// Returns the kind under which the command is counted.
     pub const fn kind(&self) -> CommandKind {
         match self {
-            Self::Put(_) => CommandKind::Put,
+            Self::Put { .. } => CommandKind::Put,
             Self::Peek(_) => CommandKind::Peek,
             Self::PeekReady => CommandKind::PeekReady,
             Self::PeekDelayed => CommandKind::PeekDelayed,

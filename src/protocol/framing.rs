@@ -140,12 +140,12 @@ fn without_crlf(line: &[u8]) -> &[u8] {
     &line[..line.len() - 2]
 }
 
-/// Lines that begin with this may be longer than others.
-const LONG_WORD: &[u8] = b"delete-batch ";
+/// Lines that begin with one of these may be longer than others.
+const LONG_WORDS: [&[u8]; 2] = [b"put ", b"delete-batch "];
 
 /// Returns the length that a line with this beginning may have, with its CR LF.
 pub fn line_bytes_max(line: &[u8]) -> usize {
-    if line.starts_with(LONG_WORD) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+    if LONG_WORDS.iter().any(|word| line.starts_with(word)) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
 /// The beginning of an incomplete line.
@@ -178,8 +178,8 @@ impl Front {
 
     /// Returns the length that the line may have if it continues with `more`.
     fn bytes_max(&self, more: &[u8]) -> usize {
-        let start = self.as_bytes().iter().chain(more).take(LONG_WORD.len());
-        if start.eq(LONG_WORD) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+        let begins_with = |word: &&[u8]| self.as_bytes().iter().chain(more).take(word.len()).eq(*word);
+        if LONG_WORDS.iter().any(begins_with) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
     }
 
     /// Appends `more`, which must fit.
@@ -298,15 +298,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_many_ids_may_be_longer() {
-        let line = |bytes: usize| [LONG_WORD, &vec![b'1'; bytes - LONG_WORD.len() - 2]].concat();
+    fn lines_of_ids_and_tags_may_be_longer() {
+        LONG_WORDS.into_iter().for_each(check_long_line);
+    }
+
+    fn check_long_line(word: &[u8]) {
+        let line = |bytes: usize| [word, &vec![b'1'; bytes - word.len() - 2]].concat();
         let (longest, too_long) = (line(LINE_BYTES_LONG_MAX), line(LINE_BYTES_LONG_MAX + 1));
         let (short, beyond) = longest.split_at(LINE_BYTES_MAX);
         check(&[&longest, b"\r\n"], &[Some(&longest)]);
         check(&[&[&longest[..], b"\r\na\r\n"].concat()], &[Some(&longest), Some(b"a")]);
         check(&[short, beyond, b"\r", b"\n"], &[Some(&longest)]);
-        check(&[b"delete-b", &longest[8..], b"\r\n"], &[Some(&longest)]);
-        check(&[&longest[..LONG_WORD.len()], &longest[LONG_WORD.len()..], b"\r\n"], &[Some(&longest)]);
+        check(&[&longest[..3], &longest[3..], b"\r\n"], &[Some(&longest)]);
+        check(&[&longest[..word.len()], &longest[word.len()..], b"\r\n"], &[Some(&longest)]);
         check(&[&too_long, b"\r\nb\r\n"], &[None, Some(b"b")]);
         check(&[&[&too_long[..], b"\r\nb\r\n"].concat()], &[None, Some(b"b")]);
         check(&[&longest, b"1", b"\r\nb\r\n"], &[None, Some(b"b")]);
@@ -318,7 +322,7 @@ mod tests {
     #[test]
     fn memory_of_a_longer_line_is_given_back() {
         let mut reader = LineReader::new();
-        let mut input = &[LONG_WORD, &[b'1'; 400]].concat()[..];
+        let mut input = &[LONG_WORDS[0], &[b'1'; 400]].concat()[..];
         assert_eq!(reader.next(&mut input), None);
         assert!(reader.is_long());
         assert!(reader.next(&mut b"\r\n".as_slice()).is_some());
@@ -351,7 +355,7 @@ mod tests {
         for &byte in input {
             line.push(byte);
             if line.ends_with(b"\r\n") {
-                let is_long = line.starts_with(b"delete-batch ");
+                let is_long = line.starts_with(b"delete-batch ") || line.starts_with(b"put ");
                 let fits = line.len() <= if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
                 lines.push(fits.then(|| line[..line.len() - 2].to_vec()));
                 line.clear();
@@ -374,8 +378,9 @@ mod tests {
                     6 => {
                         let bytes =
                             random.pick(&[10, LINE_BYTES_MAX, LINE_BYTES_LONG_MAX]) - 5 + random.below(8);
-                        input.extend(b"\r\ndelete-batch ");
-                        input.extend(std::iter::repeat_n(b'1', bytes.saturating_sub(LONG_WORD.len())));
+                        let word = random.pick(&LONG_WORDS);
+                        input.extend([b"\r\n", word].concat());
+                        input.extend(std::iter::repeat_n(b'1', bytes.saturating_sub(word.len())));
                     }
                     _ => input.extend(std::iter::repeat_n(b'a', random.below(12))),
                 }

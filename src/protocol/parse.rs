@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use memchr::memchr;
 
 use crate::ids::JobId;
-use crate::limits::BATCH_JOBS_MAX;
+use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX};
 use crate::protocol::command::{Command, Ids, PutArgs};
 use crate::reserve_mode::ReserveMode;
+use crate::tags::Tags;
 use crate::tube_name::TubeName;
 
 /// The reason why a line is not a command.
@@ -32,7 +33,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     // not read.
     let has_unread_part = matches!(
         verdict,
-        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put(PutArgs { trailing: true, .. }))
+        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put { tags: None, .. })
     );
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
@@ -44,7 +45,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let after = |word: &[u8]| line.strip_prefix(word).map(Args);
 
     if let Some(args) = after(b"put ") {
-        put(args).map(Command::Put)
+        put(args, line.len())
     } else if let Some(args) = after(b"delete ") {
         args.only_id().map(Command::Delete)
     } else if let Some(args) = after(b"reserve-with-timeout ") {
@@ -111,14 +112,14 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     }
 }
 
-fn put(mut args: Args<'_>) -> Result<PutArgs, ParseError> {
-    Ok(PutArgs {
-        pri: args.u32()?,
-        delay: args.u32()?,
-        ttr: args.u32()?,
-        bytes: args.u32()?,
-        trailing: !args.0.is_empty(),
-    })
+fn put(mut args: Args<'_>, line_bytes: usize) -> Result<Command<'_>, ParseError> {
+    let numbers = PutArgs { pri: args.u32()?, delay: args.u32()?, ttr: args.u32()?, bytes: args.u32()? };
+    let tags = Tags::of_put(args.0);
+    // Only tags make a line longer than others.
+    if line_bytes > LINE_BYTES_MAX - 2 && tags.is_none_or(Tags::is_empty) {
+        return Err(ParseError::BadFormat);
+    }
+    Ok(Command::Put { args: numbers, tags })
 }
 
 fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {

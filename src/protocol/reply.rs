@@ -13,6 +13,15 @@ use crate::tube_name::TubeName;
 pub enum Reply<'a> {
     /// `put` has queued this job.
     Inserted(JobId),
+    /// `put` has repeated the idempotency key of another job.
+    Repeated {
+        /// The other job.
+        id: JobId,
+        /// Its state in lower case.
+        state: &'a str,
+        /// Its new priority, if the repeat has raised that.
+        pri: Option<u32>,
+    },
     /// `put` has buried this job, because there was no memory to queue it.
     InsertedBuried(JobId),
     /// `bury` has buried the job, or the awaited job is buried.
@@ -150,6 +159,7 @@ impl Reply<'_> {
             Self::DeadlineSoon => Some(ErrorKind::DeadlineSoon),
             Self::InternalError => Some(ErrorKind::InternalError),
             Self::Inserted(_)
+            | Self::Repeated { .. }
             | Self::InsertedBuried(_)
             | Self::Buried
             | Self::Using(_)
@@ -178,6 +188,7 @@ impl Reply<'_> {
     pub const fn job(&self) -> Option<JobId> {
         match *self {
             Self::Inserted(id)
+            | Self::Repeated { id, .. }
             | Self::InsertedBuried(id)
             | Self::Reserved { id, .. }
             | Self::Found { id, .. } => Some(id),
@@ -189,6 +200,7 @@ impl Reply<'_> {
     pub fn render(&self, out: &mut Vec<u8>) {
         let fixed: &[u8] = match *self {
             Self::Inserted(id) => return numbered(out, b"INSERTED ", id.0),
+            Self::Repeated { id, state, pri } => return repeated(out, id, state, pri),
             Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
             Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
             Self::UsingMode(mode) => return words(out, b"USING ", mode.word().as_bytes()),
@@ -233,6 +245,15 @@ impl From<ParseError> for Reply<'_> {
             ParseError::UnknownCommand => Self::UnknownCommand,
         }
     }
+}
+
+#[cold]
+fn repeated(out: &mut Vec<u8>, id: JobId, state: &str, pri: Option<u32>) {
+    write!(out, "INSERTED {id} {}", state.to_ascii_uppercase()).expect("writing to a Vec cannot fail");
+    if let Some(pri) = pri {
+        write!(out, " {pri}").expect("writing to a Vec cannot fail");
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 fn numbered(out: &mut Vec<u8>, word: &[u8], number: u64) {
@@ -339,6 +360,8 @@ mod tests {
         let tube = TubeName::new(b"mail/$2").unwrap();
         let id = JobId(u64::MAX);
         check(Reply::Inserted(id), "INSERTED 18446744073709551615");
+        check(Reply::Repeated { id, state: "ready", pri: None }, "INSERTED 18446744073709551615 READY");
+        check(Reply::Repeated { id: JobId(1), state: "deleted", pri: Some(0) }, "INSERTED 1 DELETED 0");
         check(Reply::InsertedBuried(id), "BURIED 18446744073709551615");
         check(Reply::Buried, "BURIED");
         check(Reply::Using(tube), "USING mail/$2");

@@ -76,6 +76,7 @@ impl Engine {
             match owner {
                 Owner::Client(client) => self.handle_client_timer(self.clients.slot(client), now, whole),
                 Owner::Tube(tube) => self.handle_tube_timer(self.tubes.slot(tube), now, whole),
+                Owner::IdpKeys => self.handle_key_timer(now, whole),
             }
             self.steps = self.steps.max(least);
         }

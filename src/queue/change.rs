@@ -1,12 +1,13 @@
 //! What the job log records: one change per transition.
 
-use crate::ids::{JobId, JobKey, TubeKey};
+use crate::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::time::Time;
 
 /// A transition of persistent state. A change names the job by its key, so the job must be read before the next call of the
 /// engine.
 ///
-/// The end of a delay or a pause is no change, because it follows from the time. `touch` is no change, because a reservation
+/// The end of a delay or a pause is no change, because it follows from the time. So does the end of a kept key, but the job log
+/// keeps no list of them. `touch` is no change, because a reservation
 /// does not outlive the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -26,8 +27,14 @@ pub enum Change {
     Buried(JobKey),
     /// A buried or delayed job was made ready.
     Kicked(JobKey),
+    /// A repeated put has raised the priority of a job.
+    Reprioritized(JobKey),
     /// A job was deleted. Another job may have its key.
     Deleted(JobKey, JobId),
+    /// The same, and its [idempotency key](super::KeptKey) is kept.
+    DeletedKeepingKey(JobKey, IdpSlot),
+    /// The idempotency key of a deleted job was forgotten, because its time was over. Another key may have its slot.
+    KeyForgotten(IdpSlot),
     /// A tube was paused, or its pause was ended.
     Paused {
         /// The tube.

@@ -37,6 +37,7 @@ impl Engine {
         });
         self.job_waits.check(&self.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
+        self.check_keys();
         self.check_counts();
         self.check_containers();
         self.check_timers();
@@ -45,9 +46,17 @@ impl Engine {
 
     fn check_counts(&self) {
         // Nothing is left to count what has happened to jobs.
-        let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, .. } = self.totals;
-        let mut totals =
-            JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, ..JobTotals::default() };
+        let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, repeats, .. } = self.totals;
+        let mut totals = JobTotals {
+            total_jobs,
+            timeouts,
+            deletes,
+            releases,
+            buries,
+            kicks,
+            repeats,
+            ..JobTotals::default()
+        };
         let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
         for (_, job) in self.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
+use super::idempotency::IdpKeys;
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
@@ -30,6 +31,7 @@ pub struct Engine {
     pub(super) jobs: Jobs,
     pub(super) tubes: Tubes,
     pub(super) clients: Clients,
+    pub(super) idps: IdpKeys,
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
@@ -125,10 +127,12 @@ impl Engine {
         let mut tubes = Tubes::new(seed);
         let mut timers = Timers::default();
         let default_tube = tubes.add(TubeName::DEFAULT, &mut timers);
+        let idps = IdpKeys::new(seed, &mut timers);
         Self {
             jobs: Jobs::new(seed),
             tubes,
             clients: Clients::new(seed),
+            idps,
             timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
@@ -239,8 +243,11 @@ impl Engine {
     /// Stores a job in the tube that the client uses.
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
-        let NewJob { id, pri, delay, ttr, body } = new;
-        let job = self.jobs.insert(id, pri, ttr, body, tube, now);
+        let NewJob { delay, extra, .. } = new;
+        let job = self.jobs.insert(new, tube, now);
+        if let Some(extra) = extra {
+            self.claim_key(job, extra);
+        }
         self.totals.total_jobs += 1;
         self.tubes[tube].counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
@@ -281,14 +288,19 @@ impl Engine {
     /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
     #[inline(always)]
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
-        let Job { id, tube, .. } = *self.jobs.get(job);
+        let record = self.jobs.get(job);
+        let (id, tube, extra) = (record.id, record.tube, record.extra());
+        let kept = extra.and_then(|extra| self.give_up_key(job, extra, now));
         self.leave(job, now);
         self.end_job_waits(job, JobEnd::Deleted);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
         self.tubes[tube].counts.deletes += 1;
         self.totals.deletes += 1;
-        self.changes.push(Change::Deleted(job, id));
+        self.changes.push(match kept {
+            None => Change::Deleted(job, id),
+            Some(key) => Change::DeletedKeepingKey(job, key),
+        });
     }
 
     /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.

@@ -1,8 +1,9 @@
 //! Jobs: the record of each job, and finding it by id.
 
+use super::extras::Extras;
 use super::job_index::JobIndex;
 use crate::bodies::Slot;
-use crate::ids::{ClientSlot, JobId, JobKey, TubeSlot};
+use crate::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::Time;
 
@@ -48,7 +49,7 @@ impl JobState {
 }
 
 /// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
-/// [`Activity`].
+/// [`Activity`]. Jobs with tags have one too, and an [`Extra`](super::extras::Extra).
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct Job {
@@ -76,13 +77,14 @@ pub struct Job {
     /// The job's activity, if it has one. Otherwise, while the job is ready, the next job in its tube's
     /// [`ReadyOrder`](super::ready_order::ReadyOrder).
     pub(super) activity_or_after: u32,
-    /// The previous job in the ready order, while the job is ready and has no activity.
-    pub(super) before: u32,
+    /// Of a job with an activity, the key of its extra if it has tags, else [`NIL`]. Otherwise, while the job is ready, the
+    /// previous job in the ready order. So a job with tags has an activity from the beginning.
+    pub(super) extra_or_before: u32,
 }
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);
 
-/// What a job has from the first time on that it is delayed, reserved, buried or kicked.
+/// What a job has from the first time on that it is delayed, reserved, buried or kicked; with tags from the beginning.
 #[derive(Debug)]
 pub struct Activity {
     // Persistent.
@@ -127,13 +129,19 @@ pub struct Counts {
 pub struct Jobs {
     pub(super) slab: Pages<Job>,
     pub(super) activities: Pages<Activity>,
+    pub(super) extras: Extras,
     index: JobIndex,
 }
 
 impl Jobs {
     /// No jobs. `seed` keeps clients from choosing ids that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self { slab: Pages::new(), activities: Pages::new(), index: JobIndex::new(seed) }
+        Self {
+            slab: Pages::new(),
+            activities: Pages::new(),
+            extras: Extras::new(),
+            index: JobIndex::new(seed),
+        }
     }
 
     /// The number of jobs.
@@ -172,7 +180,7 @@ impl Jobs {
 
     /// The memory of the jobs without their bodies.
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.activities.bytes() + self.index.bytes()
+        self.slab.bytes() + self.activities.bytes() + self.extras.bytes() + self.index.bytes()
     }
 
     /// The memory still to be allocated until every job has an [`Activity`].
@@ -188,15 +196,8 @@ impl Jobs {
     }
 
     /// Adds a job that is in no container.
-    pub(super) fn insert(
-        &mut self,
-        id: JobId,
-        pri: u32,
-        ttr: u32,
-        body: Slot,
-        tube: TubeSlot,
-        created: Time,
-    ) -> JobKey {
+    pub(super) fn insert(&mut self, new: NewJob, tube: TubeSlot, created: Time) -> JobKey {
+        let NewJob { id, pri, ttr, body, extra, .. } = new;
         let key = self.slab.insert(Job {
             id,
             created,
@@ -209,9 +210,13 @@ impl Jobs {
             rank: 0,
             has_activity: false,
             activity_or_after: NIL,
-            before: NIL,
+            extra_or_before: NIL,
         });
         self.index.insert(id, key);
+        if let Some(extra) = extra {
+            self.activity_key(JobKey(key));
+            self.slab[key].extra_or_before = extra.0;
+        }
         JobKey(key)
     }
 
@@ -221,6 +226,9 @@ impl Jobs {
         self.index.remove(job.id);
         if let Some(activity) = job.activity() {
             self.activities.remove(activity);
+        }
+        if let Some(extra) = job.extra() {
+            self.extras.remove(extra);
         }
         job.body
     }
@@ -286,6 +294,8 @@ pub struct NewJob {
     pub ttr: u32,
     /// The body with its CR LF.
     pub body: Slot,
+    /// From [`Engine::announce_tags`](super::Engine::announce_tags), if the job has tags.
+    pub extra: Option<ExtraKey>,
 }
 
 impl Job {

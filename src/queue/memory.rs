@@ -11,6 +11,7 @@ impl Engine {
             + self.tubes.bytes()
             + self.clients.bytes()
             + self.clients.watch_bytes()
+            + self.idps.bytes()
             + self.timers.bytes()
             + self.job_waits.bytes()
             + self.changes.bytes()

@@ -38,6 +38,8 @@
 //! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
 //! | JobWaits | `index`         | hash      | Awaited    | key of the job                    |
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
+//! | IdpKeys | `index`          | hash      | IdpKey     | tube and key                      |
+//! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
 //! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
@@ -51,13 +53,15 @@
 //! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, a
 //! delayed one in its `delayed_order`, and a reserved one in its holder's `held_order`.
 //!
+//! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
+//!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.
 //!
 //! # What persists
 //!
-//! The job log keeps of each job its id, creation time, time to run, tube and body, and its [`PersistedState`]: priority,
-//! delay, state, counts. Of a tube it keeps the name and the pause. Everything else is in memory only. No client outlives the
+//! The job log keeps of each job its id, creation time, time to run, tube, tags and body, and its [`PersistedState`]:
+//! priority, delay, state, counts. Of a tube it keeps the name and the pause. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
 //! process, so a reserved job is ready after a restart.
 
 mod background;
@@ -66,6 +70,8 @@ mod change;
 mod check;
 mod client;
 mod engine;
+mod extras;
+mod idempotency;
 mod job;
 mod job_index;
 mod job_waits;
@@ -89,6 +95,7 @@ pub use bulk::Flushed;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
+pub use idempotency::{KeptKey, Repeated};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
 pub use job_waits::{JobAwaited, JobEnd};
 pub use latency::{LatencyKind, Percentiles, TimeSum};

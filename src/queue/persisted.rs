@@ -1,10 +1,11 @@
 //! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
 
 use super::engine::Engine;
-use super::job::{Counts, Job, JobState};
+use super::job::{Activity, Counts, Job, JobState, NewJob};
 use super::tube::Pause;
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
+use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -33,11 +34,12 @@ pub enum UnreservedState {
 /// A job to be restored.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub struct Restored {
+pub struct Restored<'a> {
     pub id: JobId,
     pub created: Time,
     pub ttr: u32,
     pub tube: TubeKey,
+    pub tags: Tags<'a>,
     pub state: PersistedState,
     /// The body with its CR LF.
     pub body: Slot,
@@ -78,9 +80,11 @@ impl Engine {
     ///
     /// # Panics
     /// If a job has this id.
-    pub fn restore(&mut self, restored: Restored) -> JobKey {
-        let Restored { id, created, ttr, tube, state, body } = restored;
-        let job = self.jobs.insert(id, state.pri, ttr, body, self.tubes.slot(tube), created);
+    pub fn restore(&mut self, restored: Restored<'_>) -> JobKey {
+        let Restored { id, created, ttr, tube, tags, state, body } = restored;
+        let extra = self.announce_tags(tags);
+        let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, extra };
+        let job = self.jobs.insert(new, self.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
         job
@@ -115,10 +119,16 @@ impl Engine {
         self.bodies_mut().free(body);
     }
 
-    /// Moves all restored jobs to the containers of their states. No delay becomes longer than it was at first: the job log may
+    /// Moves all restored jobs to the containers of their states, and gives them their idempotency keys. No delay becomes longer than it was at first: the job log may
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
+        self.settle_keys(now);
+        for &job in &jobs {
+            if let Some(extra) = self.jobs.get(job).extra() {
+                self.claim_key(job, extra);
+            }
+        }
         let (mut ready, mut buried) = (Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, .. } = *self.jobs.get(job);
@@ -130,6 +140,12 @@ impl Engine {
                 (JobState::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
                 (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
+                // With tags it has an activity that shows no event.
+                (_, Some(&Activity { delay: 0, counts, .. }))
+                    if created <= now && counts == Counts::default() =>
+                {
+                    ready.push((created, job));
+                }
                 // The job log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
                 _ => {
                     self.jobs.activity_mut(job);

@@ -34,7 +34,7 @@ impl ReadyOrder {
             jobs.activities[activity].since = now;
             return self.active.push_back(&mut jobs.activities, activity);
         }
-        job.before = self.last;
+        job.extra_or_before = self.last;
         job.activity_or_after = NIL;
         self.link_back(&mut jobs.slab, self.last, key.0);
         self.last = key.0;
@@ -48,14 +48,14 @@ impl ReadyOrder {
             return jobs.activities[activity].since;
         }
         let since = job.created;
-        let before = std::mem::replace(&mut job.before, NIL);
+        let before = std::mem::replace(&mut job.extra_or_before, NIL);
         let after = std::mem::replace(&mut job.activity_or_after, NIL);
         self.link_back(&mut jobs.slab, before, after);
         if after == NIL {
             assert_eq!(self.last, key.0, "a job without a successor is the last");
             self.last = before;
         } else {
-            jobs.slab[after].before = before;
+            jobs.slab[after].extra_or_before = before;
         }
         since
     }
@@ -80,7 +80,7 @@ impl ReadyOrder {
         while at != NIL {
             let job = &jobs.slab[at];
             assert!(is_ready(job) && !job.has_activity, "job {} is ready and has no activity", job.id);
-            assert_eq!(job.before, before, "the links agree in both directions");
+            assert_eq!(job.extra_or_before, before, "the links agree in both directions");
             assert!(time <= job.created, "the jobs are sorted by time");
             (before, at, time) = (at, job.activity_or_after, job.created);
             count += 1;

@@ -5,6 +5,7 @@ use super::job::{Counts, JobState};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::histogram::Histogram;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
+use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -33,6 +34,8 @@ pub struct JobTotals {
     pub buries: u64,
     /// Jobs kicked since the start.
     pub kicks: u64,
+    /// Puts since the start that repeated the idempotency key of another job.
+    pub repeats: u64,
 }
 
 impl JobTotals {
@@ -91,6 +94,7 @@ pub struct JobStats<'a> {
     /// The time until a delayed job becomes ready or a reserved one times out. Zero in other states.
     pub time_left: Span,
     pub counts: Counts,
+    pub tags: Tags<'a>,
 }
 
 impl Engine {
@@ -181,6 +185,7 @@ impl Engine {
             ttr: job.ttr,
             time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
+            tags: self.tags(key),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The timer queue. Each client and each tube has one timer, for the earliest deadline in its own heap of held or delayed
-//! jobs.
+//! jobs. The idempotency keys of deleted jobs share one.
 //!
 //! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
 //! of the owner later. That keeps the usual reserve and delete off this heap.
@@ -15,6 +15,8 @@ pub enum Owner {
     Client(ClientKey),
     /// For the end of delays and of a pause.
     Tube(TubeKey),
+    /// For the end of kept idempotency keys.
+    IdpKeys,
 }
 
 /// The slot of a timer.

@@ -138,6 +138,23 @@ impl Engine {
         self.changes.push(Change::Reserved(job));
     }
 
+    /// Changes the priority of a job in any state.
+    pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
+        let &Job { pri: before, tube, state, .. } = self.jobs.get(job);
+        let is_ready = state == JobState::Ready;
+        if is_ready {
+            self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0);
+        }
+        self.jobs.get_mut(job).pri = pri;
+        if is_ready {
+            let tube = &mut self.tubes[tube];
+            tube.ready.insert(&mut self.jobs.slab, job.0);
+            for urgent in [&mut tube.urgent, &mut self.totals.urgent] {
+                *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
+            }
+        }
+    }
+
     /// Makes a job ready that is in another state, and assigns it to a waiting client if there is one.
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: StepLimit, now: Time) {
         self.steps += 1;

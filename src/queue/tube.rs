@@ -459,7 +459,7 @@ mod tests {
             engine.watch(client, name);
             engine.ignore(client, TubeName::DEFAULT);
             let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
-            engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body }, Time::ZERO);
+            engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body, extra: None }, Time::ZERO);
             let before = engine.memory_bytes();
             engine.reserve(client, None, Time::ZERO);
             let grown = engine.memory_bytes() - before;

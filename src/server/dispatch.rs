@@ -7,13 +7,13 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, ProtocolState, SessionState};
 use super::{ClientAct, Core, Effect, stats};
-use crate::bodies::Slot;
-use crate::ids::{ClientKey, JobId, JobKey};
+use crate::ids::{ClientKey, ExtraKey, JobId, JobKey};
 use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
-use crate::queue::{Flushed, Ignored, JobAwaited, Kicked, NewJob, Reserved};
+use crate::queue::{Flushed, Ignored, JobAwaited, JobState, Kicked, NewJob, Repeated, Reserved};
+use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 use crate::wal::PutSpace;
@@ -32,9 +32,9 @@ impl Core {
         now: Time,
     ) {
         match parse(line) {
-            Ok(Command::Put(args)) => {
+            Ok(Command::Put { args, tags }) => {
                 self.commands[CommandKind::Put as usize] += 1;
-                self.serve_put_line(protocol, replies, args, rest, now);
+                self.serve_put_line(protocol, replies, args, tags, rest, now);
             }
             Ok(command) => {
                 self.commands[command.kind() as usize] += 1;
@@ -135,7 +135,7 @@ impl Core {
                 protocol.state = SessionState::Closing;
                 return;
             }
-            Command::Put(_) => unreachable!("a put is served with its body"),
+            Command::Put { .. } => unreachable!("a put is served with its body"),
             Command::Peek(_)
             | Command::PeekReady
             | Command::PeekDelayed
@@ -232,6 +232,7 @@ impl Core {
         protocol: &mut ProtocolState,
         replies: &mut Replies,
         args: PutArgs,
+        tags: Option<Tags<'_>>,
         rest: &mut &[u8],
         now: Time,
     ) {
@@ -240,16 +241,15 @@ impl Core {
             protocol.input = Input::Skip { left: bytes, reply: Reply::JobTooBig };
             return;
         }
-        if args.trailing {
-            return replies.refuse(Reply::BadFormat, &mut self.buffers);
-        }
+        let Some(tags) = tags else { return replies.refuse(Reply::BadFormat, &mut self.buffers) };
         let client = protocol.client;
         self.engine.mark_producer(client);
-        let space = self.space_for_put(client, args.bytes);
-        if space == PutSpace::Unavailable || !self.has_memory_for(args.bytes + 2) {
+        let space = self.space_for_put(client, args.bytes, tags);
+        if space == PutSpace::Unavailable || !self.has_memory_for(client, args.bytes + 2, tags) {
             protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
         } else {
             let id = self.engine.next_id();
+            let extra = self.engine.announce_tags(tags);
             let bodies = self.engine.bodies_mut();
             match bodies.announce(args.bytes + 2) {
                 Ok(mut slot) => match rest.split_at_checked(slot.len()) {
@@ -257,50 +257,80 @@ impl Core {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
                         bodies.wrote(&slot, body.len());
-                        self.put(client, replies, id, args, slot, now);
+                        self.put(client, replies, IncomingJob { id, args, extra, slot, filled: 0 }, now);
                     }
-                    _ => protocol.input = Input::Body(IncomingJob { id, args, slot, filled: 0 }),
+                    _ => protocol.input = Input::Body(IncomingJob { id, args, extra, slot, filled: 0 }),
                 },
-                Err(_) => protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory },
+                Err(_) => {
+                    self.engine.free_tags(extra);
+                    protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
+                }
             }
         }
     }
 
     /// Returns whether the job log has space for a job in the tube that the client uses.
-    pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32) -> PutSpace {
+    pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> PutSpace {
         let Some(wal) = &mut self.wal else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
-        wal.space_for_put(tube.as_bytes().len(), body_bytes as usize + 2)
+        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
+    }
+
+    /// The same for a job whose tags the queue has.
+    pub(super) fn space_for_announced(
+        &mut self,
+        client: ClientKey,
+        body_bytes: u32,
+        extra: Option<ExtraKey>,
+    ) -> PutSpace {
+        let Some(wal) = &mut self.wal else { return PutSpace::Available };
+        let tube = self.engine.used(client).name();
+        let tags = self.engine.announced_tags(extra);
+        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
     /// Queues a job whose body is complete.
-    pub(super) fn put(
-        &mut self,
-        client: ClientKey,
-        replies: &mut Replies,
-        id: JobId,
-        args: PutArgs,
-        slot: Slot,
-        now: Time,
-    ) {
-        let bodies = self.engine.bodies_mut();
-        let refusal = if !bodies.bytes(&slot).ends_with(b"\r\n") {
-            bodies.free(slot);
+    pub(super) fn put(&mut self, client: ClientKey, replies: &mut Replies, incoming: IncomingJob, now: Time) {
+        let IncomingJob { id, args, extra, ref slot, .. } = incoming;
+        let refusal = if !self.engine.bodies().bytes(slot).ends_with(b"\r\n") {
             Reply::ExpectedCrlf
         } else if self.draining {
-            bodies.free(slot);
             Reply::Draining
-        } else if self.space_for_put(client, args.bytes) == PutSpace::Unavailable {
-            self.engine.bodies_mut().free(slot);
+        } else if self.space_for_announced(client, args.bytes, extra) == PutSpace::Unavailable {
             Reply::OutOfMemory
+        } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
+            self.free_incoming(incoming);
+            return self.reply_repeated(client, replies, id, first);
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
-            self.engine.put(client, NewJob { id, pri, delay, ttr: ttr.max(1), body: slot }, now);
+            let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: incoming.slot, extra };
+            self.engine.put(client, new, now);
             self.observe(client, Observation::Put(id, Reply::Inserted(id)));
             return replies.reply(Reply::Inserted(id), &mut self.buffers);
         };
+        self.free_incoming(incoming);
         self.observe(client, Observation::Put(id, refusal));
         replies.refuse(refusal, &mut self.buffers);
+    }
+
+    /// Replies to a `put` with the first job of its idempotency key. `announced` is the id that it would have had.
+    fn reply_repeated(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        announced: JobId,
+        first: Repeated,
+    ) {
+        let Repeated { id, state, pri } = first;
+        let reply = Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri };
+        self.observe(client, Observation::Put(announced, reply));
+        replies.reply(reply, &mut self.buffers);
+    }
+
+    /// Frees the body and the tags of a job that is not put.
+    pub(super) fn free_incoming(&mut self, incoming: IncomingJob) {
+        self.engine.free_tags(incoming.extra);
+        self.engine.bodies_mut().free(incoming.slot);
     }
 
     fn reserve(

@@ -55,10 +55,9 @@ impl Server {
         );
         self.core.long_lines -= usize::from(session.has_long_line);
         self.count_tables();
-        let bodies = self.core.engine.bodies_mut();
-        session.output.clear(bodies, &mut self.core.buffers);
+        session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
         if let Input::Body(incoming) = session.protocol.input {
-            bodies.free(incoming.slot);
+            self.core.free_incoming(incoming);
         }
     }
 }

@@ -242,16 +242,15 @@ impl Core {
         place.copy_from_slice(body);
         *rest = following;
         *filled += count;
-        let (bytes, is_complete) = (incoming.args.bytes, incoming.is_complete());
+        let (bytes, extra, is_complete) = (incoming.args.bytes, incoming.extra, incoming.is_complete());
         if !self.keep_or_skip(protocol) {
             return self.skip(protocol, replies, rest);
         }
-        if !is_complete || self.space_for_put(protocol.client, bytes) == PutSpace::Pending {
+        if !is_complete || self.space_for_announced(protocol.client, bytes, extra) == PutSpace::Pending {
             return false;
         }
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
-            let IncomingJob { id, args, slot, .. } = incoming;
-            self.put(protocol.client, replies, id, args, slot, now);
+            self.put(protocol.client, replies, incoming, now);
         }
         true
     }

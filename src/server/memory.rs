@@ -8,11 +8,12 @@ use super::connections::Connections;
 use super::http::HttpConnection;
 use super::session::{Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
-use crate::ids::ConnId;
+use crate::ids::{ClientKey, ConnId};
 use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::TubeList;
+use crate::tags::Tags;
 use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
@@ -24,6 +25,11 @@ const JOB_GROWTH_BYTES_MAX: u64 = 128 * 1024;
 
 /// What one of many jobs adds on average besides its body.
 const JOB_BYTES_USUAL: u64 = 512;
+
+/// An upper bound for what the tags of one job add, and what those of one of many add on average: the first page of a table, a
+/// piece of a hash table, and the text twice.
+const TAGS_GROWTH_BYTES_MAX: u64 = 512 * 1024;
+const TAGS_BYTES_USUAL: u64 = 512;
 
 /// Subtracted from the headroom of an iteration: first pages of every size of body, growing tables, buffers.
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
@@ -84,6 +90,10 @@ impl Server {
         assert_eq!(lists, core.lists, "every list is counted");
         let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
         assert_eq!(long_lines, core.long_lines, "every longer line is counted");
+        let has_tags =
+            |session: &&Session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some());
+        let announced = connections.clients().filter(has_tags).count();
+        assert_eq!(announced, core.engine.announced(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
             assert!(session.inbox.capacity() <= session.inbox_bytes, "the whole inbox is counted");
@@ -111,25 +121,30 @@ impl Core {
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
-    /// Whether there is memory for one more job. `body_bytes` includes the CR LF.
+    /// Whether there is memory for one more job of the client. `body_bytes` includes the CR LF.
     #[inline]
-    pub(super) fn has_memory_for(&mut self, body_bytes: u32) -> bool {
-        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_below(max, body_bytes))
+    pub(super) fn has_memory_for(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
+        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_below(max, client, body_bytes, tags))
     }
 
     #[inline(never)]
-    fn has_memory_below(&mut self, max: u64, body_bytes: u32) -> bool {
-        let usual = JOB_BYTES_USUAL + 2 * u64::from(body_bytes);
+    fn has_memory_below(&mut self, max: u64, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
+        let (tags_most, tags_usual) = match tags.as_str().len() as u64 {
+            0 => (0, 0),
+            bytes => (TAGS_GROWTH_BYTES_MAX, TAGS_BYTES_USUAL + 2 * bytes),
+        };
+        let usual = JOB_BYTES_USUAL + 2 * u64::from(body_bytes) + tags_usual;
         if usual <= self.memory.headroom_bytes {
             self.memory.headroom_bytes -= usual;
             return true;
         }
         let charged = self.charged_bytes();
-        if charged + JOB_GROWTH_BYTES_MAX + u64::from(body_bytes) <= max {
+        if charged + JOB_GROWTH_BYTES_MAX + tags_most + u64::from(body_bytes) <= max {
             self.memory.headroom_bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
             return true;
         }
-        let growth = self.engine.job_growth() + self.engine.bodies().growth(body_bytes);
+        let own_growth = self.engine.job_growth() + self.engine.tags_growth(client, tags);
+        let growth = own_growth + self.engine.bodies().growth(body_bytes);
         growth == 0 || self.makes_room(growth, max)
     }
 
@@ -140,14 +155,18 @@ impl Core {
         let Input::Body(incoming) = &protocol.input else { return true };
         let grown = self.engine.bodies_mut().wrote(&incoming.slot, incoming.filled);
         let Some(max) = self.config.max_memory_bytes else { return true };
-        let job = if incoming.is_complete() { self.engine.job_growth() } else { 0 };
+        let job = if incoming.is_complete() {
+            self.engine.job_growth() + self.engine.announced_growth(protocol.client, incoming.extra)
+        } else {
+            0
+        };
         if grown + job == 0 || self.makes_room(job, max) {
             return true;
         }
         let left = (incoming.slot.len() - incoming.filled) as u64;
         let skip = Input::Skip { left, reply: Reply::OutOfMemory };
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, skip) {
-            self.engine.bodies_mut().free(incoming.slot);
+            self.free_incoming(incoming);
         }
         false
     }

@@ -234,6 +234,9 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let waits =
         gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
     catalog.both("current-job-waits", waits, core.engine.job_waits() as u64);
+    let repeats =
+        counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
+    catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
 }
 
 /// The name of the command that a key counts.

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::commit_gate::Output;
 use crate::bodies::Slot;
-use crate::ids::{ClientKey, ConnId, JobId};
+use crate::ids::{ClientKey, ConnId, ExtraKey, JobId};
 use crate::protocol::command::PutArgs;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
@@ -103,6 +103,8 @@ pub(super) enum Input {
 pub(super) struct IncomingJob {
     pub id: JobId,
     pub args: PutArgs,
+    /// Its tags, if it has any.
+    pub extra: Option<ExtraKey>,
     pub slot: Slot,
     /// Bytes of the slot that have arrived.
     pub filled: usize,

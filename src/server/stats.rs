@@ -52,4 +52,7 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     yaml.number("releases", stats.counts.releases);
     yaml.number("buries", stats.counts.buries);
     yaml.number("kicks", stats.counts.kicks);
+    if !stats.tags.is_empty() {
+        yaml.quoted("tags", stats.tags.as_str());
+    }
 }

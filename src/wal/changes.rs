@@ -39,7 +39,8 @@ impl Wal {
             | Change::TimedOut(job)
             | Change::Returned(job)
             | Change::Buried(job)
-            | Change::Kicked(job) => {
+            | Change::Kicked(job)
+            | Change::Reprioritized(job) => {
                 let record =
                     Record::Change { id: engine.jobs().get(job).id, state: engine.persisted_state(job) };
                 self.append_change(&record, engine);
@@ -47,6 +48,13 @@ impl Wal {
             Change::Deleted(job, id) => {
                 self.index.remove(job);
                 self.append_change(&Record::Deleted(id), engine);
+            }
+            Change::DeletedKeepingKey(job, key) => {
+                self.index.remove(job);
+                self.append_kept_key(key, engine);
+            }
+            Change::KeyForgotten(key) => {
+                self.kept_keys.remove(key, &mut self.index).expect("the key is logged");
             }
             Change::Paused { tube, until } => {
                 let tube = engine.tubes().get(tube);
@@ -69,7 +77,7 @@ impl Wal {
 
     /// Logs a pause again, unless it is over.
     pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
-        let LoggedPause { until, length, bytes, .. } = self.pauses.release(tube, &mut self.index);
+        let (LoggedPause { until, length }, bytes) = self.pauses.release(tube, &mut self.index);
         if until > now {
             let tube = TubeName::new(tube).expect("it is the name of a tube");
             self.append_pause(PauseRecord { tube, until, length }, engine);
@@ -93,7 +101,7 @@ impl Wal {
         self.index.add_garbage(record.bytes() as u64);
     }
 
-    fn append(&mut self, record: &Record<'_>, engine: &Engine) {
+    pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) {
         if record.bytes() as u64 > self.bytes_left() {
             self.begin_next_segment(engine);
         }

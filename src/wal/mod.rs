@@ -11,9 +11,11 @@ mod closing;
 mod commit;
 mod compaction;
 mod disk_space;
+mod kept_keys;
 mod operation;
 mod operations;
 mod pauses;
+mod placed;
 pub mod record;
 pub mod replay;
 mod retirement;
@@ -35,6 +37,7 @@ use self::closing::CloseSchedule;
 use self::commit::CommitState;
 use self::compaction::Compactor;
 use self::disk_space::DiskSpace;
+use self::kept_keys::KeptKeys;
 pub use self::operation::{Arrangement, Operation, Outcome, is_full};
 use self::pauses::Pauses;
 use self::record::{PauseRecord, job_record_bytes};
@@ -48,6 +51,7 @@ pub use self::stats::WalStats;
 use crate::histogram::Histogram;
 use crate::ids::{JobId, JobKey};
 use crate::queue::{Change, Engine};
+use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -87,6 +91,7 @@ pub struct Wal {
     /// Which records are live, and in which segment.
     index: SegmentIndex,
     pauses: Pauses,
+    kept_keys: KeptKeys,
     appender: Appender,
     segments: SegmentAllocator,
     space: DiskSpace,
@@ -112,8 +117,8 @@ impl Wal {
         prepared: Vec<SegmentNumber>,
         engine: &Engine,
     ) -> Self {
-        let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, index, pauses } =
-            recovered;
+        let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, .. } = recovered;
+        let Recovered { index, pauses, kept_keys, .. } = recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to continue in");
@@ -128,6 +133,7 @@ impl Wal {
             config,
             index,
             pauses,
+            kept_keys,
             appender: Appender::new(active, end),
             segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
             space: DiskSpace::default(),
@@ -174,8 +180,8 @@ impl Wal {
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
     /// where possible.
-    pub fn space_for_put(&mut self, tube_bytes: usize, body_bytes: usize) -> PutSpace {
-        let bytes = job_record_bytes(tube_bytes, body_bytes) as u64;
+    pub fn space_for_put(&mut self, tube_bytes: usize, tags: Tags<'_>, body_bytes: usize) -> PutSpace {
+        let bytes = job_record_bytes(tube_bytes, tags, body_bytes) as u64;
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) || self.space.is_stalled() {
             PutSpace::Unavailable
@@ -268,7 +274,7 @@ impl Wal {
     /// Memory of batches and of the index, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let changes = self.changes.capacity() * size_of::<Change>();
-        let index = self.index.memory_bytes() + self.pauses.memory_bytes();
+        let index = self.index.memory_bytes() + self.pauses.memory_bytes() + self.kept_keys.memory_bytes();
         self.appender.memory_bytes() + changes + self.space.memory_bytes() + index
     }
 

@@ -1,7 +1,6 @@
 //! Pauses of tubes, and which segment each is logged in.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::placed::{Place, Placed};
 use super::record::PauseRecord;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
@@ -11,22 +10,17 @@ use crate::time::{Span, Time};
 /// All logged pauses, by the name of the tube.
 #[derive(Default)]
 pub struct Pauses {
-    by_name: BTreeMap<Box<[u8]>, LoggedPause>,
-    /// The same, in the order of their segments.
-    by_segment: BTreeSet<(SegmentNumber, Box<[u8]>)>,
+    placed: Placed<Box<[u8]>, LoggedPause>,
 }
 
 /// Memory of one pause, at most: the longest name twice, and its share of two trees.
-const PAUSE_BYTES: usize = 2 * TUBE_NAME_BYTES_MAX + 4 * size_of::<LoggedPause>();
+const PAUSE_BYTES: usize = 2 * TUBE_NAME_BYTES_MAX + 4 * size_of::<Place<LoggedPause>>();
 
-/// A pause and where its record is.
+/// What the log has of a pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoggedPause {
     pub until: Time,
     pub length: Span,
-    pub segment: SegmentNumber,
-    /// The size of its record, in bytes.
-    pub bytes: usize,
 }
 
 impl Pauses {
@@ -40,48 +34,35 @@ impl Pauses {
         index: &mut SegmentIndex,
     ) {
         let &PauseRecord { tube, until, length } = pause;
-        let before = self.remove(tube.as_bytes());
         if length > Span::ZERO {
-            index.add_live(segment, bytes);
-            let tube: Box<[u8]> = tube.as_bytes().into();
-            self.by_segment.insert((segment, tube.clone()));
-            self.by_name.insert(tube, LoggedPause { until, length, segment, bytes });
+            let place = (segment, bytes);
+            self.placed.insert(tube.as_bytes().into(), LoggedPause { until, length }, place, index);
         } else {
             index.add_garbage(bytes as u64);
-        }
-        if let Some(before) = before {
-            index.remove_live(before.segment, before.bytes);
+            self.placed.remove(tube.as_bytes(), index);
         }
     }
 
-    /// Removes a pause whose record is not needed any more.
+    /// Removes a pause whose record is not needed any more. Returns it with the size of its record in bytes.
     ///
     /// # Panics
     /// If the tube has none.
-    pub fn release(&mut self, tube: &[u8], index: &mut SegmentIndex) -> LoggedPause {
-        let pause = self.remove(tube).expect("the tube has a pause");
-        index.remove_live(pause.segment, pause.bytes);
-        pause
-    }
-
-    fn remove(&mut self, tube: &[u8]) -> Option<LoggedPause> {
-        let (name, before) = self.by_name.remove_entry(tube)?;
-        self.by_segment.remove(&(before.segment, name));
-        Some(before)
+    pub fn release(&mut self, tube: &[u8], index: &mut SegmentIndex) -> (LoggedPause, usize) {
+        let Place { content, bytes, .. } = self.placed.remove(tube, index).expect("the tube has a pause");
+        (content, bytes)
     }
 
     /// Returns a tube whose pause is in this segment, which must be the oldest.
     pub fn first_in(&self, segment: SegmentNumber) -> Option<Box<[u8]>> {
-        let (first, tube) = self.by_segment.first()?;
-        (*first == segment).then(|| tube.clone())
+        self.placed.first_in(segment)
     }
 
     /// An upper bound of the memory that pauses take.
     pub fn memory_bytes(&self) -> usize {
-        self.by_name.len() * PAUSE_BYTES
+        self.placed.len() * PAUSE_BYTES
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &LoggedPause)> {
-        self.by_name.iter().map(|(tube, pause)| (&**tube, pause))
+        self.placed.iter().map(|(tube, pause)| (&**tube, pause))
     }
 }

@@ -12,7 +12,8 @@ use super::checksum::seed_of;
 use super::segment::SegmentNumber;
 use crate::ids::{JobId, JobKey};
 use crate::limits::JOB_BYTES_MAX;
-use crate::queue::{Counts, Engine, Job, PersistedState, UnreservedState};
+use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState};
+use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -34,6 +35,9 @@ pub const ALIGN_BYTES: usize = 8;
 /// The fixed fields of a job, before the name of its tube and its body.
 const JOB_BYTES: usize = 60;
 
+/// The same of a job with tags, before the name of its tube, its tags and its body.
+const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
+
 const STATE_BYTES: usize = 48;
 
 /// The largest number of burials that is valid in a record. It leaves space for later burials.
@@ -41,6 +45,9 @@ const BURIALS_MAX: u64 = i64::MAX as u64;
 
 /// The fixed fields of a pause, before the name of its tube.
 const PAUSE_BYTES: usize = 24;
+
+/// The fixed fields of a kept key, before the name of its tube and the key.
+const KEPT_KEY_BYTES: usize = 24;
 
 /// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +61,8 @@ pub enum Record<'a> {
     Deleted(JobId),
     /// A tube was paused, or its pause ended.
     Paused(PauseRecord<'a>),
+    /// A job was deleted, and its idempotency key is kept.
+    KeptKey(KeptKey<'a>),
     /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
     /// Zeros up to the next block. The number is that of all bytes, with the frame.
@@ -71,6 +80,7 @@ pub struct JobRecord<'a> {
     pub created: Time,
     pub ttr: u32,
     pub tube: TubeName<'a>,
+    pub tags: Tags<'a>,
     pub state: PersistedState,
     /// The body with CR LF.
     pub body: &'a [u8],
@@ -80,8 +90,9 @@ impl<'a> JobRecord<'a> {
     /// Describes a job of the queue.
     pub fn of(job: JobKey, engine: &'a Engine) -> Self {
         let Job { id, created, ttr, .. } = *engine.jobs().get(job);
-        let (tube, state, body) = (engine.tube_of(job), engine.persisted_state(job), engine.body(job));
-        Self { id, created, ttr, tube, state, body }
+        let (tube, tags) = (engine.tube_of(job), engine.tags(job));
+        let (state, body) = (engine.persisted_state(job), engine.body(job));
+        Self { id, created, ttr, tube, tags, state, body }
     }
 
     /// Whether the queue could have had this job. The queue relies on these properties, and a checksum alone does not
@@ -113,7 +124,7 @@ pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
             records = records.get(framed_bytes(payload)..).unwrap_or_default();
             match kind {
                 0 => return None,
-                1..=3 => return Some(JobId(Reader(rest).u64())),
+                1..=3 | 8 | 9 => return Some(JobId(Reader(rest).u64())),
                 _ => {}
             }
         }
@@ -173,8 +184,9 @@ pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
 }
 
 /// Returns the size of the record of a job, in bytes.
-pub const fn job_record_bytes(tube_bytes: usize, body_bytes: usize) -> usize {
-    framed_bytes(JOB_BYTES + tube_bytes + body_bytes)
+pub const fn job_record_bytes(tube_bytes: usize, tags: Tags<'_>, body_bytes: usize) -> usize {
+    let fixed = if tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
+    framed_bytes(fixed + tube_bytes + tags.as_str().len() + body_bytes)
 }
 
 impl Record<'_> {
@@ -185,10 +197,14 @@ impl Record<'_> {
 
     fn payload_bytes(&self) -> usize {
         match self {
-            Self::Job(job) => JOB_BYTES + job.tube.as_bytes().len() + job.body.len(),
+            Self::Job(job) => {
+                let fixed = if job.tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
+                fixed + job.tube.as_bytes().len() + job.tags.as_str().len() + job.body.len()
+            }
             Self::Change { .. } => STATE_BYTES,
             Self::Deleted(_) | Self::Oldest(_) => 8,
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
+            Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
             Self::Closed => 0,
         }
@@ -198,20 +214,22 @@ impl Record<'_> {
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job(job) => Some(job.id),
-            Self::Change { id, .. } | Self::Deleted(id) => Some(*id),
+            Self::Change { id, .. } | Self::Deleted(id) | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
             Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
         }
     }
 
     const fn kind(&self) -> u8 {
         match self {
-            Self::Job(_) => 1,
+            Self::Job(job) if job.tags.is_empty() => 1,
+            Self::Job(_) => 8,
             Self::Change { .. } => 2,
             Self::Deleted(_) => 3,
             Self::Paused(_) => 4,
             Self::Oldest(_) => 5,
             Self::Padding(_) => 6,
             Self::Closed => 7,
+            Self::KeptKey(_) => 9,
         }
     }
 
@@ -234,7 +252,11 @@ impl Record<'_> {
                 fixed.u64(job.id.0).u64(job.created.as_nanos()).state(&job.state);
                 fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | state_code(&job.state.state));
                 out.push(&fixed.bytes);
+                if !job.tags.is_empty() {
+                    out.push(&(job.tags.as_str().len() as u32).to_le_bytes());
+                }
                 out.push(tube);
+                out.push(job.tags.as_str().as_bytes());
                 out.push(job.body);
             }
             Self::Change { id, state } => {
@@ -249,6 +271,14 @@ impl Record<'_> {
                 fixed.u64(pause.until.as_nanos()).u64(pause.length.as_nanos()).u32(tube.len() as u32);
                 out.push(&fixed.bytes);
                 out.push(tube);
+            }
+            Self::KeptKey(kept) => {
+                let mut fixed = Fields::<KEPT_KEY_BYTES>::default();
+                let tube = kept.tube.as_bytes();
+                fixed.u64(kept.id.0).u64(kept.until.as_nanos()).u32(kept.ttl).u32(tube.len() as u32);
+                out.push(&fixed.bytes);
+                out.push(tube);
+                out.push(kept.key.as_bytes());
             }
             Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
             Self::Padding(bytes) => out.pad_to(begin + bytes),
@@ -310,17 +340,26 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        let fixed = [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0, 0].get(kind as usize).copied()?;
+        const FIXED: [usize; 10] =
+            [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0, 0, TAGGED_JOB_BYTES, KEPT_KEY_BYTES];
+        let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
-            1 => {
+            1 | 8 => {
                 let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
                 let raw = fields.state();
                 let (ttr, word) = (fields.u32(), fields.u32());
-                let (tube, body) = rest.split_at_checked((word >> 24) as usize)?;
+                let (tube, rest) = rest.split_at_checked((word >> 24) as usize)?;
                 let tube = TubeName::new(tube)?;
-                let job = JobRecord { id, created, ttr, tube, state: raw.state(word & 0xff)?, body };
+                let (tags, body) = match kind {
+                    1 => (Tags::NONE, rest),
+                    _ => {
+                        let (tags, body) = rest.split_at_checked(fields.u32() as usize)?;
+                        (Tags::new(tags)?, body)
+                    }
+                };
+                let job = JobRecord { id, created, ttr, tube, tags, state: raw.state(word & 0xff)?, body };
                 Record::Job(Some(job).filter(JobRecord::is_possible)?)
             }
             2 => {
@@ -336,6 +375,13 @@ impl Record<'_> {
             5 => Record::Oldest(SegmentNumber(fields.u64())),
             6 => Record::Padding(FRAME_BYTES + payload.len()),
             7 if rest.is_empty() => Record::Closed,
+            9 => {
+                let (id, until) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
+                let (ttl, tube_bytes) = (fields.u32(), fields.u32());
+                let (tube, key) = rest.split_at_checked(tube_bytes as usize)?;
+                let (tube, key) = (TubeName::new(tube)?, TubeName::new(key)?);
+                Record::KeptKey(KeptKey { id, tube, key, until, ttl })
+            }
             _ => return None,
         })
     }

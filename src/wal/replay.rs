@@ -1,5 +1,6 @@
 //! Replay: records in, the queue as it was out.
 
+use super::kept_keys::KeptKeys;
 use super::pauses::Pauses;
 use super::record::{JobRecord, Lsn, PauseRecord, Record};
 use super::segment::{Header, SegmentNumber};
@@ -16,6 +17,7 @@ pub struct Replay {
     /// The segment that records come from.
     segment: SegmentNumber,
     pauses: Pauses,
+    kept_keys: KeptKeys,
     next_id: JobId,
     /// The tube of the last job, which is often that of the next one too.
     tube: Option<(Box<[u8]>, TubeKey)>,
@@ -37,6 +39,7 @@ pub struct Recovered {
     pub is_closed: bool,
     pub(super) index: SegmentIndex,
     pub(super) pauses: Pauses,
+    pub(super) kept_keys: KeptKeys,
 }
 
 impl Recovered {
@@ -56,6 +59,7 @@ impl Default for Replay {
             index: SegmentIndex::default(),
             segment: SegmentNumber(0),
             pauses: Pauses::default(),
+            kept_keys: KeptKeys::default(),
             next_id: JobId(1),
             tube: None,
         }
@@ -91,10 +95,11 @@ impl Replay {
             }
             Record::Deleted(id) => {
                 self.index.add_garbage(bytes as u64);
-                if let Some(job) = engine.jobs().find(*id) {
-                    self.index.remove(job);
-                    engine.drop_restored(job);
-                }
+                self.delete(*id, engine);
+            }
+            Record::KeptKey(kept) => {
+                self.delete(kept.id, engine);
+                self.kept_keys.insert(engine.restore_key(kept), self.segment, bytes, &mut self.index);
             }
             Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.index.add_garbage(bytes as u64),
         }
@@ -102,7 +107,7 @@ impl Replay {
     }
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let JobRecord { id, created, ttr, tube, state, body } = *job;
+        let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
             engine.restore_state(job, &state);
@@ -114,9 +119,16 @@ impl Replay {
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        let job = engine.restore(Restored { id, created, ttr, tube, state, body: slot });
+        let job = engine.restore(Restored { id, created, ttr, tube, tags, state, body: slot });
         self.index.insert(job, self.segment, bytes);
         Ok(())
+    }
+
+    fn delete(&mut self, id: JobId, engine: &mut Engine) {
+        if let Some(job) = engine.jobs().find(id) {
+            self.index.remove(job);
+            engine.drop_restored(job);
+        }
     }
 
     fn tube(&mut self, name: TubeName<'_>, engine: &mut Engine) -> TubeKey {
@@ -130,8 +142,9 @@ impl Replay {
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { index, pauses, next_id, .. } = self;
+        let Self { mut index, pauses, mut kept_keys, next_id, .. } = self;
         engine.settle_restored(now);
+        kept_keys.retain_kept(engine, &mut index);
         for (name, pause) in pauses.iter() {
             let name = TubeName::new(name).expect("it is the name of a tube");
             engine.restore_pause(name, pause.until, pause.length, now);
@@ -148,6 +161,7 @@ impl Replay {
             is_closed: false,
             index,
             pauses,
+            kept_keys,
         }
     }
 }

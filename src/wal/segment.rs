@@ -20,9 +20,9 @@ const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
 /// The format that this version writes. It has to be raised if an older version would mistake new records for damage or a
 /// torn write.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The oldest format that this version reads. It has no record that closes the log.
+/// The oldest format that this version reads. It has no record that closes the log, and no tags.
 pub const VERSION_MIN: u32 = 1;
 
 /// Bytes that the checksum of the header covers.

@@ -30,6 +30,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tube: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tags: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ttr: Option<u32>,
@@ -114,6 +120,9 @@ impl<'a> Line<'a> {
             next_id: None,
             oldest: None,
             tube: None,
+            tags: None,
+            key: None,
+            ttl: None,
             created: None,
             ttr: None,
             state: None,
@@ -133,6 +142,7 @@ impl<'a> Line<'a> {
                     kind: "job",
                     id: Some(job.id.0),
                     tube: Some(job.tube.as_str()),
+                    tags: Some(job.tags.as_str()).filter(|tags| !tags.is_empty()),
                     created: Some(job.created.as_nanos()),
                     ttr: Some(job.ttr),
                     state: Some(State::of(&job.state)),
@@ -150,6 +160,15 @@ impl<'a> Line<'a> {
                 tube: Some(pause.tube.as_str()),
                 until: Some(pause.until.as_nanos()),
                 pause: Some(pause.length.as_nanos()),
+                ..self
+            },
+            Record::KeptKey(kept) => Self {
+                kind: "deletion that keeps a key",
+                id: Some(kept.id.0),
+                tube: Some(kept.tube.as_str()),
+                key: Some(kept.key.as_str()),
+                ttl: Some(kept.ttl),
+                until: Some(kept.until.as_nanos()),
                 ..self
             },
             Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },

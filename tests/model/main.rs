@@ -17,7 +17,7 @@ use beanring::queue::{
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
-use beanring_testkit::naive::{Conn, Model, Name, Place, Reserve, Told};
+use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Told};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
 
@@ -148,14 +148,24 @@ impl Pair {
                 let expected = model.ignore(conn, tube).map_or(Ignored::Last, Ignored::Watching);
                 assert_eq!(answer, expected);
             }
-            Op::Put { conn, pri, delay, ttr } => {
-                engine.mark_producer(keys[&conn]);
+            Op::Put { conn, pri, delay, ttr, tags } => {
+                let client = keys[&conn];
+                engine.mark_producer(client);
                 let id = engine.next_id();
-                let bytes = body(id.0);
-                let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
-                engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
-                engine.put(keys[&conn], NewJob { id, pri, delay, ttr, body: slot }, now);
-                assert_eq!(id.0, model.put(conn, pri, delay, ttr));
+                assert_eq!(id.0, model.announce(conn));
+                let text = tags.text();
+                let extra =
+                    beanring::tags::Tags::new(text.as_bytes()).and_then(|tags| engine.announce_tags(tags));
+                let repeated = extra.and_then(|extra| engine.repeat(client, extra, pri, now));
+                assert_eq!(repeated, model.store(conn, id.0, [pri, delay, ttr], tags));
+                if repeated.is_some() {
+                    engine.free_tags(extra);
+                } else {
+                    let bytes = body(id.0);
+                    let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
+                    engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
+                    engine.put(client, NewJob { id, pri, delay, ttr, body: slot, extra }, now);
+                }
             }
             Op::Reserve { conn, seconds } => {
                 let patience = seconds.map(Span::from_secs);
@@ -303,6 +313,8 @@ impl Pair {
         assert!(self.moved.is_none(), "a kick or a flush has one notice");
         let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
         assert_eq!(self.engine.job_waits(), job_waits);
+        assert_eq!(kept_keys(&self.engine), self.model.kept_keys(), "keys of deleted jobs");
+        assert_eq!(self.engine.announced(), 0, "every job with tags is put");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);
@@ -350,6 +362,7 @@ impl Pair {
                 "job {}",
                 job.id
             );
+            assert_eq!(stats.tags.as_str(), job.tags.text(), "job {}", job.id);
             assert_eq!(stats.age, now.since(job.created), "job {}", job.id);
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);
@@ -412,6 +425,21 @@ fn compare_histograms(histogram: &Histogram, samples: &[u64]) {
 
 fn id_of(engine: &Engine, job: JobKey) -> u64 {
     engine.jobs().get(job).id.0
+}
+
+/// The keys of deleted jobs, sorted.
+fn kept_keys(engine: &Engine) -> Vec<Kept> {
+    let number =
+        |text: &str| text.trim_start_matches(|char: char| !char.is_ascii_digit()).parse().unwrap_or(0);
+    let kept = engine.kept_keys().map(|kept| Kept {
+        tube: number(kept.tube.as_str()),
+        key: number(kept.key.as_str()) as u8,
+        id: kept.id.0,
+        until: kept.until,
+    });
+    let mut kept: Vec<Kept> = kept.collect();
+    kept.sort();
+    kept
 }
 
 fn name_of(tube: Name) -> String {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
-use beanring_testkit::naive::{Conn, Model, Name};
+use beanring_testkit::naive::{Conn, Model, Name, Tags};
 use beanring_testkit::random::Random;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,7 @@ pub enum Op {
         pri: u32,
         delay: u32,
         ttr: u32,
+        tags: Tags,
     },
     Reserve {
         conn: Conn,
@@ -126,6 +127,8 @@ struct Profile {
     ttr_max: u64,
     delay_max: u64,
     pri_max: u64,
+    /// One put of so many has tags.
+    tagged_one_in: u64,
     /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
@@ -147,6 +150,7 @@ impl Generator {
             ttr_max: random.pick(&[1, 3, 8, 100]),
             delay_max: random.pick(&[2, 5, 50]),
             pri_max: random.pick(&[1, 3, 2000, u64::from(u32::MAX)]),
+            tagged_one_in: random.pick(&[1, 4, u64::MAX]),
             flood: random.one_in(20),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
@@ -246,7 +250,7 @@ impl Generator {
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
         plan.push_back(Op::Watch { conn, tube: 0 });
-        plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr: 100 * ttr }));
+        plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr: 100 * ttr, tags: Tags::default() }));
         if (1..4).contains(&kind) {
             plan.extend((0..count).map(|_| Op::Reserve { conn, seconds: Some(0) }));
         }
@@ -263,7 +267,14 @@ impl Generator {
 
     fn put(&mut self, conn: Conn) -> Op {
         let ttr = 1 + self.random.below_u64(self.profile.ttr_max) as u32;
-        Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr }
+        let tags = self.tags();
+        Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr, tags }
+    }
+
+    fn tags(&mut self) -> Tags {
+        let is_tagged = self.random.one_in(self.profile.tagged_one_in);
+        let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100]));
+        Tags { idp: is_tagged.then_some(idp) }
     }
 
     fn mode(&mut self) -> ReserveMode {

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use beanring::ids::IdpSlot;
 use beanring::queue::{Change, Counts, Engine, JobState};
 use beanring::time::Time;
 
-use beanring_testkit::naive::{Job, Model, Place};
+use beanring_testkit::naive::{Job, Kept, Model, Place};
 
 #[derive(Default)]
 pub struct SegmentIndex {
     jobs: BTreeMap<u64, Entry>,
     /// Ends of pauses by tube name.
     pauses: BTreeMap<String, Time>,
+    kept: BTreeMap<IdpSlot, Kept>,
     burials: u64,
 }
 
@@ -49,6 +51,17 @@ impl SegmentIndex {
                 self.jobs.remove(&id.0).expect("what is deleted was put");
                 return;
             }
+            Change::DeletedKeepingKey(_, slot) => {
+                let kept = engine.kept_key(slot).expect("the key is kept");
+                self.jobs.remove(&kept.id.0).expect("what is deleted was put");
+                let kept = super::kept_keys(engine).into_iter().find(|found| found.id == kept.id.0);
+                self.kept.insert(slot, kept.expect("the key is kept"));
+                return;
+            }
+            Change::KeyForgotten(slot) => {
+                self.kept.remove(&slot).expect("it was kept");
+                return;
+            }
             Change::Paused { tube, until } => {
                 self.pauses.insert(engine.tubes().get(tube).name().as_str().into(), until);
                 return;
@@ -65,7 +78,8 @@ impl SegmentIndex {
             | Change::Returned(key)
             | Change::Buried(key)
             | Change::TakenOut(key)
-            | Change::Kicked(key) => key,
+            | Change::Kicked(key)
+            | Change::Reprioritized(key) => key,
         };
         let job = engine.jobs().get(key);
         let activity = engine.jobs().activity(key);
@@ -110,10 +124,14 @@ impl SegmentIndex {
                 entry.counts.kicks += 1;
                 entry.place = Lasting::Ready;
             }
+            Change::Reprioritized(_) => entry.pri = job.pri,
             Change::Returned(_) | Change::TakenOut(_) => {}
-            Change::Put(_) | Change::Deleted(..) | Change::Paused { .. } | Change::PausedGone(_) => {
-                unreachable!("seen above")
-            }
+            Change::Put(_)
+            | Change::Deleted(..)
+            | Change::DeletedKeepingKey(..)
+            | Change::KeyForgotten(_)
+            | Change::Paused { .. }
+            | Change::PausedGone(_) => unreachable!("seen above"),
         }
     }
 
@@ -135,6 +153,9 @@ impl SegmentIndex {
             };
             assert!(agrees, "the changes rebuild the state of job {}, {:?}", job.id, job.place);
         }
+        let mut kept: Vec<Kept> = self.kept.values().copied().collect();
+        kept.sort();
+        assert_eq!(kept, model.kept_keys(), "the changes rebuild the kept keys");
         let burials = |job: &Job| match (self.jobs[&job.id].place, job.place) {
             (Lasting::Buried(turn), Place::Buried { turn: expected }) => Some((expected, turn)),
             _ => None,

@@ -10,7 +10,7 @@ use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, JobAwaited, JobEnd, UnreservedState};
+use beanring::queue::{Engine, JobAwaited, JobEnd, JobState, Repeated, UnreservedState};
 use beanring::time::{Span, Time};
 
 use self::reserves::Draw;
@@ -18,7 +18,7 @@ use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use beanring_testkit::naive::{Conn, Job, Model, Place, Told, Tube};
+use beanring_testkit::naive::{Conn, Job, Kept, Model, Place, Tags, Told, Tube};
 
 /// The model of the server, and the replies that follow from it.
 pub struct Checker {
@@ -66,6 +66,7 @@ pub struct Client {
 struct Putting {
     id: u64,
     args: PutArgs,
+    tags: Tags,
     /// It may be refused for lack of space.
     may_be_short: bool,
 }
@@ -274,7 +275,11 @@ impl Checker {
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);
             assert!(engine.body(key) == &*self.bodies[&job.id], "job {} has its body", job.id);
+            assert_eq!(stats.tags.as_str(), job.tags.text(), "job {}", job.id);
         }
+        let mut kept = kept_keys(engine);
+        kept.retain(|kept| kept.until > now);
+        assert_eq!(kept, self.model.kept_keys(), "keys of deleted jobs");
         assert_eq!(engine.queue_stats().totals, self.model.job_totals());
         let lapses = &self.model.lapses;
         for (times, samples) in
@@ -310,7 +315,8 @@ impl Checker {
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
-        let bytes_max = if text.starts_with(b"delete-batch ") { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
+        let is_long = text.starts_with(b"delete-batch ") || text.starts_with(b"put ");
+        let bytes_max = if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
         let is_too_long = length + 2 > bytes_max;
         let expected = (!is_too_long).then_some(&text[..]);
         assert!(
@@ -348,7 +354,7 @@ impl Checker {
         let done = |is_done: bool, reply: Reply<'static>| if is_done { reply } else { Reply::NotFound };
         let number = |tube: beanring::tube_name::TubeName<'_>| number_of(tube.as_bytes());
         let reply = match command {
-            Command::Put(args) => return self.put(client, args),
+            Command::Put { args, tags } => return self.put(client, args, tags.map(Tags::of)),
             Command::Reserve => return self.reserve(client, None),
             Command::ReserveWithTimeout { seconds } => {
                 return self.reserve(client, Some(Span::from_secs(seconds)));
@@ -468,26 +474,24 @@ impl Checker {
         self.push(client, answer);
     }
 
-    fn put(&mut self, client: usize, args: PutArgs) {
+    fn put(&mut self, client: usize, args: PutArgs, tags: Option<Tags>) {
         let record = &mut self.clients[client];
         if args.bytes > self.totals.max_job_bytes {
             record.served += args.bytes as usize + 2;
             return self.answer(client, Reply::JobTooBig);
         }
-        if args.trailing {
-            return self.answer(client, Reply::BadFormat);
-        }
+        let Some(tags) = tags else { return self.answer(client, Reply::BadFormat) };
         record.served += args.bytes as usize + 2;
         let id = self.model.announce(client as Conn);
         let may_be_short = self.may_be_short;
-        self.clients[client].putting = Some(Putting { id, args, may_be_short });
+        self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });
         self.push(client, Expected::OfPut);
     }
 
     /// Puts a job whose body is complete.
     fn job(&mut self, client: usize, id: u64, is_out_of_memory: bool) {
         let record = &mut self.clients[client];
-        let Putting { id: announced, args, may_be_short } =
+        let Putting { id: announced, args, tags, may_be_short } =
             record.putting.take().expect("a job was announced");
         let may_be_short = may_be_short || self.may_be_short;
         assert!(record.served <= record.arrived, "the body of job {id} has not arrived");
@@ -502,9 +506,16 @@ impl Checker {
         } else if may_be_short && is_out_of_memory {
             Reply::OutOfMemory
         } else {
-            self.bodies.insert(id, body);
-            self.model.store(client as Conn, id, args.pri, args.delay, args.ttr.max(1));
-            Reply::Inserted(beanring::ids::JobId(id))
+            let PutArgs { pri, delay, ttr, .. } = args;
+            match self.model.store(client as Conn, id, [pri, delay, ttr.max(1)], tags) {
+                Some(Repeated { id, state, pri }) => {
+                    Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
+                }
+                None => {
+                    self.bodies.insert(id, body);
+                    Reply::Inserted(beanring::ids::JobId(id))
+                }
+            }
         };
         let mut line = Vec::new();
         reply.render(&mut line);
@@ -574,7 +585,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         tube.pause = state.pauses.get(&tube.name).copied();
     }
     for (&id, durable) in &state.jobs {
-        let &DurableJob { tube, pri, delay, ttr, created, counts, state } = durable;
+        let &DurableJob { tube, tags, pri, delay, ttr, created, counts, state } = durable;
         let place = match state {
             UnreservedState::Ready => Place::Ready,
             UnreservedState::Delayed(until) => Place::Delayed { until },
@@ -586,8 +597,22 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
         let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
         let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
-        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts });
+        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts, tags });
     }
+    model.kept = kept_keys(engine);
+}
+
+/// The keys of deleted jobs, sorted.
+pub fn kept_keys(engine: &Engine) -> Vec<Kept> {
+    let kept = engine.kept_keys().map(|kept| Kept {
+        tube: number_of(kept.tube.as_bytes()),
+        key: kept.key.as_str()[1..].parse().expect("a key is a letter and a number"),
+        id: kept.id.0,
+        until: kept.until,
+    });
+    let mut kept: Vec<Kept> = kept.collect();
+    kept.sort();
+    kept
 }
 
 impl Client {

@@ -21,6 +21,8 @@ struct Profile {
     /// Maximum number of commands that a client sends at once.
     pipeline_max: usize,
     body_max: usize,
+    /// One put in this many has tags.
+    tagged_one_in: usize,
     /// Weights of the kinds of actions.
     weights: [usize; KINDS],
     /// One client in this many rarely reads.
@@ -58,6 +60,7 @@ impl Generator {
             pri_max: pick(&[1, 3, 2000, u32::MAX as usize]),
             pipeline_max: pick(&[1, 1, 3, 12]),
             body_max: pick(&[10, 200, 3_000, MAX_JOB_BYTES as usize + 100]),
+            tagged_one_in: pick(&[1, 4, 1_000]),
             weights: std::array::from_fn(|_| pick(&[1, 2, 5, 10])),
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
@@ -247,7 +250,12 @@ impl Generator {
         let bytes = body.len();
         let end = if self.one_in(40) { "xx" } else { "\r\n" };
         let trailing = if self.one_in(60) { " x" } else { "" };
-        out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{trailing}\r\n").as_bytes());
+        let tags = if self.one_in(self.profile.tagged_one_in) {
+            format!(" idp:k{}:{}", self.random.below(4), self.pick(&[0, 1, 3, 100]))
+        } else {
+            String::new()
+        };
+        out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
         if trailing.is_empty() {
             out.extend_from_slice(&body);
             out.extend_from_slice(end.as_bytes());

@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanring::queue::{Counts, Engine, UnreservedState};
 use beanring::time::{Span, Time};
 
+use super::checker::kept_keys;
 use super::names::number_of;
-use beanring_testkit::naive::{Job, Model, Name, Place};
+use beanring_testkit::naive::{Job, Kept, Model, Name, Place, Tags};
 
 /// The durable part of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DurableJob {
     pub tube: Name,
+    pub tags: Tags,
     pub pri: u32,
     pub delay: u32,
     pub ttr: u32,
@@ -22,11 +24,12 @@ pub struct DurableJob {
     pub state: UnreservedState,
 }
 
-/// All jobs, and all paused tubes with the end and the length of the pause.
+/// All jobs, all paused tubes with the end and the length of the pause, and all keys of deleted jobs.
 #[derive(Clone, Default, Debug)]
 pub struct DurableState {
     pub jobs: BTreeMap<u64, DurableJob>,
     pub pauses: BTreeMap<Name, (Time, Span)>,
+    pub kept: BTreeMap<(Name, u8), Kept>,
 }
 
 /// The durable changes of one command, or of the passing of time.
@@ -34,6 +37,7 @@ struct Step {
     at: Time,
     jobs: Changes<u64, DurableJob>,
     pauses: Changes<Name, (Time, Span)>,
+    kept: Changes<(Name, u8), Kept>,
 }
 
 /// New values by key. `None` removes the key.
@@ -73,8 +77,9 @@ impl History {
         let state = DurableState::of(model);
         let jobs = differences(&self.latest.jobs, &state.jobs);
         let pauses = differences(&self.latest.pauses, &state.pauses);
-        if !jobs.is_empty() || !pauses.is_empty() {
-            self.steps.push(Step { at: model.now, jobs, pauses });
+        let kept = differences(&self.latest.kept, &state.kept);
+        if !jobs.is_empty() || !pauses.is_empty() || !kept.is_empty() {
+            self.steps.push(Step { at: model.now, jobs, pauses, kept });
             self.latest = state;
         }
         self.steps.len()
@@ -107,8 +112,9 @@ impl History {
             let Some(step) = next.next() else {
                 let wrong = differences(&state.canonical(now).jobs, &canonical.jobs);
                 let pauses = (state.canonical(now).pauses, canonical.pauses);
+                let keys = (state.canonical(now).kept, canonical.kept);
                 panic!(
-                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}"
+                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}, {keys:?}"
                 );
             };
             step.apply(&mut state);
@@ -121,6 +127,7 @@ impl Step {
     fn apply(&self, state: &mut DurableState) {
         apply(&mut state.jobs, &self.jobs);
         apply(&mut state.pauses, &self.pauses);
+        apply(&mut state.kept, &self.kept);
     }
 }
 
@@ -128,7 +135,7 @@ impl DurableState {
     fn of(model: &Model) -> Self {
         let jobs = model.jobs.iter().map(|job| (job.id, durable(job)));
         let pauses = model.tubes.iter().filter_map(|tube| Some((tube.name, tube.pause?)));
-        Self { jobs: jobs.collect(), pauses: pauses.collect() }
+        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept: by_key(model.kept_keys()) }
     }
 
     fn found_in(engine: &Engine) -> Self {
@@ -136,6 +143,7 @@ impl DurableState {
             let kept = engine.persisted_state(key);
             let durable = DurableJob {
                 tube: number_of(engine.tube_of(key).as_bytes()),
+                tags: Tags::of(engine.tags(key)),
                 pri: kept.pri,
                 delay: kept.delay,
                 ttr: job.ttr,
@@ -149,10 +157,10 @@ impl DurableState {
             let pause = tube.pause?;
             Some((number_of(tube.name().as_bytes()), (pause.until, pause.length)))
         });
-        Self { jobs: jobs.collect(), pauses: pauses.collect() }
+        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept: by_key(kept_keys(engine)) }
     }
 
-    /// Removes everything that no client can observe after recovery: delays and pauses that are over, pauses of tubes without
+    /// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
     /// jobs, the numbers of burials except for their order, and the number of reserves.
     fn canonical(&self, now: Time) -> Self {
         let mut state = self.clone();
@@ -170,6 +178,7 @@ impl DurableState {
         }
         let tubes: BTreeSet<Name> = state.jobs.values().map(|job| job.tube).chain([0]).collect();
         state.pauses.retain(|tube, (until, _)| *until > now && tubes.contains(tube));
+        state.kept.retain(|_, kept| kept.until > now);
         state
     }
 
@@ -186,20 +195,27 @@ impl DurableState {
             let is_done = |(tube, after): &&(Name, _)| found.pauses.get(tube) == Option::as_ref(after);
             let pauses: Vec<_> = step.pauses.iter().filter(is_done).copied().collect();
             apply(&mut mixed.pauses, &pauses);
+            let is_done = |(key, after): &&(_, Option<Kept>)| found.kept.get(key) == Option::as_ref(after);
+            let kept: Vec<_> = step.kept.iter().filter(is_done).copied().collect();
+            apply(&mut mixed.kept, &kept);
         }
         let mixed = mixed.canonical(now);
-        mixed.jobs == found.jobs && mixed.pauses == found.pauses
+        mixed.jobs == found.jobs && mixed.pauses == found.pauses && mixed.kept == found.kept
     }
 }
 
 fn durable(job: &Job) -> DurableJob {
-    let &Job { tube, pri, delay, ttr, created, counts, place, .. } = job;
+    let &Job { tube, tags, pri, delay, ttr, created, counts, place, .. } = job;
     let state = match place {
         Place::Ready | Place::Reserved { .. } => UnreservedState::Ready,
         Place::Delayed { until } => UnreservedState::Delayed(until),
         Place::Buried { turn } => UnreservedState::Buried(turn),
     };
-    DurableJob { tube, pri, delay, ttr, created, counts, state }
+    DurableJob { tube, tags, pri, delay, ttr, created, counts, state }
+}
+
+fn by_key(kept: Vec<Kept>) -> BTreeMap<(Name, u8), Kept> {
+    kept.into_iter().map(|kept| ((kept.tube, kept.key), kept)).collect()
 }
 
 fn burial(job: &DurableJob) -> Option<u64> {

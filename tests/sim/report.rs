@@ -5,7 +5,7 @@ use beanring::queue::JobState;
 use beanring::time::{Span, Time};
 
 use super::names::name_of;
-use beanring_testkit::naive::{Job, Model, Tube};
+use beanring_testkit::naive::{Job, Model, Tags, Tube};
 
 /// Keys and values in order. The model does not know a value of `None`.
 pub type Report = Vec<(&'static str, Option<String>)>;
@@ -134,7 +134,7 @@ pub fn job(model: &Model, job: &Job) -> Report {
         JobState::Buried => "buried",
     };
     let left = job.deadline().map_or(Span::ZERO, |at| at.since(model.now));
-    vec![
+    let mut report = vec![
         ("id", known(job.id)),
         ("tube", Some(format!("\"{}\"", name_of(job.tube)))),
         ("state", known(state)),
@@ -149,7 +149,11 @@ pub fn job(model: &Model, job: &Job) -> Report {
         ("releases", known(job.counts.releases)),
         ("buries", known(job.counts.buries)),
         ("kicks", known(job.counts.kicks)),
-    ]
+    ];
+    if job.tags != Tags::default() {
+        report.push(("tags", Some(format!("\"{}\"", job.tags.text()))));
+    }
+    report
 }
 
 /// Returns the length of the reply at the beginning of `bytes`, if it is complete.

@@ -3,6 +3,7 @@
 
 mod iteration;
 mod job_waits;
+mod kept_keys;
 mod weights;
 mod wide;
 
@@ -54,7 +55,7 @@ impl Bench {
     fn put_large(&mut self, client: ClientKey, pri: u32, delay: u32, body_bytes: u32) -> JobId {
         let id = self.engine.next_id();
         let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
-        self.engine.put(client, NewJob { id, pri, delay, ttr: 100, body }, self.now);
+        self.engine.put(client, NewJob { id, pri, delay, ttr: 100, body, extra: None }, self.now);
         id
     }
 

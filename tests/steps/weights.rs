@@ -37,7 +37,7 @@ impl Weighted {
         for _ in 0..jobs {
             let id = self.engine.next_id();
             let body = self.engine.bodies_mut().allocate(2).expect("there is memory");
-            let new = NewJob { id, pri: 0, delay: 0, ttr: 1_000_000, body };
+            let new = NewJob { id, pri: 0, delay: 0, ttr: 1_000_000, body, extra: None };
             self.engine.put(self.producer, new, self.now);
         }
     }

@@ -26,6 +26,7 @@ use super::wal_files::fresh::Fresh;
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
 use crate::io::socket::text_of;
+use crate::tags::Tags;
 use crate::tube_name::TubeName;
 use crate::wal::WalConfig;
 use crate::wal::record::{JobRecord, Record};
@@ -114,7 +115,8 @@ fn refuse_two_logs(path: &Path, names: &[String]) -> Result<(), ImportError> {
 }
 
 fn needed_bytes(job: &Imported) -> u64 {
-    let record = crate::wal::record::job_record_bytes(job.tube.len(), job.job.body_bytes as usize);
+    let record =
+        crate::wal::record::job_record_bytes(job.tube.len(), Tags::NONE, job.job.body_bytes as usize);
     HEADER_BYTES + record as u64
 }
 
@@ -138,6 +140,7 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
             // beanstalkd raises smaller values to 1.
             ttr: job.ttr.max(1),
             tube: TubeName::new(tube).expect("the reader checked it"),
+            tags: Tags::NONE,
             state: *state,
             body: &body,
         });

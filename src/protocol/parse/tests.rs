@@ -27,8 +27,9 @@ fn tube(name: &str) -> TubeName<'_> {
 
 #[test]
 fn every_command_is_parsed() {
-    let put = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4, trailing: false };
-    check("put 1 2 3 4", Command::Put(put));
+    let args = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4 };
+    check("put 1 2 3 4", Command::Put { args, tags: Some(Tags::NONE) });
+    check("put 1 2 3 4 idp:k:5", Command::Put { args, tags: Tags::new(b"idp:k:5") });
     check("peek 7", Command::Peek(JobId(7)));
     check("peek-ready", Command::PeekReady);
     check("peek-delayed", Command::PeekDelayed);
@@ -185,20 +186,37 @@ fn a_mode_has_its_exact_word() {
     ]);
 }
 
-fn check_put(args: &str, bytes: u32, trailing: bool) {
-    let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes, trailing };
-    check(&format!("put {args}"), Command::Put(put));
+fn check_put(args: &str, bytes: u32, tags: Option<&str>) {
+    let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes };
+    let tags =
+        tags.map(|tags| if tags.is_empty() { Tags::NONE } else { Tags::new(tags.as_bytes()).unwrap() });
+    check(&format!("put {args}"), Command::Put { args: put, tags });
 }
 
 #[test]
-fn put_notes_a_trailing_argument() {
-    check_put("0 0 0 4294967295", u32::MAX, false);
-    check_put("  0   0 0    5", 5, false);
-    check_put("0 0 0 5 ", 5, true);
-    check_put("0 0 0 5x", 5, true);
-    check_put("0 0 0 5 6", 5, true);
+fn put_takes_tags_and_notes_other_arguments() {
+    check_put("0 0 0 4294967295", u32::MAX, Some(""));
+    check_put("  0   0 0    5", 5, Some(""));
+    check_put("0 0 0 5 ", 5, None);
+    check_put("0 0 0 5x", 5, None);
+    check_put("0 0 0 5 6", 5, None);
+    check_put("0 0 0 5 idp:k", 5, Some("idp:k"));
+    check_put("0 0 0 5 idp:k:60", 5, Some("idp:k:60"));
+    check_put("0 0 0 5  idp:k", 5, None);
+    check_put("0 0 0 5idp:k", 5, None);
     check_bad(&["put 0 0 0", "put 0 0 0 ", "put 0 0 0x 5", "put 0 0 0 -5", "put 0 0 0 4294967296"]);
     check_bad(&["put 4294967296 0 0 0", "put 0 4294967296 0 0", "put 0 0 4294967296 0"]);
+}
+
+#[test]
+fn only_tags_make_a_put_longer() {
+    let put = |zeros: usize, rest: &str| format!("put {}0 0 0 5{rest}", "0".repeat(zeros));
+    let usual = LINE_BYTES_MAX - 2 - put(0, "").len();
+    check_put(&put(usual, "")[4..], 5, Some(""));
+    check_bad(&[&put(usual + 1, "")]);
+    check_put(&put(usual - 2, " x")[4..], 5, None);
+    check_bad(&[&put(usual - 1, " x")]);
+    check_put(&put(usual, " idp:k")[4..], 5, Some("idp:k"));
 }
 
 #[test]
@@ -223,6 +241,25 @@ fn tube_names_are_checked() {
 fn a_nul_is_an_error_anywhere() {
     check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
     check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
+}
+
+/// Returns the tags if they are well-formed.
+fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
+    let Some(text) = rest.strip_prefix(b" ") else { return rest.is_empty().then_some(Tags::NONE) };
+    let words: Vec<Vec<&[u8]>> =
+        text.split(|&byte| byte == b' ').map(|word| word.split(|&byte| byte == b':').collect()).collect();
+    let is_number = |number: &[u8]| {
+        !number.is_empty()
+            && number.iter().all(u8::is_ascii_digit)
+            && std::str::from_utf8(number).unwrap().parse::<u32>().is_ok()
+    };
+    let is_tag = |word: &Vec<&[u8]>| match word[..] {
+        [b"idp", key] => TubeName::new(key).is_some(),
+        [b"idp", key, ttl] => TubeName::new(key).is_some() && is_number(ttl),
+        _ => false,
+    };
+    let has_doubles = (1..words.len()).any(|at| words[..at].iter().any(|word| word[0] == words[at][0]));
+    (words.iter().all(is_tag) && !has_doubles).then(|| Tags::new(text).unwrap())
 }
 
 /// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
@@ -285,13 +322,14 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let name = TubeName::new(rest).ok_or(BadFormat);
     let command = match word {
         "put " => {
-            return Ok(Command::Put(PutArgs {
-                pri: number(&mut rest, U32)? as u32,
-                delay: number(&mut rest, U32)? as u32,
-                ttr: number(&mut rest, U32)? as u32,
-                bytes: number(&mut rest, U32)? as u32,
-                trailing: !rest.is_empty(),
-            }));
+            let [pri, delay, ttr, bytes] = [(); 4].map(|()| number(&mut rest, U32));
+            let (pri, delay, ttr, bytes) = (pri? as u32, delay? as u32, ttr? as u32, bytes? as u32);
+            let tags = naive_tags(rest);
+            let is_long = line.len() + 2 > 224;
+            if is_long && tags.is_none_or(|tags| tags == Tags::NONE) {
+                return Err(BadFormat);
+            }
+            return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });
         }
         "quit" => return Ok(Command::Quit),
         "use " => return name.map(Command::Use),
@@ -387,7 +425,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
     let at = random.below(line.len() + 1);
     match random.below(6) {
         0 => line.truncate(at),
-        1 => line.insert(at, random.pick(b" 0159-+aput\0\r\n\t\x80.,")),
+        1 => line.insert(at, random.pick(b" 0159-+aput:\0\r\n\t\x80.,")),
         2 => drop(line.splice(at..at, b" ".repeat(random.below(3)))),
         3 => {
             let number = random.pick(&[
@@ -411,8 +449,9 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 34] = [
+    const LINES: [&str; 35] = [
         "put 1 2 3 4",
+        "put 1 2 3 4 idp:k:9",
         "peek 7",
         "peek-ready",
         "peek-delayed",

@@ -32,7 +32,7 @@ impl Core {
             Command::PeekReady => is_any(self.engine.peek_ready(client)),
             Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
             Command::PeekBuried => is_any(self.engine.peek_buried(client)),
-            Command::Put(_)
+            Command::Put { .. }
             | Command::Reserve
             | Command::ReserveWithTimeout { .. }
             | Command::ReserveJob(_)

@@ -300,10 +300,9 @@ impl Core {
         let Work::Call(call) = std::mem::replace(&mut connection.work, Work::None) else { return };
         connection.skip = call.body_left;
         let Some(mut session) = call.session else { return };
-        let bodies = self.engine.bodies_mut();
-        session.output.clear(bodies, &mut self.buffers);
+        session.output.clear(self.engine.bodies_mut(), &mut self.buffers);
         if let Input::Body(incoming) = session.protocol.input {
-            bodies.free(incoming.slot);
+            self.free_incoming(incoming);
         }
     }
 }

@@ -4,11 +4,14 @@
 mod bulk;
 mod draws;
 mod job_waits;
+mod tags;
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
-use beanring::queue::{Counts, JobEnd, JobState, JobTotals};
+use beanring::queue::{Counts, JobEnd, JobState, JobTotals, Repeated};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
+
+pub use tags::{Kept, Tags};
 
 /// A tube; 0 is `default`.
 pub type Name = u16;
@@ -34,6 +37,9 @@ pub struct Model {
     pub releases: u64,
     pub buries: u64,
     pub kicks: u64,
+    pub repeats: u64,
+    /// Keys of deleted jobs, some of them longer than they are kept.
+    pub kept: Vec<Kept>,
     pub last_id: u64,
     /// Numbers waits and burials.
     pub turns: u64,
@@ -69,6 +75,7 @@ pub struct Job {
     /// When the job got to this place.
     pub since: Time,
     pub counts: Counts,
+    pub tags: Tags,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,12 +234,6 @@ impl Model {
         Some(count)
     }
 
-    pub fn put(&mut self, conn: Conn, pri: u32, delay: u32, ttr: u32) -> u64 {
-        let id = self.announce(conn);
-        self.store(conn, id, pri, delay, ttr);
-        id
-    }
-
     /// Takes the id of a job whose body is not received yet.
     pub fn announce(&mut self, conn: Conn) -> u64 {
         self.last_id += 1;
@@ -240,15 +241,26 @@ impl Model {
         self.last_id
     }
 
-    pub fn store(&mut self, conn: Conn, id: u64, pri: u32, delay: u32, ttr: u32) {
+    /// Stores a job whose body is complete, unless it repeats another.
+    pub fn store(
+        &mut self,
+        conn: Conn,
+        id: u64,
+        [pri, delay, ttr]: [u32; 3],
+        tags: Tags,
+    ) -> Option<Repeated> {
+        if let Some(repeated) = self.repeat(conn, pri, tags) {
+            return Some(repeated);
+        }
         let tube = self.get(conn).used;
         self.total_jobs += 1;
         self.tube(tube).total_jobs += 1;
         let place = self.ready_or_delayed(delay);
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, counts) = (self.now, Counts::default());
-        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts });
+        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts, tags });
         self.serve();
+        None
     }
 
     pub fn reserve(&mut self, conn: Conn, patience: Option<Span>) -> Reserve {
@@ -283,8 +295,9 @@ impl Model {
         if self.jobs[at].state() == JobState::Reserved {
             self.note_lapse(at);
         }
-        let tube = self.jobs.remove(at).tube;
-        self.tube(tube).deletes += 1;
+        let job = self.jobs.remove(at);
+        self.keep_key(&job);
+        self.tube(job.tube).deletes += 1;
         self.deletes += 1;
         self.end_job(id, JobEnd::Deleted);
         self.drop_tubes();
@@ -480,6 +493,7 @@ impl Model {
             releases: self.releases,
             buries: self.buries,
             kicks: self.kicks,
+            repeats: self.repeats,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::queue::KeptKey;
 use crate::wal::record::Record;
 use crate::wal::segment::Header;
 
@@ -53,7 +54,7 @@ impl Losses {
                     self.changed.insert(id.0);
                 }
             }
-            Record::Deleted(id) => {
+            Record::Deleted(id) | Record::KeptKey(KeptKey { id, .. }) => {
                 self.were_given(id.0);
                 self.jobs.remove(&id.0);
                 self.changed.remove(&id.0);
@@ -107,6 +108,7 @@ mod tests {
     use super::*;
     use crate::ids::JobId;
     use crate::queue::{Counts, PersistedState, UnreservedState};
+    use crate::tags::Tags;
     use crate::time::Time;
     use crate::tube_name::TubeName;
     use crate::wal::SegmentNumber;
@@ -125,6 +127,7 @@ mod tests {
             created: Time::ZERO,
             ttr: 1,
             tube: TubeName::DEFAULT,
+            tags: Tags::NONE,
             state: STATE,
             body: b"\r\n",
         }));

@@ -174,6 +174,9 @@ fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<
     let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
     let fresh = Fresh::begin(&directory, segment_bytes, log_id, engine.upcoming_id());
     let mut fresh = fresh.map_err(failed)?;
+    for kept in engine.kept_keys() {
+        fresh.append(&Record::KeptKey(kept)).map_err(failed)?;
+    }
     let mut jobs: Vec<(JobId, JobKey)> = engine.jobs().iter().map(|(key, job)| (job.id, key)).collect();
     jobs.sort_unstable();
     for (_, key) in jobs {

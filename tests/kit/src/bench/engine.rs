@@ -54,7 +54,7 @@ impl Rig {
     /// Allocates a job that is not in the engine yet.
     pub fn new_job(&mut self, pri: u32, delay: u32) -> NewJob {
         let body = self.engine.bodies_mut().allocate(BODY_BYTES).expect("there is memory");
-        NewJob { id: self.engine.next_id(), pri, delay, ttr: TTR, body }
+        NewJob { id: self.engine.next_id(), pri, delay, ttr: TTR, body, extra: None }
     }
 
     pub fn put(&mut self, client: ClientKey, pri: u32, delay: u32) -> JobKey {

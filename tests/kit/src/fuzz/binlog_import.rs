@@ -195,7 +195,7 @@ impl Written {
             };
             let kept = PersistedState { pri: job.pri, delay: job.delay, state, counts: job.counts };
             let (tube, body) = (tube.as_str().to_owned(), body.clone());
-            (job.id.0, KeptJob { created: job.created, ttr: job.ttr, tube, kept, body })
+            (job.id.0, KeptJob { created: job.created, ttr: job.ttr, tube, tags: String::new(), kept, body })
         };
         self.jobs.iter().map(kept).collect()
     }

@@ -178,7 +178,13 @@ impl Conversation<'_> {
             self.input.pick(&[b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n\n", b"", b"\r\nstats\r\n"]);
         self.bodies += 1;
         let body = filler(self.bodies, bytes);
-        let line = format!("put {pri} {delay} {ttr} {bytes}\r\n");
+        let tags = match self.bodies % 8 {
+            0 => " idp:k:2",
+            1 => " idp:k",
+            2 => " idp:other:60",
+            _ => "",
+        };
+        let line = format!("put {pri} {delay} {ttr} {bytes}{tags}\r\n");
         self.send(at, &[line.as_bytes(), &body, ending].concat());
     }
 

@@ -36,7 +36,7 @@ enum Pending {
     /// Its line determines the reply.
     Line(Vec<u8>),
     /// A put with this body, and the two bytes at the place of its CR LF.
-    Put(Vec<u8>),
+    Put { body: Vec<u8>, has_key: bool },
     /// One specific reply.
     Fixed(&'static str),
 }
@@ -44,7 +44,10 @@ enum Pending {
 /// What the next byte of a client belongs to.
 enum Expects {
     Line,
-    Body(usize),
+    Body {
+        bytes: usize,
+        has_key: bool,
+    },
     /// This many bytes are ignored.
     Skip(u64),
 }
@@ -168,13 +171,13 @@ impl Dialogue {
                 }
                 skipped == left
             }
-            Expects::Body(bytes) if self.input.len() < bytes => false,
-            Expects::Body(bytes) => {
+            Expects::Body { bytes, .. } if self.input.len() < bytes => false,
+            Expects::Body { bytes, has_key } => {
                 let body: Vec<u8> = self.input.drain(..bytes).collect();
                 if let Some(body) = body.strip_suffix(b"\r\n") {
                     book.put.insert(body.to_vec());
                 }
-                self.pending.push_back(Pending::Put(body));
+                self.pending.push_back(Pending::Put { body, has_key });
                 self.expects = Expects::Line;
                 true
             }
@@ -193,13 +196,14 @@ impl Dialogue {
             _ if line.len() + 2 > bytes_max(&line) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
-            Ok(Command::Put(args)) => {
+            Ok(Command::Put { args, tags }) => {
                 if args.bytes > book.max_job_bytes {
                     self.expects = Expects::Skip(u64::from(args.bytes) + 2);
-                } else if args.trailing {
-                    self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
+                } else if let Some(tags) = tags {
+                    let has_key = tags.idp().is_some();
+                    self.expects = Expects::Body { bytes: args.bytes as usize + 2, has_key };
                 } else {
-                    self.expects = Expects::Body(args.bytes as usize + 2);
+                    self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
                 }
                 return;
             }
@@ -228,7 +232,7 @@ impl Dialogue {
     fn compare(&mut self, pending: &Pending, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
         let is_right = match pending {
             Pending::Fixed(expected) => reply.words == [*expected],
-            Pending::Put(body) => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
+            Pending::Put { body, has_key } => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
                 (None, ["EXPECTED_CRLF"]) => true,
                 (Some(_), ["DRAINING"]) => book.is_draining,
                 (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| body.len() > most / 2),
@@ -236,6 +240,14 @@ impl Dialogue {
                     let id = number(id);
                     book.know(id, body);
                     id > 0 && book.inserted.insert(id)
+                }
+                (Some(_), ["INSERTED", id, state, rest @ ..]) => {
+                    let is_known = book.inserted.contains(&number(id));
+                    let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "DELETED"].contains(state);
+                    *has_key
+                        && is_known
+                        && is_state
+                        && (rest.is_empty() || rest.len() == 1 && *state != "DELETED")
                 }
                 _ => false,
             },

@@ -11,7 +11,7 @@ use super::super::config::config;
 use super::super::connection::{Connection, ConnectionState};
 use super::dialogue::{Book, Dialogue};
 use super::log_decoder;
-use super::made_log::{BEGIN, Files, begin, carry_out, jobs_of};
+use super::made_log::{BEGIN, Files, begin, carry_out, jobs_of, kept_keys_of};
 
 /// Segments hold a job of the default size limit.
 const SEGMENT_BYTES: u64 = 128 * 1024;
@@ -186,7 +186,7 @@ impl Driver {
     /// Asserts that a server that is killed now recovers all jobs that clients know.
     pub fn check_files(&self) {
         if let Some(disk) = &self.disk {
-            let (jobs, next_id) = log_decoder::read(&disk.files, self.now);
+            let (jobs, _, next_id) = log_decoder::read(&disk.files, self.now);
             self.book.check_kept(&jobs, next_id);
         }
     }
@@ -248,8 +248,10 @@ impl Driver {
             }
         }
         if let Some(disk) = &self.disk {
-            let (jobs, _) = log_decoder::read(&disk.files, self.now);
-            assert_eq!(jobs, jobs_of(self.server.engine()), "the log has what is in the queue");
+            let (jobs, kept_keys, _) = log_decoder::read(&disk.files, self.now);
+            let engine = self.server.engine();
+            assert_eq!(jobs, jobs_of(engine), "the log has what is in the queue");
+            assert_eq!(kept_keys, kept_keys_of(engine), "the log has the kept keys");
         }
     }
 

@@ -60,7 +60,8 @@ fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
 
 /// Returns the length that a line may have, with its CR LF.
 pub(super) fn bytes_max(line: &[u8]) -> usize {
-    if line.starts_with(b"delete-batch ") { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+    let is_long = line.starts_with(b"delete-batch ") || line.starts_with(b"put ");
+    if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
 fn check(line: &[u8]) {
@@ -86,8 +87,11 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         format!("{word} {}", tube.as_str())
     };
     Some(match *command {
-        Command::Put(PutArgs { trailing: true, .. }) | Command::PauseTube { tube: None, .. } => return None,
-        Command::Put(PutArgs { pri, delay, ttr, bytes, .. }) => format!("put {pri} {delay} {ttr} {bytes}"),
+        Command::Put { tags: None, .. } | Command::PauseTube { tube: None, .. } => return None,
+        Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags: Some(tags) } => {
+            let space = if tags.is_empty() { "" } else { " " };
+            format!("put {pri} {delay} {ttr} {bytes}{space}{}", tags.as_str())
+        }
         Command::Peek(id) => with_id("peek", id),
         Command::PeekReady => "peek-ready".to_owned(),
         Command::PeekDelayed => "peek-delayed".to_owned(),

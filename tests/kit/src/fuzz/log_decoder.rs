@@ -11,7 +11,9 @@ use beanring::wal::segment::{HEADER_BYTES, Header};
 use beanring::wal::{Replay, SegmentNumber};
 
 use super::input::Input;
-use super::made_log::{BEGIN, Files, Jobs, MadeLog, check_bodies, damage, forge, jobs_of};
+use super::made_log::{
+    BEGIN, Files, Jobs, KeptKeys, MadeLog, check_bodies, damage, forge, jobs_of, kept_keys_of,
+};
 
 /// A file in memory.
 struct Bytes<'a>(&'a [u8]);
@@ -40,8 +42,9 @@ pub fn run(data: &[u8]) {
         }
         _ => {
             let made = MadeLog::write(&mut input);
-            let (jobs, next_id) = read(&made.files, made.now);
+            let (jobs, kept_keys, next_id) = read(&made.files, made.now);
             assert_eq!(jobs, made.jobs, "what was written comes back");
+            assert_eq!(kept_keys, made.kept_keys, "the kept keys come back");
             assert!(made.bodies.keys().all(|&id| id < next_id.0), "no id is used twice");
             let mut files = made.files.clone();
             damage(&mut input, &mut files);
@@ -86,7 +89,7 @@ impl Scan {
         assert!(scanner.into_window().capacity() <= 4 << 20, "a reader needs a bounded window");
     }
 
-    fn finish(self, now: Time) -> (Jobs, JobId) {
+    fn finish(self, now: Time) -> (Jobs, KeptKeys, JobId) {
         let mut engine = self.engine.unwrap_or_else(|| Engine::new(0));
         let recovered = self.replay.finish(&mut engine, now);
         let paused: Vec<PauseRecord<'_>> = recovered.pauses().collect();
@@ -96,12 +99,12 @@ impl Scan {
         for (id, job) in &jobs {
             assert!(job.body.ends_with(b"\r\n"), "the body of job {id} has its end");
         }
-        (jobs, engine.upcoming_id())
+        (jobs, kept_keys_of(&engine), engine.upcoming_id())
     }
 }
 
 /// Reads the segments in order, as salvage does.
-pub fn read(files: &Files, now: Time) -> (Jobs, JobId) {
+pub fn read(files: &Files, now: Time) -> (Jobs, KeptKeys, JobId) {
     let mut scan = Scan::default();
     for (&number, file) in files {
         if number > SegmentNumber::LAST {

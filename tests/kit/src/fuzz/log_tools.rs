@@ -173,11 +173,12 @@ fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
     tubes
 }
 
-/// Returns jobs as a binlog can store them: without numbers of burials, which are only counters, and with times in its
-/// range.
+/// Returns jobs as a binlog can store them: without tags, without numbers of burials, which are only counters, and with times
+/// in its range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
     for job in jobs.values_mut() {
+        job.tags.clear();
         // Its times are signed, and end in the year 2262.
         job.created = job.created.min(Time::from_nanos(i64::MAX as u64));
         if let UnreservedState::Delayed(until) = &mut job.kept.state {

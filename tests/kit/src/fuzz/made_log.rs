@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
 use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
+use beanring::queue::{Counts, Engine, KeptKey, NewJob, PersistedState, UnreservedState};
+use beanring::tags::Tags;
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
@@ -32,17 +33,23 @@ pub struct KeptJob {
     pub created: Time,
     pub ttr: u32,
     pub tube: String,
+    pub tags: String,
     pub kept: PersistedState,
     pub body: Vec<u8>,
 }
 
 pub type Jobs = BTreeMap<u64, KeptJob>;
 
+/// Times at which keys of deleted jobs are forgotten, by tube, key and id.
+pub type KeptKeys = BTreeMap<(String, String, u64), Time>;
+
 /// A job log and its content.
 pub struct MadeLog {
     pub files: Files,
     /// The jobs at the end.
     pub jobs: Jobs,
+    /// The keys of deleted jobs at the end.
+    pub kept_keys: KeptKeys,
     /// All jobs that were ever written.
     pub bodies: BTreeMap<u64, Vec<u8>>,
     /// The end of the log.
@@ -54,9 +61,18 @@ pub fn jobs_of(engine: &Engine) -> Jobs {
     let jobs = engine.jobs().iter().map(|(key, job)| {
         let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.persisted_state(key));
         let (created, ttr, body) = (job.created, job.ttr, engine.body(key).to_vec());
-        (job.id.0, KeptJob { created, ttr, tube, kept, body })
+        let tags = engine.tags(key).as_str().to_owned();
+        (job.id.0, KeptJob { created, ttr, tube, tags, kept, body })
     });
     jobs.collect()
+}
+
+/// Returns the keys of deleted jobs that a queue keeps.
+pub fn kept_keys_of(engine: &Engine) -> KeptKeys {
+    let kept = engine.kept_keys().map(|KeptKey { id, tube, key, until, .. }| {
+        ((tube.as_str().to_owned(), key.as_str().to_owned(), id.0), until)
+    });
+    kept.collect()
 }
 
 /// Asserts that jobs have the bodies of their puts.
@@ -120,7 +136,13 @@ impl Writer {
         let (log, files) = begin(config, &mut engine);
         engine.record_changes(true);
         let client = engine.connect(ConnId { slot: 0, generation: 1 });
-        let made = MadeLog { files, jobs: Jobs::new(), bodies: BTreeMap::new(), now: BEGIN };
+        let made = MadeLog {
+            files,
+            jobs: Jobs::new(),
+            kept_keys: KeptKeys::new(),
+            bodies: BTreeMap::new(),
+            now: BEGIN,
+        };
         Self { engine, log, client, now: BEGIN, made }
     }
 
@@ -129,7 +151,8 @@ impl Writer {
         let what = input.byte();
         let id = JobId(1 + input.below(64) as u64);
         match what & 0x0f {
-            0..5 => self.put(input),
+            0 => self.put(input, true),
+            1..5 => self.put(input, false),
             5 | 6 => _ = self.engine.delete(client, id, now),
             7 => _ = self.engine.reserve_job(client, id, now),
             8 => _ = self.engine.bury(client, id, u32::from(input.byte()), now),
@@ -170,17 +193,19 @@ impl Writer {
         }
     }
 
-    fn put(&mut self, input: &mut Input<'_>) {
+    fn put(&mut self, input: &mut Input<'_>, has_key: bool) {
         let bytes = input.pick(&[0, 5, 40, 300, 1_000, 4_000, 9_000, 30_000]);
         let (pri, delay) = (u32::from(input.byte()), input.pick(&[0, 0, 0, 1, 100, u32::MAX]));
-        self.put_one(bytes, pri, delay);
+        let tags = format!("idp:k{}:{}", bytes / 1_000, delay);
+        self.put_one(bytes, pri, delay, if has_key { &tags } else { "" });
     }
 
     /// Puts many jobs of one size, and deletes most of those before them.
     fn flood(&mut self, input: &mut Input<'_>) {
         let bytes = input.pick(&[20, 200, 2_000]);
         for number in 0..40 {
-            self.put_one(bytes, number, 0);
+            let tags = format!("idp:flood-{number}:1000");
+            self.put_one(bytes, number, 0, if number % 3 == 0 { &tags } else { "" });
             self.record();
             let last = self.engine.upcoming_id().0;
             if number % 4 > 0 {
@@ -191,17 +216,22 @@ impl Writer {
         }
     }
 
-    fn put_one(&mut self, bytes: usize, pri: u32, delay: u32) {
+    fn put_one(&mut self, bytes: usize, pri: u32, delay: u32, tags: &str) {
         let tube_bytes = self.engine.used(self.client).name().as_bytes().len();
-        let space = self.log.space_for_put(tube_bytes, bytes + 2);
+        let tags = Tags::new(tags.as_bytes()).unwrap_or(Tags::NONE);
+        let space = self.log.space_for_put(tube_bytes, tags, bytes + 2);
         self.record();
         if space == PutSpace::Unavailable {
             return;
         }
         let id = self.engine.next_id();
+        let extra = self.engine.announce_tags(tags);
+        if extra.is_some_and(|extra| self.engine.repeat(self.client, extra, pri, self.now).is_some()) {
+            return self.engine.free_tags(extra);
+        }
         let body = [filler(id.0, bytes), b"\r\n".to_vec()].concat();
         let slot = store(&mut self.engine, &body);
-        self.engine.put(self.client, NewJob { id, pri, delay, ttr: 60, body: slot }, self.now);
+        self.engine.put(self.client, NewJob { id, pri, delay, ttr: 60, body: slot, extra }, self.now);
         self.made.bodies.insert(id.0, body);
     }
 
@@ -231,7 +261,8 @@ impl Writer {
         self.use_disk();
         assert!(self.log.is_settled(), "everything is written");
         self.engine.check();
-        MadeLog { jobs: jobs_of(&self.engine), now: self.now, ..self.made }
+        let (jobs, kept_keys) = (jobs_of(&self.engine), kept_keys_of(&self.engine));
+        MadeLog { jobs, kept_keys, now: self.now, ..self.made }
     }
 }
 
@@ -312,10 +343,17 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             };
             let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), any(input, 0) as u32);
             let state = forge_state(input);
-            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, state, body: &body })
+            let tags = if what & 0x10 > 0 { Tags::new(b"idp:k:60") } else { None };
+            let tags = tags.unwrap_or(Tags::NONE);
+            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, tags, state, body: &body })
                 .encode(stamp, batch);
         }
         3 => Record::Change { id, state: forge_state(input) }.encode(stamp, batch),
+        4 if what & 0x10 > 0 => {
+            let key = TubeName::new(b"k").expect("it is a name");
+            let until = Time::from_nanos(BEGIN.as_nanos().wrapping_add(u64::from(what) << 24));
+            Record::KeptKey(KeptKey { id, tube: pick_tube, key, until, ttl: 60 }).encode(stamp, batch);
+        }
         4 => Record::Deleted(id).encode(stamp, batch),
         5 => {
             let (until, length) = (Time::from_nanos(input.word()), Span::from_nanos(any(input, 0)));

@@ -9,11 +9,14 @@ impl Model {
     pub fn flush(&mut self, name: Name) -> Option<u32> {
         let tube = self.tubes.iter_mut().find(|tube| tube.name == name)?;
         let is_flushed = |job: &mut Job| job.tube == name && job.state() != JobState::Reserved;
-        let flushed: Vec<u64> = self.jobs.extract_if(.., is_flushed).map(|job| job.id).collect();
+        let flushed: Vec<Job> = self.jobs.extract_if(.., is_flushed).collect();
         let count = flushed.len() as u64;
         tube.deletes += count;
         self.deletes += count;
-        flushed.into_iter().for_each(|id| self.end_job(id, JobEnd::Deleted));
+        for job in flushed {
+            self.keep_key(&job);
+            self.end_job(job.id, JobEnd::Deleted);
+        }
         self.drop_tubes();
         Some(count as u32)
     }

@@ -1,0 +1,135 @@
+//! What jobs with tags have besides their records. A job without tags has no part in it.
+
+use super::engine::Engine;
+use super::job::Job;
+use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobKey};
+use crate::intrusive::{NIL, Pages};
+use crate::limits::ALLOCATION_BYTES;
+use crate::tags::Tags;
+
+/// The tags of one job.
+#[derive(Debug)]
+pub(super) struct Extra {
+    /// The text of the [`Tags`].
+    tags: Box<[u8]>,
+    /// The idempotency key, if the job has one and is in a tube.
+    pub(super) idp: Option<IdpSlot>,
+}
+
+/// All extras.
+pub(super) struct Extras {
+    slab: Pages<Extra>,
+    /// The memory of all texts.
+    text_bytes: usize,
+}
+
+impl Extra {
+    pub(super) fn tags(&self) -> Tags<'_> {
+        Tags::new(&self.tags).expect("tags are checked before they are stored")
+    }
+}
+
+impl Extras {
+    pub(super) const fn new() -> Self {
+        Self { slab: Pages::new(), text_bytes: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes() + self.text_bytes
+    }
+
+    /// What these tags add to [`bytes`](Self::bytes).
+    pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
+        self.slab.growth() + text_bytes(tags.as_str().as_bytes())
+    }
+
+    pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {
+        let tags: Box<[u8]> = tags.as_str().as_bytes().into();
+        self.text_bytes += text_bytes(&tags);
+        ExtraKey(self.slab.insert(Extra { tags, idp: None }))
+    }
+
+    pub(super) fn remove(&mut self, key: ExtraKey) {
+        self.text_bytes -= text_bytes(&self.slab.remove(key.0).tags);
+    }
+
+    pub(super) fn get(&self, key: ExtraKey) -> &Extra {
+        &self.slab[key.0]
+    }
+
+    pub(super) fn get_mut(&mut self, key: ExtraKey) -> &mut Extra {
+        &mut self.slab[key.0]
+    }
+
+    pub(super) fn check(&self) {
+        self.slab.check();
+        let texts: usize = self.slab.iter().map(|(_, extra)| text_bytes(&extra.tags)).sum();
+        assert_eq!(self.text_bytes, texts, "the memory of tags is counted");
+    }
+}
+
+/// The memory of a text with the overhead of its allocation.
+pub(super) const fn text_bytes(text: &[u8]) -> usize {
+    text.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
+}
+
+impl Job {
+    /// The key of its extra, if the job has tags.
+    #[inline]
+    pub(super) fn extra(&self) -> Option<ExtraKey> {
+        (self.has_activity && self.extra_or_before != NIL).then_some(ExtraKey(self.extra_or_before))
+    }
+}
+
+impl Engine {
+    /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
+    #[inline]
+    pub fn announce_tags(&mut self, tags: Tags<'_>) -> Option<ExtraKey> {
+        if tags.is_empty() { None } else { Some(self.jobs.extras.insert(tags)) }
+    }
+
+    /// Frees tags of a job that will not be put.
+    #[inline]
+    pub fn free_tags(&mut self, extra: Option<ExtraKey>) {
+        if let Some(extra) = extra {
+            self.jobs.extras.remove(extra);
+        }
+    }
+
+    /// The tags of a job whose body is still to come.
+    #[inline]
+    pub fn announced_tags(&self, extra: Option<ExtraKey>) -> Tags<'_> {
+        extra.map_or(Tags::NONE, |extra| self.jobs.extras.get(extra).tags())
+    }
+
+    /// The number of jobs with tags whose bodies are still to come.
+    pub fn announced(&self) -> usize {
+        self.jobs.extras.len() - self.jobs.iter().filter(|(_, job)| job.extra().is_some()).count()
+    }
+
+    /// The tags of a job.
+    #[inline]
+    pub fn tags(&self, job: JobKey) -> Tags<'_> {
+        self.announced_tags(self.jobs.get(job).extra())
+    }
+
+    /// What the tags of one more job of the client add to the memory of the queue: nothing for a job without tags.
+    pub fn tags_growth(&mut self, client: ClientKey, tags: Tags<'_>) -> usize {
+        if tags.is_empty() { 0 } else { self.jobs.extras.growth(tags) + self.idp_growth(client, tags) }
+    }
+
+    /// What a job of the client with tags adds to it once its body is complete.
+    pub fn announced_growth(&mut self, client: ClientKey, extra: Option<ExtraKey>) -> usize {
+        let Some(extra) = extra else { return 0 };
+        let tags = self.jobs.extras.get(extra).tags();
+        self.idps.growth(self.tubes[self.clients.get(client).used].name(), tags.idp())
+    }
+
+    fn idp_growth(&mut self, client: ClientKey, tags: Tags<'_>) -> usize {
+        self.idps.growth(self.tubes[self.clients.get(client).used].name(), tags.idp())
+    }
+}

@@ -1,0 +1,362 @@
+//! Idempotency keys: which job of a tube has which key, and which keys of deleted jobs are kept.
+//!
+//! A tube has at most one job of a key. Keys are found by the names of tube and key, because a kept key outlives its tube.
+//! The key of a job whose tag has a time to live is kept for that time after the deletion of the job.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use super::background::StepLimit;
+use super::change::Change;
+use super::engine::Engine;
+use super::extras::text_bytes;
+use super::job::JobState;
+use super::timers::{TimerKey, Timers};
+use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey};
+use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
+use crate::tags::Idp;
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// All keys.
+pub(super) struct IdpKeys {
+    slab: Pages<IdpKey>,
+    index: intrusive::Index,
+    /// Kept keys by the time at which they are forgotten.
+    kept: Heap,
+    /// Fires at the first of these times.
+    timer: TimerKey,
+    /// The memory of all names.
+    name_bytes: usize,
+}
+
+struct IdpKey {
+    /// The name of the tube, a space, and the key.
+    name: Box<[u8]>,
+    owner: Owner,
+    hash: u64,
+    chain: u32,
+    /// In the heap of kept keys.
+    links: Links,
+    rank: u8,
+}
+
+#[derive(Clone, Copy)]
+enum Owner {
+    Job(JobKey),
+    Deleted(Deleted),
+}
+
+#[derive(Clone, Copy)]
+struct Deleted {
+    id: JobId,
+    /// When the key is forgotten.
+    until: Time,
+    /// The time to live of the tag, in seconds.
+    ttl: u32,
+}
+
+/// The first job of a key that a `put` has repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Repeated {
+    /// Its id.
+    pub id: JobId,
+    /// Its state, or `None` if it was deleted.
+    pub state: Option<JobState>,
+    /// Its new priority, if the repeat has raised that.
+    pub pri: Option<u32>,
+}
+
+/// The key of a deleted job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct KeptKey<'a> {
+    pub id: JobId,
+    pub tube: TubeName<'a>,
+    pub key: TubeName<'a>,
+    /// When the key is forgotten.
+    pub until: Time,
+    /// The time to live of the tag, in seconds.
+    pub ttl: u32,
+}
+
+impl IdpKeys {
+    /// No keys. `seed` keeps clients from choosing keys that collide.
+    pub(super) fn new(seed: u64, timers: &mut Timers) -> Self {
+        let timer = timers.add();
+        timers.set_owner(timer, super::timers::Owner::IdpKeys);
+        Self {
+            slab: Pages::new(),
+            index: intrusive::Index::new(seed),
+            kept: Heap::new(),
+            timer,
+            name_bytes: 0,
+        }
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes() + self.index.bytes() + self.name_bytes
+    }
+
+    /// What a job with this key in this tube adds to [`bytes`](Self::bytes).
+    pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>) -> usize {
+        let Some(idp) = idp else { return 0 };
+        self.slab.growth() + self.index.growth() + text_bytes(&joined(tube, idp.key))
+    }
+
+    fn find(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<u32> {
+        let is_it = |entry: &IdpKey| entry.tube() == tube && entry.key() == key;
+        self.index.find(&self.slab, self.hash(tube, key), is_it)
+    }
+
+    fn insert(&mut self, tube: TubeName<'_>, key: TubeName<'_>, owner: Owner) -> u32 {
+        let name = joined(tube, key);
+        self.name_bytes += text_bytes(&name);
+        let hash = self.hash(tube, key);
+        let slot = self.slab.insert(IdpKey { name, owner, hash, chain: NIL, links: Links::NONE, rank: 0 });
+        self.index.insert(&mut self.slab, slot);
+        slot
+    }
+
+    /// Removes a key that is not in the heap.
+    fn remove(&mut self, slot: u32) {
+        self.index.remove(&mut self.slab, slot);
+        self.name_bytes -= text_bytes(&self.slab.remove(slot).name);
+    }
+
+    /// Keeps the key of a deleted job.
+    fn keep(&mut self, slot: u32, deleted: Deleted, timers: &mut Timers) {
+        self.slab[slot].owner = Owner::Deleted(deleted);
+        self.kept.insert(&mut self.slab, slot);
+        timers.arm(self.timer, deleted.until);
+    }
+
+    /// SipHash with the seed before the names.
+    fn hash(&self, tube: TubeName<'_>, key: TubeName<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.index.seed());
+        for part in [tube.as_bytes(), b" ", key.as_bytes()] {
+            hasher.write(part);
+        }
+        hasher.finish()
+    }
+
+    pub(super) fn check(&self, timers: &Timers) {
+        self.slab.check();
+        self.index.check(&self.slab);
+        assert_eq!(self.index.len(), self.slab.len(), "the index finds every key");
+        self.kept.check(&self.slab);
+        let kept = self.slab.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
+        assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
+        let names: usize = self.slab.iter().map(|(_, entry)| text_bytes(&entry.name)).sum();
+        assert_eq!(self.name_bytes, names, "the memory of names is counted");
+        if let Some(first) = self.kept.min() {
+            let until = self.slab[first].deleted().until;
+            assert!(timers.armed(self.timer).is_some_and(|at| at <= until), "a kept key has a timer");
+        }
+    }
+}
+
+impl IdpKey {
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let space =
+            self.name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
+        (&self.name[..space], &self.name[space + 1..])
+    }
+
+    fn tube(&self) -> TubeName<'_> {
+        TubeName::new(self.parts().0).expect("the name was checked")
+    }
+
+    fn key(&self) -> TubeName<'_> {
+        TubeName::new(self.parts().1).expect("the key was checked")
+    }
+
+    fn deleted(&self) -> Deleted {
+        match self.owner {
+            Owner::Deleted(deleted) => deleted,
+            Owner::Job(_) => panic!("a kept key is that of a deleted job"),
+        }
+    }
+}
+
+fn joined(tube: TubeName<'_>, key: TubeName<'_>) -> Box<[u8]> {
+    [tube.as_bytes(), b" ", key.as_bytes()].concat().into()
+}
+
+impl Engine {
+    /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
+    /// that is more urgent. Returns `None` if the announced job is the first.
+    pub fn repeat(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Repeated> {
+        let idp = self.jobs.extras.get(extra).tags().idp()?;
+        let tube = self.tubes[self.clients.get(client).used].name();
+        let slot = self.idps.find(tube, idp.key)?;
+        let repeated = match self.idps.slab[slot].owner {
+            Owner::Deleted(Deleted { id, until, .. }) if until > now => {
+                Repeated { id, state: None, pri: None }
+            }
+            Owner::Deleted(_) => {
+                self.forget(slot);
+                return None;
+            }
+            Owner::Job(job) => {
+                let record = self.jobs.get(job);
+                let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
+                if is_raised {
+                    self.set_priority(job, pri);
+                    self.changes.push(Change::Reprioritized(job));
+                }
+                Repeated { id, state: Some(state), pri: is_raised.then_some(pri) }
+            }
+        };
+        self.totals.repeats += 1;
+        Some(repeated)
+    }
+
+    /// Gives the job its key, if it has one that no other job of the tube has.
+    pub(super) fn claim_key(&mut self, job: JobKey, extra: ExtraKey) {
+        let tube = self.tubes[self.jobs.get(job).tube].name();
+        let Some(idp) = self.jobs.extras.get(extra).tags().idp() else { return };
+        let owner = Owner::Job(job);
+        let slot = match self.idps.find(tube, idp.key) {
+            None => self.idps.insert(tube, idp.key, owner),
+            Some(slot) if matches!(self.idps.slab[slot].owner, Owner::Deleted(_)) => {
+                self.idps.kept.remove(&mut self.idps.slab, slot);
+                self.idps.slab[slot].owner = owner;
+                slot
+            }
+            Some(_) => return,
+        };
+        self.jobs.extras.get_mut(extra).idp = Some(IdpSlot(slot));
+    }
+
+    /// Takes the key from a job that is being deleted. Returns the key if it is kept.
+    pub(super) fn give_up_key(&mut self, job: JobKey, extra: ExtraKey, now: Time) -> Option<IdpSlot> {
+        let extra = self.jobs.extras.get(extra);
+        let key = extra.idp?;
+        let ttl = extra.tags().idp().expect("a job with a key has the tag").ttl;
+        if ttl == 0 {
+            self.idps.remove(key.0);
+            return None;
+        }
+        let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
+        self.idps.keep(key.0, deleted, &mut self.timers);
+        Some(key)
+    }
+
+    /// The key in this slot, if it is that of a deleted job.
+    pub fn kept_key(&self, slot: IdpSlot) -> Option<KeptKey<'_>> {
+        let entry = self.idps.slab.get(slot.0)?;
+        let Owner::Deleted(Deleted { id, until, ttl }) = entry.owner else { return None };
+        Some(KeptKey { id, tube: entry.tube(), key: entry.key(), until, ttl })
+    }
+
+    /// All keys of deleted jobs, in no order.
+    pub fn kept_keys(&self) -> impl Iterator<Item = KeptKey<'_>> {
+        self.idps.slab.iter().filter_map(|(slot, _)| self.kept_key(IdpSlot(slot)))
+    }
+
+    /// Restores the key of a deleted job, for at most its time to live from now on.
+    pub fn restore_key(&mut self, kept: &KeptKey<'_>) -> IdpSlot {
+        let &KeptKey { id, tube, key, until, ttl } = kept;
+        let deleted = Deleted { id, until, ttl };
+        let slot = match self.idps.find(tube, key) {
+            Some(slot) => {
+                self.idps.kept.remove(&mut self.idps.slab, slot);
+                slot
+            }
+            None => self.idps.insert(tube, key, Owner::Deleted(deleted)),
+        };
+        self.idps.keep(slot, deleted, &mut self.timers);
+        IdpSlot(slot)
+    }
+
+    /// Forgets kept keys whose time is over, and keeps none for longer than its time to live from now on.
+    pub(super) fn settle_keys(&mut self, now: Time) {
+        let slots: Vec<u32> = self.idps.slab.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Owner::Deleted(mut deleted) = self.idps.slab[slot].owner else { continue };
+            if deleted.until <= now {
+                self.forget(slot);
+            } else {
+                deleted.until = deleted.until.min(now + Span::from_secs(deleted.ttl));
+                self.idps.kept.remove(&mut self.idps.slab, slot);
+                self.idps.keep(slot, deleted, &mut self.timers);
+            }
+        }
+    }
+
+    /// Forgets keys whose time is over, up to the limit.
+    pub(super) fn handle_key_timer(&mut self, now: Time, limit: StepLimit) {
+        while let Some(first) = self.idps.kept.min() {
+            let until = self.idps.slab[first].deleted().until;
+            if until > now || self.is_reached(limit) {
+                return self.timers.arm(self.idps.timer, until);
+            }
+            self.steps += 1;
+            self.forget(first);
+        }
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.idps.kept.remove(&mut self.idps.slab, slot);
+        self.idps.remove(slot);
+        self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
+    }
+
+    pub(super) fn check_keys(&self) {
+        self.jobs.extras.check();
+        self.idps.check(&self.timers);
+        for (slot, entry) in self.idps.slab.iter() {
+            let Owner::Job(job) = entry.owner else { continue };
+            let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
+            let extra = extra.expect("a job with a key has tags");
+            assert_eq!(extra.idp, Some(IdpSlot(slot)), "a job and its key name each other");
+            assert_eq!(extra.tags().idp().map(|idp| idp.key), Some(entry.key()));
+            assert_eq!(self.tube_of(job), entry.tube());
+        }
+        let with_key = self.jobs.iter().filter_map(|(_, job)| self.jobs.extras.get(job.extra()?).idp).count();
+        assert_eq!(with_key + self.idps.kept.len(), self.idps.slab.len(), "every key has an owner");
+    }
+}
+
+impl Chained for IdpKey {
+    fn hash(&self, _seed: u64) -> u64 {
+        self.hash
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for IdpKey {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Ranked for IdpKey {
+    /// The hash distinguishes keys of one id, which a damaged log may have.
+    type Key = (Time, JobId, u64);
+
+    fn key(&self) -> (Time, JobId, u64) {
+        let Deleted { id, until, .. } = self.deleted();
+        (until, id, self.hash)
+    }
+
+    fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank;
+    }
+}

@@ -1,0 +1,153 @@
+//! Tags of a `put`: what a producer says about a job besides its numbers.
+
+use crate::tube_name::TubeName;
+
+/// The tags of a job as the producer wrote them: at most one of each kind, with one space between two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tags<'a>(&'a str);
+
+/// The tag `idp:<key>[:<ttl>]`: a tube has one job of this key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idp<'a> {
+    /// The key, which follows the rule of tube names.
+    pub key: TubeName<'a>,
+    /// Seconds for which the key is kept after the deletion of the job.
+    pub ttl: u32,
+}
+
+enum Tag<'a> {
+    Idp(Idp<'a>),
+}
+
+impl<'a> Tags<'a> {
+    /// No tags.
+    pub const NONE: Tags<'static> = Tags("");
+
+    /// Checks tags that stand behind each other with one space between two. Returns `None` if there is none, a word is no
+    /// tag, or a kind of tag occurs twice.
+    pub fn new(text: &'a [u8]) -> Option<Self> {
+        let mut kinds = 0;
+        for word in text.split(|&byte| byte == b' ') {
+            let kind = Tag::parse(word)?.kind();
+            if kinds & kind > 0 {
+                return None;
+            }
+            kinds |= kind;
+        }
+        str::from_utf8(text).ok().map(Self)
+    }
+
+    /// Checks what follows the last number of a `put`: nothing, or a space before each tag.
+    #[inline]
+    pub fn of_put(rest: &'a [u8]) -> Option<Self> {
+        if rest.is_empty() { Some(Tags::NONE) } else { rest.strip_prefix(b" ").and_then(Self::new) }
+    }
+
+    /// Returns true if there are no tags.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The tags as text, which is ASCII.
+    pub const fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// The tag `idp`.
+    pub fn idp(self) -> Option<Idp<'a>> {
+        self.iter().map(|Tag::Idp(idp)| idp).next()
+    }
+
+    fn iter(self) -> impl Iterator<Item = Tag<'a>> {
+        self.0.split(' ').filter_map(|word| Tag::parse(word.as_bytes()))
+    }
+}
+
+impl<'a> Tag<'a> {
+    fn parse(word: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = split_colon(word);
+        let (key, number) = split_colon(rest?);
+        let key = TubeName::new(key)?;
+        match kind {
+            b"idp" => Some(Self::Idp(Idp { key, ttl: number.map_or(Some(0), parse_number)? })),
+            _ => None,
+        }
+    }
+
+    /// One bit for each kind.
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Idp(_) => 1,
+        }
+    }
+}
+
+/// Splits a text at its first colon.
+fn split_colon(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&byte| byte == b':') {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+fn parse_number(digits: &[u8]) -> Option<u32> {
+    let is_decimal = digits.iter().all(u8::is_ascii_digit);
+    str::from_utf8(digits).ok().filter(|_| is_decimal)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(rest: &str, expect: Option<Option<(&str, u32)>>) {
+        let tags = Tags::of_put(rest.as_bytes());
+        let idp = tags.map(|tags| tags.idp().map(|idp| (idp.key.as_str(), idp.ttl)));
+        assert_eq!(idp, expect, "{rest:?}");
+        if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
+            assert_eq!(Tags::new(tags.as_str().as_bytes()), Some(tags), "the text is parsed again");
+            assert_eq!(tags.as_str(), &rest[1..]);
+        }
+    }
+
+    #[test]
+    fn tags_at_each_boundary() {
+        let longest = "k".repeat(200);
+        check("", Some(None));
+        check(" idp:a", Some(Some(("a", 0))));
+        check(" idp:a:0", Some(Some(("a", 0))));
+        check(" idp:a/b;(c)$_.+-:4294967295", Some(Some(("a/b;(c)$_.+-", u32::MAX))));
+        check(" idp:a:007", Some(Some(("a", 7))));
+        check(&format!(" idp:{longest}:1"), Some(Some((&longest, 1))));
+        check(&format!(" idp:{longest}k"), None);
+        let wrong = [
+            " ",
+            "  ",
+            "idp:a",
+            "  idp:a",
+            " idp:a ",
+            " idp",
+            " idp:",
+            " idp::1",
+            " idp:a:",
+            " idp:a:4294967296",
+            " idp:a:-1",
+            " idp:a:+1",
+            " idp:a: 1",
+            " idp:a:1:2",
+            " idp:-a",
+            " idp:a\n",
+            " idp:a\0",
+            " idp:\u{e9}",
+            " IDP:a",
+            " idpx:a",
+            " id:a",
+            " x",
+            " x:a",
+            " idp:a idp:b",
+            " idp:a x:b",
+            " idp:a  idp:b",
+        ];
+        wrong.into_iter().for_each(|rest| check(rest, None));
+    }
+}

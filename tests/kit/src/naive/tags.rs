@@ -1,0 +1,76 @@
+//! Tags of jobs, and the idempotency keys of deleted jobs.
+
+use beanring::ids::JobId;
+use beanring::queue::Repeated;
+use beanring::time::{Span, Time};
+
+use super::{Conn, Job, Model, Name};
+
+/// The tags of a job. Their keys are numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tags {
+    /// Key and time to live.
+    pub idp: Option<(u8, u32)>,
+}
+
+/// The key of a deleted job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Kept {
+    pub tube: Name,
+    pub key: u8,
+    pub id: u64,
+    pub until: Time,
+}
+
+impl Tags {
+    /// Reads the text of tags.
+    pub fn of(text: beanring::tags::Tags<'_>) -> Self {
+        let number = |key: &str| key[1..].parse().expect("a key is a letter and a number");
+        Self { idp: text.idp().map(|idp| (number(idp.key.as_str()), idp.ttl)) }
+    }
+
+    /// Returns the text of the tags, as in the line of a `put`.
+    pub fn text(self) -> String {
+        self.idp.map_or(String::new(), |(key, ttl)| format!("idp:k{key}:{ttl}"))
+    }
+}
+
+impl Model {
+    /// Returns what a put repeats, and raises the priority of that job.
+    pub(super) fn repeat(&mut self, conn: Conn, pri: u32, tags: Tags) -> Option<Repeated> {
+        let (key, _) = tags.idp?;
+        let tube = self.get(conn).used;
+        let owns = |job: &&mut Job| job.tube == tube && job.tags.idp.is_some_and(|(own, _)| own == key);
+        let (now, owner) = (self.now, self.jobs.iter_mut().find(owns));
+        let repeated = match owner {
+            Some(job) => {
+                let is_raised = pri < job.pri;
+                job.pri = job.pri.min(pri);
+                let (id, state) = (JobId(job.id), Some(job.state()));
+                Repeated { id, state, pri: is_raised.then_some(pri) }
+            }
+            None => {
+                self.kept.retain(|kept| kept.until > now);
+                let kept = self.kept.iter().find(|kept| (kept.tube, kept.key) == (tube, key))?;
+                Repeated { id: JobId(kept.id), state: None, pri: None }
+            }
+        };
+        self.repeats += 1;
+        Some(repeated)
+    }
+
+    /// Keeps the key of a job that is deleted.
+    pub(super) fn keep_key(&mut self, job: &Job) {
+        if let Some((key, ttl)) = job.tags.idp.filter(|&(_, ttl)| ttl > 0) {
+            let (tube, id, until) = (job.tube, job.id, self.now + Span::from_secs(ttl));
+            self.kept.push(Kept { tube, key, id, until });
+        }
+    }
+
+    /// The keys of deleted jobs, sorted.
+    pub fn kept_keys(&self) -> Vec<Kept> {
+        let mut kept: Vec<Kept> = self.kept.iter().filter(|kept| kept.until > self.now).copied().collect();
+        kept.sort();
+        kept
+    }
+}

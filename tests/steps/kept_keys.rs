@@ -1,0 +1,51 @@
+//! Idempotency keys of deleted jobs that are forgotten together, and the memory that they take.
+
+use beanring::ids::JobId;
+use beanring::queue::NewJob;
+use beanring::tags::Tags;
+use beanring::time::Span;
+
+use super::{Bench, USUAL, assert_steps};
+
+/// Puts a job with this tag, and deletes it.
+fn put_and_delete(bench: &mut Bench, tag: &str) -> JobId {
+    let client = bench.amid;
+    let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
+    let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
+    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
+    bench.engine.put(client, NewJob { id, pri: USUAL, delay: 0, ttr: 100, body, extra }, bench.now);
+    assert!(bench.engine.delete(client, id, bench.now));
+    id
+}
+
+#[test]
+fn a_hundred_thousand_kept_keys_are_forgotten_together() {
+    const KEYS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let without = bench.engine.memory_bytes();
+    for number in 0..KEYS {
+        put_and_delete(&mut bench, &format!("idp:key-{number}:10"));
+    }
+    let each = (bench.engine.memory_bytes() - without) / KEYS as usize;
+    assert!((100..=200).contains(&each), "{each} bytes per kept key");
+    assert_eq!(bench.engine.kept_keys().count(), KEYS as usize);
+    bench.now = bench.now + Span::from_secs(10);
+    let steps = bench.run_all_steps(|bench| KEYS - bench.engine.kept_keys().count() as u32);
+    assert_steps(steps, KEYS);
+    assert_eq!(bench.engine.kept_keys().count(), 0);
+    bench.engine.check();
+}
+
+#[test]
+fn keys_without_a_time_leave_nothing() {
+    let mut bench = Bench::new();
+    put_and_delete(&mut bench, "idp:early-0");
+    // The index of jobs keeps two blocks of ids for a moment.
+    (0..20).for_each(|_| _ = put_and_delete(&mut bench, "idp:key-1"));
+    let before = bench.engine.memory_bytes();
+    for number in 0..10_000 {
+        put_and_delete(&mut bench, &format!("idp:key-{}", number % 90 + 10));
+    }
+    assert_eq!(bench.engine.memory_bytes(), before);
+    assert_eq!(bench.engine.kept_keys().count(), 0);
+}
