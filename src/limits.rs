@@ -9,8 +9,9 @@ pub const LINE_BYTES_LONG_MAX: usize = 2048;
 /// Jobs that one command of a batch names or takes.
 pub const BATCH_JOBS_MAX: u32 = 1000;
 
-/// Bodies of one `reserve-batch` together, without their CR LF: a client that does not read keeps at most this much, and the
-/// server copies it within the time of some thousand steps. The first job may be larger.
+/// Bodies of one batch together, without their CR LF. A client that does not read the reply to a `reserve-batch`, or does not
+/// end its `put-batch`, keeps at most this much, and the server copies it within the time of some thousand steps. The first job
+/// of a `reserve-batch` and the only one of a `put-batch` may be larger.
 pub const BATCH_BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// The priority of a job that the client, the HTTP API or the console puts without one: that of greenstalk and beaneater. It

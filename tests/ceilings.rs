@@ -147,6 +147,34 @@ fn many_arriving_bodies_stay_below_the_memory_limit() {
 }
 
 #[test]
+fn unfinished_batches_stay_below_the_memory_limit() {
+    under_each("unfinished batches", |io| {
+        let (server, mut control) = run(io, &["--max-memory", "32m"]);
+        let piece = put(0, 0, &"p".repeat(1000)).repeat(90);
+        let mut clients: Vec<Client> = (0..50).map(|_| Client::new(server.connect())).collect();
+        for client in &mut clients {
+            client.send("put-batch 1000\r\n");
+        }
+        for _ in 0..11 {
+            clients.iter_mut().for_each(|client| client.send(&piece));
+            let resident = server.resident_bytes();
+            assert!(resident < 40 * MIB, "{}: {resident} bytes", io.name());
+        }
+        let mut answers = [0, 0];
+        for client in &mut clients {
+            client.send(&put(0, 0, "end").repeat(10));
+            let (answer, _) = client.reply().expect("the server runs");
+            let is_refused = answer == "OUT_OF_MEMORY";
+            assert!(is_refused || answer == "INSERTED_BATCH 1000", "{answer}");
+            answers[usize::from(is_refused)] += 1;
+        }
+        assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} accepted and refused", io.name());
+        assert_eq!(control.stat("total-jobs"), answers[0] * 1000);
+        assert!(control.stat("memory-used") <= 32 * MIB as u64);
+    });
+}
+
+#[test]
 fn a_job_log_larger_than_the_memory_limit_is_recovered() {
     let scratch = Scratch::new("memory_limit");
     let body = "b".repeat(60_000);

@@ -62,13 +62,18 @@ impl<T> Pages<T> {
             + self.open.capacity() * size_of::<u64>()
     }
 
-    /// What the next insertion adds to [`bytes`](Self::bytes), apart from the bitmap of a new page.
-    pub fn growth(&mut self) -> usize {
-        let is_vacant = self.first_open().is_some_and(|number| {
-            let page = &self.pages[number];
-            (page.used as usize) < page.items.len()
-        });
-        if is_vacant { 0 } else { size_of::<Option<T>>() }
+    /// What the next `count` insertions add to [`bytes`](Self::bytes), apart from the bitmaps of new pages.
+    pub fn growth(&mut self, count: usize) -> usize {
+        let first = self.first_open().unwrap_or(self.pages.len());
+        let (mut left, mut vacant) = (count, 0);
+        for page in self.pages[first..].iter().filter(|page| (page.used as usize) < Self::ITEMS) {
+            vacant += left.min(page.items.len() - page.used as usize);
+            left = left.saturating_sub(Self::ITEMS - page.used as usize);
+            if left == 0 {
+                break;
+            }
+        }
+        (count - vacant) * size_of::<Option<T>>()
     }
 
     /// Stores `item` and returns its key.
@@ -270,13 +275,29 @@ mod tests {
     fn growth_is_predicted() {
         let mut slab = Pages::new();
         for n in 0..3 * Pages::<u64>::ITEMS as u64 {
-            let (touched, growth) = (slab.touched(), slab.growth());
+            let (touched, growth) = (slab.touched(), slab.growth(1));
             slab.insert(n);
             assert_eq!((slab.touched() - touched) * size_of::<Option<u64>>(), growth);
             if n % 5 < 2 {
                 slab.remove(n as u32 / 2);
-                assert_eq!(slab.growth(), 0);
+                assert_eq!(slab.growth(1), 0);
             }
+        }
+    }
+
+    #[test]
+    fn growth_by_many_is_predicted() {
+        const ITEMS: usize = Pages::<u64>::ITEMS;
+        for count in [0, 1, 7, 90, 500, ITEMS, 2 * ITEMS, 4 * ITEMS] {
+            let mut slab = Pages::new();
+            let keys: Vec<u32> = (0..3 * ITEMS as u64 + 90).map(|n| slab.insert(n)).collect();
+            // The first page has vacant positions, the second is whole, and the third is empty and has no memory.
+            for &key in keys[..90].iter().chain(&keys[2 * ITEMS..]) {
+                slab.remove(key);
+            }
+            let (touched, growth) = (slab.touched(), slab.growth(count));
+            (0..count as u64).for_each(|n| _ = slab.insert(n));
+            assert_eq!((slab.touched() - touched) * size_of::<Option<u64>>(), growth, "{count}");
         }
     }
 

@@ -97,6 +97,11 @@ pub enum Command<'a> {
     },
     /// `flush-tube`, which beanstalkd does not have.
     FlushTube(TubeName<'a>),
+    /// `put-batch`, which beanstalkd does not have: as many `put` follow, each with its body.
+    PutBatch {
+        /// The number of jobs, or `None` if the line has no valid one. Then the end of the batch is unknown.
+        count: Option<u32>,
+    },
     /// `delete-batch`, which beanstalkd does not have.
     DeleteBatch(Ids<'a>),
     /// `reserve-batch`, which beanstalkd does not have.
@@ -201,6 +206,7 @@ pub enum CommandKind {
     ListTubesWatched,
     PauseTube,
     FlushTube,
+    PutBatch,
     DeleteBatch,
     ReserveBatch,
     ReserveMode,
@@ -245,6 +251,7 @@ impl Command<'_> {
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
             Self::FlushTube(_) => CommandKind::FlushTube,
+            Self::PutBatch { .. } => CommandKind::PutBatch,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
             Self::ReserveMode(_) => CommandKind::ReserveMode,

@@ -33,7 +33,8 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     // not read.
     let has_unread_part = matches!(
         verdict,
-        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put { tags: None, .. })
+        Err(ParseError::UnknownCommand)
+            | Ok(Command::Quit | Command::Put { tags: None, .. } | Command::PutBatch { count: None })
     );
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
@@ -94,6 +95,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         pause_tube(args)
     } else if let Some(args) = after(b"flush-tube ") {
         args.only_name().map(Command::FlushTube)
+    } else if let Some(args) = after(b"put-batch ") {
+        Ok(Command::PutBatch { count: put_batch(args).ok() })
     } else if let Some(args) = after(b"delete-batch ") {
         delete_batch(args)
     } else if let Some(args) = after(b"wait-job ") {
@@ -120,6 +123,11 @@ fn put(mut args: Args<'_>, line_bytes: usize) -> Result<Command<'_>, ParseError>
         return Err(ParseError::BadFormat);
     }
     Ok(Command::Put { args: numbers, tags })
+}
+
+fn put_batch(mut args: Args<'_>) -> Result<u32, ParseError> {
+    let count = args.u32()?;
+    if (1..=BATCH_JOBS_MAX).contains(&count) { args.end(count) } else { Err(ParseError::BadFormat) }
 }
 
 fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {

@@ -68,6 +68,8 @@ pub enum Reply<'a> {
         /// Number of ids without a job that the client may delete.
         not_found: u32,
     },
+    /// Number of jobs that `put-batch` has queued. As many `Inserted` follow.
+    InsertedBatch(usize),
     /// Number of jobs that `reserve-batch` has reserved. As many `Reserved` follow.
     ReservedBatch(usize),
     /// Number of tubes that the client now watches.
@@ -174,6 +176,7 @@ impl Reply<'_> {
             | Self::KickedJob
             | Self::Flushed(_)
             | Self::DeletedBatch { .. }
+            | Self::InsertedBatch(_)
             | Self::ReservedBatch(_)
             | Self::Watching(_)
             | Self::Paused
@@ -212,6 +215,7 @@ impl Reply<'_> {
             Self::Ok { bytes } => return numbered(out, b"OK ", bytes as u64),
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
             Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
+            Self::InsertedBatch(count) => return numbered(out, b"INSERTED_BATCH ", count as u64),
             Self::ReservedBatch(count) => return numbered(out, b"RESERVED_BATCH ", count as u64),
             Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
             Self::Buried => b"BURIED\r\n",

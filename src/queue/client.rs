@@ -189,7 +189,7 @@ impl Clients {
         let list = &self.get(client).watches;
         let is_full = list.len() == list.capacity();
         let list_growth = if is_full { list.capacity().max(4) * size_of::<WatchKey>() } else { 0 };
-        self.watches.growth() + self.index.growth() + list_growth
+        self.watches.growth(1) + self.index.growth() + list_growth
     }
 
     /// Adds a client that uses `used` and watches nothing.

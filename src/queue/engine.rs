@@ -235,9 +235,14 @@ impl Engine {
     /// Takes the next job id. A `put` takes it with its command line, so that ids are in the order of commands and not in
     /// that of complete bodies.
     pub fn next_id(&mut self) -> JobId {
-        let id = self.next_id;
-        self.next_id += 1;
-        JobId(id)
+        self.next_ids(1)
+    }
+
+    /// Takes `count` consecutive ids. Returns the first.
+    pub fn next_ids(&mut self, count: u32) -> JobId {
+        let first = self.next_id;
+        self.next_id += u64::from(count);
+        JobId(first)
     }
 
     /// Stores a job in the tube that the client uses.

@@ -44,7 +44,7 @@ impl Extras {
 
     /// What these tags add to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
-        self.slab.growth() + text_bytes(tags.as_str().as_bytes())
+        self.slab.growth(1) + text_bytes(tags.as_str().as_bytes())
     }
 
     pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {

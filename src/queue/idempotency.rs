@@ -100,7 +100,7 @@ impl IdpKeys {
     /// What a job with this key in this tube adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>) -> usize {
         let Some(idp) = idp else { return 0 };
-        self.slab.growth() + self.index.growth() + text_bytes(&joined(tube, idp.key))
+        self.slab.growth(1) + self.index.growth() + text_bytes(&joined(tube, idp.key))
     }
 
     fn find(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<u32> {

@@ -188,11 +188,12 @@ impl Jobs {
         self.slab.len().saturating_sub(self.activities.touched()) * size_of::<Option<Activity>>()
     }
 
-    /// What one more job adds at most to [`bytes`](Self::bytes) and [`reserved_memory_bytes`](Self::reserved_memory_bytes) together.
-    pub(super) fn growth(&mut self) -> usize {
-        let has_activity = self.slab.len() < self.activities.touched();
-        let activity = if has_activity { 0 } else { size_of::<Option<Activity>>() };
-        self.slab.growth() + self.index.growth() + activity
+    /// What the next `count` jobs add at most to [`bytes`](Self::bytes) and [`reserved_memory_bytes`](Self::reserved_memory_bytes)
+    /// together, if their ids are consecutive.
+    pub(super) fn growth(&mut self, count: usize) -> usize {
+        let with_activity = self.activities.touched().saturating_sub(self.slab.len()).min(count);
+        let activities = (count - with_activity) * size_of::<Option<Activity>>();
+        self.slab.growth(count) + self.index.growth(count) + activities
     }
 
     /// Adds a job that is in no container.

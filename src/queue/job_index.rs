@@ -66,9 +66,10 @@ impl JobIndex {
         self.blocks.bytes() + self.index.bytes()
     }
 
-    /// What the next job adds at most to [`bytes`](Self::bytes), apart from a piece of the hash table every half a million jobs.
-    pub(super) fn growth(&mut self) -> usize {
-        self.blocks.growth()
+    /// What the next `count` jobs add at most to [`bytes`](Self::bytes) if their ids are consecutive, apart from a piece of the
+    /// hash table every half a million jobs.
+    pub(super) fn growth(&mut self, count: usize) -> usize {
+        self.blocks.growth(1 + (count + BLOCK_IDS - 2) / BLOCK_IDS)
     }
 
     /// Asserts that the hash finds every block, that no block is useless, and that there are `len` jobs.

@@ -25,8 +25,8 @@ impl Engine {
         self.jobs.reserved_memory_bytes()
     }
 
-    /// What one more job adds to both, without its body: nothing if it fits into memory that is kept for reuse.
-    pub fn job_growth(&mut self) -> usize {
-        self.jobs.growth()
+    /// What the next `count` jobs add to both, without their bodies: nothing if they fit into memory that is kept for reuse.
+    pub fn job_growth(&mut self, count: usize) -> usize {
+        self.jobs.growth(count)
     }
 }

@@ -261,7 +261,7 @@ impl Tubes {
 
     /// What a new tube of this name adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, name: TubeName<'_>) -> usize {
-        self.slab.growth() + self.index.growth() + self.order.growth() + name_bytes(name.as_bytes())
+        self.slab.growth(1) + self.index.growth() + self.order.growth() + name_bytes(name.as_bytes())
     }
 
     /// The number of names: of tubes, and of removed tubes that a list still shows.

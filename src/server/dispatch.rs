@@ -97,6 +97,7 @@ impl Core {
                     return;
                 }
             },
+            Command::PutBatch { count } => return self.begin_put_batch(protocol, replies, count),
             Command::DeleteBatch(ids) => {
                 let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
                 Reply::DeletedBatch { deleted, not_found }
@@ -250,6 +251,7 @@ impl Core {
         } else {
             let id = self.engine.next_id();
             let extra = self.engine.announce_tags(tags);
+            let incoming = |slot| IncomingJob { id: Some(id), args, extra, slot, filled: 0 };
             let bodies = self.engine.bodies_mut();
             match bodies.announce(args.bytes + 2) {
                 Ok(mut slot) => match rest.split_at_checked(slot.len()) {
@@ -257,9 +259,9 @@ impl Core {
                         *rest = following;
                         bodies.bytes_mut(&mut slot).copy_from_slice(body);
                         bodies.wrote(&slot, body.len());
-                        self.put(client, replies, IncomingJob { id, args, extra, slot, filled: 0 }, now);
+                        self.put(client, replies, id, incoming(slot), now);
                     }
-                    _ => protocol.input = Input::Body(IncomingJob { id, args, extra, slot, filled: 0 }),
+                    _ => protocol.input = Input::Body(incoming(slot)),
                 },
                 Err(_) => {
                     self.engine.free_tags(extra);
@@ -290,8 +292,15 @@ impl Core {
     }
 
     /// Queues a job whose body is complete.
-    pub(super) fn put(&mut self, client: ClientKey, replies: &mut Replies, incoming: IncomingJob, now: Time) {
-        let IncomingJob { id, args, extra, ref slot, .. } = incoming;
+    pub(super) fn put(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        id: JobId,
+        incoming: IncomingJob,
+        now: Time,
+    ) {
+        let IncomingJob { args, extra, ref slot, .. } = incoming;
         let refusal = if !self.engine.bodies().bytes(slot).ends_with(b"\r\n") {
             Reply::ExpectedCrlf
         } else if self.draining {
@@ -300,7 +309,9 @@ impl Core {
             Reply::OutOfMemory
         } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
             self.free_incoming(incoming);
-            return self.reply_repeated(client, replies, id, first);
+            let reply = repeated(first);
+            self.observe(client, Observation::Put(id, reply));
+            return replies.reply(reply, &mut self.buffers);
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
             let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: incoming.slot, extra };
@@ -311,20 +322,6 @@ impl Core {
         self.free_incoming(incoming);
         self.observe(client, Observation::Put(id, refusal));
         replies.refuse(refusal, &mut self.buffers);
-    }
-
-    /// Replies to a `put` with the first job of its idempotency key. `announced` is the id that it would have had.
-    fn reply_repeated(
-        &mut self,
-        client: ClientKey,
-        replies: &mut Replies,
-        announced: JobId,
-        first: Repeated,
-    ) {
-        let Repeated { id, state, pri } = first;
-        let reply = Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri };
-        self.observe(client, Observation::Put(announced, reply));
-        replies.reply(reply, &mut self.buffers);
     }
 
     /// Frees the body and the tags of a job that is not put.
@@ -475,7 +472,7 @@ impl Core {
 pub(super) const STATS_BYTES_PER_STEP: usize = 64;
 
 /// Bytes of bodies that are copied in the time of one elementary step.
-const COPIED_BYTES_PER_STEP: usize = 1024;
+pub(super) const COPIED_BYTES_PER_STEP: usize = 1024;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
 pub(super) const PERCENTILE_STEPS: u32 = 8;
@@ -487,6 +484,12 @@ pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {
 
 const fn found(id: JobId, bytes: u32) -> Reply<'static> {
     Reply::Found { id, bytes }
+}
+
+/// Makes the reply to a `put` from the first job of its idempotency key.
+pub(super) fn repeated(first: Repeated) -> Reply<'static> {
+    let Repeated { id, state, pri } = first;
+    Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
 }
 
 fn done(is_done: bool, reply: Reply<'static>) -> Reply<'static> {

@@ -13,6 +13,7 @@ impl Core {
     pub(super) fn leave(&mut self, session: &mut Session, now: Time) {
         self.observe(session.protocol.client, Observation::Left);
         self.end_list(&mut session.protocol);
+        self.drop_batch(&mut session.protocol);
         self.engine.disconnect(session.protocol.client, now);
         self.iteration_steps += self.take_steps();
         self.clients -= 1;

@@ -91,14 +91,22 @@ impl Core {
                             if is_traced {
                                 trace::command(replies.number(), line);
                             }
-                            core.serve_line(protocol, replies, line, &mut rest, now);
+                            if protocol.put_batch.is_some() {
+                                core.serve_batch_line(protocol, replies, line);
+                            } else {
+                                core.serve_line(protocol, replies, line, &mut rest, now);
+                            }
                         }
                         Some(Line::TooLong) => {
                             core.observe(protocol.client, Observation::LineTooLong);
                             if is_traced {
                                 trace::command_too_long(replies.number());
                             }
-                            replies.refuse(Reply::BadFormat, &mut core.buffers);
+                            if protocol.put_batch.is_some() {
+                                core.lose_batch(protocol, replies);
+                            } else {
+                                replies.refuse(Reply::BadFormat, &mut core.buffers);
+                            }
                         }
                         None => break,
                     }
@@ -223,7 +231,7 @@ impl Core {
         match protocol.input {
             Input::Line => true,
             Input::Body(_) => self.fill_body(protocol, replies, rest, now),
-            Input::Skip { .. } => self.skip(protocol, replies, rest),
+            Input::Skip { .. } => self.skip(protocol, replies, rest, now),
         }
     }
 
@@ -242,20 +250,29 @@ impl Core {
         place.copy_from_slice(body);
         *rest = following;
         *filled += count;
-        let (bytes, extra, is_complete) = (incoming.args.bytes, incoming.extra, incoming.is_complete());
+        let is_complete = incoming.is_complete();
         if !self.keep_or_skip(protocol) {
-            return self.skip(protocol, replies, rest);
+            return self.skip(protocol, replies, rest, now);
         }
-        if !is_complete || self.space_for_announced(protocol.client, bytes, extra) == PutSpace::Pending {
+        if !is_complete || self.space_for_body(protocol) == PutSpace::Pending {
             return false;
         }
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
-            self.put(protocol.client, replies, incoming, now);
+            match incoming.id {
+                Some(id) => self.put(protocol.client, replies, id, incoming, now),
+                None => self.add_to_batch(protocol, replies, incoming, now),
+            }
         }
         true
     }
 
-    fn skip(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, rest: &mut &[u8]) -> bool {
+    fn skip(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        rest: &mut &[u8],
+        now: Time,
+    ) -> bool {
         let Input::Skip { left, reply } = &mut protocol.input else {
             unreachable!("the caller has seen a refused body")
         };
@@ -265,8 +282,13 @@ impl Core {
         if *left > 0 {
             return false;
         }
-        replies.refuse(*reply, &mut self.buffers);
+        let reply = *reply;
         protocol.input = Input::Line;
+        if protocol.put_batch.is_some() {
+            self.refuse_in_batch(protocol, replies, reply, now);
+        } else {
+            replies.refuse(reply, &mut self.buffers);
+        }
         true
     }
 }

@@ -6,7 +6,8 @@
 
 use super::connections::Connections;
 use super::http::HttpConnection;
-use super::session::{Input, ProtocolState, Session, SessionState};
+use super::put_batch::PutBatch;
+use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
 use crate::ids::{ClientKey, ConnId};
 use crate::limits::ALLOCATION_BYTES;
@@ -40,6 +41,8 @@ pub(super) struct MemoryAccount {
     inbox_bytes: usize,
     /// Sessions, and their tables and queues.
     table_bytes: usize,
+    /// Unfinished batches of puts, without their bodies.
+    put_batch_bytes: usize,
     /// Memory that jobs of this iteration may take without another look at the totals.
     headroom_bytes: u64,
 }
@@ -52,6 +55,14 @@ impl MemoryAccount {
         let capacity = session.inbox.capacity();
         session.inbox_bytes = if capacity == 0 { 0 } else { capacity.max(before) };
         self.inbox_bytes = self.inbox_bytes - before + session.inbox_bytes;
+    }
+
+    pub fn add_put_batch(&mut self, batch: &PutBatch) {
+        self.put_batch_bytes += batch.memory_bytes();
+    }
+
+    pub fn remove_put_batch(&mut self, batch: &PutBatch) {
+        self.put_batch_bytes -= batch.memory_bytes();
     }
 
     /// Makes the next job look at the totals: something else may have taken memory.
@@ -90,9 +101,14 @@ impl Server {
         assert_eq!(lists, core.lists, "every list is counted");
         let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
         assert_eq!(long_lines, core.long_lines, "every longer line is counted");
-        let has_tags =
-            |session: &&Session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some());
-        let announced = connections.clients().filter(has_tags).count();
+        let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
+        let put_batch_bytes: usize = batches.map(|batch| batch.memory_bytes()).sum();
+        assert_eq!(put_batch_bytes, core.memory.put_batch_bytes, "every batch of puts is counted");
+        let arriving = connections
+            .clients()
+            .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some()));
+        let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
+        let announced = arriving.count() + batches.map(|batch| batch.tagged()).sum::<usize>();
         assert_eq!(announced, core.engine.announced(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
@@ -111,13 +127,14 @@ impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let wal_bytes = self.wal.as_ref().map_or(0, Wal::memory_bytes);
-        let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
+        let MemoryAccount { inbox_bytes, table_bytes, put_batch_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
             + wal_bytes
             + self.buffers.bytes()
             + self.scratch.capacity()
             + inbox_bytes
-            + table_bytes;
+            + table_bytes
+            + put_batch_bytes;
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
@@ -143,8 +160,18 @@ impl Core {
             self.memory.headroom_bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
             return true;
         }
-        let own_growth = self.engine.job_growth() + self.engine.tags_growth(client, tags);
+        let own_growth = self.engine.job_growth(1) + self.engine.tags_growth(client, tags);
         let growth = own_growth + self.engine.bodies().growth(body_bytes);
+        growth == 0 || self.makes_room(growth, max)
+    }
+
+    /// Whether there is memory for the jobs of a batch, whose bodies and tags are there.
+    pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &[IncomingJob]) -> bool {
+        let Some(max) = self.config.max_memory_bytes else { return true };
+        let mut growth = self.engine.job_growth(jobs.len());
+        for job in jobs {
+            growth += self.engine.announced_growth(client, job.extra);
+        }
         growth == 0 || self.makes_room(growth, max)
     }
 
@@ -156,7 +183,7 @@ impl Core {
         let grown = self.engine.bodies_mut().wrote(&incoming.slot, incoming.filled);
         let Some(max) = self.config.max_memory_bytes else { return true };
         let job = if incoming.is_complete() {
-            self.engine.job_growth() + self.engine.announced_growth(protocol.client, incoming.extra)
+            self.engine.job_growth(1) + self.engine.announced_growth(protocol.client, incoming.extra)
         } else {
             0
         };

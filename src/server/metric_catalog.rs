@@ -160,10 +160,11 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 6] = [
+const EXTENSIONS: [(&str, CommandKind); 7] = [
     ("cmd-flush-tube", FlushTube),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
+    ("cmd-put-batch", PutBatch),
     ("cmd-reserve-mode", ReserveMode),
     ("cmd-wait-job", WaitJob),
     ("cmd-cancel-reserve", CancelReserve),

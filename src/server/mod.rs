@@ -19,6 +19,7 @@ mod memory;
 mod metric_catalog;
 mod metrics;
 mod observer;
+mod put_batch;
 mod sampling;
 mod service;
 mod session;

@@ -13,6 +13,8 @@ pub enum Observation<'a> {
     LineTooLong,
     /// It has a job's complete body, and replies this to the `put`.
     Put(JobId, Reply<'a>),
+    /// It has the last body of a `put-batch`, and replies this. The first job that it has put has this id.
+    PutBatch(Reply<'a>, Option<JobId>),
     /// It takes jobs for a `reserve-batch` that has waited for the first one, up to this number together.
     Batch {
         /// That of the command, or 1 while a reply to `stats` waits.

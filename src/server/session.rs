@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 
 use super::commit_gate::Output;
+use super::put_batch::PutBatch;
 use crate::bodies::Slot;
 use crate::ids::{ClientKey, ConnId, ExtraKey, JobId};
 use crate::protocol::command::PutArgs;
@@ -58,6 +59,8 @@ pub(super) struct ProtocolState {
     pub is_choked: bool,
     /// In [`SessionState::Waiting`]: the number of jobs that a `reserve-batch` takes, or 0 for any other reserve.
     pub batch: u32,
+    /// The `put-batch` whose jobs are arriving: the next line belongs to it.
+    pub put_batch: Option<Box<PutBatch>>,
     /// The list that is being rendered, in [`SessionState::Listing`].
     pub list: Option<Box<TubeList>>,
 }
@@ -95,13 +98,14 @@ pub(super) enum Input {
     Line,
     /// A job's body.
     Body(IncomingJob),
-    /// A refused body: `left` bytes are skipped, then `reply` is sent.
+    /// A refused body: `left` bytes are skipped, then `reply` is sent, or in a batch becomes the reply to all of it.
     Skip { left: u64, reply: Reply<'static> },
 }
 
 /// A job whose body is arriving.
 pub(super) struct IncomingJob {
-    pub id: JobId,
+    /// `None` for a job of a batch, which takes its ids when it is complete.
+    pub id: Option<JobId>,
     pub args: PutArgs,
     /// Its tags, if it has any.
     pub extra: Option<ExtraKey>,
@@ -124,7 +128,15 @@ impl Session {
             reader: LineReader::new(),
             has_long_line: false,
             opening,
-            protocol: ProtocolState { client, state, input, is_choked: false, batch: 0, list: None },
+            protocol: ProtocolState {
+                client,
+                state,
+                input,
+                is_choked: false,
+                batch: 0,
+                put_batch: None,
+                list: None,
+            },
             output: Output::new(number),
             inbox: BytesMut::new(),
             inbox_bytes: 0,

@@ -40,7 +40,8 @@ use self::disk_space::DiskSpace;
 use self::kept_keys::KeptKeys;
 pub use self::operation::{Arrangement, Operation, Outcome, is_full};
 use self::pauses::Pauses;
-use self::record::{PauseRecord, job_record_bytes};
+use self::record::PauseRecord;
+pub use self::record::job_record_bytes;
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::segment::Header;
@@ -181,7 +182,11 @@ impl Wal {
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
     /// where possible.
     pub fn space_for_put(&mut self, tube_bytes: usize, tags: Tags<'_>, body_bytes: usize) -> PutSpace {
-        let bytes = job_record_bytes(tube_bytes, tags, body_bytes) as u64;
+        self.space_for_records(job_record_bytes(tube_bytes, tags, body_bytes) as u64)
+    }
+
+    /// The same for jobs whose records come to this size. They never have space if they do not fit into one segment.
+    pub fn space_for_records(&mut self, bytes: u64) -> PutSpace {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) || self.space.is_stalled() {
             PutSpace::Unavailable

@@ -1,5 +1,6 @@
 //! Compares the replies that each client gets with those of the model.
 
+mod put_batch;
 mod reserves;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,8 @@ pub struct Checker {
     pub clients: Vec<Client>,
     bodies: BTreeMap<u64, Rc<[u8]>>,
     history: History,
+    /// With a job log: how much the records of one put, or of a batch, come to at most.
+    record_bytes_max: Option<usize>,
     pub has_memory_limit: bool,
     /// A job may be refused for lack of space.
     pub may_be_short: bool,
@@ -48,6 +51,7 @@ pub struct Client {
     pub arrived: usize,
     /// The job whose body is arriving.
     putting: Option<Putting>,
+    put_batch: Option<put_batch::Batch>,
     /// The replies that it must get, in order, each with the number of steps that it reveals.
     expected: VecDeque<(usize, Expected)>,
     /// Received bytes that are not compared yet.
@@ -80,13 +84,14 @@ enum Expected {
 
 impl Checker {
     /// With a memory limit any job may be refused.
-    pub fn new(max_job_bytes: u32, has_memory_limit: bool) -> Self {
+    pub fn new(max_job_bytes: u32, has_memory_limit: bool, record_bytes_max: Option<usize>) -> Self {
         Self {
             model: Model::new(),
             totals: Totals::new(max_job_bytes),
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
+            record_bytes_max,
             has_memory_limit,
             may_be_short: has_memory_limit,
             has_been_short: has_memory_limit,
@@ -133,6 +138,9 @@ impl Checker {
             StepKind::Line(line) => self.line(client, Some(&line)),
             StepKind::LineTooLong => self.line(client, None),
             StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
+            StepKind::PutBatch { first, is_out_of_memory } => {
+                self.end_batch(client, first, is_out_of_memory);
+            }
             StepKind::Batch { count } => {
                 let record = &mut self.clients[client];
                 let (wanted, first) = (record.batch.take(), record.first_of_batch.take());
@@ -337,6 +345,9 @@ impl Checker {
         }
         assert!(!self.model.get(client as Conn).is_blocked(), "client {client} is served while it waits");
         assert!(self.clients[client].draw.is_none(), "client {client} gets no job though there is one");
+        if self.clients[client].put_batch.is_some() {
+            return self.batch_line(client, expected);
+        }
         match parse(&text) {
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
@@ -355,6 +366,7 @@ impl Checker {
         let number = |tube: beanring::tube_name::TubeName<'_>| number_of(tube.as_bytes());
         let reply = match command {
             Command::Put { args, tags } => return self.put(client, args, tags.map(Tags::of)),
+            Command::PutBatch { count } => return self.begin_batch(client, count),
             Command::Reserve => return self.reserve(client, None),
             Command::ReserveWithTimeout { seconds } => {
                 return self.reserve(client, Some(Span::from_secs(seconds)));
@@ -506,22 +518,28 @@ impl Checker {
         } else if may_be_short && is_out_of_memory {
             Reply::OutOfMemory
         } else {
-            let PutArgs { pri, delay, ttr, .. } = args;
-            match self.model.store(client as Conn, id, [pri, delay, ttr.max(1)], tags) {
-                Some(Repeated { id, state, pri }) => {
-                    Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
-                }
-                None => {
-                    self.bodies.insert(id, body);
-                    Reply::Inserted(beanring::ids::JobId(id))
-                }
-            }
+            self.store(client, id, args, tags, body)
         };
         let mut line = Vec::new();
         reply.render(&mut line);
         let (_, answer) = self.clients[client].expected.back_mut().expect("the put expects a reply");
         *answer = Expected::Line(line);
         self.take_notices();
+    }
+
+    /// Stores a job with a new id, unless it repeats another.
+    fn store(&mut self, client: usize, id: u64, args: PutArgs, tags: Tags, body: Rc<[u8]>) -> Reply<'static> {
+        let PutArgs { pri, delay, ttr, .. } = args;
+        match self.model.store(client as Conn, id, [pri, delay, ttr.max(1)], tags) {
+            Some(Repeated { id, state, pri }) => {
+                Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
+            }
+            None => {
+                let before = self.bodies.insert(id, body);
+                assert!(before.is_none(), "job {id} is new");
+                Reply::Inserted(beanring::ids::JobId(id))
+            }
+        }
     }
 
     fn job_or_not(&mut self, client: usize, id: Option<u64>, word: &str) {

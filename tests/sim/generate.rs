@@ -178,7 +178,8 @@ impl Generator {
                 format!("reserve-mode {mode}")
             }
             11..14 => format!("ignore {tube}"),
-            14..34 => return self.put(out),
+            14..16 => return self.put_batch(out),
+            16..34 => return self.put(false, out),
             34 => "reserve\r\ncancel-reserve".to_owned(),
             35..44 => "reserve".to_owned(),
             44..46 => {
@@ -213,6 +214,7 @@ impl Generator {
                 self.pick(&["drain", "undrain", "undrain", "undrain", "undrain"]).to_owned()
             }
             94..97 => self.pick(&["list-tubes", "list-tube-used", "list-tubes-watched"]).to_owned(),
+            97 if self.one_in(20) => "put-batch 0".to_owned(),
             97 => self
                 .pick(&["what", "", "put 1", "delete x", "use -x", "pause-tube -x 1", "reserve now"])
                 .to_owned(),
@@ -240,7 +242,16 @@ impl Generator {
         line
     }
 
-    fn put(&mut self, out: &mut Vec<u8>) {
+    /// Sometimes with a put too few or too many.
+    fn put_batch(&mut self, out: &mut Vec<u8>) {
+        let count = self.pick(&[1, 2, 3, 5, 40]);
+        let puts = if self.one_in(20) { count - 1 + 2 * self.random.below(2) } else { count };
+        out.extend_from_slice(format!("put-batch {count}\r\n").as_bytes());
+        (0..puts).for_each(|_| self.put(true, out));
+    }
+
+    /// A put that the parser rejects has a body only in a batch, which knows its length.
+    fn put(&mut self, is_in_batch: bool, out: &mut Vec<u8>) {
         let (pri, delay, ttr) = (self.pri(), self.delay(), self.random.below(self.profile.ttr_max + 1));
         self.bodies += 1;
         let mut body = self.bodies.to_string().into_bytes();
@@ -256,7 +267,7 @@ impl Generator {
             String::new()
         };
         out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
-        if trailing.is_empty() {
+        if trailing.is_empty() || is_in_batch {
             out.extend_from_slice(&body);
             out.extend_from_slice(end.as_bytes());
         }

@@ -24,6 +24,8 @@ pub enum StepKind {
     LineTooLong,
     /// It had a job's complete body, and decided on a reply.
     Put { id: u64, is_out_of_memory: bool },
+    /// It had the last body of a put-batch, and decided on a reply: to put jobs from this id on, or none.
+    PutBatch { first: Option<u64>, is_out_of_memory: bool },
     /// It took up to this number of jobs for a reserve-batch that had waited.
     Batch { count: u32 },
     /// It drew these jobs for one command.
@@ -56,6 +58,10 @@ impl Observer for Steps {
             Observation::Put(id, reply) => {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }
+            Observation::PutBatch(reply, first) => StepKind::PutBatch {
+                first: first.map(|id| id.0),
+                is_out_of_memory: reply == Reply::OutOfMemory,
+            },
             Observation::Batch { count } => StepKind::Batch { count },
             Observation::Drawn(ids) => StepKind::Drawn(ids.iter().map(|id| id.0).collect()),
             Observation::Canceled => StepKind::Canceled,

@@ -6,6 +6,7 @@ use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{self, Durability};
 
 use super::action::Action;
@@ -70,7 +71,8 @@ impl World {
         let mut disk = Disk::new(setting.space, false);
         let steps = Steps::default();
         let server = start(setting, &mut disk, &steps, now);
-        let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some());
+        let record_bytes_max = setting.durability.map(|_| (SEGMENT_BYTES - HEADER_BYTES) as usize);
+        let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some(), record_bytes_max);
         checker.model.now = now;
         let links = Vec::new();
         Self {

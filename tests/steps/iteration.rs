@@ -13,38 +13,38 @@ use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
 
 /// A server without a kernel. It keeps the bytes sent to each connection.
-struct Loop {
-    server: Server,
-    sent: HashMap<ConnId, Vec<u8>>,
+pub struct Loop {
+    pub server: Server,
+    pub sent: HashMap<ConnId, Vec<u8>>,
 }
 
 impl Loop {
-    fn new() -> Self {
-        Self { server: Server::new(config(65_535)), sent: HashMap::new() }
+    pub fn new() -> Self {
+        Self { server: Server::new(config(2 << 20)), sent: HashMap::new() }
     }
 
-    fn connect(&mut self) -> ConnId {
+    pub fn connect(&mut self) -> ConnId {
         self.server.accept(Protocol::Beanstalk)
     }
 
-    fn receive(&mut self, conn: ConnId, text: &str) {
+    pub fn receive(&mut self, conn: ConnId, text: &str) {
         self.server.handle(START, Event::Received { conn, bytes: text.as_bytes() });
         self.carry_out();
     }
 
     /// Sends commands and waits until the server has nothing left to do.
-    fn settle(&mut self, conn: ConnId, text: &str) {
+    pub fn settle(&mut self, conn: ConnId, text: &str) {
         self.receive(conn, text);
         while self.is_busy() {
             self.turn();
         }
     }
 
-    fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.server.next_deadline().is_some_and(|at| at <= START)
     }
 
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.server.turn(START);
         self.carry_out();
     }
@@ -68,7 +68,7 @@ impl Loop {
     }
 
     /// Counts the replies that begin with this text.
-    fn replies(&self, begin: &str) -> usize {
+    pub fn replies(&self, begin: &str) -> usize {
         let count = |sent: &Vec<u8>| String::from_utf8_lossy(sent).matches(begin).count();
         self.sent.values().map(count).sum()
     }

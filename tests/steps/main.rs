@@ -4,6 +4,7 @@
 mod iteration;
 mod job_waits;
 mod kept_keys;
+mod put_batch;
 mod weights;
 mod wide;
 

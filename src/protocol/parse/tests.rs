@@ -57,6 +57,7 @@ fn every_command_is_parsed() {
     check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
     check("flush-tube t", Command::FlushTube(tube("t")));
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
+    check("put-batch 5", Command::PutBatch { count: Some(5) });
     check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
     check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
     check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: 5 });
@@ -69,7 +70,7 @@ fn every_command_is_parsed() {
 #[test]
 fn a_missing_argument_is_an_error() {
     check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch", "flush-tube"]);
-    check_unknown(&["delete-batch"]);
+    check_unknown(&["delete-batch", "put-batch"]);
     check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
     check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
     check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
@@ -130,6 +131,19 @@ fn a_batch_has_one_to_a_thousand_jobs() {
     check_bad(&["reserve-batch", "reserve-batch ", "reserve-batch 0", "reserve-batch 1001"]);
     check_bad(&["reserve-batch 1 ", "reserve-batch 1 x", "reserve-batch 1 2 3", "reserve-batch 1x"]);
     check_bad(&["reserve-batch 1 -1", "reserve-batch 1 2147483648", "reserve-batchx 1", "reserve-batch -1"]);
+}
+
+#[test]
+fn a_batch_has_one_to_a_thousand_puts() {
+    check("put-batch 1", Command::PutBatch { count: Some(1) });
+    check("put-batch   1000", Command::PutBatch { count: Some(1000) });
+    for line in ["put-batch ", "put-batch 0", "put-batch 1001", "put-batch 4294967297", "put-batch x"] {
+        check(line, Command::PutBatch { count: None });
+    }
+    for line in ["put-batch 1 ", "put-batch 1x", "put-batch 1 2", "put-batch -1"] {
+        check(line, Command::PutBatch { count: None });
+    }
+    check_bad(&["put-batch 1\0", "put-batch x\0y"]);
 }
 
 #[test]
@@ -266,8 +280,9 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 33] = [
+    const WORDS: [&str; 34] = [
         "put ",
+        "put-batch ",
         "peek ",
         "peek-ready",
         "peek-delayed",
@@ -330,6 +345,10 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
                 return Err(BadFormat);
             }
             return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });
+        }
+        "put-batch " => {
+            let count = number(&mut rest, 1000).ok().filter(|&count| count > 0 && rest.is_empty());
+            return Ok(Command::PutBatch { count: count.map(|count| count as u32) });
         }
         "quit" => return Ok(Command::Quit),
         "use " => return name.map(Command::Use),
@@ -449,9 +468,10 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 35] = [
+    const LINES: [&str; 36] = [
         "put 1 2 3 4",
         "put 1 2 3 4 idp:k:9",
+        "put-batch 5",
         "peek 7",
         "peek-ready",
         "peek-delayed",

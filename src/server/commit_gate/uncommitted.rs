@@ -42,6 +42,7 @@ impl Core {
             | Command::Kick { .. }
             | Command::KickJob(_)
             | Command::FlushTube(_)
+            | Command::PutBatch { .. }
             | Command::ReserveBatch { .. }
             | Command::DeleteBatch(_)
             | Command::Touch(_)

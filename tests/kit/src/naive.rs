@@ -237,8 +237,12 @@ impl Model {
     /// Takes the id of a job whose body is not received yet.
     pub fn announce(&mut self, conn: Conn) -> u64 {
         self.last_id += 1;
-        self.client(conn).producer = true;
+        self.mark_producer(conn);
         self.last_id
+    }
+
+    pub fn mark_producer(&mut self, conn: Conn) {
+        self.client(conn).producer = true;
     }
 
     /// Stores a job whose body is complete, unless it repeats another.

@@ -125,7 +125,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(36);
+        let what = self.input.below(37);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -157,6 +157,7 @@ impl Conversation<'_> {
                 let mode = self.input.pick(&["default", "fifo", "weighted", "weighted-fair"]);
                 format!("reserve-mode {mode}")
             }
+            36 => return self.put_batch(at),
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),
@@ -167,6 +168,20 @@ impl Conversation<'_> {
     }
 
     fn put(&mut self, at: usize) {
+        let bytes = self.put_bytes();
+        self.send(at, &bytes);
+    }
+
+    /// Sends a batch, sometimes with a put too few or too many.
+    fn put_batch(&mut self, at: usize) {
+        let count = self.input.pick(&[1, 2, 3, 7, 60]);
+        let puts = self.input.pick(&[count, count, count, count - 1, count + 1]);
+        let mut bytes = format!("put-batch {count}\r\n").into_bytes();
+        (0..puts).for_each(|_| bytes.extend(self.put_bytes()));
+        self.send(at, &bytes);
+    }
+
+    fn put_bytes(&mut self) -> Vec<u8> {
         let sizes = [0, 1, 7, 60, 100, 100, 500, 2_000, 2_000, 8_190, 8_191, 16_400, 20_000, 65_535, 65_536];
         let bytes = match self.input.below(256) {
             255 => 270_000,
@@ -185,7 +200,7 @@ impl Conversation<'_> {
             _ => "",
         };
         let line = format!("put {pri} {delay} {ttr} {bytes}{tags}\r\n");
-        self.send(at, &[line.as_bytes(), &body, ending].concat());
+        [line.as_bytes(), &body, ending].concat()
     }
 
     fn delete_batch(&mut self) -> String {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use beanring::ids::JobId;
-use beanring::limits::LINE_BYTES_MAX;
+use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{ParseError, parse};
 
@@ -35,10 +35,28 @@ pub struct Book {
 enum Pending {
     /// Its line determines the reply.
     Line(Vec<u8>),
-    /// A put with this body, and the two bytes at the place of its CR LF.
-    Put { body: Vec<u8>, has_key: bool },
+    Put(PutBody),
+    PutBatch(Batch),
     /// One specific reply.
     Fixed(&'static str),
+}
+
+/// A job that has arrived.
+#[derive(Debug)]
+struct PutBody {
+    /// With the two bytes at the place of its CR LF.
+    body: Vec<u8>,
+    has_key: bool,
+}
+
+/// The part of a `put-batch` that has arrived.
+#[derive(Debug)]
+struct Batch {
+    count: u32,
+    arrived: u32,
+    jobs: Vec<PutBody>,
+    body_bytes: usize,
+    refusal: Option<&'static str>,
 }
 
 /// What the next byte of a client belongs to.
@@ -48,13 +66,14 @@ enum Expects {
         bytes: usize,
         has_key: bool,
     },
-    /// This many bytes are ignored.
-    Skip(u64),
+    /// This many bytes are ignored, because the job is refused with this reply.
+    Skip(u64, &'static str),
 }
 
 pub struct Dialogue {
     input: Vec<u8>,
     expects: Expects,
+    batch: Option<Batch>,
     /// The first line is complete.
     has_begun: bool,
     has_quit: bool,
@@ -68,7 +87,7 @@ pub struct Dialogue {
 struct Reply<'a> {
     words: Vec<&'a str>,
     data: Option<&'a [u8]>,
-    /// The jobs of a batch.
+    /// The replies for the jobs of a batch.
     jobs: Vec<Reply<'a>>,
 }
 
@@ -106,6 +125,7 @@ impl Default for Dialogue {
         Self {
             input: Vec::new(),
             expects: Expects::Line,
+            batch: None,
             has_begun: false,
             has_quit: false,
             pending: VecDeque::new(),
@@ -162,14 +182,20 @@ impl Dialogue {
 
     fn take_command(&mut self, book: &mut Book) -> bool {
         match self.expects {
-            Expects::Skip(left) => {
+            Expects::Skip(left, reply) => {
                 let skipped = left.min(self.input.len() as u64);
                 self.input.drain(..skipped as usize);
-                self.expects = if skipped < left { Expects::Skip(left - skipped) } else { Expects::Line };
-                if skipped == left {
-                    self.pending.push_back(Pending::Fixed("JOB_TOO_BIG"));
+                if skipped < left {
+                    self.expects = Expects::Skip(left - skipped, reply);
+                    return false;
                 }
-                skipped == left
+                self.expects = Expects::Line;
+                if self.batch.is_some() {
+                    self.take_job_of_batch(Err(reply));
+                } else {
+                    self.pending.push_back(Pending::Fixed(reply));
+                }
+                true
             }
             Expects::Body { bytes, .. } if self.input.len() < bytes => false,
             Expects::Body { bytes, has_key } => {
@@ -177,8 +203,12 @@ impl Dialogue {
                 if let Some(body) = body.strip_suffix(b"\r\n") {
                     book.put.insert(body.to_vec());
                 }
-                self.pending.push_back(Pending::Put { body, has_key });
                 self.expects = Expects::Line;
+                if self.batch.is_some() {
+                    self.take_job_of_batch(Ok(PutBody { body, has_key }));
+                } else {
+                    self.pending.push_back(Pending::Put(PutBody { body, has_key }));
+                }
                 true
             }
             Expects::Line => {
@@ -191,14 +221,51 @@ impl Dialogue {
         }
     }
 
+    fn take_line_of_batch(&mut self, line: &[u8], max_job_bytes: u32) {
+        let (args, tags) = match parse(line) {
+            Ok(Command::Put { args, tags }) if line.len() + 2 <= bytes_max(line) => (args, tags),
+            _ => {
+                (self.batch, self.has_quit) = (None, true);
+                return self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
+            }
+        };
+        let batch = self.batch.as_mut().expect("a batch is arriving");
+        batch.body_bytes += args.bytes as usize;
+        let is_too_big = batch.count > 1 && batch.body_bytes > BATCH_BODY_BYTES_MAX;
+        self.expects = if args.bytes > max_job_bytes || is_too_big {
+            Expects::Skip(u64::from(args.bytes) + 2, "JOB_TOO_BIG")
+        } else if let Some(tags) = tags {
+            Expects::Body { bytes: args.bytes as usize + 2, has_key: tags.idp().is_some() }
+        } else {
+            Expects::Skip(u64::from(args.bytes) + 2, "BAD_FORMAT")
+        };
+    }
+
+    /// Takes a job that has arrived, or the reason why it is discarded.
+    fn take_job_of_batch(&mut self, job: Result<PutBody, &'static str>) {
+        let batch = self.batch.as_mut().expect("a batch is arriving");
+        match job {
+            Ok(job) if job.body.ends_with(b"\r\n") => batch.jobs.push(job),
+            Ok(_) => _ = batch.refusal.get_or_insert("EXPECTED_CRLF"),
+            Err(reply) => _ = batch.refusal.get_or_insert(reply),
+        }
+        batch.arrived += 1;
+        if batch.arrived == batch.count {
+            self.pending.extend(self.batch.take().map(Pending::PutBatch));
+        }
+    }
+
     fn take_line(&mut self, line: Vec<u8>, book: &mut Book) {
+        if self.batch.is_some() {
+            return self.take_line_of_batch(&line, book.max_job_bytes);
+        }
         let pending = match parse(&line) {
             _ if line.len() + 2 > bytes_max(&line) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
             Ok(Command::Put { args, tags }) => {
                 if args.bytes > book.max_job_bytes {
-                    self.expects = Expects::Skip(u64::from(args.bytes) + 2);
+                    self.expects = Expects::Skip(u64::from(args.bytes) + 2, "JOB_TOO_BIG");
                 } else if let Some(tags) = tags {
                     let has_key = tags.idp().is_some();
                     self.expects = Expects::Body { bytes: args.bytes as usize + 2, has_key };
@@ -206,6 +273,15 @@ impl Dialogue {
                     self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
                 }
                 return;
+            }
+            Ok(Command::PutBatch { count: Some(count) }) => {
+                let (arrived, jobs, body_bytes, refusal) = (0, Vec::new(), 0, None);
+                self.batch = Some(Batch { count, arrived, jobs, body_bytes, refusal });
+                return;
+            }
+            Ok(Command::PutBatch { count: None }) => {
+                self.has_quit = true;
+                Pending::Fixed("BAD_FORMAT")
             }
             Ok(Command::Quit) => {
                 self.has_quit = true;
@@ -232,25 +308,14 @@ impl Dialogue {
     fn compare(&mut self, pending: &Pending, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
         let is_right = match pending {
             Pending::Fixed(expected) => reply.words == [*expected],
-            Pending::Put { body, has_key } => match (body.strip_suffix(b"\r\n"), &reply.words[..]) {
-                (None, ["EXPECTED_CRLF"]) => true,
-                (Some(_), ["DRAINING"]) => book.is_draining,
-                (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| body.len() > most / 2),
-                (Some(body), ["INSERTED", id]) => {
-                    let id = number(id);
-                    book.know(id, body);
-                    id > 0 && book.inserted.insert(id)
-                }
-                (Some(_), ["INSERTED", id, state, rest @ ..]) => {
-                    let is_known = book.inserted.contains(&number(id));
-                    let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "DELETED"].contains(state);
-                    *has_key
-                        && is_known
-                        && is_state
-                        && (rest.is_empty() || rest.len() == 1 && *state != "DELETED")
-                }
+            Pending::Put(put) => match (put.body.ends_with(b"\r\n"), &reply.words[..]) {
+                (false, ["EXPECTED_CRLF"]) => true,
+                (true, ["DRAINING"]) => book.is_draining,
+                (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| put.body.len() > most / 2),
+                (true, words) => book.is_right_for_put(put, words),
                 _ => false,
             },
+            Pending::PutBatch(batch) => book.is_right_for_batch(batch, reply),
             Pending::Line(line) => {
                 let command = parse(line).expect("it was a command");
                 let may_time_out = may_time_out || self.is_next_canceling();
@@ -322,6 +387,43 @@ impl Book {
         assert!(known == body, "the body of job {id} has changed");
     }
 
+    /// Checks the reply to a put with a complete body.
+    fn is_right_for_put(&mut self, put: &PutBody, words: &[&str]) -> bool {
+        match words {
+            ["INSERTED", id] => {
+                let id = number(id);
+                self.know(id, put.body.strip_suffix(b"\r\n").expect("the body is complete"));
+                id > 0 && self.inserted.insert(id)
+            }
+            ["INSERTED", id, state, rest @ ..] => {
+                let is_known = self.inserted.contains(&number(id));
+                let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "DELETED"].contains(state);
+                put.has_key
+                    && is_known
+                    && is_state
+                    && (rest.is_empty() || rest.len() == 1 && *state != "DELETED")
+            }
+            _ => false,
+        }
+    }
+
+    /// Checks the reply to a `put-batch`.
+    fn is_right_for_batch(&mut self, batch: &Batch, reply: &Reply<'_>) -> bool {
+        // More than the records of the jobs take.
+        let logged_bytes: usize = batch.jobs.iter().map(|job| job.body.len() + 512).sum();
+        match (&reply.words[..], batch.refusal) {
+            (["OUT_OF_MEMORY"], _) => self.job_bytes_logged.is_some_and(|most| logged_bytes > most / 2),
+            (&[word], Some(refusal)) => word == refusal,
+            (["DRAINING"], None) => self.is_draining,
+            (["INSERTED_BATCH", count], None) => {
+                let replies = reply.jobs.iter().map(|job| &job.words[..]);
+                number(count) == u64::from(batch.count)
+                    && batch.jobs.iter().zip(replies).all(|(job, words)| self.is_right_for_put(job, words))
+            }
+            _ => false,
+        }
+    }
+
     /// Checks replies that depend on the queue. Only a model could tell which of the valid ones is right.
     fn is_right(&mut self, command: &Command<'_>, reply: &Reply<'_>) -> bool {
         let words = &reply.words[..];
@@ -391,7 +493,7 @@ impl<'a> Reply<'a> {
         let after = &bytes[end? + 2..];
         let length = match words[..] {
             ["RESERVED" | "FOUND", _, length] | ["OK", length] => number(length) as usize,
-            ["RESERVED_BATCH", count] => {
+            ["RESERVED_BATCH" | "INSERTED_BATCH", count] => {
                 return Self::take_batch(words.clone(), number(count), bytes, end? + 2);
             }
             _ => return Some((Self { words, data: None, jobs: Vec::new() }, end? + 2)),
@@ -406,7 +508,7 @@ impl<'a> Reply<'a> {
         let (mut jobs, mut length) = (Vec::new(), line);
         for _ in 0..count {
             let (job, bytes) = Self::take(&bytes[length..])?;
-            assert_eq!(job.words[0], "RESERVED", "a batch has as many jobs as it says");
+            assert_eq!(format!("{}_BATCH", job.words[0]), words[0], "a batch has as many jobs as it says");
             jobs.push(job);
             length += bytes;
         }

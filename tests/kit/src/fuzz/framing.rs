@@ -120,6 +120,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
             format!("{} {seconds}", with_name("pause-tube", tube))
         }
         Command::FlushTube(tube) => with_name("flush-tube", tube),
+        Command::PutBatch { count } => format!("put-batch {}", count?),
         Command::DeleteBatch(ids) => {
             ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {id}"))
         }

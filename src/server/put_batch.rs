@@ -1,0 +1,245 @@
+//! `put-batch`: several puts with one answer. Their jobs are stored together once the last body is complete, or none of them.
+//!
+//! Its lines and bodies are received like those of a `put`. A refused job refuses the batch, and the rest of it is discarded. If a
+//! line has no length of a body, the end of the batch is unknown, and the connection is closed.
+
+use super::Core;
+use super::commit_gate::Replies;
+use super::observer::Observation;
+use super::session::{IncomingJob, Input, ProtocolState, SessionState};
+use crate::ids::{ClientKey, JobId};
+use crate::limits::BATCH_BODY_BYTES_MAX;
+use crate::protocol::command::{Command, PutArgs};
+use crate::protocol::parse::parse;
+use crate::protocol::reply::Reply;
+use crate::queue::NewJob;
+use crate::server::dispatch::{COPIED_BYTES_PER_STEP, repeated};
+use crate::tags::Tags;
+use crate::time::Time;
+use crate::wal::{PutSpace, job_record_bytes};
+
+/// A `put-batch` whose jobs are arriving.
+pub(super) struct PutBatch {
+    /// The number of jobs.
+    count: u32,
+    /// Jobs that have arrived, or that were discarded.
+    arrived: u32,
+    /// The jobs that have arrived. Empty once the batch is refused.
+    jobs: Vec<IncomingJob>,
+    /// The bodies announced so far, without their CR LF.
+    body_bytes: usize,
+    /// The records that the job log needs for `jobs`.
+    record_bytes: u64,
+    /// The reply to the whole batch, if it is refused.
+    refusal: Option<Reply<'static>>,
+}
+
+impl PutBatch {
+    /// Its memory without bodies and tags, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.jobs.capacity() * size_of::<IncomingJob>()
+    }
+
+    /// The number of jobs with tags.
+    pub fn tagged(&self) -> usize {
+        self.jobs.iter().filter(|job| job.extra.is_some()).count()
+    }
+
+    /// Checks the line of the next job. Returns its tags, or the reason to refuse it: after the first, it is that one.
+    fn check<'a>(
+        &mut self,
+        args: &PutArgs,
+        tags: Option<Tags<'a>>,
+        max_job_bytes: u32,
+    ) -> Result<Tags<'a>, Reply<'static>> {
+        self.body_bytes += args.bytes as usize;
+        let is_batch_too_big = self.count > 1 && self.body_bytes > BATCH_BODY_BYTES_MAX;
+        match self.refusal {
+            Some(reply) => Err(reply),
+            None if args.bytes > max_job_bytes || is_batch_too_big => Err(Reply::JobTooBig),
+            None => tags.ok_or(Reply::BadFormat),
+        }
+    }
+}
+
+impl Core {
+    /// Begins a batch. Without a count its end is unknown.
+    pub(super) fn begin_put_batch(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        count: Option<u32>,
+    ) {
+        let Some(count) = count else { return self.lose_batch(protocol, replies) };
+        self.engine.mark_producer(protocol.client);
+        let (jobs, refusal) = (Vec::new(), None);
+        let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
+        self.memory.add_put_batch(&batch);
+        protocol.put_batch = Some(Box::new(batch));
+    }
+
+    /// Serves the line of the next job.
+    pub(super) fn serve_batch_line(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        line: &[u8],
+    ) {
+        let Ok(Command::Put { args, tags }) = parse(line) else {
+            return self.lose_batch(protocol, replies);
+        };
+        let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
+        let checked = batch.check(&args, tags, self.config.max_job_bytes);
+        let announced = checked.and_then(|tags| self.announce_in_batch(protocol.client, args, tags));
+        protocol.input = match announced {
+            Ok(job) => Input::Body(job),
+            Err(reply) => Input::Skip { left: u64::from(args.bytes) + 2, reply },
+        };
+    }
+
+    fn announce_in_batch(
+        &mut self,
+        client: ClientKey,
+        args: PutArgs,
+        tags: Tags<'_>,
+    ) -> Result<IncomingJob, Reply<'static>> {
+        if !self.has_memory_for(client, args.bytes + 2, tags) {
+            return Err(Reply::OutOfMemory);
+        }
+        let slot = self.engine.bodies_mut().announce(args.bytes + 2).map_err(|_| Reply::OutOfMemory)?;
+        let extra = self.engine.announce_tags(tags);
+        Ok(IncomingJob { id: None, args, extra, slot, filled: 0 })
+    }
+
+    /// Takes a job whose body is complete.
+    pub(super) fn add_to_batch(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        job: IncomingJob,
+        now: Time,
+    ) {
+        if !self.engine.bodies().bytes(&job.slot).ends_with(b"\r\n") {
+            self.free_incoming(job);
+            return self.refuse_in_batch(protocol, replies, Reply::ExpectedCrlf, now);
+        }
+        let record_bytes = self.record_bytes(protocol.client, &job);
+        let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
+        batch.record_bytes += record_bytes;
+        self.memory.remove_put_batch(batch);
+        batch.jobs.push(job);
+        self.memory.add_put_batch(batch);
+        self.end_batch_job(protocol, replies, now);
+    }
+
+    /// Refuses the batch because of a job whose body was discarded.
+    pub(super) fn refuse_in_batch(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        reply: Reply<'static>,
+        now: Time,
+    ) {
+        let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
+        batch.refusal = Some(reply);
+        self.memory.remove_put_batch(batch);
+        self.free_jobs(std::mem::take(&mut batch.jobs));
+        self.memory.add_put_batch(batch);
+        self.end_batch_job(protocol, replies, now);
+    }
+
+    /// Returns whether the job log has space for a body that is complete, or for the batch that it completes.
+    pub(super) fn space_for_body(&mut self, protocol: &ProtocolState) -> PutSpace {
+        let Input::Body(job) = &protocol.input else { unreachable!("the caller has seen a body") };
+        let client = protocol.client;
+        match &protocol.put_batch {
+            None => self.space_for_announced(client, job.args.bytes, job.extra),
+            Some(batch) if batch.arrived + 1 < batch.count => PutSpace::Available,
+            Some(batch) => {
+                let bytes = batch.record_bytes + self.record_bytes(client, job);
+                self.wal.as_mut().map_or(PutSpace::Available, |wal| wal.space_for_records(bytes))
+            }
+        }
+    }
+
+    /// The size of the record of a job that has arrived.
+    fn record_bytes(&self, client: ClientKey, job: &IncomingJob) -> u64 {
+        let (tube, tags) = (self.engine.used(client).name(), self.engine.announced_tags(job.extra));
+        job_record_bytes(tube.as_bytes().len(), tags, job.slot.len()) as u64
+    }
+
+    fn end_batch_job(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
+        let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
+        batch.arrived += 1;
+        if batch.arrived == batch.count
+            && let Some(batch) = protocol.put_batch.take()
+        {
+            self.memory.remove_put_batch(&batch);
+            self.store_batch(protocol.client, replies, *batch, now);
+        }
+    }
+
+    /// Queues the jobs of a complete batch, unless it is refused.
+    fn store_batch(&mut self, client: ClientKey, replies: &mut Replies, batch: PutBatch, now: Time) {
+        let PutBatch { count, jobs, record_bytes, refusal, .. } = batch;
+        let refusal = match refusal {
+            Some(reply) => Some(reply),
+            None if self.draining => Some(Reply::Draining),
+            None if !self.has_space_for_jobs(client, &jobs, record_bytes) => Some(Reply::OutOfMemory),
+            None => None,
+        };
+        if let Some(reply) = refusal {
+            self.free_jobs(jobs);
+            self.observe(client, Observation::PutBatch(reply, None));
+            return replies.refuse(reply, &mut self.buffers);
+        }
+        let first = self.engine.next_ids(count);
+        let reply = Reply::InsertedBatch(jobs.len());
+        replies.reply(reply, &mut self.buffers);
+        for (id, job) in (first.0..).map(JobId).zip(jobs) {
+            self.extra_steps += 1 + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
+            let reply = self.store(client, id, job, now);
+            replies.reply(reply, &mut self.buffers);
+        }
+        self.memory.invalidate_headroom();
+        self.observe(client, Observation::PutBatch(reply, Some(first)));
+    }
+
+    /// Queues a job of a batch, unless it repeats the idempotency key of another one.
+    fn store(&mut self, client: ClientKey, id: JobId, job: IncomingJob, now: Time) -> Reply<'static> {
+        let PutArgs { pri, delay, ttr, .. } = job.args;
+        if let Some(first) = job.extra.and_then(|extra| self.engine.repeat(client, extra, pri, now)) {
+            self.free_incoming(job);
+            return repeated(first);
+        }
+        let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: job.slot, extra: job.extra };
+        self.engine.put(client, new, now);
+        Reply::Inserted(id)
+    }
+
+    /// Whether memory and the job log have space for the records of jobs whose bodies are there.
+    fn has_space_for_jobs(&mut self, client: ClientKey, jobs: &[IncomingJob], record_bytes: u64) -> bool {
+        let wal = self.wal.as_mut();
+        wal.is_none_or(|wal| wal.space_for_records(record_bytes) != PutSpace::Unavailable)
+            && self.has_memory_for_jobs(client, jobs)
+    }
+
+    /// Drops a batch whose end is unknown, and closes its connection: the input behind it must not be taken for commands.
+    pub(super) fn lose_batch(&mut self, protocol: &mut ProtocolState, replies: &mut Replies) {
+        self.drop_batch(protocol);
+        replies.refuse(Reply::BadFormat, &mut self.buffers);
+        protocol.state = SessionState::Closing;
+    }
+
+    /// Frees what has arrived of a batch, if there is one.
+    pub(super) fn drop_batch(&mut self, protocol: &mut ProtocolState) {
+        if let Some(batch) = protocol.put_batch.take() {
+            self.memory.remove_put_batch(&batch);
+            self.free_jobs(batch.jobs);
+        }
+    }
+
+    fn free_jobs(&mut self, jobs: Vec<IncomingJob>) {
+        jobs.into_iter().for_each(|job| self.free_incoming(job));
+    }
+}
