@@ -3,7 +3,7 @@
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
-/// A command line that names many jobs, `delete-batch`, or the tags of one, `put`; with its CR LF.
+/// A command line with its CR LF, for commands with many arguments or long ones, such as `put` with tags.
 pub const LINE_BYTES_LONG_MAX: usize = 2048;
 
 /// Jobs that one command of a batch names or takes.
@@ -13,6 +13,12 @@ pub const BATCH_JOBS_MAX: u32 = 1000;
 /// end its `put-batch`, keeps at most this much, and the server copies it within the time of some thousand steps. The first job
 /// of a `reserve-batch` and the only one of a `put-batch` may be larger.
 pub const BATCH_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Jobs that one `list-jobs` shows at most: some 80 KiB.
+pub const PAGE_JOBS_MAX: u32 = 1000;
+
+/// Jobs that a `list-jobs` without a limit shows.
+pub const PAGE_JOBS_DEFAULT: u32 = 100;
 
 /// The priority of a job that the client, the HTTP API or the console puts without one: that of greenstalk and beaneater. It
 /// leaves room for more urgent jobs, and such a job does not count as urgent.

@@ -11,7 +11,7 @@ use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::ids::JobId;
 use crate::io::socket::Address;
-use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+use crate::limits::{PAGE_JOBS_DEFAULT, PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
 use crate::tube_name::TubeName;
 
 /// The variable with the address of the server.
@@ -72,6 +72,8 @@ pub enum Verb {
     Tube(Tube),
     /// Show the state of a job
     Job(Job),
+    /// List the jobs of a tube that are in one state
+    Jobs(Jobs),
     /// Put jobs into a tube
     Put(Put),
     /// Take the next job of some tubes, and print it
@@ -223,6 +225,49 @@ pub struct Job {
     pub common: Common,
 }
 
+/// `beanring jobs`
+#[derive(Args, Clone, Debug)]
+pub struct Jobs {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// State of the jobs: ready, reserved, delayed or buried
+    #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    pub state: ListState,
+    /// Only jobs with a larger id than this
+    #[arg(long, value_name = "ID", value_parser = job_id)]
+    pub after: Option<JobId>,
+    /// Show at most this number of jobs
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = PAGE_JOBS_DEFAULT)]
+    #[arg(allow_negative_numbers = true, value_parser = count)]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// A state of which the jobs can be listed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum ListState {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+}
+
+impl ListState {
+    /// The state as the protocol names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+}
+
 /// `beanring put`
 #[derive(Args, Clone, Debug)]
 pub struct Put {
@@ -293,9 +338,9 @@ pub struct Peek {
     #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
     #[arg(value_parser = tube_name)]
     pub tube: String,
-    /// State of the next job: ready, delayed or buried
+    /// State of the next job: ready, reserved, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    pub state: PeekState,
+    pub state: ListState,
     /// Print only the body
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
@@ -304,16 +349,16 @@ pub struct Peek {
     pub common: Common,
 }
 
-/// A state of which the next job can be seen.
+/// A state of which jobs can be moved.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum PeekState {
+pub enum MoveState {
     Ready,
     Delayed,
     Buried,
 }
 
-impl PeekState {
+impl MoveState {
     /// The state as the protocol names it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -485,7 +530,7 @@ pub struct Move {
     pub to: String,
     /// State of the jobs: ready, delayed or buried. They keep it
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    pub state: PeekState,
+    pub state: MoveState,
     /// Move at most this number of jobs [default: all]
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub count: Option<u32>,

@@ -9,6 +9,7 @@ mod hold;
 mod inspect;
 mod interrupt;
 mod jobs;
+mod listing;
 mod output;
 mod peek;
 mod put;
@@ -44,6 +45,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Tubes(verb) => tubes::run(&verb),
         Verb::Tube(verb) => inspect::tube(&verb),
         Verb::Job(verb) => inspect::job(&verb),
+        Verb::Jobs(verb) => listing::run(&verb),
         Verb::Put(verb) => return put::run(&verb),
         Verb::Peek(verb) => peek::run(&verb),
         Verb::Reserve(verb) => reserve::run(&verb),

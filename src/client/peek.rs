@@ -19,7 +19,9 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
             (reply, format!("tube {}", verb.tube), "the tube has no job in this state")
         }
     };
-    let (id, body) = reply.into_job(&subject).map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
+    let (id, body) = reply.into_job(&subject).map_err(|refusal| {
+        refusal.meaning("NOT_FOUND", absent).meaning("UNKNOWN_COMMAND", "the server has no peek-reserved")
+    })?;
     let mut output = Output::new(&verb.common);
     print(&mut output, id, &body, verb.body)?;
     Ok(output.flush()?)

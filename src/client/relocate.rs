@@ -12,7 +12,7 @@ use super::interrupt::Interrupt;
 use super::output::Output;
 use super::stats::Stats;
 use super::{inspect, tubes};
-use crate::cli::verbs::{self, PeekState};
+use crate::cli::verbs::{self, MoveState};
 use crate::ids::JobId;
 
 /// The delay of a copy until it is buried, so that no worker reserves it. If this program dies in between, the copy
@@ -28,7 +28,7 @@ struct Moved<'a> {
 
 /// Both tubes, each with a connection that uses it.
 struct Move {
-    state: PeekState,
+    state: MoveState,
     from: Connection,
     to: Connection,
     moved: u64,
@@ -105,7 +105,7 @@ impl Move {
         }
         // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready
         // if this program died.
-        if self.state == PeekState::Ready {
+        if self.state == MoveState::Ready {
             let reply = self.from.ask(format!("reserve-job {id}"))?;
             if reply.word() == "NOT_FOUND" {
                 return Ok(false);
@@ -127,9 +127,9 @@ impl Move {
         let narrow = |key| u32::try_from(stats.number(key)).unwrap_or(u32::MAX);
         let pri = narrow("pri");
         let delay = match self.state {
-            PeekState::Ready => 0,
-            PeekState::Delayed => narrow("time-left"),
-            PeekState::Buried => BURY_DELAY_SECONDS,
+            MoveState::Ready => 0,
+            MoveState::Delayed => narrow("time-left"),
+            MoveState::Buried => BURY_DELAY_SECONDS,
         };
         let subject = format!("job {id}");
         let reply = self.to.put(pri, delay, narrow("ttr"), body)?;
@@ -138,7 +138,7 @@ impl Move {
         }
         let reply = reply.expect("INSERTED", &subject)?;
         let copy = JobId(reply.number().ok_or_else(|| Refusal::new(&subject, reply.line()))?);
-        if self.state == PeekState::Buried {
+        if self.state == MoveState::Buried {
             self.to.ask(format!("reserve-job {copy}"))?.into_job(&subject)?;
             self.to.ask(format!("bury {copy} {pri}"))?.expect("BURIED", &subject)?;
         }

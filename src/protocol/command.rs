@@ -95,6 +95,37 @@ pub enum Command<'a> {
         /// How long no job is reserved from the tube, in seconds.
         seconds: u32,
     },
+    /// `peek-reserved`, which beanstalkd does not have.
+    PeekReserved,
+    /// `list-jobs`, which beanstalkd does not have.
+    ListJobs {
+        /// The tube of the jobs.
+        tube: TubeName<'a>,
+        /// Their state.
+        state: JobStateWord,
+        /// Only jobs with a larger id are listed.
+        after: JobId,
+        /// Maximum number of jobs, at least 1.
+        limit: u32,
+    },
+    /// `move-job`, which beanstalkd does not have.
+    MoveJob {
+        /// The job.
+        id: JobId,
+        /// The tube that gets it.
+        tube: TubeName<'a>,
+    },
+    /// `move-jobs`, which beanstalkd does not have.
+    MoveJobs {
+        /// The tube of the jobs.
+        from: TubeName<'a>,
+        /// Their state, which is not `Reserved`.
+        state: JobStateWord,
+        /// The tube that gets them, another one.
+        to: TubeName<'a>,
+        /// Maximum number of jobs to move.
+        bound: u32,
+    },
     /// `flush-tube`, which beanstalkd does not have.
     FlushTube(TubeName<'a>),
     /// `put-batch`, which beanstalkd does not have: as many `put` follow, each with its body.
@@ -128,6 +159,31 @@ pub enum Command<'a> {
     Undrain,
     /// `quit`
     Quit,
+}
+
+/// The state of a job, as commands name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum JobStateWord {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+}
+
+impl JobStateWord {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
+
+    /// The word of the protocol for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
 }
 
 /// The numbers of `put`.
@@ -205,6 +261,10 @@ pub enum CommandKind {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    PeekReserved,
+    ListJobs,
+    MoveJob,
+    MoveJobs,
     FlushTube,
     PutBatch,
     DeleteBatch,
@@ -250,6 +310,10 @@ impl Command<'_> {
             Self::ListTubeUsed => CommandKind::ListTubeUsed,
             Self::ListTubesWatched => CommandKind::ListTubesWatched,
             Self::PauseTube { .. } => CommandKind::PauseTube,
+            Self::PeekReserved => CommandKind::PeekReserved,
+            Self::ListJobs { .. } => CommandKind::ListJobs,
+            Self::MoveJob { .. } => CommandKind::MoveJob,
+            Self::MoveJobs { .. } => CommandKind::MoveJobs,
             Self::FlushTube(_) => CommandKind::FlushTube,
             Self::PutBatch { .. } => CommandKind::PutBatch,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,

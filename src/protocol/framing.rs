@@ -141,7 +141,7 @@ fn without_crlf(line: &[u8]) -> &[u8] {
 }
 
 /// Lines that begin with one of these may be longer than others.
-const LONG_WORDS: [&[u8]; 2] = [b"put ", b"delete-batch "];
+const LONG_WORDS: [&[u8]; 5] = [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "];
 
 /// Returns the length that a line with this beginning may have, with its CR LF.
 pub fn line_bytes_max(line: &[u8]) -> usize {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_ids_and_tags_may_be_longer() {
+    fn lines_of_some_commands_may_be_longer() {
         LONG_WORDS.into_iter().for_each(check_long_line);
     }
 
@@ -355,7 +355,7 @@ mod tests {
         for &byte in input {
             line.push(byte);
             if line.ends_with(b"\r\n") {
-                let is_long = line.starts_with(b"delete-batch ") || line.starts_with(b"put ");
+                let is_long = LONG_WORDS.iter().any(|word| line.starts_with(word));
                 let fits = line.len() <= if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
                 lines.push(fits.then(|| line[..line.len() - 2].to_vec()));
                 line.clear();

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use memchr::memchr;
 
 use crate::ids::JobId;
-use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX};
-use crate::protocol::command::{Command, Ids, PutArgs};
+use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
+use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
 use crate::tube_name::TubeName;
@@ -75,6 +75,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::PeekDelayed)
     } else if let Some(args) = after(b"peek-buried") {
         args.end(Command::PeekBuried)
+    } else if let Some(args) = after(b"peek-reserved") {
+        args.end(Command::PeekReserved)
     } else if let Some(args) = after(b"kick ") {
         kick(args)
     } else if let Some(args) = after(b"kick-job ") {
@@ -91,6 +93,12 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::ListTubeUsed)
     } else if let Some(args) = after(b"list-tubes") {
         args.end(Command::ListTubes)
+    } else if let Some(args) = after(b"list-jobs ") {
+        list_jobs(args)
+    } else if let Some(args) = after(b"move-job ") {
+        move_job(args)
+    } else if let Some(args) = after(b"move-jobs ") {
+        move_jobs(args)
     } else if let Some(args) = after(b"pause-tube") {
         pause_tube(args)
     } else if let Some(args) = after(b"flush-tube ") {
@@ -181,9 +189,35 @@ fn bury(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 }
 
 fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    // The number of jobs always fits in 32 bits. Clients send the largest integer of their language to kick all jobs.
-    let bound = args.u64()?.try_into().unwrap_or(u32::MAX);
+    let bound = args.bound()?;
     args.end(Command::Kick { bound })
+}
+
+fn move_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let id = args.id()?;
+    if !args.0.starts_with(b" ") {
+        return Err(ParseError::BadFormat);
+    }
+    let tube = args.name()?;
+    args.end(Command::MoveJob { id, tube })
+}
+
+fn move_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let (from, state, to, bound) = (args.name()?, args.state()?, args.name()?, args.bound()?);
+    if state == JobStateWord::Reserved || from == to {
+        return Err(ParseError::BadFormat);
+    }
+    args.end(Command::MoveJobs { from, state, to, bound })
+}
+
+fn list_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let (tube, state) = (args.name()?, args.state()?);
+    let after = if args.0.is_empty() { JobId(0) } else { args.id()? };
+    let limit = if args.0.is_empty() { PAGE_JOBS_DEFAULT } else { args.u32()? };
+    if !(1..=PAGE_JOBS_MAX).contains(&limit) {
+        return Err(ParseError::BadFormat);
+    }
+    args.end(Command::ListJobs { tube, state, after, limit })
 }
 
 fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
@@ -257,6 +291,33 @@ impl<'a> Args<'a> {
         while let [b' ', rest @ ..] = self.0 {
             self.0 = rest;
         }
+    }
+
+    /// Takes the largest number of jobs to do something with. The number of jobs always fits in 32 bits. Clients send the
+    /// largest integer of their language for all jobs.
+    fn bound(&mut self) -> Result<u32, ParseError> {
+        Ok(self.u64()?.try_into().unwrap_or(u32::MAX))
+    }
+
+    /// Takes the bytes up to the next space.
+    fn word(&mut self) -> &'a [u8] {
+        self.skip_spaces();
+        let length = memchr(b' ', self.0).unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(length);
+        self.0 = rest;
+        word
+    }
+
+    /// Takes the next word as a name.
+    fn name(&mut self) -> Result<TubeName<'a>, ParseError> {
+        TubeName::new(self.word()).ok_or(ParseError::BadFormat)
+    }
+
+    /// Takes the next word as the state of a job.
+    fn state(&mut self) -> Result<JobStateWord, ParseError> {
+        let word = self.word();
+        let state = JobStateWord::ALL.into_iter().find(|state| state.as_str().as_bytes() == word);
+        state.ok_or(ParseError::BadFormat)
     }
 
     fn only_id(mut self) -> Result<JobId, ParseError> {

@@ -61,6 +61,12 @@ pub enum Reply<'a> {
     KickedJob,
     /// Number of jobs that `flush-tube` has deleted.
     Flushed(u64),
+    /// `move-job` has moved the job.
+    Moved,
+    /// The tube has the idempotency key of the job already.
+    NotMoved,
+    /// Number of jobs that `move-jobs` has moved.
+    MovedJobs(u64),
     /// What `delete-batch` has done.
     DeletedBatch {
         /// Number of jobs that it has deleted.
@@ -175,6 +181,9 @@ impl Reply<'_> {
             | Self::Kicked(_)
             | Self::KickedJob
             | Self::Flushed(_)
+            | Self::Moved
+            | Self::NotMoved
+            | Self::MovedJobs(_)
             | Self::DeletedBatch { .. }
             | Self::InsertedBatch(_)
             | Self::ReservedBatch(_)
@@ -216,6 +225,7 @@ impl Reply<'_> {
             Self::Kicked(count) => return numbered(out, b"KICKED ", count),
             Self::Flushed(count) => return numbered(out, b"FLUSHED ", count),
             Self::InsertedBatch(count) => return numbered(out, b"INSERTED_BATCH ", count as u64),
+            Self::MovedJobs(count) => return numbered(out, b"MOVED ", count),
             Self::ReservedBatch(count) => return numbered(out, b"RESERVED_BATCH ", count as u64),
             Self::Watching(count) => return numbered(out, b"WATCHING ", count as u64),
             Self::Buried => b"BURIED\r\n",
@@ -223,6 +233,8 @@ impl Reply<'_> {
             Self::Released => b"RELEASED\r\n",
             Self::Touched => b"TOUCHED\r\n",
             Self::KickedJob => b"KICKED\r\n",
+            Self::Moved => b"MOVED\r\n",
+            Self::NotMoved => b"NOT_MOVED\r\n",
             Self::NotIgnored => b"NOT_IGNORED\r\n",
             Self::Paused => b"PAUSED\r\n",
             Self::NotFound => b"NOT_FOUND\r\n",
@@ -341,6 +353,20 @@ impl<'a> Yaml<'a> {
         self.out.push(b'\n');
     }
 
+    /// Writes `- {key: number, ...}`, an entry of a list.
+    pub fn item_of_numbers(&mut self, entries: impl IntoIterator<Item = (&'static str, u64)>) {
+        self.out.extend_from_slice(ITEM);
+        let mut separator: &[u8] = b"{";
+        for (key, number) in entries {
+            self.out.extend_from_slice(separator);
+            self.out.extend_from_slice(key.as_bytes());
+            self.out.extend_from_slice(b": ");
+            self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            separator = b", ";
+        }
+        self.out.extend_from_slice(b"}\n");
+    }
+
     fn entry(&mut self, key: &str, write_value: impl FnOnce(&mut Vec<u8>)) {
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b": ");
@@ -379,6 +405,9 @@ mod tests {
         check(Reply::Kicked(0), "KICKED 0");
         check(Reply::KickedJob, "KICKED");
         check(Reply::Flushed(0), "FLUSHED 0");
+        check(Reply::Moved, "MOVED");
+        check(Reply::NotMoved, "NOT_MOVED");
+        check(Reply::MovedJobs(7), "MOVED 7");
         check(Reply::DeletedBatch { deleted: 3, not_found: 1 }, "DELETED_BATCH 3 1");
         check(Reply::ReservedBatch(1000), "RESERVED_BATCH 1000");
         check(Reply::Watching(2), "WATCHING 2");
@@ -437,6 +466,7 @@ mod tests {
         check_yaml(|yaml| yaml.quoted("name", "default"), "name: \"default\"\n");
         check_yaml(|yaml| yaml.quoted("os", r#"a "b" \c"#), "os: \"a \\\"b\\\" \\\\c\"\n");
         check_yaml(|yaml| yaml.item(TubeName::DEFAULT), "- default\n");
+        check_yaml(|yaml| yaml.item_of_numbers([("id", 7), ("pri", 0)]), "- {id: 7, pri: 0}\n");
         let two = |yaml: &mut Yaml<'_>| {
             yaml.number("a", 1);
             yaml.number("b", 2);

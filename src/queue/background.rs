@@ -4,7 +4,9 @@ use super::bulk::Flush;
 use super::change::Change;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
+use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
+use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
@@ -20,6 +22,10 @@ pub(super) enum Work {
     Kick(Kick),
     /// Delete the jobs of a tube, then notify the client of their number.
     Flush(Flush),
+    /// Move jobs to another tube, then notify the client of their number.
+    Move(Move),
+    /// Find the jobs of a page, then show them to the client.
+    List(Box<JobSearch>),
     /// Return the reserved jobs of a client that has disconnected, and remove its watches.
     Disconnect { client: ClientKey },
     /// Assign ready jobs to waiting clients.
@@ -61,8 +67,8 @@ impl Engine {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
             let Some(work) = self.work.pop_front() else { break };
-            if matches!(work, Work::Flush(_)) && self.changes.is_pending() {
-                // The flush could delete a job whose change the caller has yet to read.
+            if matches!(work, Work::Flush(_)) && (self.changes.is_pending() || self.has_unread_page()) {
+                // The flush could delete a job whose change or page the caller has yet to read.
                 self.work.push_front(work);
                 break;
             }
@@ -84,6 +90,10 @@ impl Engine {
         !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
+    fn has_unread_page(&self) -> bool {
+        self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
+    }
+
     fn run(&mut self, work: Work, now: Time, limit: StepLimit) {
         match work {
             Work::Kick(mut kick) => {
@@ -100,6 +110,21 @@ impl Engine {
                     self.work.push_back(Work::Flush(flush));
                 }
             }
+            Work::Move(mut work) => {
+                if self.continue_move(&mut work, now, limit) {
+                    self.notices.push_back(Notice::Moved(work.conn, work.moved));
+                } else {
+                    self.work.push_back(Work::Move(work));
+                }
+            }
+            Work::List(search) if !self.clients.is_connected(search.client) => self.end_search(&search),
+            Work::List(mut search) => match self.continue_search(&mut search, limit) {
+                Some(page) => {
+                    self.end_search(&search);
+                    self.notices.push_back(Notice::Listed(search.conn, Box::new(page)));
+                }
+                None => self.work.push_back(Work::List(search)),
+            },
             Work::Disconnect { client } => {
                 if !self.continue_disconnect(client, now, limit) {
                     self.work.push_back(Work::Disconnect { client });

@@ -29,6 +29,8 @@ pub enum Change {
     Kicked(JobKey),
     /// A repeated put has raised the priority of a job.
     Reprioritized(JobKey),
+    /// A job that no client holds was moved to another tube.
+    Moved(JobKey),
     /// A job was deleted. Another job may have its key.
     Deleted(JobKey, JobId),
     /// The same, and its [idempotency key](super::KeptKey) is kept.

@@ -87,15 +87,24 @@ impl Engine {
             match work {
                 Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
                 Work::Flush(flush) => tallies.entry(self.tubes.slot(flush.tube)).or_default().pins += 1,
+                Work::Move(work) => {
+                    for tube in [work.from, work.to] {
+                        tallies.entry(self.tubes.slot(tube)).or_default().pins += 1;
+                    }
+                }
+                Work::List(search) => tallies.entry(self.tubes.slot(search.tube)).or_default().pins += 1,
                 Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
                 Work::Disconnect { .. } | Work::Answer { .. } | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
         assert_eq!(self.is_purging, is_purging, "one piece of work purges");
+        let searches =
+            self.work.iter().map(|work| if let Work::List(search) = work { search.bytes() } else { 0 });
+        assert_eq!(self.search_bytes, searches.sum::<usize>(), "the memory of lists of jobs is counted");
         assert_eq!(self.totals, totals, "the counts of the queue are right");
         for (key, tube) in self.tubes.iter() {
-            let reserved = tube.reserved as usize;
+            let reserved = tube.reserved.len() as usize;
             let counted = Tally {
                 jobs: [tube.ready.len(), reserved, tube.delayed.len(), tube.buried.len()],
                 urgent: tube.urgent,
@@ -121,6 +130,7 @@ impl Engine {
             tube.ready_order.check(&self.jobs, key.slot, tube.ready.len());
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
+            tube.reserved.check(&self.jobs, key.slot);
             tube.delayed_order.check(&self.jobs.slab);
             assert_eq!(
                 tube.delayed.len(),

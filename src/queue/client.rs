@@ -137,6 +137,12 @@ impl Clients {
         record
     }
 
+    /// Whether the client exists and has not disconnected.
+    pub(super) fn is_connected(&self, client: ClientKey) -> bool {
+        let record = self.slab.get(client.slot.0).filter(|record| record.generation == client.generation);
+        record.is_some_and(|record| !record.is_disconnecting)
+    }
+
     /// The slot of the client.
     ///
     /// # Panics

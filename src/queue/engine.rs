@@ -7,9 +7,11 @@ use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::idempotency::IdpKeys;
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
+use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
 use super::lots::Lots;
+use super::moving::LogRoom;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
@@ -49,15 +51,18 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// The number of burials so far.
     pub(super) burials: u64,
+    /// The memory of lists of jobs that are unfinished.
+    pub(super) search_bytes: usize,
     pub(super) latency: QueueLatency,
     pub(super) limits: TubeLimits,
+    pub(super) log_room: LogRoom,
     /// [`Work::PurgeTubeOrder`] is in `work`.
     pub(super) is_purging: bool,
     bodies: Bodies,
 }
 
 /// The late answer to a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The waiting client of this connection holds a job now.
     Reserved(ConnId, JobKey),
@@ -71,6 +76,10 @@ pub enum Notice {
     Flushed(ConnId, u32),
     /// The job that this connection has waited for has ended.
     JobEnded(ConnId, JobEnd),
+    /// The `move-jobs` is finished. It has moved this many jobs.
+    Moved(ConnId, u32),
+    /// The `list-jobs` is finished, with this page. Its jobs must be read before the next call.
+    Listed(ConnId, Box<JobPage>),
 }
 
 impl Notice {
@@ -82,7 +91,9 @@ impl Notice {
             | Self::DeadlineSoon(conn)
             | Self::Kicked(conn, _)
             | Self::Flushed(conn, _)
-            | Self::JobEnded(conn, _) => conn,
+            | Self::JobEnded(conn, _)
+            | Self::Moved(conn, _)
+            | Self::Listed(conn, _) => conn,
         }
     }
 }
@@ -146,8 +157,10 @@ impl Engine {
             disconnect_steps: BACKGROUND_STEPS,
             next_id: 1,
             burials: 0,
+            search_bytes: 0,
             latency: QueueLatency::new(),
             limits: TubeLimits::default(),
+            log_room: LogRoom::UNLIMITED,
             is_purging: false,
             bodies: Bodies::new(),
         }
@@ -401,6 +414,11 @@ impl Engine {
     /// The most urgent ready job of the used tube.
     pub fn peek_ready(&self, client: ClientKey) -> Option<JobKey> {
         self.used(client).ready.min().map(JobKey)
+    }
+
+    /// The reserved job of the used tube that was reserved first.
+    pub fn peek_reserved(&self, client: ClientKey) -> Option<JobKey> {
+        self.used(client).reserved.front(&self.jobs)
     }
 
     /// The delayed job of the used tube with the earliest deadline.

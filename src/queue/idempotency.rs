@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::extras::text_bytes;
 use super::job::JobState;
 use super::timers::{TimerKey, Timers};
-use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey};
+use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
 use crate::tags::Idp;
 use crate::time::{Span, Time};
@@ -241,6 +241,40 @@ impl Engine {
         let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
         self.idps.keep(key.0, deleted, &mut self.timers);
         Some(key)
+    }
+
+    /// Returns true unless another job of the tube of this name has the key of the job, or the tube keeps that key.
+    pub(super) fn is_key_free_in(&self, tube: TubeName<'_>, job: JobKey, now: Time) -> bool {
+        let Some(slot) = self.key_of(job) else { return true };
+        match self.idps.find(tube, self.idps.slab[slot.0].key()) {
+            None => true,
+            Some(other) => match self.idps.slab[other].owner {
+                Owner::Job(_) => false,
+                Owner::Deleted(Deleted { until, .. }) => until <= now,
+            },
+        }
+    }
+
+    /// Sets the tube of a job, where its key must be [free](Self::is_key_free_in). The key moves with the job.
+    pub(super) fn move_key(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        let key = self.key_of(job);
+        if let Some(slot) = key {
+            let kept = self.idps.find(self.tubes[to].name(), self.idps.slab[slot.0].key());
+            if let Some(kept) = kept {
+                assert!(self.idps.slab[kept].deleted().until <= now, "the key is free");
+                self.forget(kept);
+            }
+            self.idps.remove(slot.0);
+        }
+        let record = self.jobs.get_mut(job);
+        record.tube = to;
+        if let Some(extra) = record.extra().filter(|_| key.is_some()) {
+            self.claim_key(job, extra);
+        }
+    }
+
+    fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
+        self.jobs.extras.get(self.jobs.get(job).extra()?).idp
     }
 
     /// The key in this slot, if it is that of a deleted job.

@@ -2,6 +2,7 @@
 
 use super::extras::Extras;
 use super::job_index::JobIndex;
+use super::reserved_order::Neighbors;
 use crate::bodies::Slot;
 use crate::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
@@ -64,7 +65,7 @@ pub struct Job {
     pub pri: u32,
     /// Time to run in seconds, at least 1.
     pub ttr: u32,
-    /// A job stays in its tube until it is deleted.
+    /// A client can move a job that no client holds to another tube.
     pub tube: TubeSlot,
     /// The job log keeps a reserved job as ready.
     pub state: JobState,
@@ -94,8 +95,9 @@ pub struct Activity {
     pub delay: u32,
     /// For `stats-job`.
     pub counts: Counts,
-    /// The number of burials before that of the job, if the job is buried.
-    pub burial: u64,
+    /// Of a buried job: the number of burials before its own. Of a reserved one: its neighbors in the
+    /// [`ReservedOrder`](super::reserved_order::ReservedOrder) of its tube, which the job log does not keep.
+    burial_or_neighbors: u64,
 
     // In memory only.
     /// The id of the job, which orders equal deadlines.
@@ -248,7 +250,7 @@ impl Jobs {
                 deadline: Time::ZERO,
                 delay: 0,
                 counts: Counts::default(),
-                burial: 0,
+                burial_or_neighbors: 0,
                 id: record.id,
                 job,
                 since: Time::ZERO,
@@ -307,6 +309,25 @@ impl Job {
 }
 
 impl Activity {
+    /// The number of burials before that of the job, which must be buried.
+    pub const fn burial(&self) -> u64 {
+        self.burial_or_neighbors
+    }
+
+    pub(super) const fn set_burial(&mut self, burials_before: u64) {
+        self.burial_or_neighbors = burials_before;
+    }
+
+    /// The neighbors of the job, which must be reserved.
+    pub(super) const fn neighbors(&self) -> Neighbors {
+        let both = self.burial_or_neighbors;
+        Neighbors { before: both as u32, after: (both >> 32) as u32 }
+    }
+
+    pub(super) const fn set_neighbors(&mut self, Neighbors { before, after }: Neighbors) {
+        self.burial_or_neighbors = (after as u64) << 32 | before as u64;
+    }
+
     /// The client that holds the job.
     pub(super) fn holder(&self) -> Option<ClientSlot> {
         self.is_held.then_some(self.holder)

@@ -17,6 +17,7 @@ impl Engine {
             + self.changes.bytes()
             + self.work.capacity() * size_of::<Work>()
             + self.notices.capacity() * size_of::<Notice>()
+            + self.search_bytes
     }
 
     /// Memory reserved for the activities of jobs that have none yet. Commands that create an activity are never refused for

@@ -25,6 +25,7 @@
 //! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
 //! | Tube    | `delayed_order`  | list      | Job        | time at which its delay began     |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
+//! | Tube    | `reserved`       | list      | Activity   | time of reservation               |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
 //! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
@@ -51,7 +52,7 @@
 //! takes more than one step waits in a third, until [`Engine::step`] continues it.
 //!
 //! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, a
-//! delayed one in its `delayed_order`, and a reserved one in its holder's `held_order`.
+//! delayed one in its `delayed_order`, and a reserved one in its holder's `held_order` and its tube's `reserved`.
 //!
 //! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
 //!
@@ -74,14 +75,17 @@ mod extras;
 mod idempotency;
 mod job;
 mod job_index;
+mod job_list;
 mod job_waits;
 mod latency;
 mod listing;
 mod lots;
 mod memory;
+mod moving;
 mod persisted;
 mod ready_order;
 mod reserve;
+mod reserved_order;
 mod stats;
 mod timers;
 mod transitions;
@@ -97,9 +101,11 @@ pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
 pub use idempotency::{KeptKey, Repeated};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
+pub use job_list::{JobPage, JobsListed, PageQuery};
 pub use job_waits::{JobAwaited, JobEnd};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
+pub use moving::{JobMoved, JobsMoved, LogRoom};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};

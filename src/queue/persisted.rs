@@ -52,7 +52,7 @@ impl Engine {
         let activity = self.jobs.activity(job);
         let state = match (record.state, activity) {
             (JobState::Delayed, Some(activity)) => UnreservedState::Delayed(activity.deadline),
-            (JobState::Buried, Some(activity)) => UnreservedState::Buried(activity.burial),
+            (JobState::Buried, Some(activity)) => UnreservedState::Buried(activity.burial()),
             _ => UnreservedState::Ready,
         };
         PersistedState {
@@ -90,6 +90,11 @@ impl Engine {
         job
     }
 
+    /// Moves a restored job that is not settled to another tube.
+    pub fn restore_tube_of(&mut self, job: JobKey, tube: TubeKey) {
+        self.jobs.get_mut(job).tube = self.tubes.slot(tube);
+    }
+
     /// Replaces the persistent state of a restored job that is not settled.
     pub fn restore_state(&mut self, job: JobKey, kept: &PersistedState) {
         let &PersistedState { pri, delay, state, counts } = kept;
@@ -109,7 +114,7 @@ impl Engine {
         match state {
             UnreservedState::Ready => {}
             UnreservedState::Delayed(until) => activity.deadline = until,
-            UnreservedState::Buried(burial) => activity.burial = burial,
+            UnreservedState::Buried(burial) => activity.set_burial(burial),
         }
     }
 
@@ -137,7 +142,7 @@ impl Engine {
                     let latest = now + Span::from_secs(activity.delay);
                     self.enter_delayed(job, activity.deadline.min(latest));
                 }
-                (JobState::Buried, Some(activity)) => buried.push((activity.burial, id, job)),
+                (JobState::Buried, Some(activity)) => buried.push((activity.burial(), id, job)),
                 (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
                 // With tags it has an activity that shows no event.
@@ -158,7 +163,7 @@ impl Engine {
         buried.sort_unstable();
         for (burial, _, job) in buried {
             self.enter_buried(job);
-            self.jobs.activity_mut(job).burial = burial;
+            self.jobs.activity_mut(job).set_burial(burial);
             self.burials = self.burials.max(burial + 1);
         }
         let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();

@@ -67,6 +67,17 @@ impl ReadyOrder {
         [fresh, active].into_iter().flatten().min()
     }
 
+    /// All jobs: those without an activity, then the others.
+    pub(super) fn iter(&self, jobs: &Jobs) -> impl Iterator<Item = JobKey> {
+        let mut at = self.first;
+        let fresh = std::iter::from_fn(move || {
+            let key = (at != NIL).then_some(at)?;
+            at = jobs.slab[key].activity_or_after;
+            Some(JobKey(key))
+        });
+        fresh.chain(self.active.iter(&jobs.activities).map(|key| jobs.activities[key].job))
+    }
+
     /// The first job of each list.
     pub(super) fn fronts(&self, jobs: &Jobs) -> [Option<u32>; 2] {
         let fresh = (self.first != NIL).then_some(self.first);

@@ -154,7 +154,7 @@ impl Engine {
             name: tube.name(),
             urgent: tube.urgent,
             ready: tube.ready.len(),
-            reserved: tube.reserved,
+            reserved: tube.reserved.len(),
             delayed: tube.delayed.len(),
             buried: tube.buried.len(),
             total_jobs: tube.counts.jobs,

@@ -36,7 +36,7 @@ impl Engine {
                 let holder = &mut self.clients[holder];
                 holder.reserved.remove(&mut self.jobs.activities, activity);
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
-                self.tubes[tube].reserved -= 1;
+                self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
                 self.record_latency(tube, LatencyKind::Reserved, now.since(since));
             }
         }
@@ -104,7 +104,7 @@ impl Engine {
 
     pub(super) fn enter_buried(&mut self, job: JobKey) {
         self.enter(job, JobState::Buried);
-        self.jobs.activity_mut(job).burial = self.burials;
+        self.jobs.activity_mut(job).set_burial(self.burials);
         self.burials += 1;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
         tube.buried.push_back(&mut self.jobs.slab, job.0);
@@ -131,7 +131,7 @@ impl Engine {
         self.timers.arm(holder.timer, activity.deadline);
         holder.reserved.insert(&mut self.jobs.activities, key);
         holder.held_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes[tube].reserved += 1;
+        self.tubes[tube].reserved.push(&mut self.jobs.activities, key);
         if let Some(since) = ready_since {
             self.record_latency(tube, LatencyKind::Queue, now.since(since));
         }

@@ -3,8 +3,10 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Index, IndexMut};
 
+use super::job::JobState;
 use super::latency::{LatencyKind, Sample, TubeLatency};
 use super::ready_order::ReadyOrder;
+use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
 use super::tube_order::{Found, TubeOrder, name_bytes};
 use crate::ids::{TubeKey, TubeSlot};
@@ -30,8 +32,8 @@ pub struct Tube {
     pub(super) delayed_order: List,
     /// Buried jobs in the order of burial.
     pub buried: List,
-    /// Number of jobs that clients hold.
-    pub reserved: u32,
+    /// The jobs that clients hold.
+    pub(super) reserved: ReservedOrder,
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
 
@@ -72,7 +74,7 @@ pub struct Tube {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 280);
+const _: () = assert!(size_of::<Option<Tube>>() == 288);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +123,17 @@ impl Tube {
 
     /// The number of jobs, in any state.
     pub fn jobs(&self) -> usize {
-        self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved as usize
+        self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved.len() as usize
+    }
+
+    /// The number of jobs in this state.
+    pub(super) fn jobs_in(&self, state: JobState) -> usize {
+        match state {
+            JobState::Ready => self.ready.len(),
+            JobState::Reserved => self.reserved.len() as usize,
+            JobState::Delayed => self.delayed.len(),
+            JobState::Buried => self.buried.len(),
+        }
     }
 
     /// Counts a sample. Returns false if that needs [memory](Tubes::add_first_sample).
@@ -284,7 +296,7 @@ impl Tubes {
             delayed: Heap::new(),
             delayed_order: List::new(),
             buried: List::new(),
-            reserved: 0,
+            reserved: ReservedOrder::new(),
             urgent: 0,
             using: 0,
             watching: 0,

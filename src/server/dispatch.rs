@@ -9,10 +9,13 @@ use super::session::{IncomingJob, Input, ProtocolState, SessionState};
 use super::{ClientAct, Core, Effect, stats};
 use crate::ids::{ClientKey, ExtraKey, JobId, JobKey};
 use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
-use crate::protocol::command::{Command, CommandKind, PutArgs};
+use crate::protocol::command::{Command, CommandKind, JobStateWord, PutArgs};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
-use crate::queue::{Flushed, Ignored, JobAwaited, JobState, Kicked, NewJob, Repeated, Reserved};
+use crate::queue::{
+    Flushed, Ignored, JobAwaited, JobMoved, JobPage, JobState, JobsListed, JobsMoved, Kicked, NewJob,
+    PageQuery, Repeated, Reserved,
+};
 use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -98,6 +101,27 @@ impl Core {
                 }
             },
             Command::PutBatch { count } => return self.begin_put_batch(protocol, replies, count),
+            Command::MoveJob { id, tube } => self.move_job(id, tube, now),
+            Command::MoveJobs { from, state, to, bound } => {
+                match self.move_jobs(client, [from, to], state_of(state), bound, now) {
+                    Some(reply) => reply,
+                    None => {
+                        protocol.state = SessionState::Working;
+                        return;
+                    }
+                }
+            }
+            Command::ListJobs { tube, state, after, limit } => {
+                let query = PageQuery { state: state_of(state), after, limit };
+                match engine.list_jobs(client, tube, query) {
+                    JobsListed::Page(page) => return self.reply_page(replies, &page, now),
+                    JobsListed::NotFound => Reply::NotFound,
+                    JobsListed::Working => {
+                        protocol.state = SessionState::Working;
+                        return;
+                    }
+                }
+            }
             Command::DeleteBatch(ids) => {
                 let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
                 Reply::DeletedBatch { deleted, not_found }
@@ -141,6 +165,7 @@ impl Core {
             | Command::PeekReady
             | Command::PeekDelayed
             | Command::PeekBuried
+            | Command::PeekReserved
             | Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
@@ -166,6 +191,7 @@ impl Core {
             Command::PeekReady => engine.peek_ready(client),
             Command::PeekDelayed => engine.peek_delayed(client),
             Command::PeekBuried => engine.peek_buried(client),
+            Command::PeekReserved => engine.peek_reserved(client),
             Command::Stats => return self.stats(protocol, replies, now),
             Command::StatsJob(id) => match engine.jobs().find(id) {
                 Some(job) => return self.data(replies, |core, out| stats::job(core, job, out, now)),
@@ -204,9 +230,56 @@ impl Core {
         }
     }
 
+    /// Whether there is room for a tube of this name, or it exists. A refusal is counted.
+    fn admits_tube(&mut self, tube: TubeName<'_>) -> bool {
+        let can_use = self.engine.can_use(tube);
+        self.tube_refusals += u64::from(!can_use);
+        can_use
+    }
+
+    fn move_job(&mut self, id: JobId, tube: TubeName<'_>, now: Time) -> Reply<'static> {
+        if !self.engine.can_move(id) {
+            return Reply::NotFound;
+        }
+        if !self.admits_tube(tube) {
+            return Reply::OutOfMemory;
+        }
+        self.update_log_room();
+        self.memory.invalidate_headroom();
+        match self.engine.move_job(id, tube, now) {
+            JobMoved::Done => Reply::Moved,
+            JobMoved::NotFound => Reply::NotFound,
+            JobMoved::NoRoom => Reply::OutOfMemory,
+            JobMoved::KeyExists => Reply::NotMoved,
+        }
+    }
+
+    /// Returns the reply, unless the jobs are being moved.
+    fn move_jobs(
+        &mut self,
+        client: ClientKey,
+        [from, to]: [TubeName<'_>; 2],
+        state: JobState,
+        bound: u32,
+        now: Time,
+    ) -> Option<Reply<'static>> {
+        if self.engine.tubes().find(from).is_none() {
+            return Some(Reply::NotFound);
+        }
+        if !self.admits_tube(to) {
+            return Some(Reply::OutOfMemory);
+        }
+        self.update_log_room();
+        self.memory.invalidate_headroom();
+        match self.engine.move_jobs(client, [from, to], state, bound, now) {
+            JobsMoved::Jobs(count) => Some(Reply::MovedJobs(count.into())),
+            JobsMoved::NotFound => Some(Reply::NotFound),
+            JobsMoved::Working => None,
+        }
+    }
+
     pub(super) fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Reply<'a> {
-        if !self.engine.can_use(tube) {
-            self.tube_refusals += 1;
+        if !self.admits_tube(tube) {
             return Reply::OutOfMemory;
         }
         self.engine.use_tube(client, tube);
@@ -434,6 +507,11 @@ impl Core {
         replies.body(&job.body, bodies, &mut self.buffers);
     }
 
+    /// Replies with a page of jobs.
+    pub(super) fn reply_page(&mut self, replies: &mut Replies, page: &JobPage, now: Time) {
+        self.data(replies, |core, out| stats::page(core, page, out, now));
+    }
+
     /// Replies to `stats`, now or once the driver has reported its statistics.
     pub(super) fn stats(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
         if self.has_sample(now) {
@@ -476,6 +554,15 @@ pub(super) const COPIED_BYTES_PER_STEP: usize = 1024;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
 pub(super) const PERCENTILE_STEPS: u32 = 8;
+
+const fn state_of(word: JobStateWord) -> JobState {
+    match word {
+        JobStateWord::Ready => JobState::Ready,
+        JobStateWord::Reserved => JobState::Reserved,
+        JobStateWord::Delayed => JobState::Delayed,
+        JobStateWord::Buried => JobState::Buried,
+    }
+}
 
 /// Makes the reply to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {

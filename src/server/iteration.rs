@@ -18,6 +18,7 @@ impl Server {
     /// Does a bounded piece of everything that is due or left over.
     pub(super) fn iterate(&mut self, now: Time) {
         if !self.core.is_behind() {
+            self.core.update_log_room();
             self.core.engine.step(now);
             self.core.take_steps();
             self.deliver_notices(now);
@@ -48,7 +49,7 @@ impl Server {
         }
     }
 
-    /// Answers the clients for which a `reserve`, a `wait-job`, a `kick` or a `flush-tube` has come to an end.
+    /// Answers the clients for which a `reserve`, a `wait-job`, or a command that is carried out in pieces, has come to an end.
     pub(super) fn deliver_notices(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.record_changes(now);
@@ -120,6 +121,12 @@ impl Core {
                 Notice::Flushed(_, count) => Reply::Flushed(count.into()),
                 Notice::JobEnded(_, JobEnd::Deleted) => Reply::Deleted,
                 Notice::JobEnded(_, JobEnd::Buried) => Reply::Buried,
+                Notice::Moved(_, count) => Reply::MovedJobs(count.into()),
+                Notice::Listed(_, page) => {
+                    core.reply_page(replies, &page, now);
+                    core.iteration_steps += core.take_steps();
+                    return;
+                }
             };
             replies.reply(reply, &mut core.buffers);
         });

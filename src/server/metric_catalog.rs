@@ -160,7 +160,7 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 7] = [
+const EXTENSIONS: [(&str, CommandKind); 11] = [
     ("cmd-flush-tube", FlushTube),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
@@ -168,6 +168,10 @@ const EXTENSIONS: [(&str, CommandKind); 7] = [
     ("cmd-reserve-mode", ReserveMode),
     ("cmd-wait-job", WaitJob),
     ("cmd-cancel-reserve", CancelReserve),
+    ("cmd-list-jobs", ListJobs),
+    ("cmd-peek-reserved", PeekReserved),
+    ("cmd-move-job", MoveJob),
+    ("cmd-move-jobs", MoveJobs),
 ];
 
 /// The commands that only `/metrics` counts.

@@ -325,6 +325,13 @@ impl Core {
         self.wal.as_ref().is_some_and(Wal::is_stalled)
     }
 
+    /// Tells the queue what the job log has room for.
+    fn update_log_room(&mut self) {
+        if let Some(wal) = &self.wal {
+            self.engine.set_log_room(wal.room());
+        }
+    }
+
     /// Records in the job log what has happened to the queue.
     #[inline]
     fn record_changes(&mut self, now: Time) {

@@ -67,7 +67,7 @@ pub(super) struct ProtocolState {
 
 /// ```text
 ///           reserve, wait-job (Waiting)
-///           large kick, flush (Working)
+///           large command     (Working)
 ///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
 ///   Serving -------------------> * -----.        |                     |
@@ -80,7 +80,7 @@ pub(super) enum SessionState {
     Serving,
     /// A `reserve` waits for a job, or a `wait-job` for the end of one.
     Waiting,
-    /// A `kick` or a `flush-tube` is carried out in pieces.
+    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `move-jobs` or `list-jobs`.
     Working,
     /// A `stats` waits for the driver's statistics.
     Sampling,

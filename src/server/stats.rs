@@ -1,9 +1,10 @@
-//! The data of `stats`, `stats-tube` and `stats-job`: the keys of beanstalkd in its order, then beanring's own.
+//! The data of `stats`, `stats-tube`, `stats-job` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
 
 use super::Core;
 use super::metric_catalog::{self, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
+use crate::queue::{JobPage, JobState};
 use crate::time::Time;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
@@ -32,6 +33,27 @@ fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
         Value::Flag(flag) => yaml.plain(key, flag),
         Value::Word(word) => yaml.plain(key, word),
         Value::Text(text) => yaml.quoted(key, text),
+    }
+}
+
+/// Renders a line for each job of a page.
+pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
+    let mut yaml = Yaml::new(out);
+    for &job in &page.jobs {
+        let stats = core.engine.job_stats(job, now);
+        let size = core.engine.jobs().get(job).body.len() - 2;
+        let time = match page.state {
+            JobState::Ready => Some(("ready-age", core.engine.ready_age(job, now))),
+            JobState::Reserved | JobState::Delayed => Some(("time-left", stats.time_left)),
+            JobState::Buried => None,
+        };
+        let entries = [
+            ("id", stats.id.0),
+            ("pri", stats.pri.into()),
+            ("age", stats.age.as_secs()),
+            ("size", size as u64),
+        ];
+        yaml.item_of_numbers(entries.into_iter().chain(time.map(|(key, span)| (key, span.as_secs()))));
     }
 }
 

@@ -45,6 +45,11 @@ impl Wal {
                     Record::Change { id: engine.jobs().get(job).id, state: engine.persisted_state(job) };
                 self.append_change(&record, engine);
             }
+            Change::Moved(job) => {
+                let id = engine.jobs().get(job).id;
+                let (state, tube) = (engine.persisted_state(job), engine.tube_of(job));
+                self.append_move(job, &Record::Moved { id, state, tube }, engine);
+            }
             Change::Deleted(job, id) => {
                 self.index.remove(job);
                 self.append_change(&Record::Deleted(id), engine);
@@ -93,6 +98,14 @@ impl Wal {
         self.segments.note_record(bytes);
         self.index.insert(job, self.appender.segment(), bytes);
         bytes
+    }
+
+    /// Logs that a job is in another tube. Compaction of its record appends a longer or a shorter one.
+    fn append_move(&mut self, job: JobKey, record: &Record<'_>, engine: &Engine) {
+        self.append(record, engine);
+        let bytes = Record::Job(JobRecord::of(job, engine)).bytes();
+        self.segments.note_record(bytes);
+        self.index.resize(job, bytes, record.bytes());
     }
 
     /// Logs what compaction does not have to append again.

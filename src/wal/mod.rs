@@ -40,8 +40,8 @@ use self::disk_space::DiskSpace;
 use self::kept_keys::KeptKeys;
 pub use self::operation::{Arrangement, Operation, Outcome, is_full};
 use self::pauses::Pauses;
-use self::record::PauseRecord;
 pub use self::record::job_record_bytes;
+use self::record::{PauseRecord, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::segment::Header;
@@ -51,7 +51,7 @@ use self::stats::WalCounters;
 pub use self::stats::WalStats;
 use crate::histogram::Histogram;
 use crate::ids::{JobId, JobKey};
-use crate::queue::{Change, Engine};
+use crate::queue::{Change, Engine, LogRoom};
 use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -196,6 +196,11 @@ impl Wal {
             self.segments.request(bytes);
             if capacity.is_full { PutSpace::Unavailable } else { PutSpace::Pending }
         }
+    }
+
+    /// Returns the room for jobs whose tube name becomes longer.
+    pub const fn room(&self) -> LogRoom {
+        LogRoom { job_bytes_max: job_bytes_max(self.config.segment_bytes), is_full: self.space.is_full() }
     }
 
     /// The ticket of a reply to what was recorded last.

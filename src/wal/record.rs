@@ -9,7 +9,7 @@
 
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::seed_of;
-use super::segment::SegmentNumber;
+use super::segment::{HEADER_BYTES, SegmentNumber};
 use crate::ids::{JobId, JobKey};
 use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState};
@@ -57,6 +57,9 @@ pub enum Record<'a> {
     /// A change of a job.
     #[allow(missing_docs)]
     Change { id: JobId, state: PersistedState },
+    /// A job was moved to another tube.
+    #[allow(missing_docs)]
+    Moved { id: JobId, state: PersistedState, tube: TubeName<'a> },
     /// A job was deleted.
     Deleted(JobId),
     /// A tube was paused, or its pause ended.
@@ -124,7 +127,7 @@ pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
             records = records.get(framed_bytes(payload)..).unwrap_or_default();
             match kind {
                 0 => return None,
-                1..=3 | 8 | 9 => return Some(JobId(Reader(rest).u64())),
+                1..=3 | 8..=10 => return Some(JobId(Reader(rest).u64())),
                 _ => {}
             }
         }
@@ -189,6 +192,12 @@ pub const fn job_record_bytes(tube_bytes: usize, tags: Tags<'_>, body_bytes: usi
     framed_bytes(fixed + tube_bytes + tags.as_str().len() + body_bytes)
 }
 
+/// Returns how many bytes the tube name, the tags and the body of a job have at most, with its CR LF, in segments of this
+/// size.
+pub const fn job_bytes_max(segment_bytes: u64) -> usize {
+    (segment_bytes - HEADER_BYTES) as usize / ALIGN_BYTES * ALIGN_BYTES - FRAME_BYTES - TAGGED_JOB_BYTES
+}
+
 impl Record<'_> {
     /// Returns its size in bytes, with the frame and the zeros behind it.
     pub fn bytes(&self) -> usize {
@@ -202,6 +211,7 @@ impl Record<'_> {
                 fixed + job.tube.as_bytes().len() + job.tags.as_str().len() + job.body.len()
             }
             Self::Change { .. } => STATE_BYTES,
+            Self::Moved { tube, .. } => STATE_BYTES + tube.as_bytes().len(),
             Self::Deleted(_) | Self::Oldest(_) => 8,
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
@@ -214,7 +224,10 @@ impl Record<'_> {
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job(job) => Some(job.id),
-            Self::Change { id, .. } | Self::Deleted(id) | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
+            Self::Change { id, .. }
+            | Self::Moved { id, .. }
+            | Self::Deleted(id)
+            | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
             Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
         }
     }
@@ -230,6 +243,7 @@ impl Record<'_> {
             Self::Padding(_) => 6,
             Self::Closed => 7,
             Self::KeptKey(_) => 9,
+            Self::Moved { .. } => 10,
         }
     }
 
@@ -263,6 +277,12 @@ impl Record<'_> {
                 let mut fixed = Fields::<STATE_BYTES>::default();
                 fixed.u64(id.0).state(state).u32(state_code(&state.state));
                 out.push(&fixed.bytes);
+            }
+            Self::Moved { id, state, tube } => {
+                let mut fixed = Fields::<STATE_BYTES>::default();
+                fixed.u64(id.0).state(state).u32(state_code(&state.state));
+                out.push(&fixed.bytes);
+                out.push(tube.as_bytes());
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
             Self::Paused(pause) => {
@@ -340,8 +360,19 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        const FIXED: [usize; 10] =
-            [0, JOB_BYTES, STATE_BYTES, 8, PAUSE_BYTES, 8, 0, 0, TAGGED_JOB_BYTES, KEPT_KEY_BYTES];
+        const FIXED: [usize; 11] = [
+            0,
+            JOB_BYTES,
+            STATE_BYTES,
+            8,
+            PAUSE_BYTES,
+            8,
+            0,
+            0,
+            TAGGED_JOB_BYTES,
+            KEPT_KEY_BYTES,
+            STATE_BYTES,
+        ];
         let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
@@ -381,6 +412,11 @@ impl Record<'_> {
                 let (tube, key) = rest.split_at_checked(tube_bytes as usize)?;
                 let (tube, key) = (TubeName::new(tube)?, TubeName::new(key)?);
                 Record::KeptKey(KeptKey { id, tube, key, until, ttl })
+            }
+            10 => {
+                let id = JobId(fields.u64());
+                let raw = fields.state();
+                Record::Moved { id, state: raw.state(fields.u32())?, tube: TubeName::new(rest)? }
             }
             _ => return None,
         })

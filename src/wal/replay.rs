@@ -93,6 +93,15 @@ impl Replay {
                     engine.restore_state(job, state);
                 }
             }
+            Record::Moved { id, state, tube } => match engine.jobs().find(*id) {
+                Some(job) => {
+                    let tube = self.tube(*tube, engine);
+                    engine.restore_tube_of(job, tube);
+                    engine.restore_state(job, state);
+                    self.index.resize(job, Record::Job(JobRecord::of(job, engine)).bytes(), bytes);
+                }
+                None => self.index.add_garbage(bytes as u64),
+            },
             Record::Deleted(id) => {
                 self.index.add_garbage(bytes as u64);
                 self.delete(*id, engine);

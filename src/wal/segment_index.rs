@@ -76,6 +76,16 @@ impl SegmentIndex {
         self.live_bytes += bytes as u64;
     }
 
+    /// Notes that compaction would append this many bytes for a job, since a record of `moved` bytes was appended. What the
+    /// job has grown by counts as a live part of that record.
+    pub fn resize(&mut self, job: JobKey, bytes: usize, moved: usize) {
+        let entry = &mut self.entries[job.0 as usize];
+        assert_ne!(entry.segment, NIL, "a job that is moved has a record");
+        let before = u64::from(std::mem::replace(&mut entry.bytes, bytes as u32));
+        self.live_bytes = self.live_bytes - before + bytes as u64;
+        self.add_garbage(moved as u64 + before - bytes as u64);
+    }
+
     /// Removes a job, if it is there. Its record is garbage.
     pub fn remove(&mut self, job: JobKey) {
         if let Some((at, bytes)) = self.unlink(job) {

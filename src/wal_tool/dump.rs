@@ -154,6 +154,13 @@ impl<'a> Line<'a> {
             Record::Change { id, state } => {
                 Self { kind: "change", id: Some(id.0), state: Some(State::of(state)), ..self }
             }
+            Record::Moved { id, state, tube } => Self {
+                kind: "move",
+                id: Some(id.0),
+                tube: Some(tube.as_str()),
+                state: Some(State::of(state)),
+                ..self
+            },
             Record::Deleted(id) => Self { kind: "deletion", id: Some(id.0), ..self },
             Record::Paused(pause) => Self {
                 kind: "pause",

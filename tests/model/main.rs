@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
-    Engine, Flushed, Ignored, Kicked, LatencyKind, NewJob, Notice, Percentiles, Reserved, TimeSum,
+    Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, Kicked, LatencyKind, NewJob, Notice,
+    PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
@@ -71,8 +72,10 @@ struct Pair {
     keys: BTreeMap<Conn, ClientKey>,
     /// Notices of the engine since the last comparison.
     told: Vec<(Conn, Told)>,
-    /// The late answer to a kick or a flush.
+    /// The late answer to a kick, a flush or a move.
     moved: Option<(Conn, u32)>,
+    /// The late answer to a list.
+    page: Option<Vec<u64>>,
 }
 
 impl Pair {
@@ -86,6 +89,7 @@ impl Pair {
             keys: BTreeMap::new(),
             told: Vec::new(),
             moved: None,
+            page: None,
         }
     }
 
@@ -246,6 +250,24 @@ impl Pair {
                     }
                 }
             }
+            Op::MoveJob { id, tube } => {
+                let answer = named(tube, |name| engine.move_job(JobId(id), name, now));
+                assert_eq!(answer, model.move_job(id, tube));
+            }
+            Op::MoveJobs { conn, from, state, to, bound } => {
+                let answer = named(from, |from| {
+                    named(to, |to| engine.move_jobs(keys[&conn], [from, to], state, bound, now))
+                });
+                let expected = model.move_jobs(from, state, to, bound);
+                match answer {
+                    JobsMoved::Jobs(count) => assert_eq!(Some(count), expected),
+                    JobsMoved::NotFound => assert_eq!(expected, None),
+                    JobsMoved::Working => {
+                        self.settle(now);
+                        assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
+                    }
+                }
+            }
             Op::KickJob { id } => assert_eq!(engine.kick_job(JobId(id), now), model.kick_job(id)),
             Op::Pause { tube, seconds } => {
                 let length = Span::from_secs(seconds);
@@ -257,7 +279,9 @@ impl Pair {
                 assert_eq!(engine.peek_ready(client).map(id), model.peek_ready(conn));
                 assert_eq!(engine.peek_delayed(client).map(id), model.peek_delayed(conn));
                 assert_eq!(engine.peek_buried(client).map(id), model.peek_buried(conn));
+                assert_eq!(engine.peek_reserved(client).map(id), model.peek_reserved(conn));
             }
+            Op::List { conn, tube, state, limit } => self.list(conn, tube, state, limit),
             Op::Pass { to } => {
                 while let Some(at) = self.engine.next_deadline().filter(|&at| at <= to) {
                     self.settle(at.max(self.model.now));
@@ -272,6 +296,33 @@ impl Pair {
                 self.model.pass(to);
             }
         }
+    }
+
+    /// Lists the jobs of a tube page by page.
+    fn list(&mut self, conn: Conn, tube: Name, state: JobState, limit: u32) {
+        let mut after = 0;
+        loop {
+            let query = PageQuery { state, after: JobId(after), limit };
+            let answer = named(tube, |name| self.engine.list_jobs(self.keys[&conn], name, query));
+            let expected = self.model.list_jobs(tube, state, after, limit);
+            let page = match answer {
+                JobsListed::NotFound => return assert_eq!(expected, None),
+                JobsListed::Page(page) => self.ids_of(&page),
+                JobsListed::Working => {
+                    self.settle(self.model.now);
+                    self.page.take().expect("a list has an end")
+                }
+            };
+            assert_eq!(Some(&page), expected.as_ref(), "jobs after {after}");
+            match page.last() {
+                Some(&last) => after = last,
+                None => return,
+            }
+        }
+    }
+
+    fn ids_of(&self, page: &JobPage) -> Vec<u64> {
+        page.jobs.iter().map(|&job| id_of(&self.engine, job)).collect()
     }
 
     /// Runs all steps of the engine that are due. Collects notices and changes after each.
@@ -293,7 +344,12 @@ impl Pair {
                 Notice::TimedOut(conn) => (conn, Told::TimedOut),
                 Notice::DeadlineSoon(conn) => (conn, Told::DeadlineSoon),
                 Notice::JobEnded(conn, end) => (conn, Told::JobEnded(end)),
-                Notice::Kicked(conn, count) | Notice::Flushed(conn, count) => {
+                Notice::Listed(_, page) => {
+                    let page = self.ids_of(&page);
+                    assert!(self.page.replace(page).is_none(), "one at a time");
+                    continue;
+                }
+                Notice::Kicked(conn, count) | Notice::Flushed(conn, count) | Notice::Moved(conn, count) => {
                     assert!(self.moved.replace((conn.slot, count)).is_none(), "one at a time");
                     continue;
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use beanring::queue::JobState;
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
@@ -106,7 +107,25 @@ pub enum Op {
         tube: Name,
         seconds: u32,
     },
-    /// All three peeks.
+    MoveJob {
+        id: u64,
+        tube: Name,
+    },
+    MoveJobs {
+        conn: Conn,
+        from: Name,
+        state: JobState,
+        to: Name,
+        bound: u32,
+    },
+    /// Lists jobs, across all pages.
+    List {
+        conn: Conn,
+        tube: Name,
+        state: JobState,
+        limit: u32,
+    },
+    /// All four peeks.
     Peek {
         conn: Conn,
     },
@@ -210,7 +229,20 @@ impl Generator {
             78..80 => Op::KickJob { id: self.job(model) },
             80 if self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
-            84..87 => Op::Peek { conn },
+            84 => Op::Peek { conn },
+            85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
+            85 => self.move_jobs(conn, tube),
+            86 => Op::List {
+                conn,
+                tube,
+                state: self.random.pick(&[
+                    JobState::Ready,
+                    JobState::Reserved,
+                    JobState::Delayed,
+                    JobState::Buried,
+                ]),
+                limit: self.random.pick(&[1, 3, 1000]),
+            },
             87..90 if self.profile.flood && model.jobs.len() < 200 => self.plan_flood(conn),
             _ => self.pass(model),
         }
@@ -239,6 +271,13 @@ impl Generator {
         Op::Peek { conn }
     }
 
+    fn move_jobs(&mut self, conn: Conn, from: Name) -> Op {
+        let state = self.random.pick(&[JobState::Ready, JobState::Delayed, JobState::Buried]);
+        let to = (from + 1 + self.random.below_u64(3) as Name) % self.profile.tubes.max(2) as Name;
+        let to = if to == from { from + 1 } else { to };
+        Op::MoveJobs { conn, from, state, to, bound: self.random.pick(&[0, 1, 2, u32::MAX]) }
+    }
+
     /// Some hundred jobs that are all delayed, ready, held by one client, or buried, and an operation that moves all of them.
     fn plan_flood(&mut self, conn: Conn) -> Op {
         let kind = self.random.below_u64(6);
@@ -247,6 +286,7 @@ impl Generator {
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
         let flush = Op::Flush { conn, tube: 0 };
+        let moved = |state| Op::MoveJobs { conn, from: 0, state, to: 1, bound: u32::MAX };
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
         plan.push_back(Op::Watch { conn, tube: 0 });
@@ -256,11 +296,12 @@ impl Generator {
         }
         self.flood_left = plan.len();
         plan.push_back(match kind {
-            0 => self.random.pick(&[kick, stay]),
+            0 => self.random.pick(&[kick, stay, moved(JobState::Delayed)]),
             1 => Op::Disconnect { conn },
-            2 => self.random.pick(&[kick, flush]),
+            2 => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
             3 => kick,
-            _ => flush,
+            4 => flush,
+            _ => self.random.pick(&[flush, moved(JobState::Ready)]),
         });
         Op::Peek { conn }
     }
@@ -337,6 +378,8 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::ReserveBatch { conn, .. }
         | Op::Kick { conn, .. }
         | Op::Flush { conn, .. }
+        | Op::List { conn, .. }
+        | Op::MoveJobs { conn, .. }
         | Op::Disconnect { conn }
         | Op::Peek { conn } => is_idle(conn),
         _ => true,

@@ -78,6 +78,7 @@ impl SegmentIndex {
             | Change::Returned(key)
             | Change::Buried(key)
             | Change::TakenOut(key)
+            | Change::Moved(key)
             | Change::Kicked(key)
             | Change::Reprioritized(key) => key,
         };
@@ -125,6 +126,13 @@ impl SegmentIndex {
                 entry.place = Lasting::Ready;
             }
             Change::Reprioritized(_) => entry.pri = job.pri,
+            Change::Moved(_) => {
+                entry.tube = engine.tube_of(key).as_str().into();
+                if let Lasting::Buried(turn) = &mut entry.place {
+                    self.burials += 1;
+                    *turn = self.burials;
+                }
+            }
             Change::Returned(_) | Change::TakenOut(_) => {}
             Change::Put(_)
             | Change::Deleted(..)

@@ -11,7 +11,7 @@ use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, JobAwaited, JobEnd, JobState, Repeated, UnreservedState};
+use beanring::queue::{Engine, JobAwaited, JobEnd, JobMoved, JobState, Repeated, UnreservedState};
 use beanring::time::{Span, Time};
 
 use self::reserves::Draw;
@@ -323,7 +323,9 @@ impl Checker {
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
-        let is_long = text.starts_with(b"delete-batch ") || text.starts_with(b"put ");
+        let is_long = [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "]
+            .iter()
+            .any(|word| text.starts_with(word));
         let bytes_max = if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
         let is_too_long = length + 2 > bytes_max;
         let expected = (!is_too_long).then_some(&text[..]);
@@ -394,6 +396,10 @@ impl Checker {
                 let found = model.peek_buried(conn);
                 return self.job_or_not(client, found, "FOUND");
             }
+            Command::PeekReserved => {
+                let found = model.peek_reserved(conn);
+                return self.job_or_not(client, found, "FOUND");
+            }
             Command::Delete(id) => done(model.delete(conn, id.0), Reply::Deleted),
             Command::Release { id, pri, delay } => {
                 done(model.release(conn, id.0, pri, delay), Reply::Released)
@@ -420,6 +426,16 @@ impl Checker {
             Command::ReserveMode(mode) => {
                 model.set_mode(conn, mode);
                 Reply::UsingMode(mode)
+            }
+            Command::MoveJob { id, tube } => match model.move_job(id.0, number(tube)) {
+                JobMoved::Done => Reply::Moved,
+                JobMoved::NotFound => Reply::NotFound,
+                JobMoved::NoRoom => Reply::OutOfMemory,
+                JobMoved::KeyExists => Reply::NotMoved,
+            },
+            Command::MoveJobs { from, state, to, bound } => {
+                let moved = model.move_jobs(number(from), report::state_of(state), number(to), bound);
+                moved.map_or(Reply::NotFound, |count| Reply::MovedJobs(count.into()))
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
@@ -481,6 +497,13 @@ impl Checker {
                 Expected::Line(names(&tubes))
             }
             Command::ListTubesWatched => Expected::Line(names(&record.watched)),
+            Command::ListJobs { tube, state, after, limit } => {
+                let size_of = |id: u64| self.bodies[&id].len() - 2;
+                match report::page(model, number_of(tube.as_bytes()), state, (after.0, limit), size_of) {
+                    Some(lines) => Expected::Line(lines),
+                    None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
+                }
+            }
             other => unreachable!("{other:?} is no report"),
         };
         self.push(client, answer);

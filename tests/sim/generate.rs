@@ -204,10 +204,20 @@ impl Generator {
             79..81 => format!("kick-job {}", self.job(model)),
             81 if self.one_in(3) => format!("flush-tube {tube}"),
             81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
+            84 if self.one_in(2) => format!("move-job {} {tube}", self.job(model)),
+            84 if self.one_in(2) => {
+                let to = name_of(self.random.below(self.profile.tubes) as u16);
+                let state = self.pick(&["ready", "delayed", "buried"]);
+                format!("move-jobs {tube} {state} {to} {}", self.pick(&[0, 1, 2, u32::MAX as usize]))
+            }
             84 => format!("peek {}", self.job(model)),
-            85..88 => self.pick(&["peek-ready", "peek-delayed", "peek-buried"]).to_owned(),
+            85..88 => self.pick(&["peek-ready", "peek-delayed", "peek-buried", "peek-reserved"]).to_owned(),
             88..90 => "stats".to_owned(),
             90..92 => format!("stats-job {}", self.job(model)),
+            92 if self.one_in(2) => {
+                let state = self.pick(&["ready", "reserved", "delayed", "buried"]);
+                format!("list-jobs {tube} {state}{}", self.pick(&["", " 3", " 0 1", " 0 2", " 9 1000"]))
+            }
             92..94 => format!("stats-tube {tube}"),
             // Often ended, since most of what clients do needs jobs.
             96 if self.one_in(3) => {

@@ -1,11 +1,12 @@
 //! The expected data of `stats`, `stats-tube` and `stats-job`.
 
 use beanring::protocol::command::CommandKind::{self, *};
+use beanring::protocol::command::JobStateWord;
 use beanring::queue::JobState;
 use beanring::time::{Span, Time};
 
 use super::names::name_of;
-use beanring_testkit::naive::{Job, Model, Tags, Tube};
+use beanring_testkit::naive::{Job, Model, Name, Tags, Tube};
 
 /// Keys and values in order. The model does not know a value of `None`.
 pub type Report = Vec<(&'static str, Option<String>)>;
@@ -154,6 +155,39 @@ pub fn job(model: &Model, job: &Job) -> Report {
         report.push(("tags", Some(format!("\"{}\"", job.tags.text()))));
     }
     report
+}
+
+pub const fn state_of(word: JobStateWord) -> JobState {
+    match word {
+        JobStateWord::Ready => JobState::Ready,
+        JobStateWord::Reserved => JobState::Reserved,
+        JobStateWord::Delayed => JobState::Delayed,
+        JobStateWord::Buried => JobState::Buried,
+    }
+}
+
+/// Returns the reply to `list-jobs`, or none if there is no such tube.
+pub fn page(
+    model: &Model,
+    tube: Name,
+    state: JobStateWord,
+    (after, limit): (u64, u32),
+    size_of: impl Fn(u64) -> usize,
+) -> Option<Vec<u8>> {
+    let state = state_of(state);
+    let ids = model.list_jobs(tube, state, after, limit)?;
+    let lines = ids.into_iter().map(|id| {
+        let job = model.jobs.iter().find(|job| job.id == id).expect("it is listed");
+        let time = match (state, job.deadline()) {
+            (JobState::Ready, _) => format!(", ready-age: {}", model.now.since(job.since).as_secs()),
+            (_, Some(at)) => format!(", time-left: {}", at.since(model.now).as_secs()),
+            (_, None) => String::new(),
+        };
+        let age = model.now.since(job.created).as_secs();
+        format!("- {{id: {id}, pri: {}, age: {age}, size: {}{time}}}\n", job.pri, size_of(id))
+    });
+    let data = format!("---\n{}", lines.collect::<String>());
+    Some(format!("OK {}\r\n{data}\r\n", data.len()).into_bytes())
 }
 
 /// Returns the length of the reply at the beginning of `bytes`, if it is complete.

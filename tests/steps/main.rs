@@ -11,7 +11,8 @@ mod wide;
 use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::queue::{
-    BACKGROUND_STEPS, Change, Engine, Flushed, JobState, Kicked, NewJob, Notice, Reserved,
+    BACKGROUND_STEPS, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked, LogRoom,
+    NewJob, Notice, PageQuery, Reserved,
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
@@ -164,6 +165,149 @@ fn a_flush_of_a_million_jobs_in_every_state() {
     assert_eq!(bench.held(), 10);
     assert_eq!(bench.engine.jobs().len(), 10 + late.len());
     assert!(late.into_iter().all(|id| bench.engine.jobs().find(id).is_some()), "later jobs stay");
+    bench.engine.check();
+}
+
+#[test]
+fn a_move_of_a_million_jobs_in_every_state() {
+    const JOBS: u32 = 1_000_000;
+    let mut bench = Bench::new();
+    let (mover, holder) = (bench.connect(), bench.connect());
+    let to = TubeName::new(b"to").expect("a valid name");
+    bench.put_many(mover, JOBS / 2, 0);
+    for _ in 0..JOBS / 4 {
+        let reserved = bench.reserve(holder);
+        let id = bench.id(reserved);
+        assert!(bench.engine.bury(holder, id, USUAL, bench.now));
+    }
+    bench.put_many(mover, JOBS / 2, 1000);
+    for (state, count) in
+        [(JobState::Ready, JOBS / 4), (JobState::Buried, JOBS / 4), (JobState::Delayed, JOBS / 2)]
+    {
+        let there = |bench: &Bench| {
+            let tube = bench.engine.tubes().find(to).map(|tube| bench.engine.tube_stats(tube, bench.now));
+            tube.map_or(0, |stats| (stats.ready + stats.buried + stats.delayed) as u32)
+        };
+        let before = there(&bench);
+        let tubes = [TubeName::DEFAULT, to];
+        assert_eq!(bench.engine.move_jobs(mover, tubes, state, count, bench.now), JobsMoved::Working);
+        assert!(there(&bench) - before <= MOVED_MAX);
+        let steps = bench.run_all_steps(there);
+        assert_steps(steps, count);
+        assert_eq!(there(&bench) - before, count);
+        assert!(matches!(bench.only_notice(), Some(Notice::Moved(_, moved)) if moved == count));
+    }
+    bench.engine.check();
+}
+
+#[test]
+fn a_move_ends_where_the_job_log_has_no_room() {
+    let mut bench = Bench::new();
+    let mover = bench.connect();
+    let [short, long] =
+        [b"to".as_slice(), b"the-longer-name"].map(|name| TubeName::new(name).expect("valid"));
+    let first = bench.put_large(mover, URGENT, 0, 10);
+    let large = bench.put_large(mover, USUAL, 0, 1000);
+    bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: false });
+    let tubes = [TubeName::DEFAULT, long];
+    assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), JobsMoved::Jobs(1));
+    assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::NoRoom);
+    assert_eq!(bench.engine.move_job(large, short, bench.now), JobMoved::Done);
+    bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: true });
+    assert_eq!(bench.engine.move_job(first, TubeName::DEFAULT, bench.now), JobMoved::Done);
+    assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::NoRoom);
+    assert!(bench.engine.tubes().find(long).is_none(), "no tube is created");
+    bench.engine.check();
+}
+
+/// Lists all jobs of `default` in a state, page by page. Returns their ids and the number of steps per page.
+fn list_all(bench: &mut Bench, client: ClientKey, state: JobState) -> (Vec<JobId>, u32) {
+    let (mut ids, mut steps, mut pages) = (Vec::new(), 0, 0);
+    loop {
+        let query = PageQuery { state, after: ids.last().copied().unwrap_or(JobId(0)), limit: 1000 };
+        let page = match bench.engine.list_jobs(client, TubeName::DEFAULT, query) {
+            JobsListed::Page(page) => page,
+            JobsListed::Working => {
+                steps += bench.run_all_steps(|_| 0);
+                let Some(Notice::Listed(_, page)) = bench.only_notice() else { panic!("there is a page") };
+                *page
+            }
+            JobsListed::NotFound => panic!("there is a tube"),
+        };
+        pages += 1;
+        if page.jobs.is_empty() {
+            return (ids, steps / pages);
+        }
+        ids.extend(page.jobs.iter().map(|&job| bench.engine.jobs().get(job).id));
+    }
+}
+
+#[test]
+fn a_list_of_a_part_of_a_million_jobs() {
+    const JOBS: u32 = 1_000_000;
+    let mut bench = Bench::new();
+    let (lister, holder) = (bench.connect(), bench.connect());
+    bench.put_many(lister, JOBS, 0);
+    for at in 0..3000 {
+        let reserved = bench.reserve(holder);
+        let id = bench.id(reserved);
+        if at >= 1500 {
+            assert!(bench.engine.bury(holder, id, USUAL, bench.now));
+        }
+    }
+    for state in [JobState::Reserved, JobState::Buried] {
+        let (ids, steps) = list_all(&mut bench, lister, state);
+        assert_eq!(ids.len(), 1500);
+        assert!(ids.is_sorted_by(|one, other| one < other));
+        assert!(ids.iter().all(|&id| {
+            let job = bench.engine.jobs().find(id).expect("it is listed");
+            bench.engine.jobs().get(job).state == state
+        }));
+        // Sixteen slots take a step, and background work half of those of a call. The last pages have no job to visit.
+        let expected = JOBS / 16 / (BACKGROUND_STEPS / 2);
+        assert!((expected / 2..=expected + 2).contains(&steps), "{steps} calls per page");
+    }
+    assert!(bench.engine.take_steps() > 0);
+    bench.engine.check();
+}
+
+#[test]
+fn a_page_is_empty_only_at_the_end() {
+    let mut bench = Bench::new();
+    let lister = bench.connect();
+    bench.put_many(bench.amid, 5000, 0);
+    let query = |after| PageQuery { state: JobState::Ready, after: JobId(after), limit: 10 };
+    let first = bench.engine.jobs().iter().map(|(_, job)| job.id).min().expect("there are jobs");
+    assert_eq!(bench.engine.list_jobs(lister, TubeName::DEFAULT, query(0)), JobsListed::Working);
+    bench.engine.step(bench.now);
+    // The jobs that are found first are deleted during the search.
+    for id in first.0..first.0 + 3000 {
+        assert!(bench.engine.delete(bench.amid, JobId(id), bench.now));
+    }
+    while bench.engine.step(bench.now) {}
+    let Some(Notice::Listed(_, page)) = bench.engine.next_notice() else { panic!("there is a page") };
+    let ids: Vec<u64> = page.jobs.iter().map(|&job| bench.engine.jobs().get(job).id.0).collect();
+    assert!(ids.iter().copied().eq((first.0 + 3000..).take(10)), "{ids:?}");
+    bench.engine.check();
+}
+
+#[test]
+fn a_list_ends_with_its_client() {
+    let mut bench = Bench::new();
+    let lister = bench.connect();
+    let name = TubeName::new(b"abandoned").expect("a valid name");
+    bench.engine.use_tube(lister, name);
+    bench.put_many(lister, 5000, 0);
+    let memory = bench.engine.memory_bytes();
+    let query = PageQuery { state: JobState::Ready, after: JobId(0), limit: 1000 };
+    assert_eq!(bench.engine.list_jobs(lister, name, query), JobsListed::Working);
+    assert!(bench.engine.memory_bytes() >= memory + 16_000, "the memory of the page is counted");
+    bench.engine.disconnect(lister, bench.now);
+    let other = bench.connect();
+    assert!(matches!(bench.engine.flush(other, name, bench.now), Flushed::Working));
+    while bench.engine.step(bench.now) {}
+    assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, 5000))), "no notice has the page");
+    assert!(bench.engine.tubes().find(name).is_none());
     bench.engine.check();
 }
 

@@ -6,7 +6,7 @@ use ratatui_core::text::{Line, Span};
 use super::super::escape::{escaped, escaped_lines};
 use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
-use crate::cli::verbs::PeekState;
+use crate::cli::verbs::ListState;
 use crate::ids::JobId;
 
 /// The most of a body that is kept and shown.
@@ -21,7 +21,7 @@ pub(super) struct Details {
     pub(super) tube: String,
     pub(super) stats: Stats,
     /// The next job of each state that has one.
-    pub(super) jobs: Vec<(PeekState, Option<Peeked>)>,
+    pub(super) jobs: Vec<(ListState, Option<Peeked>)>,
 }
 
 /// A job that was looked at.

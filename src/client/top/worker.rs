@@ -10,7 +10,7 @@ use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
 use super::Event;
 use super::details::{Details, Peeked};
-use crate::cli::verbs::PeekState;
+use crate::cli::verbs::ListState;
 use crate::io::socket::Address;
 use crate::tube_name::TubeName;
 
@@ -145,7 +145,7 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
     let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?);
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
-        for state in [PeekState::Ready, PeekState::Delayed, PeekState::Buried] {
+        for state in [ListState::Ready, ListState::Delayed, ListState::Buried] {
             let reply = connection.ask(format!("peek-{}", state.name()))?;
             let (id, body) = match reply.word() {
                 "NOT_FOUND" => {

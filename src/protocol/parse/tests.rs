@@ -25,6 +25,10 @@ fn tube(name: &str) -> TubeName<'_> {
     TubeName::new(name.as_bytes()).unwrap()
 }
 
+fn move_jobs(state: JobStateWord, bound: u32) -> Command<'static> {
+    Command::MoveJobs { from: tube("t"), state, to: tube("u"), bound }
+}
+
 #[test]
 fn every_command_is_parsed() {
     let args = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4 };
@@ -55,6 +59,14 @@ fn every_command_is_parsed() {
     check("list-tube-used", Command::ListTubeUsed);
     check("list-tubes-watched", Command::ListTubesWatched);
     check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+    check("peek-reserved", Command::PeekReserved);
+    let list = |state, after, limit| Command::ListJobs { tube: tube("t"), state, after: JobId(after), limit };
+    check("list-jobs t ready", list(JobStateWord::Ready, 0, 100));
+    check("list-jobs t reserved 7", list(JobStateWord::Reserved, 7, 100));
+    check("list-jobs t delayed 7 8", list(JobStateWord::Delayed, 7, 8));
+    check("list-jobs t buried 0 1000", list(JobStateWord::Buried, 0, 1000));
+    check("move-job 7 t", Command::MoveJob { id: JobId(7), tube: tube("t") });
+    check("move-jobs t delayed u 9", move_jobs(JobStateWord::Delayed, 9));
     check("flush-tube t", Command::FlushTube(tube("t")));
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
     check("put-batch 5", Command::PutBatch { count: Some(5) });
@@ -71,6 +83,23 @@ fn every_command_is_parsed() {
 fn a_missing_argument_is_an_error() {
     check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch", "flush-tube"]);
     check_unknown(&["delete-batch", "put-batch"]);
+    check_unknown(&[
+        "delete-batch",
+        "list-jobs",
+        "list-job t ready",
+        "move-job",
+        "move-jobs",
+        "move-jobsx t",
+    ]);
+    check_bad(&[
+        "move-job ",
+        "move-job 7",
+        "move-job 7 ",
+        "move-jobs t",
+        "move-jobs t ready",
+        "move-jobs t ready u",
+    ]);
+    check_bad(&["list-jobs ", "list-jobs t", "list-jobs t "]);
     check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
     check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
     check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
@@ -79,7 +108,7 @@ fn a_missing_argument_is_an_error() {
 
 #[test]
 fn an_unexpected_argument_is_an_error() {
-    check_bad(&["reserve ", "stats ", "peek-ready ", "peek-delayedx", "peek-buried 1"]);
+    check_bad(&["reserve ", "stats ", "peek-ready ", "peek-delayedx", "peek-buried 1", "peek-reserved "]);
     check_bad(&["list-tubes ", "list-tubesx", "list-tube-usedx", "list-tubes-watched "]);
     check_bad(&["list-tubes-watche", "reserve-x", "reserve-with-timeout", "reserve-job", "reserve-job1"]);
     check_bad(&["stats-job", "stats-tube", "stats-jobs 1", "pause-tube"]);
@@ -144,6 +173,42 @@ fn a_batch_has_one_to_a_thousand_puts() {
         check(line, Command::PutBatch { count: None });
     }
     check_bad(&["put-batch 1\0", "put-batch x\0y"]);
+}
+
+#[test]
+fn a_page_has_one_to_a_thousand_jobs() {
+    let list = |after, limit| Command::ListJobs { tube: tube("t"), state: JobStateWord::Ready, after, limit };
+    check("list-jobs   t   ready", list(JobId(0), 100));
+    check("list-jobs t ready 18446744073709551615 1", list(JobId(u64::MAX), 1));
+    check_bad(&[
+        "list-jobs t ready 0 0",
+        "list-jobs t ready 0 1001",
+        "list-jobs t ready 18446744073709551616",
+    ]);
+    check_bad(&[
+        "list-jobs t ready ",
+        "list-jobs t ready 0 ",
+        "list-jobs t ready 0 1 2",
+        "list-jobs t ready x",
+    ]);
+    check_bad(&["list-jobs t Ready", "list-jobs t held", "list-jobs t readyx", "list-jobs -t ready"]);
+    check_bad(&["list-jobs ready", &format!("list-jobs {} ready", "t".repeat(201)), "list-jobs t\tready"]);
+}
+
+#[test]
+fn jobs_of_three_states_move_to_another_tube() {
+    check("move-jobs   t   ready   u   0", move_jobs(JobStateWord::Ready, 0));
+    check("move-jobs t buried u 18446744073709551615", move_jobs(JobStateWord::Buried, u32::MAX));
+    check_bad(&["move-jobs t reserved u 1", "move-jobs t ready t 1", "move-jobs t ready u -1"]);
+    check_bad(&[
+        "move-jobs t ready u 1 ",
+        "move-jobs t ready u 1x",
+        "move-jobs -t ready u 1",
+        "move-jobs t ready -u 1",
+    ]);
+    check("move-job  7  t", Command::MoveJob { id: JobId(7), tube: tube("t") });
+    check_bad(&["move-job 7 t ", "move-job x t", "move-job 7 -t", "move-job 7 t u", "move-job 7t"]);
+    check_bad(&[&format!("move-job 7 {}", "t".repeat(201))]);
 }
 
 #[test]
@@ -280,13 +345,14 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 34] = [
+    const WORDS: [&str; 38] = [
         "put ",
         "put-batch ",
         "peek ",
         "peek-ready",
         "peek-delayed",
         "peek-buried",
+        "peek-reserved",
         "reserve-with-timeout ",
         "reserve-job ",
         "reserve-batch ",
@@ -307,6 +373,9 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "list-tubes-watched",
         "list-tube-used",
         "list-tubes",
+        "list-jobs ",
+        "move-job ",
+        "move-jobs ",
         "flush-tube ",
         "delete-batch ",
         "wait-job ",
@@ -326,6 +395,21 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             .parse()
             .map_err(|_| BadFormat)?;
         if value <= max { Ok(value) } else { Err(BadFormat) }
+    }
+    fn word_of<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+        let begin = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
+        let word = rest[begin..].split(|&byte| byte == b' ').next().unwrap_or_default();
+        *rest = &rest[begin + word.len()..];
+        word
+    }
+    fn state_of(word: &[u8]) -> Option<JobStateWord> {
+        Some(match word {
+            b"ready" => JobStateWord::Ready,
+            b"reserved" => JobStateWord::Reserved,
+            b"delayed" => JobStateWord::Delayed,
+            b"buried" => JobStateWord::Buried,
+            _ => return None,
+        })
     }
     const U32: u64 = u32::MAX as u64;
 
@@ -368,6 +452,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "peek-ready" => Command::PeekReady,
         "peek-delayed" => Command::PeekDelayed,
         "peek-buried" => Command::PeekBuried,
+        "peek-reserved" => Command::PeekReserved,
         "reserve-with-timeout " => {
             Command::ReserveWithTimeout { seconds: number(&mut rest, 2_147_483_647)? as u32 }
         }
@@ -402,6 +487,33 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
         "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
         "stats" => Command::Stats,
+        "list-jobs " => {
+            let name = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
+            let after = if rest.is_empty() { 0 } else { number(&mut rest, u64::MAX)? };
+            let limit = if rest.is_empty() { 100 } else { number(&mut rest, 1000)? as u32 };
+            if limit == 0 {
+                return Err(BadFormat);
+            }
+            Command::ListJobs { tube: name, state, after: JobId(after), limit }
+        }
+        "move-job " => {
+            let id = JobId(number(&mut rest, u64::MAX)?);
+            if rest.first() != Some(&b' ') {
+                return Err(BadFormat);
+            }
+            Command::MoveJob { id, tube: TubeName::new(word_of(&mut rest)).ok_or(BadFormat)? }
+        }
+        "move-jobs " => {
+            let from = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
+            let to = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let bound = number(&mut rest, u64::MAX)?.min(U32) as u32;
+            if state == JobStateWord::Reserved || from == to {
+                return Err(BadFormat);
+            }
+            Command::MoveJobs { from, state, to, bound }
+        }
         "delete-batch " => {
             let ids = Ids::new(rest);
             let mut count = 0;
@@ -468,7 +580,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 36] = [
+    const LINES: [&str; 40] = [
         "put 1 2 3 4",
         "put 1 2 3 4 idp:k:9",
         "put-batch 5",
@@ -476,6 +588,7 @@ fn random_lines_agree_with_the_naive_parser() {
         "peek-ready",
         "peek-delayed",
         "peek-buried",
+        "peek-reserved",
         "reserve",
         "reserve-with-timeout 5",
         "reserve-job 7",
@@ -495,6 +608,9 @@ fn random_lines_agree_with_the_naive_parser() {
         "list-tube-used",
         "list-tubes-watched",
         "pause-tube t1 8",
+        "list-jobs t1 buried 7 8",
+        "move-job 7 t1",
+        "move-jobs t1 ready t2 9",
         "flush-tube t1",
         "delete-batch 7 8",
         "reserve-batch 5 6",

@@ -32,6 +32,7 @@ impl Core {
             Command::PeekReady => is_any(self.engine.peek_ready(client)),
             Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
             Command::PeekBuried => is_any(self.engine.peek_buried(client)),
+            Command::PeekReserved => is_any(self.engine.peek_reserved(client)),
             Command::Put { .. }
             | Command::Reserve
             | Command::ReserveWithTimeout { .. }
@@ -41,6 +42,9 @@ impl Core {
             | Command::Bury { .. }
             | Command::Kick { .. }
             | Command::KickJob(_)
+            | Command::ListJobs { .. }
+            | Command::MoveJob { .. }
+            | Command::MoveJobs { .. }
             | Command::FlushTube(_)
             | Command::PutBatch { .. }
             | Command::ReserveBatch { .. }

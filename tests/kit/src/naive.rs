@@ -378,13 +378,27 @@ impl Model {
     }
 
     pub fn peek_ready(&self, conn: Conn) -> Option<u64> {
-        let used = self.get(conn).used;
-        let ready = self.jobs.iter().filter(|job| job.tube == used && job.state() == JobState::Ready);
-        ready.min_by_key(|job| (job.pri, job.id)).map(|job| job.id)
+        self.most_urgent(self.get(conn).used).map(|at| self.jobs[at].id)
     }
 
     pub fn peek_delayed(&self, conn: Conn) -> Option<u64> {
         self.soonest_delayed(self.get(conn).used).map(|at| self.jobs[at].id)
+    }
+
+    pub fn peek_reserved(&self, conn: Conn) -> Option<u64> {
+        let used = self.get(conn).used;
+        let turn = |job: &Job| match job.place {
+            Place::Reserved { turn, .. } if job.tube == used => Some((turn, job.id)),
+            _ => None,
+        };
+        self.jobs.iter().filter_map(turn).min().map(|(_, id)| id)
+    }
+
+    /// The first ids above `after`, or none if there is no such tube.
+    pub fn list_jobs(&self, tube: Name, state: JobState, after: u64, limit: u32) -> Option<Vec<u64>> {
+        self.tubes.iter().find(|there| there.name == tube)?;
+        let is_shown = |job: &&Job| job.tube == tube && job.state() == state && job.id > after;
+        Some(self.jobs.iter().filter(is_shown).map(|job| job.id).take(limit as usize).collect())
     }
 
     pub fn peek_buried(&self, conn: Conn) -> Option<u64> {
@@ -600,6 +614,12 @@ impl Model {
 
     fn soonest_delayed(&self, tube: Name) -> Option<usize> {
         self.soonest(|job| job.tube == tube && job.state() == JobState::Delayed)
+    }
+
+    fn most_urgent(&self, tube: Name) -> Option<usize> {
+        let is_it = |job: &Job| job.tube == tube && job.state() == JobState::Ready;
+        let ready = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
+        ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }
 
     fn oldest_buried(&self, tube: Name) -> Option<usize> {

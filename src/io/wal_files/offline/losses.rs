@@ -48,7 +48,7 @@ impl Losses {
                 self.changed.remove(&id);
                 self.know(id);
             }
-            Record::Change { id, .. } => {
+            Record::Change { id, .. } | Record::Moved { id, .. } => {
                 self.were_given(id.0);
                 if !self.jobs.contains(&id.0) {
                     self.changed.insert(id.0);

@@ -125,14 +125,16 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(37);
+        let what = self.input.below(40);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
             6 => format!("reserve-with-timeout {}", self.input.pick(&[0, 1, 2, 60, i32::MAX as u32])),
             7 => format!("reserve-job {}", self.id()),
             8 => format!("peek {}", self.id()),
-            9 => ["peek-ready", "peek-delayed", "peek-buried"][self.input.below(3)].to_owned(),
+            9 => {
+                ["peek-ready", "peek-delayed", "peek-buried", "peek-reserved"][self.input.below(4)].to_owned()
+            }
             10 => format!("delete {}", self.id()),
             11 | 12 => format!("release {} {} {}", self.id(), self.pri(), self.delay()),
             13 | 14 => format!("bury {} {}", self.id(), self.pri()),
@@ -158,6 +160,13 @@ impl Conversation<'_> {
                 format!("reserve-mode {mode}")
             }
             36 => return self.put_batch(at),
+            37 => self.list_jobs(),
+            38 => format!("move-job {} {}", self.id(), self.tube()),
+            39 => {
+                let state = self.input.pick(&["ready", "delayed", "buried", "reserved"]);
+                let (from, to) = (self.tube(), self.tube());
+                format!("move-jobs {from} {state} {to} {}", self.input.pick(&[0, 1, 300, u64::MAX]))
+            }
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),
@@ -209,6 +218,12 @@ impl Conversation<'_> {
         let first = self.id();
         (0..count)
             .fold("delete-batch".to_owned(), |line, at| format!("{line} {}", first.saturating_add(at * step)))
+    }
+
+    fn list_jobs(&mut self) -> String {
+        let state = self.input.pick(&["ready", "reserved", "delayed", "buried", "ready"]);
+        let page = self.input.pick(&["", " 0 1", " 5", " 2 1000", " 0 1001"]);
+        format!("list-jobs {} {state}{page}", self.tube())
     }
 
     fn id(&mut self) -> u64 {

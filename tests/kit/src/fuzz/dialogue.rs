@@ -446,7 +446,7 @@ impl Book {
             },
             Command::ReserveJob(id) => words[0] == "RESERVED" && has_id(id) || words == ["NOT_FOUND"],
             Command::Peek(id) => words[0] == "FOUND" && has_id(id) || words == ["NOT_FOUND"],
-            Command::PeekReady | Command::PeekDelayed | Command::PeekBuried => {
+            Command::PeekReady | Command::PeekDelayed | Command::PeekBuried | Command::PeekReserved => {
                 words[0] == "FOUND" || words == ["NOT_FOUND"]
             }
             Command::Delete(_) => words == ["DELETED"] || words == ["NOT_FOUND"],
@@ -458,6 +458,12 @@ impl Book {
                 matches!(words, ["KICKED", count] if number(count) <= u64::from(bound))
             }
             Command::Stats => reply.is_report(),
+            Command::MoveJob { .. } => [["MOVED"], ["NOT_MOVED"], ["NOT_FOUND"]].contains(&[words[0]]),
+            Command::MoveJobs { bound, .. } => {
+                matches!(words, ["MOVED", count] if number(count) <= u64::from(bound))
+                    || words == ["NOT_FOUND"]
+            }
+            Command::ListJobs { after, limit, .. } => reply.is_page(after, limit) || words == ["NOT_FOUND"],
             Command::StatsJob(id) => reply.has("id", &id.to_string()) || words == ["NOT_FOUND"],
             Command::StatsTube(tube) => {
                 reply.has("name", &format!("{:?}", tube.as_str())) || words == ["NOT_FOUND"]
@@ -523,6 +529,18 @@ impl<'a> Reply<'a> {
 
     fn list(&self) -> Option<BTreeSet<Vec<u8>>> {
         self.lines()?.map(|line| Some(line.strip_prefix("- ")?.as_bytes().to_vec())).collect()
+    }
+
+    /// Returns whether a reply is a page of jobs, sorted by id.
+    fn is_page(&self, after: JobId, limit: u32) -> bool {
+        let Some(lines) = self.lines() else { return false };
+        let id = |line: &str| {
+            number(line.strip_prefix("- {id: ").and_then(|rest| rest.split(',').next()).expect("an id"))
+        };
+        let ids: Vec<u64> = lines.map(id).collect();
+        ids.len() <= limit as usize
+            && ids.first().is_none_or(|&first| first > after.0)
+            && ids.is_sorted_by(|a, b| a < b)
     }
 
     fn is_report(&self) -> bool {

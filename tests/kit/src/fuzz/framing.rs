@@ -60,7 +60,9 @@ fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
 
 /// Returns the length that a line may have, with its CR LF.
 pub(super) fn bytes_max(line: &[u8]) -> usize {
-    let is_long = line.starts_with(b"delete-batch ") || line.starts_with(b"put ");
+    let is_long = [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "]
+        .iter()
+        .any(|word| line.starts_with(word));
     if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
@@ -118,6 +120,15 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::ListTubesWatched => "list-tubes-watched".to_owned(),
         Command::PauseTube { tube: Some(tube), seconds } => {
             format!("{} {seconds}", with_name("pause-tube", tube))
+        }
+        Command::PeekReserved => "peek-reserved".to_owned(),
+        Command::ListJobs { tube, state, after, limit } => {
+            format!("{} {} {after} {limit}", with_name("list-jobs", tube), state.as_str())
+        }
+        Command::MoveJob { id, tube } => with_name(&with_id("move-job", id), tube),
+        Command::MoveJobs { from, state, to, bound } => {
+            let from = with_name("move-jobs", from);
+            format!("{from} {} {bound}", with_name(state.as_str(), to))
         }
         Command::FlushTube(tube) => with_name("flush-tube", tube),
         Command::PutBatch { count } => format!("put-batch {}", count?),

@@ -334,7 +334,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
     let what = input.byte();
     let id = JobId(any(input, 1));
     let pick_tube = tube(input);
-    match what & 0x07 {
+    match what & 0x0f {
         0..3 => {
             let body = match input.byte() {
                 0xff => Vec::new(),
@@ -360,9 +360,10 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             Record::Paused(PauseRecord { tube: pick_tube, until, length }).encode(stamp, batch);
         }
         6 => Record::Oldest(SegmentNumber(any(input, 0))).encode(stamp, batch),
+        8 => Record::Moved { id, state: forge_state(input), tube: pick_tube }.encode(stamp, batch),
         _ => Record::Padding(32 + 8 * usize::from(input.byte())).encode(stamp, batch),
     }
-    if what & 0x08 > 0 {
+    if what & 0x10 > 0 {
         change_payload(input, stamp.seed, &mut batch.bytes_mut()[begin..]);
     }
 }

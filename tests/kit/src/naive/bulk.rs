@@ -1,8 +1,8 @@
 //! Commands that name many jobs at once.
 
-use beanring::queue::{JobEnd, JobState};
+use beanring::queue::{JobEnd, JobMoved, JobState};
 
-use super::{Conn, Job, Model, Name};
+use super::{Conn, Job, Model, Name, Place};
 
 impl Model {
     /// Returns the number of jobs deleted, or none if there is no such tube.
@@ -19,6 +19,59 @@ impl Model {
         }
         self.drop_tubes();
         Some(count as u32)
+    }
+
+    /// Moves a job that no client holds to a tube.
+    pub fn move_job(&mut self, id: u64, to: Name) -> JobMoved {
+        let Some(at) = self.find(id, |job| job.state() != JobState::Reserved) else {
+            return JobMoved::NotFound;
+        };
+        if self.jobs[at].tube == to {
+            return JobMoved::Done;
+        }
+        if !self.is_key_free_in(to, &self.jobs[at]) {
+            return JobMoved::KeyExists;
+        }
+        self.make_tube(to);
+        self.change_tube(at, to);
+        self.drop_tubes();
+        JobMoved::Done
+    }
+
+    /// Moves the first jobs in a state, up to one whose key the other tube has. Returns their number, or none if there is no such tube.
+    pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
+        self.tubes.iter().find(|tube| tube.name == from)?;
+        let there = self.jobs.iter().filter(|job| job.tube == from && job.state() == state).count();
+        let count = bound.min(there as u32);
+        if count > 0 {
+            self.make_tube(to);
+        }
+        for moved in 0..count {
+            let at = match state {
+                JobState::Delayed => self.soonest_delayed(from),
+                JobState::Buried => self.oldest_buried(from),
+                _ => self.most_urgent(from),
+            };
+            let at = at.expect("there are jobs");
+            if !self.is_key_free_in(to, &self.jobs[at]) {
+                self.drop_tubes();
+                return Some(moved);
+            }
+            self.change_tube(at, to);
+        }
+        self.drop_tubes();
+        Some(count)
+    }
+
+    /// A ready job is ready in its new tube since now, and a buried one is the last.
+    fn change_tube(&mut self, at: usize, to: Name) {
+        self.turns += 1;
+        let job = &mut self.jobs[at];
+        (job.tube, job.since) = (to, self.now);
+        if let Place::Buried { turn } = &mut job.place {
+            *turn = self.turns;
+        }
+        self.serve();
     }
 
     /// Reserves up to `most` further jobs, the most urgent first, while their bodies fit.

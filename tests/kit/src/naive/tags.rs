@@ -67,6 +67,14 @@ impl Model {
         }
     }
 
+    /// Whether neither a job of the tube nor a deleted one has the key of this job.
+    pub(super) fn is_key_free_in(&self, tube: Name, job: &Job) -> bool {
+        let Some((key, _)) = job.tags.idp else { return true };
+        let is_it = |other: &Job| other.tube == tube && other.tags.idp.is_some_and(|(own, _)| own == key);
+        let is_kept = self.kept_keys().iter().any(|kept| (kept.tube, kept.key) == (tube, key));
+        !is_kept && !self.jobs.iter().any(is_it)
+    }
+
     /// The keys of deleted jobs, sorted.
     pub fn kept_keys(&self) -> Vec<Kept> {
         let mut kept: Vec<Kept> = self.kept.iter().filter(|kept| kept.until > self.now).copied().collect();

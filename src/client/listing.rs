@@ -1,0 +1,68 @@
+//! `beanring jobs`: the jobs of a tube in one state, in a table.
+
+use super::connection::Connection;
+use super::error::ClientError;
+use super::output::{Align, Output, Table};
+use super::stats::{Kind, Stats};
+use super::units::{Bytes, Seconds};
+use crate::cli::verbs::{self, ListState};
+use crate::limits::PAGE_JOBS_MAX;
+
+pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    let (mut jobs, mut after) = (Vec::new(), verb.after.map_or(0, |id| id.0));
+    while jobs.len() < verb.limit as usize {
+        let limit = (verb.limit - jobs.len() as u32).min(PAGE_JOBS_MAX);
+        let page = page(&mut connection, verb, after, limit)?;
+        let Some(last) = page.last() else { break };
+        after = last.number("id");
+        jobs.extend(page);
+    }
+    let mut output = Output::new(&verb.common);
+    if output.is_json() {
+        for job in &jobs {
+            output.json(job)?;
+        }
+        return Ok(output.flush()?);
+    }
+    Ok(output.table(table(verb.state, &jobs))?)
+}
+
+/// Returns the jobs of a page, each with the keys of its line.
+fn page(
+    connection: &mut Connection,
+    verb: &verbs::Jobs,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Stats>, ClientError> {
+    let verbs::Jobs { tube, state, .. } = verb;
+    let reply = connection.ask(format!("list-jobs {tube} {} {after} {limit}", state.name()))?;
+    let data = reply.into_ok(&format!("tube {tube}")).map_err(|refusal| {
+        refusal.meaning("NOT_FOUND", "there is no such tube").meaning(
+            "UNKNOWN_COMMAND",
+            "the server has no list-jobs; beanring peek shows the next job of a state",
+        )
+    })?;
+    let text = String::from_utf8_lossy(&data);
+    let entries = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.replace(", ", "\n"));
+    let lines = text.lines().filter_map(entries);
+    Ok(lines.map(|entries| Stats::parse(Kind::Job, entries.as_bytes())).collect())
+}
+
+fn table(state: ListState, jobs: &[Stats]) -> Table {
+    let time = match state {
+        ListState::Ready => Some(("READY FOR", "ready-age")),
+        ListState::Reserved => Some(("TIMES OUT IN", "time-left")),
+        ListState::Delayed => Some(("READY IN", "time-left")),
+        ListState::Buried => None,
+    };
+    let titles = ["ID", "PRI", "AGE", "SIZE"].into_iter().chain(time.map(|(title, _)| title));
+    let mut table = Table::new(&titles.map(|title| (title, Align::Right)).collect::<Vec<_>>());
+    for job in jobs {
+        let seconds = |key| Seconds(job.number(key)).to_string();
+        let size = Bytes(job.number("size")).to_string();
+        let cells = [job.number("id").to_string(), job.number("pri").to_string(), seconds("age"), size];
+        table.row(cells.into_iter().chain(time.map(|(_, key)| seconds(key))));
+    }
+    table
+}

@@ -1,0 +1,174 @@
+//! Pages of the jobs of a tube in one state, in the order of their ids.
+//!
+//! No container has this order. If few jobs are in the state, the command visits their list, and sorts them. Otherwise
+//! background work visits the records of all jobs of the queue and keeps the smallest ids that the page has room for. A
+//! record keeps its slot as long as its job exists, so jobs may come, go and move between two pieces of this work.
+
+use std::collections::BinaryHeap;
+
+use super::background::{StepLimit, Work};
+use super::engine::Engine;
+use super::job::{Job, JobState};
+use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use crate::limits::ALLOCATION_BYTES;
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+
+/// The most jobs in a state that a command visits at once: some 100 us.
+const VISITED_AT_ONCE_MAX: usize = 1000;
+
+/// Slots visited in the time of one elementary step. They lie next to each other in memory.
+const SLOTS_PER_STEP: u32 = 16;
+
+/// Which jobs a page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct PageQuery {
+    /// The state of the jobs.
+    pub state: JobState,
+    /// Only jobs with a larger id are shown.
+    pub after: JobId,
+    /// Maximum number of jobs, at least 1.
+    pub limit: u32,
+}
+
+/// Jobs of a tube. It is empty only if no further job is in the state.
+#[derive(PartialEq, Eq, Debug)]
+pub struct JobPage {
+    /// The state of the jobs.
+    pub state: JobState,
+    /// The jobs, the smallest id first.
+    pub jobs: Vec<JobKey>,
+}
+
+/// The answer to a `list-jobs`.
+#[derive(PartialEq, Eq, Debug)]
+pub enum JobsListed {
+    /// These jobs.
+    Page(JobPage),
+    /// The list is unfinished. A [`Notice`](super::Notice) will follow, unless the client disconnects.
+    Working,
+    /// There is no such tube.
+    NotFound,
+}
+
+/// A `list-jobs` that is not finished.
+pub(super) struct JobSearch {
+    pub(super) client: ClientKey,
+    pub(super) conn: ConnId,
+    pub(super) tube: TubeKey,
+    query: PageQuery,
+    /// The next slot to visit.
+    at: u32,
+    /// The smallest ids found so far, the largest of them first.
+    found: BinaryHeap<(JobId, JobKey)>,
+}
+
+impl JobSearch {
+    pub(super) const fn bytes(&self) -> usize {
+        search_bytes(self.query.limit)
+    }
+}
+
+/// The memory of a search for a page of this size.
+const fn search_bytes(limit: u32) -> usize {
+    limit as usize * size_of::<(JobId, JobKey)>() + size_of::<JobSearch>() + 2 * ALLOCATION_BYTES
+}
+
+impl Engine {
+    /// Lists jobs of a tube. A job that changes its state meanwhile is shown or not.
+    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> JobsListed {
+        let Some(tube) = self.tubes.find(name) else { return JobsListed::NotFound };
+        let there = self.tubes.get(tube).jobs_in(query.state);
+        if there <= VISITED_AT_ONCE_MAX {
+            self.steps += there as u32;
+            return JobsListed::Page(self.visit_list(tube.slot, query));
+        }
+        self.tubes[tube.slot].pins += 1;
+        let conn = self.clients.get(client).conn;
+        let found = BinaryHeap::with_capacity(query.limit as usize);
+        let search = Box::new(JobSearch { client, conn, tube, query, at: 0, found });
+        self.search_bytes += search.bytes();
+        self.work.push_back(Work::List(search));
+        JobsListed::Working
+    }
+
+    /// The page of the jobs in the list of a state.
+    fn visit_list(&self, slot: TubeSlot, query: PageQuery) -> JobPage {
+        let (tube, jobs) = (&self.tubes[slot], &self.jobs);
+        let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
+            JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
+            JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
+            JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
+            JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
+        };
+        let ids = all.map(|job| (jobs.get(job).id, job));
+        let mut page: Vec<(JobId, JobKey)> = ids.filter(|&(id, _)| id > query.after).collect();
+        page.sort_unstable();
+        page.truncate(query.limit as usize);
+        JobPage { state: query.state, jobs: page.into_iter().map(|(_, job)| job).collect() }
+    }
+
+    /// Visits slots up to the limit. Returns the page if it is complete.
+    pub(super) fn continue_search(&mut self, search: &mut JobSearch, limit: StepLimit) -> Option<JobPage> {
+        loop {
+            while search.at < self.jobs.slab.keys_end() {
+                if self.is_reached(limit) {
+                    return None;
+                }
+                self.steps += 1;
+                self.visit_slots(search);
+            }
+            let query = search.query;
+            let found = std::mem::take(&mut search.found).into_sorted_vec();
+            let last = found.last().map(|&(id, _)| id);
+            let still = found.into_iter().filter(|&(id, job)| {
+                let record = self.jobs.slab.get(job.0);
+                record.is_some_and(|record| record.id == id && is_match(record, search.tube, query.state))
+            });
+            let page = JobPage { state: query.state, jobs: still.map(|(_, job)| job).collect() };
+            match last {
+                // All of them have changed since they were found: others may follow them.
+                Some(last) if page.jobs.is_empty() => {
+                    (search.query.after, search.at) = (last, 0);
+                    search.found.reserve(query.limit as usize);
+                }
+                _ => return Some(page),
+            }
+        }
+    }
+
+    /// Visits the slots of one step.
+    fn visit_slots(&self, search: &mut JobSearch) {
+        let JobSearch { tube, query, at, found, .. } = search;
+        for slot in *at..*at + SLOTS_PER_STEP {
+            let Some(job) = self.jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state)) else {
+                continue;
+            };
+            if job.id <= query.after {
+                continue;
+            }
+            if found.len() < query.limit as usize {
+                found.push((job.id, JobKey(slot)));
+            } else if let Some(mut largest) = found.peek_mut().filter(|largest| job.id < largest.0) {
+                *largest = (job.id, JobKey(slot));
+            }
+        }
+        *at += SLOTS_PER_STEP;
+    }
+
+    /// Ends a search, complete or not.
+    pub(super) fn end_search(&mut self, search: &JobSearch) {
+        self.search_bytes -= search.bytes();
+        self.unpin(search.tube.slot);
+    }
+
+    /// The time since a ready job became ready.
+    pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
+        let activity = self.jobs.activity(job);
+        now.since(activity.map_or(self.jobs.get(job).created, |activity| activity.since))
+    }
+}
+
+fn is_match(job: &Job, tube: TubeKey, state: JobState) -> bool {
+    job.state == state && job.tube == tube.slot
+}

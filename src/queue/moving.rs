@@ -1,0 +1,176 @@
+//! `move-job` and `move-jobs`: a job changes its tube, and keeps everything else.
+
+use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::change::Change;
+use super::engine::Engine;
+use super::job::JobState;
+use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use crate::time::Time;
+use crate::tube_name::TubeName;
+
+/// The room of the job log for jobs whose tube name becomes longer.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRoom {
+    /// Tube name, tags and body together, with its CR LF, that one record has room for.
+    pub job_bytes_max: usize,
+    /// The disk is full: the space of jobs must not grow.
+    pub is_full: bool,
+}
+
+impl LogRoom {
+    /// Without a job log.
+    pub const UNLIMITED: Self = Self { job_bytes_max: usize::MAX, is_full: false };
+}
+
+/// The answer to a `move-job`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobMoved {
+    /// The job is in the tube.
+    Done,
+    /// There is no such job, or a client holds it.
+    NotFound,
+    /// The job log has no room for the longer name.
+    NoRoom,
+    /// The tube has the idempotency key of the job already.
+    KeyExists,
+}
+
+/// The answer to a `move-jobs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobsMoved {
+    /// This many jobs were moved.
+    Jobs(u32),
+    /// The move is unfinished. A [`Notice`](super::Notice) will follow.
+    Working,
+    /// There is no such tube.
+    NotFound,
+}
+
+/// A `move-jobs` that is not finished.
+pub(super) struct Move {
+    pub(super) conn: ConnId,
+    pub(super) from: TubeKey,
+    pub(super) to: TubeKey,
+    /// Not `Reserved`.
+    state: JobState,
+    left: u32,
+    pub(super) moved: u32,
+}
+
+impl Engine {
+    /// Sets the room of the job log. A new queue has no limits.
+    pub const fn set_log_room(&mut self, room: LogRoom) {
+        self.log_room = room;
+    }
+
+    /// Returns true if there is a job with this id that no client holds.
+    pub fn can_move(&self, id: JobId) -> bool {
+        self.jobs.find(id).is_some_and(|job| self.jobs.get(job).state != JobState::Reserved)
+    }
+
+    /// Moves a job that no client holds to the tube of this name, which is created if it does not exist.
+    pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
+        let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
+        if !self.has_room_in(name, job) {
+            return JobMoved::NoRoom;
+        }
+        if self.tube_of(job) != name && !self.is_key_free_in(name, job, now) {
+            return JobMoved::KeyExists;
+        }
+        let (from, to) = (self.jobs.get(job).tube, self.find_or_create_tube(name));
+        if from != to {
+            self.change_tube(job, to, self.step_limit(BACKGROUND_STEPS), now);
+            self.remove_if_unreferenced(from);
+        }
+        JobMoved::Done
+    }
+
+    /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
+    /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. Stops at a job that cannot move:
+    /// the job log has no room, or the other tube has the idempotency key of the job already.
+    ///
+    /// # Panics
+    /// If the state is [`JobState::Reserved`], or the tubes are the same.
+    pub fn move_jobs(
+        &mut self,
+        client: ClientKey,
+        [from, to]: [TubeName<'_>; 2],
+        state: JobState,
+        bound: u32,
+        now: Time,
+    ) -> JobsMoved {
+        assert!(state != JobState::Reserved && from != to, "these jobs can move");
+        let Some(from) = self.tubes.find(from) else { return JobsMoved::NotFound };
+        let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
+        if left == 0 {
+            return JobsMoved::Jobs(0);
+        }
+        let to = self.find_or_create_tube(to);
+        let to = self.tubes.key(to);
+        for tube in [from, to] {
+            self.tubes[tube.slot].pins += 1;
+        }
+        let conn = self.clients.get(client).conn;
+        let mut work = Move { conn, from, to, state, left, moved: 0 };
+        if self.continue_move(&mut work, now, self.step_limit(BACKGROUND_STEPS)) {
+            return JobsMoved::Jobs(work.moved);
+        }
+        self.work.push_back(Work::Move(work));
+        JobsMoved::Working
+    }
+
+    /// Moves jobs up to the limit. Returns true if the move is finished.
+    pub(super) fn continue_move(&mut self, work: &mut Move, now: Time, limit: StepLimit) -> bool {
+        while work.left > 0 {
+            if self.is_reached(limit) {
+                return false;
+            }
+            let tube = self.tubes.get(work.from);
+            let next = match work.state {
+                JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+                JobState::Buried => tube.buried.front().map(JobKey),
+                _ => tube.ready.min().map(JobKey),
+            };
+            let name = self.tubes.get(work.to).name();
+            let may_move = |&job: &JobKey| self.has_room_in(name, job) && self.is_key_free_in(name, job, now);
+            let Some(job) = next.filter(may_move) else { break };
+            self.change_tube(job, work.to.slot, limit, now);
+            work.left -= 1;
+            work.moved += 1;
+        }
+        self.unpin(work.from.slot);
+        self.unpin(work.to.slot);
+        true
+    }
+
+    /// Whether the job log has room for the job under the name of another tube.
+    fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
+        let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
+        let LogRoom { job_bytes_max, is_full } = self.log_room;
+        let others = self.tags(job).as_str().len() + self.jobs.get(job).body.len();
+        after <= before || !is_full && after + others <= job_bytes_max
+    }
+
+    /// Moves a job that no client holds, and assigns it to a client that waits for jobs of the tube.
+    fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
+        self.steps += 1;
+        let state = self.jobs.get(job).state;
+        self.leave(job, now);
+        self.move_key(job, to, now);
+        match state {
+            JobState::Ready => {
+                // It has the time at which the job became ready in this tube.
+                self.jobs.activity_mut(job);
+                self.enter_ready(job, now);
+            }
+            JobState::Delayed => {
+                let until = self.jobs.activity_mut(job).deadline;
+                self.enter_delayed(job, until);
+            }
+            JobState::Buried => self.enter_buried(job),
+            JobState::Reserved => unreachable!("a client holds the job"),
+        }
+        self.changes.push(Change::Moved(job));
+        self.assign_jobs(to, limit, now);
+    }
+}
