@@ -39,10 +39,11 @@ exit code 128 + the number of the signal.
 ";
 
 const MOVE_HELP: &str = "\
-Jobs keep state, priority, remaining delay and time to run, and get new ids.
-Each job is put before it is deleted: if this command is killed, the last job
-may be in both tubes, and none is lost. The first SIGTERM, SIGINT or SIGHUP ends
-it after the job in progress, with exit code 128 + the number of the signal.
+Jobs keep state, priority, remaining delay and time to run, and with beanring
+their ids. With beanstalkd each job is put before it is deleted: if this command
+is killed, the last job may be in both tubes, and none is lost. The first
+SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with exit code
+128 + the number of the signal.
 ";
 
 const WAIT_HELP: &str = "\

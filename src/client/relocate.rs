@@ -1,5 +1,5 @@
-//! `beanring move`: jobs of one tube become jobs of another. The protocol cannot do that, so each job is put again, and then
-//! deleted. A job can be in both tubes if this program dies in between, and never in none.
+//! `beanring move`: jobs of one tube become jobs of another, by `move-jobs`. beanstalkd cannot do that, so there each job is
+//! put again, and then deleted. A job can be in both tubes if this program dies in between, and never in none.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,9 @@ use super::stats::Stats;
 use super::{inspect, tubes};
 use crate::cli::verbs::{self, MoveState};
 use crate::ids::JobId;
+
+/// Jobs that one `move-jobs` moves at most. A signal ends the move between two such commands.
+const MOVED_AT_ONCE_MAX: u64 = 1000;
 
 /// The delay of a copy until it is buried, so that no worker reserves it. If this program dies in between, the copy
 /// becomes ready after this time.
@@ -52,7 +55,7 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     to.ask(format!("use {}", verb.to))?.expect("USING", &format!("tube {}", verb.to))?;
     let interrupt = Interrupt::catch()?;
     let mut work = Move { state: verb.state, from, to, moved: 0 };
-    let result = work.move_all(limit, &interrupt);
+    let result = work.run(verb, limit, &interrupt);
     let moved = work.moved;
     let plural = if moved == 1 { "" } else { "s" };
     let mut output = Output::new(&verb.common);
@@ -76,9 +79,51 @@ fn progress(limit: u64) -> ProgressBar {
 }
 
 impl Move {
-    /// A signal ends it between two jobs.
-    fn move_all(&mut self, limit: u64, interrupt: &Interrupt) -> Result<(), ClientError> {
+    fn run(&mut self, verb: &verbs::Move, limit: u64, interrupt: &Interrupt) -> Result<(), ClientError> {
         let progress = progress(limit);
+        let result = match self.move_many(verb, limit, interrupt, &progress) {
+            Err(ClientError::Refused(refusal)) if refusal.word() == "UNKNOWN_COMMAND" => {
+                self.move_each(limit, interrupt, &progress)
+            }
+            result => result,
+        };
+        progress.finish_and_clear();
+        result
+    }
+
+    /// Has the server move the jobs.
+    fn move_many(
+        &mut self,
+        verb: &verbs::Move,
+        limit: u64,
+        interrupt: &Interrupt,
+        progress: &ProgressBar,
+    ) -> Result<(), ClientError> {
+        let verbs::Move { from, to, state, .. } = verb;
+        while self.moved < limit && !interrupt.is_caught() {
+            let most = (limit - self.moved).min(MOVED_AT_ONCE_MAX);
+            let reply = self.from.ask(format!("move-jobs {from} {} {to} {most}", state.name()))?;
+            let moved = match reply.word() {
+                // The last job has left the tube.
+                "NOT_FOUND" => 0,
+                _ => reply.expect("MOVED", &format!("tube {from}"))?.number().unwrap_or(0),
+            };
+            self.moved += moved;
+            progress.set_position(self.moved);
+            if moved < most {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts each job again. A signal ends it between two jobs.
+    fn move_each(
+        &mut self,
+        limit: u64,
+        interrupt: &Interrupt,
+        progress: &ProgressBar,
+    ) -> Result<(), ClientError> {
         while self.moved < limit && !interrupt.is_caught() {
             let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
             if reply.word() == "NOT_FOUND" {
@@ -90,7 +135,6 @@ impl Move {
                 progress.set_position(self.moved);
             }
         }
-        progress.finish_and_clear();
         Ok(())
     }
 

@@ -28,6 +28,35 @@ fn peek_by_state_and_by_id() {
 }
 
 #[test]
+fn jobs_of_a_tube_are_listed() {
+    everywhere("jobs by the client", |place| {
+        place.feed(&["put", "--lines", "-t", "mail", "-d", "1h"], b"1\n22\n333\n").ok();
+        let arguments = ["jobs", "mail", "-s", "delayed"];
+        if !place.is_beanring {
+            let reason = "tube mail: UNKNOWN_COMMAND: the server has no list-jobs; beanring peek shows the next job of a state";
+            return place.run(&arguments).fails(1, reason);
+        }
+        let jobs = place.json_lines(&arguments);
+        let column =
+            |key: &str| jobs.iter().map(|job| job[key].as_u64().expect("a number")).collect::<Vec<_>>();
+        assert_eq!((column("id"), column("size")), (vec![1, 2, 3], vec![1, 2, 3]));
+        assert!(column("time-left").iter().all(|left| (3500..=3600).contains(left)));
+        assert_eq!(
+            place.json_lines(&["jobs", "mail", "-s", "delayed", "--after", "1", "-n", "1"])[0]["id"],
+            2
+        );
+        let table = place.ok(&["jobs", "mail", "-s", "delayed", "--after", "2"]);
+        let words: Vec<&str> = table.split_whitespace().collect();
+        assert_eq!(words[..9], ["ID", "PRI", "AGE", "SIZE", "READY", "IN", "3", "65536", "0"], "{table}");
+        assert_eq!(place.json_lines(&["jobs", "mail"]).len(), 0);
+        place
+            .run(&["peek", "-t", "mail", "-s", "reserved"])
+            .fails(1, "tube mail: NOT_FOUND: the tube has no job in this state");
+        place.run(&["jobs", "none"]).fails(1, "tube none: NOT_FOUND: there is no such tube");
+    });
+}
+
+#[test]
 fn wait_until_a_job_is_deleted_or_buried() {
     everywhere("wait by the client", |place| {
         place.ok(&["put", "one", "two", "three"]);

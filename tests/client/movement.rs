@@ -23,6 +23,8 @@ fn a_moved_job_keeps_state_priority_delay_and_ttr() {
             let job = place.json(&["peek", "-t", "b", "--state", state]);
             assert_eq!(job["body"], state);
             let job = place.json(&["job", &job["id"].to_string()]);
+            let is_same = job["id"].as_u64().is_some_and(|id| id <= 3);
+            assert_eq!(is_same, place.is_beanring, "a job keeps its id if the server moves it");
             let (pri, ttr) = match state {
                 "ready" => (7, 33),
                 "delayed" => (8, 34),
@@ -54,17 +56,23 @@ fn a_number_of_jobs_moves() {
 fn a_move_that_is_refused_loses_nothing() {
     let place = Place::default();
     place.feed(&["put", "--lines", "-t", "a"], b"1\n2\n").ok();
-    place.ok(&["drain"]);
-    let result = place.run(&["move", "a", "b"]);
-    assert_eq!((result.code, result.text().as_str()), (Some(1), "moved 0 jobs from a to b\n"));
-    assert!(result.stderr.starts_with("beanring: job 1: DRAINING: "), "{result:?}");
-    place.wait_for_jobs([2, 0, 0, 0]);
-    assert_eq!(place.number(&["tube", "a"], "current-jobs-ready"), 2);
+    // The other tube has the key already.
+    let mut client = Client::new(place.server.connect());
+    client.expect("use a\r\n", "USING a");
+    client.expect("put 0 0 60 1 idp:key\r\n3\r\n", "INSERTED 3");
+    client.expect("use b\r\n", "USING b");
+    client.expect("put 0 0 60 1 idp:key\r\n4\r\n", "INSERTED 4");
+    assert_eq!(place.ok(&["move", "a", "b"]), "moved 0 jobs from a to b\n");
+    place.wait_for_jobs([4, 0, 0, 0]);
 }
 
 #[test]
 fn a_signal_ends_a_move_between_two_jobs() {
     with_both("a move that a signal ends", |place| {
+        if place.is_beanring {
+            // It is over before a signal comes.
+            return;
+        }
         let lines: String = (0..20_000).map(|line| format!("{line}\n")).collect();
         place.feed(&["put", "--lines", "-t", "a", "-q"], lines.as_bytes()).ok();
         let ready = |tube: &str| {
