@@ -1,7 +1,7 @@
 // A tube: its counts over time, its times, and what can be done with it.
 
 import { act, find } from './api.js'
-import { form, notify } from './actions.js'
+import { ask, form, notify } from './actions.js'
 import { BodyView } from './body.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
@@ -91,6 +91,19 @@ function actionsCard(app, name, controls) {
     const answer = await app.act(() => act(`${tubePath(name)}/kick`, { count: Number(kickCount.input.value) }))
     if (answer !== null) notify(`Kicked ${format.counted(answer.kicked, 'job')}.`)
   })
+  const flush = el('button', {
+    type: 'button',
+    class: 'danger',
+    text: 'Delete all jobs',
+    on: {
+      click: async () => {
+        const consequence = 'Ready, delayed and buried jobs are gone after that. Reserved jobs stay.'
+        if (!(await ask(`Delete all jobs of the tube ${name}?`, consequence, 'Delete all'))) return
+        const answer = await app.act(() => act(`${tubePath(name)}/flush`, {}))
+        if (answer !== null) notify(`Deleted ${format.counted(answer.flushed, 'job')}.`)
+      },
+    },
+  })
   const put = el('a', {
     class: 'button',
     href: `#/put?tube=${encodeURIComponent(name)}`,
@@ -100,7 +113,7 @@ function actionsCard(app, name, controls) {
     'Actions',
     controls.note,
     pauseState,
-    controls.group(pause.node, resume, kick.node),
+    controls.group(pause.node, resume, kick.node, flush),
     el('p', {}, put),
   )
   const set = (tube) => {

@@ -36,6 +36,24 @@ async function jobs_of_a_tube_are_kicked() {
   })
 }
 
+async function all_jobs_of_a_tube_are_deleted_after_a_question() {
+  await withConsole({}, async (view, server, client) => {
+    for (const delay of [0, 0, 1000]) await client.put('mail', 'x', { delay })
+    await client.reserve('mail')
+    await view.go('#/tubes/mail')
+    await view.button('Delete all jobs').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
+    await view.page.getByRole('dialog').waitFor({ state: 'detached' })
+    assert.equal((await server.api('tubes/mail')).ready, 1)
+    await view.button('Delete all jobs').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete all' }).click()
+    await view.notice(/^Deleted 2 jobs\.$/)
+    await view.shows('.tile.ready .tile-value', '0')
+    await view.shows('.tile.delayed .tile-value', '0')
+    await view.shows('.tile.reserved .tile-value', '1')
+  })
+}
+
 async function the_next_jobs_of_a_tube_are_shown() {
   await withConsole({ expected: [/404/] }, async (view, _, client) => {
     await client.put('mail', 'to bury')
@@ -197,6 +215,7 @@ async function the_server_is_drained_and_undrained() {
 export const checks = {
   a_tube_is_paused_and_resumed,
   jobs_of_a_tube_are_kicked,
+  all_jobs_of_a_tube_are_deleted_after_a_question,
   the_next_jobs_of_a_tube_are_shown,
   a_job_is_kicked_released_buried_and_deleted,
   a_reserved_job_belongs_to_its_client,

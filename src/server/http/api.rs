@@ -25,6 +25,7 @@ pub(super) enum Operation {
     Put { tube: Name, priority: u32, delay: u32, ttr: u32, bytes: u32 },
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
+    Flush(Name),
     KickJob(JobId),
     Bury { id: JobId, priority: u32 },
     Release { id: JobId, priority: u32, delay: u32 },
@@ -127,6 +128,7 @@ impl Plan {
                 let [count] = arguments::read(json, ["count"])?;
                 Operation::Kick { tube, count }
             }
+            Target::Flush(tube) => arguments::read(json, []).map(|[]| Operation::Flush(tube))?,
             Target::Bury(id) => {
                 let [priority] = arguments::read(json, ["priority"])?;
                 Operation::Bury { id, priority }
@@ -151,6 +153,7 @@ impl Operation {
             Self::Put { .. } => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
+            Self::Flush(_) => Some("flush"),
             Self::KickJob(_) => Some("kick-job"),
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
@@ -164,6 +167,7 @@ impl Operation {
         match self {
             Self::Tube(tube)
             | Self::Next(tube, _)
+            | Self::Flush(tube)
             | Self::Put { tube, .. }
             | Self::Pause { tube, .. }
             | Self::Kick { tube, .. } => Some(tube.get().as_str()),

@@ -7,7 +7,7 @@
 //!      |    put          complete body       ^     committed   of a body
 //!      |                                     |
 //!      +--------------> Working -------------+
-//!      |    large kick          notice       |
+//!      |    large kick, flush   notice       |
 //!      '-------------------------------------'
 //! ```
 
@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::access::Peer;
 use super::api::Operation;
-use super::json::{CreatedJson, KickedJson};
+use super::json::{CreatedJson, FlushedJson, KickedJson};
 use super::request::Request;
 use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
 use super::{HttpConnection, OUTPUT_BYTES_PAUSE, Work};
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Answers the call of a connection for which a kick has come to its end.
+    /// Answers the call of a connection for which a kick or a flush has come to its end.
     pub(in crate::server) fn notify_call(
         &mut self,
         connection: &mut HttpConnection,
@@ -171,9 +171,13 @@ impl Core {
         now: Time,
     ) {
         let Work::Call(call) = &mut connection.work else { return };
-        let (Stage::Working, Notice::Kicked(_, count)) = (call.stage, notice) else { return };
+        let reply = match (call.stage, notice) {
+            (Stage::Working, Notice::Kicked(_, count)) => Reply::Kicked(count.into()),
+            (Stage::Working, Notice::Flushed(_, count)) => Reply::Flushed(count.into()),
+            _ => return,
+        };
         let session = call.session.as_mut().expect("a call that works has a session");
-        self.reply_to_call(session, Reply::Kicked(count.into()));
+        self.reply_to_call(session, reply);
         call.stage = Stage::Replied;
         self.leave_call(call, now);
         self.release_call(connection);
@@ -265,6 +269,7 @@ impl Core {
                 write_whole(request, next, "201 Created", JSON_TYPE, "", &json(&CreatedJson { id }));
             }
             ("KICKED", Some(kicked)) => ok(next, &json(&KickedJson { kicked })),
+            ("FLUSHED", Some(flushed)) => ok(next, &json(&FlushedJson { flushed })),
             ("BURIED", None) | ("KICKED" | "DELETED" | "RELEASED" | "PAUSED", None) => ok(next, b"{}"),
             _ => refusal(word, operation, *is_conflict).write(request, next),
         }

@@ -120,6 +120,11 @@ pub(super) struct KickedJson {
     pub kicked: u64,
 }
 
+#[derive(Serialize)]
+pub(super) struct FlushedJson {
+    pub flushed: u64,
+}
+
 impl<'a> ServerJson<'a> {
     pub fn of(core: &'a Core, now: Time) -> Self {
         let Core { config, engine, driver, .. } = core;

@@ -35,7 +35,7 @@ impl Core {
                 self.serve_words(session, format_args!("put {priority} {delay} {ttr} {bytes}"), now);
                 return Begun::Receiving;
             }
-            Operation::Pause { tube, .. } | Operation::Kick { tube, .. }
+            Operation::Pause { tube, .. } | Operation::Kick { tube, .. } | Operation::Flush(tube)
                 if !self.use_known_tube(session, tube) =>
             {
                 return Begun::Refused { is_conflict: false };
@@ -46,6 +46,12 @@ impl Core {
             }
             Operation::Kick { count, .. } => {
                 self.serve_words(session, format_args!("kick {count}"), now);
+                if session.protocol.state == SessionState::Working {
+                    return Begun::Working;
+                }
+            }
+            Operation::Flush(tube) => {
+                self.serve_words(session, format_args!("flush-tube {}", tube.get().as_str()), now);
                 if session.protocol.state == SessionState::Working {
                     return Begun::Working;
                 }

@@ -42,6 +42,7 @@ pub(super) enum Target {
     Put { tube: Name, priority: u32, delay: u32, ttr: u32 },
     Pause(Name),
     Kick(Name),
+    Flush(Name),
     KickJob(JobId),
     Bury(JobId),
     Release(JobId),
@@ -80,6 +81,7 @@ impl Target {
             },
             [b"tubes", tube, b"pause"] if post => Self::Pause(name(tube)?),
             [b"tubes", tube, b"kick"] if post => Self::Kick(name(tube)?),
+            [b"tubes", tube, b"flush"] if post => Self::Flush(name(tube)?),
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
             [b"jobs", job, b"body"] if get => {
@@ -123,7 +125,7 @@ fn miss(words: &[&[u8]]) -> Refusal {
         [b"tubes", _, b"next", b"ready" | b"delayed" | b"buried"] => "GET, HEAD",
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
-        [b"tubes", _, b"jobs" | b"pause" | b"kick"] | [b"drain" | b"undrain"] => "POST",
+        [b"tubes", _, b"jobs" | b"pause" | b"kick" | b"flush"] | [b"drain" | b"undrain"] => "POST",
         [b"jobs", _, b"kick" | b"bury" | b"release"] => "POST",
         _ => return no_such_path(),
     };
@@ -272,6 +274,7 @@ mod tests {
             ),
             ("POST", "tubes/a%2Fb/pause", Target::Pause(tube())),
             ("POST", "tubes/a%2Fb/kick", Target::Kick(tube())),
+            ("POST", "tubes/a%2Fb/flush", Target::Flush(tube())),
             ("POST", "jobs/7/kick", Target::KickJob(JobId(7))),
             ("POST", "jobs/7/bury", Target::Bury(JobId(7))),
             ("POST", "jobs/7/release", Target::Release(JobId(7))),

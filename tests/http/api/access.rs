@@ -179,6 +179,8 @@ fn what_the_api_does_not_understand_is_refused() {
         (post("tubes/default/pause", "{\"seconds\":1,\"x\":1}"), 400, "bad-request"),
         (post("tubes/none/pause", "{\"seconds\":1}"), 404, "not-found"),
         (post("tubes/none/kick", "{\"count\":1}"), 404, "not-found"),
+        (post("tubes/none/flush", "{}"), 404, "not-found"),
+        (post("tubes/default/flush", "{\"count\":1}"), 400, "bad-request"),
         (post("jobs/1/kick", "{}"), 404, "not-found"),
         (post("jobs/1/bury", "{\"priority\":1}"), 404, "not-found"),
         (post("jobs/1/release", "{\"priority\":1}"), 400, "bad-request"),

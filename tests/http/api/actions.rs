@@ -244,6 +244,23 @@ fn a_large_kick_is_answered_at_its_end() {
 }
 
 #[test]
+fn a_flush_deletes_what_no_client_has_reserved() {
+    const JOBS: usize = 20_000;
+    let mut bench = Bench::writable();
+    for delay in [0, 1000] {
+        for _ in 0..JOBS / 200 {
+            bench.command(&client::put(1, delay, "x").repeat(100));
+        }
+    }
+    bench.command("reserve\r\n");
+    let answer = bench.ask(&post("tubes/default/flush", "{}"));
+    assert_eq!((answer.status, answer.json()), (200, json!({"flushed": JOBS - 1})));
+    assert_eq!(bench.stat("stats\r\n", "current-jobs-reserved"), "1");
+    assert_eq!(bench.stat("stats\r\n", "cmd-flush-tube"), "1");
+    assert_eq!(bench.ask(&post("tubes/default/flush", "{}")).json(), json!({"flushed": 0}));
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order() {
     for cut in cuts() {
         let mut bench = Bench::new(writable(), cut);

@@ -106,6 +106,8 @@ fn writes() -> Vec<(Vec<u8>, u16)> {
         (post("tubes/a/kick", "{\"count\":1}"), 200),
         (post("tubes/a/pause", "{\"seconds\":9}"), 200),
         (delete("jobs/1"), 200),
+        (put("tubes/b/jobs", b"x"), 201),
+        (post("tubes/b/flush", "{}"), 200),
     ]
 }
 
@@ -120,7 +122,7 @@ fn a_response_waits_for_the_commit_of_its_change() {
             stage.write();
             stage.expect(status);
             let job = stage.take().expect("there is a response");
-            assert!(job.status == 200 || number == 7, "{durability:?}: {job:?}");
+            assert!(job.status == 200 || number >= 7, "{durability:?}: {job:?}");
         }
         // A request that changes nothing is answered at once.
         assert_eq!(stage.ask(&get("jobs/2")).map(|job| job.status), Some(200));

@@ -135,6 +135,7 @@ fn the_owner_of_the_token_reads_and_writes() {
             (post("tubes/none/kick", "{\"count\":1}"), 404),
             (post("tubes/none/pause", "{\"seconds\":60}"), 404),
             (post("tubes/big/pause", "{\"seconds\":60}"), 200),
+            (post("tubes/none/flush", "{}"), 404),
             (post("drain", "{}"), 200),
             (put("tubes/big/jobs", b"x"), 503),
             (post("undrain", "{}"), 200),
