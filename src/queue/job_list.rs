@@ -21,7 +21,7 @@ const VISITED_AT_ONCE_MAX: usize = 1000;
 const SLOTS_PER_STEP: u32 = 16;
 
 /// Which jobs a page shows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageQuery {
     /// The state of the jobs.
     pub state: JobState,

@@ -10,6 +10,7 @@ use super::response::{ErrorKind, Refusal};
 use super::target::{Name, NextState, PREFIX, Target};
 use super::tubes::TubeList;
 use crate::ids::JobId;
+use crate::queue::PageQuery;
 use crate::server::Core;
 
 /// The longest JSON body: many times the arguments of any action.
@@ -20,6 +21,7 @@ const JSON_BYTES_MAX: u64 = 4096;
 pub(super) enum Operation {
     Tube(Name),
     Next(Name, NextState),
+    Jobs(Name, PageQuery),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
     Put { tube: Name, priority: u32, delay: u32, ttr: u32, bytes: u32 },
@@ -114,6 +116,7 @@ impl Plan {
             Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query))))),
             Target::Tube(tube) => Operation::Tube(tube),
             Target::Next(tube, state) => Operation::Next(tube, state),
+            Target::Jobs(tube, query) => Operation::Jobs(tube, query),
             Target::Job(id) => Operation::Job(id),
             Target::Body { id, limit } => Operation::Body { id, limit },
             Target::Put { tube, priority, delay, ttr } => {
@@ -149,7 +152,7 @@ impl Operation {
     /// The word for it in log lines, if it changes something.
     pub const fn action(&self) -> Option<&'static str> {
         match self {
-            Self::Tube(_) | Self::Next(..) | Self::Job(_) | Self::Body { .. } => None,
+            Self::Tube(_) | Self::Next(..) | Self::Jobs(..) | Self::Job(_) | Self::Body { .. } => None,
             Self::Put { .. } => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
@@ -167,6 +170,7 @@ impl Operation {
         match self {
             Self::Tube(tube)
             | Self::Next(tube, _)
+            | Self::Jobs(tube, _)
             | Self::Flush(tube)
             | Self::Put { tube, .. }
             | Self::Pause { tube, .. }

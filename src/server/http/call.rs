@@ -7,7 +7,7 @@
 //!      |    put          complete body       ^     committed   of a body
 //!      |                                     |
 //!      +--------------> Working -------------+
-//!      |    large kick, flush   notice       |
+//!      |    large command       notice       |
 //!      '-------------------------------------'
 //! ```
 
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Answers the call of a connection for which a kick or a flush has come to its end.
+    /// Answers the call of a connection for which work in steps has come to its end.
     pub(in crate::server) fn notify_call(
         &mut self,
         connection: &mut HttpConnection,
@@ -171,13 +171,16 @@ impl Core {
         now: Time,
     ) {
         let Work::Call(call) = &mut connection.work else { return };
-        let reply = match (call.stage, notice) {
-            (Stage::Working, Notice::Kicked(_, count)) => Reply::Kicked(count.into()),
-            (Stage::Working, Notice::Flushed(_, count)) => Reply::Flushed(count.into()),
-            _ => return,
-        };
+        if call.stage != Stage::Working {
+            return;
+        }
         let session = call.session.as_mut().expect("a call that works has a session");
-        self.reply_to_call(session, reply);
+        match notice {
+            Notice::Kicked(_, count) => self.reply_to_call(session, Reply::Kicked(count.into())),
+            Notice::Flushed(_, count) => self.reply_to_call(session, Reply::Flushed(count.into())),
+            Notice::Listed(_, page) => self.show_page(session, &page, now),
+            _ => return,
+        }
         call.stage = Stage::Replied;
         self.leave_call(call, now);
         self.release_call(connection);

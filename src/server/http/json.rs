@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::ids::{JobId, JobKey};
-use crate::queue::JobState;
+use crate::queue::{JobPage, JobState};
 use crate::server::{Core, DriverStats};
 use crate::time::Time;
 use crate::wal::{Durability, Wal};
@@ -108,6 +108,12 @@ pub(super) struct JobJson<'a> {
     buries: u32,
     kicks: u32,
     body_bytes: usize,
+}
+
+/// A page of the jobs of a tube.
+#[derive(Serialize)]
+pub(super) struct JobPageJson<'a> {
+    jobs: Vec<JobJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -222,6 +228,12 @@ fn warnings(core: &Core, driver: &DriverStats) -> Vec<WarningJson> {
         warn("accept-paused", "New connections wait in the listen backlog.".to_owned());
     }
     all
+}
+
+impl<'a> JobPageJson<'a> {
+    pub fn of(core: &'a Core, page: &JobPage, now: Time) -> Self {
+        Self { jobs: page.jobs.iter().map(|&job| JobJson::of(core, job, now)).collect() }
+    }
 }
 
 impl<'a> JobJson<'a> {

@@ -3,14 +3,14 @@
 
 use super::api::Operation;
 use super::call::Begun;
-use super::json::JobJson;
+use super::json::{JobJson, JobPageJson};
 use super::response::json;
 use super::target::{Name, NextState};
 use super::tube_json::TubeDetailJson;
 use crate::ids::{JobId, JobKey};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
-use crate::queue::JobState;
+use crate::queue::{JobPage, JobState, JobsListed};
 use crate::server::Core;
 use crate::server::dispatch::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
 use crate::server::session::{Session, SessionState};
@@ -22,6 +22,13 @@ impl Core {
         match operation {
             Operation::Tube(tube) => self.show_tube(session, tube, now),
             Operation::Next(tube, state) => self.show_next(session, tube, *state, now),
+            Operation::Jobs(tube, query) => {
+                match self.engine.list_jobs(session.protocol.client, tube.get(), *query) {
+                    JobsListed::Page(page) => self.show_page(session, &page, now),
+                    JobsListed::Working => return Begun::Working,
+                    JobsListed::NotFound => self.reply_to_call(session, Reply::NotFound),
+                }
+            }
             Operation::Job(id) => {
                 let job = self.engine.jobs().find(*id);
                 self.show_job(session, job, &Command::StatsJob(*id), now);
@@ -151,6 +158,10 @@ impl Core {
             NextState::Buried => (self.engine.peek_buried(client), Command::PeekBuried),
         };
         self.show_job(session, job, &command, now);
+    }
+
+    pub(super) fn show_page(&mut self, session: &mut Session, page: &JobPage, now: Time) {
+        self.show(session, false, |core| json(&JobPageJson::of(core, page, now)));
     }
 
     /// Replies with a job. `command` would show the same to a client.

@@ -6,6 +6,7 @@ use super::response::{ErrorKind, Refusal};
 use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
+use crate::queue::{JobState, PageQuery};
 use crate::tube_name::TubeName;
 
 /// What every path of an API begins with, of whatever version.
@@ -14,7 +15,7 @@ const ROOT: &str = "/api";
 /// Every path of this version of the API begins with it.
 pub(super) const PREFIX: &str = "/api/v1/";
 
-/// Tubes in one response, at most, and if the request does not say.
+/// Tubes or jobs in one response, at most, and if the request does not say.
 const LIMIT_MAX: u32 = 500;
 const LIMIT_DEFAULT: u32 = 100;
 
@@ -37,6 +38,7 @@ pub(super) enum Target {
     Tubes(Query),
     Tube(Name),
     Next(Name, NextState),
+    Jobs(Name, PageQuery),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
     Put { tube: Name, priority: u32, delay: u32, ttr: u32 },
@@ -73,6 +75,7 @@ impl Target {
             [b"tubes", tube, b"next", b"ready"] if get => Self::Next(name(tube)?, NextState::Ready),
             [b"tubes", tube, b"next", b"delayed"] if get => Self::Next(name(tube)?, NextState::Delayed),
             [b"tubes", tube, b"next", b"buried"] if get => Self::Next(name(tube)?, NextState::Buried),
+            [b"tubes", tube, b"jobs"] if get => Self::Jobs(name(tube)?, jobs_query(&mut parameters)?),
             [b"tubes", tube, b"jobs"] if post => Self::Put {
                 tube: name(tube)?,
                 priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
@@ -103,7 +106,13 @@ impl Target {
     pub const fn is_write(&self) -> bool {
         !matches!(
             self,
-            Self::Server | Self::Tubes(_) | Self::Tube(_) | Self::Next(..) | Self::Job(_) | Self::Body { .. }
+            Self::Server
+                | Self::Tubes(_)
+                | Self::Tube(_)
+                | Self::Next(..)
+                | Self::Jobs(..)
+                | Self::Job(_)
+                | Self::Body { .. }
         )
     }
 }
@@ -125,7 +134,8 @@ fn miss(words: &[&[u8]]) -> Refusal {
         [b"tubes", _, b"next", b"ready" | b"delayed" | b"buried"] => "GET, HEAD",
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
-        [b"tubes", _, b"jobs" | b"pause" | b"kick" | b"flush"] | [b"drain" | b"undrain"] => "POST",
+        [b"tubes", _, b"jobs"] => "GET, HEAD, POST",
+        [b"tubes", _, b"pause" | b"kick" | b"flush"] | [b"drain" | b"undrain"] => "POST",
         [b"jobs", _, b"kick" | b"bury" | b"release"] => "POST",
         _ => return no_such_path(),
     };
@@ -177,6 +187,19 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
         return Err(bad(format!("filter has at most {TUBE_NAME_BYTES_MAX} characters")));
     }
     Ok(Query { filter, sort, order, offset, limit })
+}
+
+fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, Refusal> {
+    let state = match parameters.take("state").as_deref() {
+        None | Some("ready") => JobState::Ready,
+        Some("reserved") => JobState::Reserved,
+        Some("delayed") => JobState::Delayed,
+        Some("buried") => JobState::Buried,
+        Some(_) => return Err(bad("state must be ready, reserved, delayed or buried")),
+    };
+    let after = parameters.take("after").map_or(Ok(JobId(0)), |text| id(text.as_bytes()))?;
+    let limit = parameters.number("limit", LIMIT_DEFAULT, 1..=LIMIT_MAX)?;
+    Ok(PageQuery { state, after, limit })
 }
 
 /// The parameters of a query that no target has taken yet.
@@ -258,12 +281,20 @@ mod tests {
     #[test]
     fn each_path_has_its_methods() {
         let tube = || name(b"a/b").expect("the name is valid");
+        let jobs =
+            |state, after, limit| Target::Jobs(tube(), PageQuery { state, after: JobId(after), limit });
         for (method, path, target) in [
             ("GET", "server", Target::Server),
             ("HEAD", "server", Target::Server),
             ("GET", "tubes/a%2fb", Target::Tube(tube())),
             ("GET", "tubes/a%252Fb", Target::Tube(tube())),
             ("GET", "tubes/a%2Fb/next/buried", Target::Next(tube(), NextState::Buried)),
+            ("GET", "tubes/a%2Fb/jobs", jobs(JobState::Ready, 0, 100)),
+            (
+                "GET",
+                "tubes/a%2Fb/jobs?state=buried&after=18446744073709551615&limit=500",
+                jobs(JobState::Buried, u64::MAX, 500),
+            ),
             ("GET", "jobs/7", Target::Job(JobId(7))),
             ("DELETE", "jobs/7", Target::Delete(JobId(7))),
             ("GET", "jobs/7/body?limit=9", Target::Body { id: JobId(7), limit: Some(9) }),
@@ -286,7 +317,8 @@ mod tests {
             assert_eq!((found.is_write(), found), (is_write, target), "{method} {path}");
             for other in ["GET", "POST", "DELETE", "PUT", "OPTIONS", "TRACE"] {
                 let is_other = !(method == "HEAD" && other == "GET") && other != method;
-                if is_other && !path.starts_with("jobs/7") {
+                let has_several = path.starts_with("jobs/7") || path.starts_with("tubes/a%2Fb/jobs");
+                if is_other && !has_several {
                     assert_eq!(find(other, path), Err(ErrorKind::MethodNotAllowed), "{other} {path}");
                 }
             }
@@ -321,6 +353,12 @@ mod tests {
             ("tubes?order=up", ErrorKind::BadRequest),
             ("tubes?filter=%ff", ErrorKind::BadRequest),
             ("jobs/1/body?limit=x", ErrorKind::BadRequest),
+            ("tubes/a/jobs?state=held", ErrorKind::BadRequest),
+            ("tubes/a/jobs?after=-1", ErrorKind::BadRequest),
+            ("tubes/a/jobs?after=18446744073709551616", ErrorKind::BadRequest),
+            ("tubes/a/jobs?limit=0", ErrorKind::BadRequest),
+            ("tubes/a/jobs?limit=501", ErrorKind::BadRequest),
+            ("tubes/a/jobs?ttr=1", ErrorKind::BadRequest),
             ("jobs/1/body?limit=4294967296", ErrorKind::BadRequest),
         ] {
             assert_eq!(find("GET", target), Err(kind), "{target}");

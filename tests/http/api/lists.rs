@@ -18,6 +18,51 @@ fn rank(tube: &Value, sort: &str) -> u64 {
     tube[key].as_u64().unwrap_or(0)
 }
 
+/// Reads all pages of the jobs of `default` in a state. Returns the ids.
+fn ids_in(bench: &mut Bench, state: &str, limit: usize) -> Vec<u64> {
+    let mut ids: Vec<u64> = Vec::new();
+    loop {
+        let after = ids.last().copied().unwrap_or(0);
+        let page =
+            bench.ask(&get(&format!("tubes/default/jobs?state={state}&after={after}&limit={limit}"))).json();
+        let jobs = page["jobs"].as_array().expect("a list");
+        assert!(jobs.iter().all(|job| job["state"] == state && job["tube"] == "default"), "{page}");
+        if jobs.is_empty() {
+            return ids;
+        }
+        ids.extend(jobs.iter().map(|job| job["id"].as_u64().expect("a number")));
+    }
+}
+
+#[test]
+fn the_jobs_of_a_tube_are_listed_in_pages() {
+    let mut bench = Bench::writable();
+    bench.command(&format!("use other\r\n{}use default\r\n", client::put(1, 0, "x")));
+    for at in 0..30 {
+        // Enough ready jobs for a search in steps.
+        bench.command(&client::put(9 - at % 9, 0, "x").repeat(100));
+    }
+    bench.command(&client::put(1, 1000, "four").repeat(3));
+    let worker = bench.server.open();
+    bench.server.send(worker, b"reserve-job 5\r\nreserve-job 7\r\nbury 7 3\r\n");
+    assert_eq!(ids_in(&mut bench, "reserved", 1), [5]);
+    assert_eq!(ids_in(&mut bench, "buried", 500), [7]);
+    assert_eq!(ids_in(&mut bench, "delayed", 2), [3002, 3003, 3004]);
+    let ready: Vec<u64> = (2..=3001).filter(|id| ![5, 7].contains(id)).collect();
+    assert_eq!(ids_in(&mut bench, "ready", 400), ready);
+    let delayed = bench.ask(&get("tubes/default/jobs?state=delayed&limit=1")).json();
+    assert_eq!(
+        delayed,
+        json!({"jobs": [{
+            "id": 3002, "tube": "default", "state": "delayed", "priority": 1, "age_seconds": 0, "delay_seconds": 1000,
+            "ttr_seconds": 60, "time_left_seconds": 1000, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
+            "kicks": 0, "body_bytes": 4
+        }]})
+    );
+    let missing = bench.ask(&get("tubes/none/jobs"));
+    assert_eq!((missing.status, missing.json()["error"].as_str()), (404, Some("not-found")));
+}
+
 #[test]
 fn lists_are_filtered_sorted_and_cut_into_pages() {
     for seed in seeds(3) {

@@ -20,7 +20,7 @@ const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 /// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of that many
 /// bytes. The client of the queue reserves no job.
-const CALLS: [(&str, &str, &str, &[&str]); 15] = [
+const CALLS: [(&str, &str, &str, &[&str]); 16] = [
     ("GET", "server", "", &["200"]),
     ("GET", "tubes?sort=waiting&order=desc&offset=#&limit=20", "", &["200"]),
     ("HEAD", "tubes?filter=#", "", &["200"]),
@@ -34,6 +34,7 @@ const CALLS: [(&str, &str, &str, &[&str]); 15] = [
     ("POST", "jobs/#/bury", "{\"priority\":#}", &["200", "404"]),
     ("POST", "jobs/#/release", "{\"priority\":#,\"delay\":#}", &["200", "404"]),
     ("DELETE", "jobs/#", "", &["200", "404"]),
+    ("GET", "tubes/#/jobs?after=#&limit=9", "", &["200", "404"]),
     ("POST", "tubes/#/flush", "{}", &["200", "404"]),
     ("POST", "jobs/#/kick", "{\"count\":#}", &["400"]),
 ];
