@@ -8,6 +8,7 @@ import * as format from './format.js'
 import { card, el, facts, numberField, setText, show } from './dom.js'
 import { History } from './history.js'
 import { jobFacts, jobLink } from './job.js'
+import { jobsCard } from './jobs.js'
 import { STATES, stateTiles } from './overview.js'
 import { Controls } from './shell.js'
 import { tubePath } from './tubes.js'
@@ -199,6 +200,7 @@ class Tube {
       el('div', { class: 'charts' }, ...this.#charts.map((one) => el('div', { class: 'card' }, one.node))),
       el('div', { class: 'cards' }, this.#actions.node, this.#times.node, card('Counters', this.#counters.node)),
       nextCard(app, name),
+      jobsCard(app, name),
     )
     this.#missing = el(
       'div',

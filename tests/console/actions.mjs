@@ -82,6 +82,32 @@ async function the_next_jobs_of_a_tube_are_shown() {
   })
 }
 
+async function the_jobs_of_a_tube_are_listed_page_by_page() {
+  await withConsole({}, async (view, _, client) => {
+    for (let job = 0; job < 60; job += 1) await client.put('mail', 'x'.repeat(job), { delay: 5000 })
+    const buried = await client.put('mail', 'to bury')
+    await client.reserve('mail')
+    await view.go('#/tubes/mail')
+    await view.button('List reserved').click()
+    await view.shows('.listed', `1 reserved job, from ${buried} to ${buried}.`)
+    await client.ask(`bury ${buried} 7`)
+    await view.button('List delayed').click()
+    await view.shows('.listed', '50 delayed jobs, from 1 to 50.')
+    await view.shows('.job-rows tbody tr:nth-child(50) th', 'job 50')
+    await view.shows('.job-rows thead th:last-child', 'Ready in')
+    await view.button('Next page').click()
+    await view.shows('.listed', '10 delayed jobs, from 51 to 60.')
+    await view.shows('.job-rows tbody tr:last-child td:nth-child(4)', '59 B')
+    assert.equal(await view.page.getByRole('button', { name: 'Next page' }).count(), 0)
+    await view.button('List ready').click()
+    await view.shows('.listed', 'There is no ready job in this tube.')
+    await view.button('List buried').click()
+    await view.shows('.job-rows tbody td:nth-child(2)', '7')
+    await view.page.locator('.job-rows').getByRole('link', { name: `job ${buried}` }).click()
+    await view.shows('h1', `Job ${buried} buried`)
+  })
+}
+
 async function a_job_is_kicked_released_buried_and_deleted() {
   await withConsole({ expected: [/404/] }, async (view, server, client) => {
     const id = await client.put('mail', 'x', { delay: 4000 })
@@ -217,6 +243,7 @@ export const checks = {
   jobs_of_a_tube_are_kicked,
   all_jobs_of_a_tube_are_deleted_after_a_question,
   the_next_jobs_of_a_tube_are_shown,
+  the_jobs_of_a_tube_are_listed_page_by_page,
   a_job_is_kicked_released_buried_and_deleted,
   a_reserved_job_belongs_to_its_client,
   a_job_is_put,
