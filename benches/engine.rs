@@ -28,6 +28,18 @@ fn jobs(c: &mut Criterion) {
     }
 }
 
+/// Ready jobs of ten concurrency keys at their limits, more urgent than the job of the cycle.
+fn parked_jobs(c: &mut Criterion) {
+    let mut group = c.benchmark_group("parked jobs");
+    for jobs in [0, 1_000_000] {
+        let mut rig = Rig::new();
+        if jobs > 0 {
+            rig.park(rig.client, 10, jobs);
+        }
+        group.bench_function(format!("{jobs}"), |b| b.iter(|| rig.cycle(rig.client)));
+    }
+}
+
 /// Each client uses a tube of its own, in turn.
 fn tubes(c: &mut Criterion) {
     let mut group = c.benchmark_group("tubes");
@@ -103,5 +115,15 @@ fn wide_client(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, body_alone, jobs, tubes, held, waiting_workers, idle_watchers, wide_client);
+criterion_group!(
+    benches,
+    body_alone,
+    jobs,
+    parked_jobs,
+    tubes,
+    held,
+    waiting_workers,
+    idle_watchers,
+    wide_client
+);
 criterion_main!(benches);

@@ -57,6 +57,11 @@ slab_key! {
     IdpSlot
 }
 
+slab_key! {
+    /// The slot of a concurrency key. It has no generation, because a key is not removed before its last job.
+    ConSlot
+}
+
 /// The key of a tube, for use after the call that returned it. The generation distinguishes the tube from a later one in the
 /// same slot, so an assertion catches a stale key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

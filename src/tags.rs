@@ -1,5 +1,7 @@
 //! Tags of a `put`: what a producer says about a job besides its numbers.
 
+use std::num::NonZeroU32;
+
 use crate::tube_name::TubeName;
 
 /// The tags of a job as the producer wrote them: at most one of each kind, with one space between two.
@@ -15,8 +17,18 @@ pub struct Idp<'a> {
     pub ttl: u32,
 }
 
+/// The tag `con:<key>[:<n>]`: clients reserve at most `n` jobs of this key at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Con<'a> {
+    /// The key, which follows the rule of tube names.
+    pub key: TubeName<'a>,
+    /// The limit.
+    pub limit: NonZeroU32,
+}
+
 enum Tag<'a> {
     Idp(Idp<'a>),
+    Con(Con<'a>),
 }
 
 impl<'a> Tags<'a> {
@@ -56,7 +68,12 @@ impl<'a> Tags<'a> {
 
     /// The tag `idp`.
     pub fn idp(self) -> Option<Idp<'a>> {
-        self.iter().map(|Tag::Idp(idp)| idp).next()
+        self.iter().find_map(|tag| if let Tag::Idp(idp) = tag { Some(idp) } else { None })
+    }
+
+    /// The tag `con`.
+    pub fn con(self) -> Option<Con<'a>> {
+        self.iter().find_map(|tag| if let Tag::Con(con) = tag { Some(con) } else { None })
     }
 
     fn iter(self) -> impl Iterator<Item = Tag<'a>> {
@@ -71,6 +88,10 @@ impl<'a> Tag<'a> {
         let key = TubeName::new(key)?;
         match kind {
             b"idp" => Some(Self::Idp(Idp { key, ttl: number.map_or(Some(0), parse_number)? })),
+            b"con" => {
+                let limit = NonZeroU32::new(number.map_or(Some(1), parse_number)?)?;
+                Some(Self::Con(Con { key, limit }))
+            }
             _ => None,
         }
     }
@@ -79,6 +100,7 @@ impl<'a> Tag<'a> {
     const fn kind(&self) -> u8 {
         match self {
             Self::Idp(_) => 1,
+            Self::Con(_) => 2,
         }
     }
 }
@@ -108,6 +130,20 @@ mod tests {
             assert_eq!(Tags::new(tags.as_str().as_bytes()), Some(tags), "the text is parsed again");
             assert_eq!(tags.as_str(), &rest[1..]);
         }
+    }
+
+    #[test]
+    fn limits_of_a_key_are_positive() {
+        let limit = |text: &str| Tags::new(text.as_bytes()).map(|tags| tags.con().unwrap().limit.get());
+        assert_eq!(limit("con:a"), Some(1));
+        assert_eq!(limit("con:a:1"), Some(1));
+        assert_eq!(limit("con:a:4294967295"), Some(u32::MAX));
+        for wrong in ["con:a:0", "con:a:", "con:a:4294967296", "con:", "con", "con:a con:b"] {
+            assert_eq!(limit(wrong), None, "{wrong}");
+        }
+        let both = Tags::new(b"con:a:2 idp:b:3").unwrap();
+        assert_eq!(both, Tags::of_put(b" con:a:2 idp:b:3").unwrap());
+        assert_eq!((both.con().unwrap().key.as_str(), both.idp().unwrap().key.as_str()), ("a", "b"));
     }
 
     #[test]

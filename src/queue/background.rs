@@ -9,7 +9,7 @@ use super::job_waits::AwaitedKey;
 use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
-use crate::ids::{ClientKey, ClientSlot, ConnId, JobKey, TubeKey, TubeSlot};
+use crate::ids::{ClientKey, ClientSlot, ConSlot, ConnId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 
 /// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
@@ -28,6 +28,8 @@ pub(super) enum Work {
     List(Box<JobSearch>),
     /// Return the reserved jobs of a client that has disconnected, and remove its watches.
     Disconnect { client: ClientKey },
+    /// Open the lanes of a concurrency key.
+    Reopen { con: ConSlot },
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
     /// Notify the clients that wait for a job that has ended.
@@ -130,6 +132,7 @@ impl Engine {
                     self.work.push_back(Work::Disconnect { client });
                 }
             }
+            Work::Reopen { con } => self.run_reopen(con, limit, now),
             Work::Assign { tube } => {
                 let tube = self.tubes.slot(tube);
                 self.tubes[tube].assigning = false;

@@ -82,6 +82,7 @@ impl Engine {
         if most == 0 {
             return;
         }
+        self.shut_full_lanes_for(client);
         self.count_looks(client);
         let mut lots = self.lots;
         let first = |watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake).map(Reverse);
@@ -89,6 +90,14 @@ impl Engine {
         let end = jobs.len() + most;
         while jobs.len() < end {
             let Some(Reverse((lot, (_, _, job), watch))) = turns.pop() else { break };
+            if self.is_at_limit(job) {
+                // A job of this batch has taken the last place of its key. The tube keeps its lot.
+                let tube = self.jobs.get(job).tube;
+                self.shut_full_lanes(tube);
+                let next = self.first_reservable(tube, may_overtake);
+                turns.extend(next.map(|job| Reverse((lot, job, watch))));
+                continue;
+            }
             bytes += self.body_bytes(job);
             if bytes > BATCH_BODY_BYTES_MAX {
                 break;

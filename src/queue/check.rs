@@ -38,6 +38,7 @@ impl Engine {
         self.job_waits.check(&self.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
         self.check_keys();
+        self.check_lanes();
         self.check_counts();
         self.check_containers();
         self.check_timers();
@@ -94,7 +95,10 @@ impl Engine {
                 }
                 Work::List(search) => tallies.entry(self.tubes.slot(search.tube)).or_default().pins += 1,
                 Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
-                Work::Disconnect { .. } | Work::Answer { .. } | Work::PurgeTubeOrder => {}
+                Work::Disconnect { .. }
+                | Work::Reopen { .. }
+                | Work::Answer { .. }
+                | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
@@ -106,7 +110,7 @@ impl Engine {
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved.len() as usize;
             let counted = Tally {
-                jobs: [tube.ready.len(), reserved, tube.delayed.len(), tube.buried.len()],
+                jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len()],
                 urgent: tube.urgent,
                 using: tube.using,
                 watching: tube.watching,
@@ -127,7 +131,8 @@ impl Engine {
     fn check_containers(&self) {
         for (key, tube) in self.tubes.iter() {
             tube.ready.check(&self.jobs.slab);
-            tube.ready_order.check(&self.jobs, key.slot, tube.ready.len());
+            tube.ready_order.check(&self.jobs, key.slot, tube.ready_jobs());
+            assert_eq!(tube.parked as usize, self.count_parked(key.slot), "parked jobs are counted");
             tube.delayed.check(&self.jobs.activities);
             tube.buried.check(&self.jobs.slab);
             tube.reserved.check(&self.jobs, key.slot);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
+use super::concurrency::ConKeys;
 use super::idempotency::IdpKeys;
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
@@ -34,6 +35,7 @@ pub struct Engine {
     pub(super) tubes: Tubes,
     pub(super) clients: Clients,
     pub(super) idps: IdpKeys,
+    pub(super) cons: ConKeys,
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
@@ -144,6 +146,7 @@ impl Engine {
             tubes,
             clients: Clients::new(seed),
             idps,
+            cons: ConKeys::new(seed),
             timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
@@ -265,17 +268,28 @@ impl Engine {
         let job = self.jobs.insert(new, tube, now);
         if let Some(extra) = extra {
             self.claim_key(job, extra);
+            self.join_key(job, extra);
         }
         self.totals.total_jobs += 1;
         self.tubes[tube].counts.jobs += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Put(job));
         self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
+        if extra.is_some() {
+            self.reopen(self.con_of(job), now);
+        }
         job
     }
 
-    /// Reserves the job with this id, which may be ready, delayed or buried. A pause of its tube does not matter.
+    /// Reserves the job with this id, which may be ready, delayed or buried, unless its concurrency key is at its limit. A pause
+    /// of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
+        self.jobs.find(id).filter(|&job| !self.is_at_limit(job))?;
+        self.take_job(client, id, now)
+    }
+
+    /// Reserves the job with this id, even beyond the limit of its concurrency key.
+    pub fn take_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let client = self.clients.slot(client);
         let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != JobState::Reserved)?;
         self.mark_worker(client);
@@ -309,7 +323,11 @@ impl Engine {
         let record = self.jobs.get(job);
         let (id, tube, extra) = (record.id, record.tube, record.extra());
         let kept = extra.and_then(|extra| self.give_up_key(job, extra, now));
+        let con = extra.and_then(|_| self.con_of(job));
         self.leave(job, now);
+        if let Some(extra) = extra {
+            self.leave_key(extra);
+        }
         self.end_job_waits(job, JobEnd::Deleted);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
@@ -319,6 +337,7 @@ impl Engine {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
+        self.reopen(con, now);
     }
 
     /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.
@@ -333,7 +352,9 @@ impl Engine {
         self.totals.releases += 1;
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Released(job));
+        let con = self.con_of(job);
         self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
+        self.reopen(con, now);
         true
     }
 
@@ -350,6 +371,7 @@ impl Engine {
         self.jobs.activity_mut(job).counts.buries += 1;
         self.enter_buried(job);
         self.changes.push(Change::Buried(job));
+        self.reopen(self.con_of(job), now);
         true
     }
 
@@ -411,8 +433,9 @@ impl Engine {
         true
     }
 
-    /// The most urgent ready job of the used tube.
-    pub fn peek_ready(&self, client: ClientKey) -> Option<JobKey> {
+    /// The most urgent ready job of the used tube whose concurrency key is not at its limit.
+    pub fn peek_ready(&mut self, client: ClientKey) -> Option<JobKey> {
+        self.shut_full_lanes(self.clients.get(client).used);
         self.used(client).ready.min().map(JobKey)
     }
 

@@ -1,24 +1,35 @@
 //! What jobs with tags have besides their records. A job without tags has no part in it.
 
+use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hasher};
+
 use super::engine::Engine;
 use super::job::Job;
-use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobKey};
-use crate::intrusive::{NIL, Pages};
+use crate::ids::{ClientKey, ConSlot, ExtraKey, IdpSlot, JobId, JobKey};
+use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::limits::ALLOCATION_BYTES;
 use crate::tags::Tags;
 
-/// The tags of one job.
+/// The tags of one job, and what follows from them once it is in a tube.
 #[derive(Debug)]
 pub(super) struct Extra {
     /// The text of the [`Tags`].
     tags: Box<[u8]>,
-    /// The idempotency key, if the job has one and is in a tube.
+    /// The idempotency key, if the job has one.
     pub(super) idp: Option<IdpSlot>,
+    /// The concurrency key, if the job has one.
+    pub(super) con: Option<ConSlot>,
+    /// The id of the job, and the limit that its tag gives to the key.
+    pub(super) id: JobId,
+    pub(super) limit: u32,
+    /// In the heap of jobs of the concurrency key.
+    links: Links,
+    rank: u8,
 }
 
 /// All extras.
 pub(super) struct Extras {
-    slab: Pages<Extra>,
+    pub(super) slab: Pages<Extra>,
     /// The memory of all texts.
     text_bytes: usize,
 }
@@ -50,7 +61,8 @@ impl Extras {
     pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {
         let tags: Box<[u8]> = tags.as_str().as_bytes().into();
         self.text_bytes += text_bytes(&tags);
-        ExtraKey(self.slab.insert(Extra { tags, idp: None }))
+        let (links, id) = (Links::NONE, JobId(0));
+        ExtraKey(self.slab.insert(Extra { tags, idp: None, con: None, id, limit: 0, links, rank: 0 }))
     }
 
     pub(super) fn remove(&mut self, key: ExtraKey) {
@@ -75,6 +87,14 @@ impl Extras {
 /// The memory of a text with the overhead of its allocation.
 pub(super) const fn text_bytes(text: &[u8]) -> usize {
     text.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
+}
+
+/// Hashes names that clients choose: SipHash, with a seed before the names.
+pub(super) fn hash_names(seed: u64, names: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(seed);
+    names.iter().for_each(|name| hasher.write(name));
+    hasher.finish()
 }
 
 impl Job {
@@ -119,17 +139,45 @@ impl Engine {
 
     /// What the tags of one more job of the client add to the memory of the queue: nothing for a job without tags.
     pub fn tags_growth(&mut self, client: ClientKey, tags: Tags<'_>) -> usize {
-        if tags.is_empty() { 0 } else { self.jobs.extras.growth(tags) + self.idp_growth(client, tags) }
+        if tags.is_empty() {
+            return 0;
+        }
+        let tube = self.tubes[self.clients.get(client).used].name();
+        self.jobs.extras.growth(tags) + self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con())
     }
 
     /// What a job of the client with tags adds to it once its body is complete.
     pub fn announced_growth(&mut self, client: ClientKey, extra: Option<ExtraKey>) -> usize {
         let Some(extra) = extra else { return 0 };
         let tags = self.jobs.extras.get(extra).tags();
-        self.idps.growth(self.tubes[self.clients.get(client).used].name(), tags.idp())
+        let tube = self.tubes[self.clients.get(client).used].name();
+        self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con())
+    }
+}
+
+impl Linked for Extra {
+    fn links(&self) -> &Links {
+        &self.links
     }
 
-    fn idp_growth(&mut self, client: ClientKey, tags: Tags<'_>) -> usize {
-        self.idps.growth(self.tubes[self.clients.get(client).used].name(), tags.idp())
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Ranked for Extra {
+    /// The newest job comes first.
+    type Key = Reverse<JobId>;
+
+    fn key(&self) -> Reverse<JobId> {
+        Reverse(self.id)
+    }
+
+    fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank;
     }
 }

@@ -3,12 +3,10 @@
 //! A tube has at most one job of a key. Keys are found by the names of tube and key, because a kept key outlives its tube.
 //! The key of a job whose tag has a time to live is kept for that time after the deletion of the job.
 
-use std::hash::{DefaultHasher, Hasher};
-
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::text_bytes;
+use super::extras::{hash_names, text_bytes};
 use super::job::JobState;
 use super::timers::{TimerKey, Timers};
 use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
@@ -130,14 +128,8 @@ impl IdpKeys {
         timers.arm(self.timer, deleted.until);
     }
 
-    /// SipHash with the seed before the names.
     fn hash(&self, tube: TubeName<'_>, key: TubeName<'_>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.index.seed());
-        for part in [tube.as_bytes(), b" ", key.as_bytes()] {
-            hasher.write(part);
-        }
-        hasher.finish()
+        hash_names(self.index.seed(), &[tube.as_bytes(), b" ", key.as_bytes()])
     }
 
     pub(super) fn check(&self, timers: &Timers) {

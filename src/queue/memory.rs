@@ -12,6 +12,7 @@ impl Engine {
             + self.clients.bytes()
             + self.clients.watch_bytes()
             + self.idps.bytes()
+            + self.cons.bytes()
             + self.timers.bytes()
             + self.job_waits.bytes()
             + self.changes.bytes()
@@ -20,10 +21,10 @@ impl Engine {
             + self.search_bytes
     }
 
-    /// Memory reserved for the activities of jobs that have none yet. Commands that create an activity are never refused for
+    /// Memory reserved for the activities and lanes of jobs that have none yet. Commands that create one are never refused for
     /// lack of memory, so a put must leave room for it.
     pub fn reserved_memory_bytes(&self) -> usize {
-        self.jobs.reserved_memory_bytes()
+        self.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
     }
 
     /// What the next `count` jobs add to both, without their bodies: nothing if they fit into memory that is kept for reuse.

@@ -41,6 +41,11 @@
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
 //! | IdpKeys | `index`          | hash      | IdpKey     | tube and key                      |
 //! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
+//! | ConKeys | `index`          | hash      | ConKey     | name                              |
+//! | ConKeys | `lane_index`     | hash      | Lane       | key and tube                      |
+//! | ConKey  | `jobs`           | heap      | Extra      | id, the newest first              |
+//! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
+//! | Lane    | `parked`         | heap      | Job        | priority, id                      |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
 //! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
@@ -51,10 +56,12 @@
 //! What a call leads to comes out in two queues: [`Notice`]s for clients that wait, and [`Change`]s for the job log. Work that
 //! takes more than one step waits in a third, until [`Engine::step`] continues it.
 //!
-//! A job is in exactly one primary container, the one of its [`JobState`]. A ready job is also in its tube's `ready_order`, a
-//! delayed one in its `delayed_order`, and a reserved one in its holder's `held_order` and its tube's `reserved`.
+//! A job is in exactly one primary container, the one of its [`JobState`]. That of a ready job with a concurrency key is the
+//! ready heap or the lane. A ready job is also in its tube's `ready_order`, a delayed one in its `delayed_order`, and a
+//! reserved one in its holder's `held_order` and its tube's `reserved`.
 //!
 //! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
+//! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.
@@ -70,6 +77,7 @@ mod bulk;
 mod change;
 mod check;
 mod client;
+mod concurrency;
 mod engine;
 mod extras;
 mod idempotency;

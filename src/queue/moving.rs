@@ -86,7 +86,8 @@ impl Engine {
     }
 
     /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
-    /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. Stops at a job that cannot move:
+    /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. A ready job whose concurrency key is at
+    /// its limit stays. Stops at a job that cannot move:
     /// the job log has no room, or the other tube has the idempotency key of the job already.
     ///
     /// # Panics
@@ -125,6 +126,7 @@ impl Engine {
             if self.is_reached(limit) {
                 return false;
             }
+            self.shut_full_lanes(work.from.slot);
             let tube = self.tubes.get(work.from);
             let next = match work.state {
                 JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),

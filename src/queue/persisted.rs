@@ -132,6 +132,7 @@ impl Engine {
         for &job in &jobs {
             if let Some(extra) = self.jobs.get(job).extra() {
                 self.claim_key(job, extra);
+                self.join_key(job, extra);
             }
         }
         let (mut ready, mut buried) = (Vec::new(), Vec::new());

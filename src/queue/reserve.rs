@@ -40,6 +40,7 @@ impl Engine {
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);
         self.mark_worker(client);
+        self.shut_full_lanes_for(client);
         // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
         let may_overtake = timeout == Some(Span::ZERO);
         let is_drawn = self.clients[client].mode.is_weighted();
@@ -91,7 +92,7 @@ impl Engine {
         }
         // At least one job is assigned per call, so that the work ends even if each call begins at its limit.
         let mut may_assign = true;
-        while self.tubes[tube].in_reservable {
+        while self.has_job(tube) {
             let client = match self.longest_waiting(tube, limit) {
                 Search::Found(client) if may_assign => client,
                 Search::None => return,
@@ -104,6 +105,12 @@ impl Engine {
             self.steps += 1;
             may_assign = !self.is_reached(limit);
         }
+    }
+
+    /// Whether the tube has a job that a waiting client can get.
+    fn has_job(&mut self, tube: TubeSlot) -> bool {
+        self.shut_full_lanes(tube);
+        self.tubes[tube].in_reservable
     }
 
     fn assign_later(&mut self, tube: TubeSlot) {

@@ -95,6 +95,8 @@ pub struct JobStats<'a> {
     pub time_left: Span,
     pub counts: Counts,
     pub tags: Tags<'a>,
+    /// Of a job with a concurrency key: whether it is ready, and reserves pass it over because the key is at its limit.
+    pub is_passed_over: Option<bool>,
 }
 
 impl Engine {
@@ -153,7 +155,7 @@ impl Engine {
         TubeStats {
             name: tube.name(),
             urgent: tube.urgent,
-            ready: tube.ready.len(),
+            ready: tube.ready_jobs(),
             reserved: tube.reserved.len(),
             delayed: tube.delayed.len(),
             buried: tube.buried.len(),
@@ -186,6 +188,7 @@ impl Engine {
             time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
             tags: self.tags(key),
+            is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
         }
     }
 }

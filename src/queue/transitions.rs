@@ -38,6 +38,9 @@ impl Engine {
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
                 self.record_latency(tube, LatencyKind::Reserved, now.since(since));
+                if let Some(con) = self.con_of(job) {
+                    self.count_end_of_hold(con);
+                }
             }
         }
         self.totals.jobs[state as usize] -= 1;
@@ -46,8 +49,8 @@ impl Engine {
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
+        self.remove_ready(job);
         let tube = &mut self.tubes[tube_key];
-        tube.ready.remove(&mut self.jobs.slab, job.0);
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
             tube.urgent -= 1;
@@ -69,8 +72,8 @@ impl Engine {
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         let &mut Job { pri, tube: tube_key, .. } = self.enter(job, JobState::Ready);
+        self.insert_ready(job);
         let tube = &mut self.tubes[tube_key];
-        tube.ready.insert(&mut self.jobs.slab, job.0);
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
             tube.urgent += 1;
@@ -136,22 +139,27 @@ impl Engine {
             self.record_latency(tube, LatencyKind::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
+        if let Some(con) = self.con_of(job) {
+            self.count_hold(con);
+        }
     }
 
     /// Changes the priority of a job in any state.
     pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
-        let &Job { pri: before, tube, state, .. } = self.jobs.get(job);
+        let &Job { pri: before, tube: tube_key, state, .. } = self.jobs.get(job);
         let is_ready = state == JobState::Ready;
         if is_ready {
-            self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0);
+            self.remove_ready(job);
         }
         self.jobs.get_mut(job).pri = pri;
         if is_ready {
-            let tube = &mut self.tubes[tube];
-            tube.ready.insert(&mut self.jobs.slab, job.0);
+            self.insert_ready(job);
+            let tube = &mut self.tubes[tube_key];
             for urgent in [&mut tube.urgent, &mut self.totals.urgent] {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
             }
+            // The lane of a full key may have been shut.
+            self.tubes.update_reservable(tube_key);
         }
     }
 
@@ -165,6 +173,10 @@ impl Engine {
         }
         self.enter_ready(job, now);
         self.changes.push(change);
+        let con = self.con_of(job);
         self.assign_jobs(self.jobs.get(job).tube, limit, now);
+        if let Some(con) = con {
+            self.continue_reopen(con, limit, now);
+        }
     }
 }

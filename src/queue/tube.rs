@@ -22,7 +22,7 @@ pub struct Tube {
     pub pause: Option<Pause>,
 
     // In memory only: jobs.
-    /// Ready jobs by (priority, id).
+    /// Ready jobs by (priority, id), without parked ones.
     pub ready: Heap,
     /// The ready jobs in the order in which they became ready.
     pub(super) ready_order: ReadyOrder,
@@ -32,6 +32,9 @@ pub struct Tube {
     pub(super) delayed_order: List,
     /// Buried jobs in the order of burial.
     pub buried: List,
+    /// Number of ready jobs that are not in the heap, because their concurrency keys are at their limits or have a more
+    /// urgent job there.
+    pub(super) parked: u32,
     /// The jobs that clients hold.
     pub(super) reserved: ReservedOrder,
     /// Number of ready jobs that are urgent.
@@ -121,15 +124,20 @@ impl Tube {
         TubeName::new(&self.name).expect("a tube was created with a valid name")
     }
 
+    /// The number of ready jobs.
+    pub fn ready_jobs(&self) -> usize {
+        self.ready.len() + self.parked as usize
+    }
+
     /// The number of jobs, in any state.
     pub fn jobs(&self) -> usize {
-        self.ready.len() + self.delayed.len() + self.buried.len() + self.reserved.len() as usize
+        self.ready_jobs() + self.delayed.len() + self.buried.len() + self.reserved.len() as usize
     }
 
     /// The number of jobs in this state.
     pub(super) fn jobs_in(&self, state: JobState) -> usize {
         match state {
-            JobState::Ready => self.ready.len(),
+            JobState::Ready => self.ready_jobs(),
             JobState::Reserved => self.reserved.len() as usize,
             JobState::Delayed => self.delayed.len(),
             JobState::Buried => self.buried.len(),
@@ -296,6 +304,7 @@ impl Tubes {
             delayed: Heap::new(),
             delayed_order: List::new(),
             buried: List::new(),
+            parked: 0,
             reserved: ReservedOrder::new(),
             urgent: 0,
             using: 0,

@@ -77,4 +77,7 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     if !stats.tags.is_empty() {
         yaml.quoted("tags", stats.tags.as_str());
     }
+    if let Some(is_passed_over) = stats.is_passed_over {
+        yaml.plain("passed-over", is_passed_over);
+    }
 }

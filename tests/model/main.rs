@@ -275,8 +275,10 @@ impl Pair {
                 assert_eq!(answer, model.pause(tube, length));
             }
             Op::Peek { conn } => {
-                let (client, id) = (keys[&conn], |job: JobKey| id_of(engine, job));
-                assert_eq!(engine.peek_ready(client).map(id), model.peek_ready(conn));
+                let client = keys[&conn];
+                let ready = engine.peek_ready(client);
+                let id = |job: JobKey| id_of(engine, job);
+                assert_eq!(ready.map(id), model.peek_ready(conn));
                 assert_eq!(engine.peek_delayed(client).map(id), model.peek_delayed(conn));
                 assert_eq!(engine.peek_buried(client).map(id), model.peek_buried(conn));
                 assert_eq!(engine.peek_reserved(client).map(id), model.peek_reserved(conn));
@@ -419,6 +421,8 @@ impl Pair {
                 job.id
             );
             assert_eq!(stats.tags.as_str(), job.tags.text(), "job {}", job.id);
+            let is_passed_over = job.state() == JobState::Ready && self.model.is_at_limit(job);
+            assert_eq!(stats.is_passed_over, job.tags.con.map(|_| is_passed_over), "job {}", job.id);
             assert_eq!(stats.age, now.since(job.created), "job {}", job.id);
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);

@@ -148,6 +148,8 @@ struct Profile {
     pri_max: u64,
     /// One put of so many has tags.
     tagged_one_in: u64,
+    /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
+    has_mixed_limits: bool,
     /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
@@ -170,6 +172,7 @@ impl Generator {
             delay_max: random.pick(&[2, 5, 50]),
             pri_max: random.pick(&[1, 3, 2000, u64::from(u32::MAX)]),
             tagged_one_in: random.pick(&[1, 4, u64::MAX]),
+            has_mixed_limits: random.one_in(3),
             flood: random.one_in(20),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
@@ -227,7 +230,7 @@ impl Generator {
             71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
-            80 if self.random.one_in(2) => Op::Flush { conn, tube },
+            80 if !self.profile.has_mixed_limits && self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
             84 => Op::Peek { conn },
             85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
@@ -285,7 +288,7 @@ impl Generator {
             (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0 || kind == 4));
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
-        let flush = Op::Flush { conn, tube: 0 };
+        let flush = if self.profile.has_mixed_limits { kick } else { Op::Flush { conn, tube: 0 } };
         let moved = |state| Op::MoveJobs { conn, from: 0, state, to: 1, bound: u32::MAX };
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
@@ -315,7 +318,12 @@ impl Generator {
     fn tags(&mut self) -> Tags {
         let is_tagged = self.random.one_in(self.profile.tagged_one_in);
         let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100]));
-        Tags { idp: is_tagged.then_some(idp) }
+        let has_idp = is_tagged && self.random.one_in(2);
+        let key = self.random.below_u64(3) as u8;
+        let limit =
+            if self.profile.has_mixed_limits { self.random.pick(&[1, 2, 5]) } else { 1 + u32::from(key) };
+        let has_con = is_tagged && self.random.one_in(2);
+        Tags { idp: has_idp.then_some(idp), con: has_con.then_some((key, limit)) }
     }
 
     fn mode(&mut self) -> ReserveMode {

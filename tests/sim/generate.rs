@@ -23,6 +23,8 @@ struct Profile {
     body_max: usize,
     /// One put in this many has tags.
     tagged_one_in: usize,
+    /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
+    has_mixed_limits: bool,
     /// Weights of the kinds of actions.
     weights: [usize; KINDS],
     /// One client in this many rarely reads.
@@ -61,6 +63,7 @@ impl Generator {
             pipeline_max: pick(&[1, 1, 3, 12]),
             body_max: pick(&[10, 200, 3_000, MAX_JOB_BYTES as usize + 100]),
             tagged_one_in: pick(&[1, 4, 1_000]),
+            has_mixed_limits: pick(&[0, 1]) == 1,
             weights: std::array::from_fn(|_| pick(&[1, 2, 5, 10])),
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
@@ -202,7 +205,7 @@ impl Generator {
             73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
             79..81 => format!("kick-job {}", self.job(model)),
-            81 if self.one_in(3) => format!("flush-tube {tube}"),
+            81 if !self.profile.has_mixed_limits && self.one_in(3) => format!("flush-tube {tube}"),
             81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
             84 if self.one_in(2) => format!("move-job {} {tube}", self.job(model)),
             84 if self.one_in(2) => {
@@ -271,15 +274,23 @@ impl Generator {
         let bytes = body.len();
         let end = if self.one_in(40) { "xx" } else { "\r\n" };
         let trailing = if self.one_in(60) { " x" } else { "" };
-        let tags = if self.one_in(self.profile.tagged_one_in) {
-            format!(" idp:k{}:{}", self.random.below(4), self.pick(&[0, 1, 3, 100]))
-        } else {
-            String::new()
-        };
+        let tags = if self.one_in(self.profile.tagged_one_in) { self.tags() } else { String::new() };
         out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
         if trailing.is_empty() || is_in_batch {
             out.extend_from_slice(&body);
             out.extend_from_slice(end.as_bytes());
+        }
+    }
+
+    fn tags(&mut self) -> String {
+        let idp = format!(" idp:k{}:{}", self.random.below(4), self.pick(&[0, 1, 3, 100]));
+        let key = self.random.below(3);
+        let limit = if self.profile.has_mixed_limits { self.pick(&[1, 2, 5]) } else { key + 1 };
+        let con = format!(" con:c{key}:{limit}");
+        match self.random.below(3) {
+            0 => idp,
+            1 => con,
+            _ => idp + &con,
         }
     }
 

@@ -154,6 +154,10 @@ pub fn job(model: &Model, job: &Job) -> Report {
     if job.tags != Tags::default() {
         report.push(("tags", Some(format!("\"{}\"", job.tags.text()))));
     }
+    if job.tags.con.is_some() {
+        let is_passed_over = job.state() == JobState::Ready && model.is_at_limit(job);
+        report.push(("passed-over", known(is_passed_over)));
+    }
     report
 }
 

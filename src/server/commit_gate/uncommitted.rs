@@ -8,7 +8,13 @@ use crate::server::Core;
 impl Core {
     /// Whether the reply to a command may reveal a change of a job that is not committed yet. Statistics count such
     /// changes, but name no job.
-    pub(in crate::server) fn may_reveal_uncommitted(&self, client: ClientKey, command: &Command<'_>) -> bool {
+    pub(in crate::server) fn may_reveal_uncommitted(
+        &mut self,
+        client: ClientKey,
+        command: &Command<'_>,
+    ) -> bool {
+        let is_peek_ready = matches!(command, Command::PeekReady);
+        let ready = if is_peek_ready { self.engine.peek_ready(client) } else { None };
         let is_uncommitted = |id| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
         // Without a job the reply tells that there is none: an uncommitted change may be the reason.
         let is_any =
@@ -29,7 +35,7 @@ impl Core {
             | Command::Undrain
             | Command::Quit => false,
             Command::Peek(id) | Command::StatsJob(id) | Command::WaitJob { id, .. } => is_uncommitted(*id),
-            Command::PeekReady => is_any(self.engine.peek_ready(client)),
+            Command::PeekReady => is_any(ready),
             Command::PeekDelayed => is_any(self.engine.peek_delayed(client)),
             Command::PeekBuried => is_any(self.engine.peek_buried(client)),
             Command::PeekReserved => is_any(self.engine.peek_reserved(client)),

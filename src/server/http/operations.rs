@@ -98,7 +98,7 @@ impl Core {
     fn act_on_job(&mut self, session: &mut Session, id: JobId, operation: &Operation, now: Time) {
         if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
             // The command that follows in the same breath ends the reservation.
-            let job = self.engine.reserve_job(session.protocol.client, id, now);
+            let job = self.engine.take_job(session.protocol.client, id, now);
             assert!(job.is_some(), "no client has reserved the job");
         }
         match operation {

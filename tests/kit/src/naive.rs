@@ -2,6 +2,7 @@
 //! leaves open.
 
 mod bulk;
+mod concurrency;
 mod draws;
 mod job_waits;
 mod tags;
@@ -263,7 +264,8 @@ impl Model {
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, counts) = (self.now, Counts::default());
         self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts, tags });
-        self.serve();
+        self.serve_tube(tube);
+        self.serve_key(tags.con);
         None
     }
 
@@ -287,7 +289,8 @@ impl Model {
     }
 
     pub fn reserve_job(&mut self, conn: Conn, id: u64) -> bool {
-        let Some(at) = self.find(id, |job| job.state() != JobState::Reserved) else { return false };
+        let may = |job: &Job| job.state() != JobState::Reserved && !self.is_at_limit(job);
+        let Some(at) = self.find(id, may) else { return false };
         self.client(conn).worker = true;
         self.hold(at, conn);
         true
@@ -305,6 +308,7 @@ impl Model {
         self.deletes += 1;
         self.end_job(id, JobEnd::Deleted);
         self.drop_tubes();
+        self.serve_key(job.tags.con);
         true
     }
 
@@ -315,8 +319,10 @@ impl Model {
         let job = &mut self.jobs[at];
         (job.pri, job.delay, job.place, job.since) = (pri, delay, place, self.now);
         job.counts.releases += 1;
+        let (tube, con) = (job.tube, job.tags.con);
         self.releases += 1;
-        self.serve();
+        self.serve_tube(tube);
+        self.serve_key(con);
         true
     }
 
@@ -327,10 +333,11 @@ impl Model {
         let job = &mut self.jobs[at];
         (job.pri, job.place) = (pri, Place::Buried { turn: self.turns });
         job.counts.buries += 1;
-        let tube = job.tube;
+        let (tube, con) = (job.tube, job.tags.con);
         self.tube(tube).buries += 1;
         self.buries += 1;
         self.end_job(id, JobEnd::Buried);
+        self.serve_key(con);
         true
     }
 
@@ -556,10 +563,15 @@ impl Model {
     }
 
     fn best_ready(&self, conn: Conn) -> Option<usize> {
+        self.best_ready_in(&self.get(conn).watched)
+    }
+
+    /// The most urgent job that a reserve from these tubes gets.
+    fn best_ready_in(&self, tubes: &[Name]) -> Option<usize> {
         let is_paused = |name| self.tubes.iter().any(|tube| tube.name == name && tube.pause.is_some());
-        let watched = &self.get(conn).watched;
-        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.state() == JobState::Ready);
-        let mine = there.filter(|(_, job)| watched.contains(&job.tube) && !is_paused(job.tube));
+        let is_there = |job: &Job| job.state() == JobState::Ready && !self.is_at_limit(job);
+        let there = self.jobs.iter().enumerate().filter(|(_, job)| is_there(job));
+        let mine = there.filter(|(_, job)| tubes.contains(&job.tube) && !is_paused(job.tube));
         mine.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }
 
@@ -576,8 +588,11 @@ impl Model {
 
     fn make_ready(&mut self, at: usize) {
         self.note_lapse(at);
-        (self.jobs[at].place, self.jobs[at].since) = (Place::Ready, self.now);
-        self.serve();
+        let job = &mut self.jobs[at];
+        (job.place, job.since) = (Place::Ready, self.now);
+        let (tube, con) = (job.tube, job.tags.con);
+        self.serve_tube(tube);
+        self.serve_key(con);
     }
 
     /// Records the latency that ends when the job leaves its place. The deletion of a ready job does not call this.
@@ -616,8 +631,10 @@ impl Model {
         self.soonest(|job| job.tube == tube && job.state() == JobState::Delayed)
     }
 
+    /// The job that a reserve from the tube gets, if that is not paused.
     fn most_urgent(&self, tube: Name) -> Option<usize> {
-        let is_it = |job: &Job| job.tube == tube && job.state() == JobState::Ready;
+        let is_it =
+            |job: &Job| job.tube == tube && job.state() == JobState::Ready && !self.is_at_limit(job);
         let ready = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
         ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }

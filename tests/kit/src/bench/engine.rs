@@ -2,6 +2,7 @@
 
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{Engine, NewJob, Notice, Reserved};
+use beanring::tags::Tags;
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
@@ -55,6 +56,21 @@ impl Rig {
     pub fn new_job(&mut self, pri: u32, delay: u32) -> NewJob {
         let body = self.engine.bodies_mut().allocate(BODY_BYTES).expect("there is memory");
         NewJob { id: self.engine.next_id(), pri, delay, ttr: TTR, body, extra: None }
+    }
+
+    /// Puts ready jobs of these concurrency keys in turn, and has a client reserve one of each. The limit is one.
+    pub fn park(&mut self, client: ClientKey, keys: u32, jobs: u32) {
+        for number in 0..jobs {
+            let tags = format!("con:key-{}", number % keys);
+            let extra = self.engine.announce_tags(Tags::new(tags.as_bytes()).expect("the tag is valid"));
+            let new = NewJob { extra, ..self.new_job(0, 0) };
+            self.engine.put(client, new, self.now);
+        }
+        let holder = self.connect();
+        for _ in 0..keys {
+            assert!(matches!(self.engine.reserve(holder, None, self.now), Reserved::Job(_)));
+        }
+        assert_eq!(self.engine.reserve(holder, Some(Span::ZERO), self.now), Reserved::TimedOut);
     }
 
     pub fn put(&mut self, client: ClientKey, pri: u32, delay: u32) -> JobKey {

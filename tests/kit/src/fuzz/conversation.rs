@@ -205,7 +205,8 @@ impl Conversation<'_> {
         let tags = match self.bodies % 8 {
             0 => " idp:k:2",
             1 => " idp:k",
-            2 => " idp:other:60",
+            2 => " idp:other:60 con:k:2",
+            3 | 4 => " con:k",
             _ => "",
         };
         let line = format!("put {pri} {delay} {ttr} {bytes}{tags}\r\n");

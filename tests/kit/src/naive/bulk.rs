@@ -52,7 +52,11 @@ impl Model {
                 JobState::Buried => self.oldest_buried(from),
                 _ => self.most_urgent(from),
             };
-            let at = at.expect("there are jobs");
+            // A job whose concurrency key is at its limit stays.
+            let Some(at) = at else {
+                self.drop_tubes();
+                return Some(moved);
+            };
             if !self.is_key_free_in(to, &self.jobs[at]) {
                 self.drop_tubes();
                 return Some(moved);

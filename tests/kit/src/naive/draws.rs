@@ -34,7 +34,9 @@ impl Model {
         let open = self.get(conn).watched.iter().filter(|&&name| !is_paused(name));
         let first = |&name| {
             let there = self.jobs.iter().enumerate();
-            let ready = there.filter(|(_, job)| job.tube == name && job.state() == JobState::Ready);
+            let ready = there.filter(|(_, job)| {
+                job.tube == name && job.state() == JobState::Ready && !self.is_at_limit(job)
+            });
             ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
         };
         open.filter_map(first).collect()

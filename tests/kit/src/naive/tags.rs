@@ -11,6 +11,8 @@ use super::{Conn, Job, Model, Name};
 pub struct Tags {
     /// Key and time to live.
     pub idp: Option<(u8, u32)>,
+    /// Key and limit.
+    pub con: Option<(u8, u32)>,
 }
 
 /// The key of a deleted job.
@@ -26,12 +28,17 @@ impl Tags {
     /// Reads the text of tags.
     pub fn of(text: beanring::tags::Tags<'_>) -> Self {
         let number = |key: &str| key[1..].parse().expect("a key is a letter and a number");
-        Self { idp: text.idp().map(|idp| (number(idp.key.as_str()), idp.ttl)) }
+        Self {
+            idp: text.idp().map(|idp| (number(idp.key.as_str()), idp.ttl)),
+            con: text.con().map(|con| (number(con.key.as_str()), con.limit.get())),
+        }
     }
 
     /// Returns the text of the tags, as in the line of a `put`.
     pub fn text(self) -> String {
-        self.idp.map_or(String::new(), |(key, ttl)| format!("idp:k{key}:{ttl}"))
+        let idp = self.idp.map(|(key, ttl)| format!("idp:k{key}:{ttl}"));
+        let con = self.con.map(|(key, limit)| format!("con:c{key}:{limit}"));
+        [idp, con].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 }
 

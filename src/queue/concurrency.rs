@@ -1,0 +1,519 @@
+//! Concurrency keys: at most so many jobs of a key are reserved at a time, over all tubes.
+//!
+//! The limit of a key is that of its newest job. The ready jobs of a key in one tube form a *lane*. Only the most urgent job
+//! of a lane, its head, is in the ready heap of the tube, and only while the lane is open. The others are parked in the
+//! lane. So no search meets more than one job per lane, however many are parked.
+//!
+//! ```text
+//!            a search meets the head, and the key is full
+//!          ┌───────────────────────────────────────────────▶
+//!   Open: the head is in the tube's ready heap        Shut: the lane is in the key's heap of shut lanes
+//!          ◀───────────────────────────────────────────────┘
+//!            a job of the key is not reserved any more, most urgent head first
+//! ```
+//!
+//! A key that becomes full leaves its lanes in other tubes open, because there may be very many. They are shut when a
+//! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready.
+
+use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::engine::Engine;
+use super::extras::{hash_names, text_bytes};
+use super::job::{Job, JobState};
+use crate::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
+use crate::intrusive::{Chained, Heap, Index, Linked, Links, NIL, Pages, Ranked, mix_seeded};
+use crate::tags::Con;
+use crate::time::Time;
+
+/// All keys and lanes.
+pub(super) struct ConKeys {
+    slab: Pages<ConKey>,
+    index: Index,
+    lanes: Pages<Lane>,
+    lane_index: Index,
+    /// The memory of all names.
+    name_bytes: usize,
+    /// Number of jobs with a key.
+    jobs: usize,
+    /// Number of keys that are full and have an open lane.
+    loose: u32,
+}
+
+struct ConKey {
+    name: Box<[u8]>,
+    /// The jobs of the key by their extras, the newest first.
+    jobs: Heap,
+    /// Number of jobs that clients hold.
+    held: u32,
+    /// The limit of the newest job.
+    limit: u32,
+    /// Number of open lanes.
+    open: u32,
+    /// Shut lanes by the priority and id of their heads.
+    shut: Heap,
+    /// The key is counted as loose.
+    is_loose: bool,
+    /// Background work opens the lanes.
+    is_reopening: bool,
+    hash: u64,
+    chain: u32,
+}
+
+/// The ready jobs of one key in one tube, of which there is at least one.
+struct Lane {
+    con: ConSlot,
+    tube: TubeSlot,
+    head: JobKey,
+    /// Priority and id of the head.
+    head_key: (u32, JobId),
+    /// The other jobs.
+    parked: Heap,
+    is_open: bool,
+    chain: u32,
+    /// In the heap of shut lanes.
+    links: Links,
+    rank: u8,
+}
+
+impl ConKeys {
+    /// No keys. `seed` keeps clients from choosing keys that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            slab: Pages::new(),
+            index: Index::new(seed),
+            lanes: Pages::new(),
+            lane_index: Index::new(seed),
+            name_bytes: 0,
+            jobs: 0,
+            loose: 0,
+        }
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        let (keys, lanes) =
+            (self.slab.bytes() + self.index.bytes(), self.lanes.bytes() + self.lane_index.bytes());
+        keys + lanes + self.name_bytes
+    }
+
+    /// The memory still to be allocated until every job with a key has a lane of its own.
+    pub(super) const fn reserved_memory_bytes(&self) -> usize {
+        self.jobs.saturating_sub(self.lanes.touched()) * size_of::<Option<Lane>>()
+    }
+
+    /// What a job with this key adds at most to [`bytes`](Self::bytes) and
+    /// [`reserved_memory_bytes`](Self::reserved_memory_bytes) together.
+    pub(super) fn growth(&mut self, con: Option<Con<'_>>) -> usize {
+        let Some(con) = con else { return 0 };
+        let lane = if self.jobs < self.lanes.touched() { 0 } else { size_of::<Option<Lane>>() };
+        let key = self.slab.growth(1) + text_bytes(con.key.as_bytes());
+        key + lane + self.index.growth() + self.lane_index.growth()
+    }
+
+    fn is_full(&self, con: ConSlot) -> bool {
+        let key = &self.slab[con.0];
+        key.held >= key.limit
+    }
+
+    /// Whether a lane of the key may be opened. Shut lanes wait for background work that opens them.
+    fn may_open(&self, con: ConSlot) -> bool {
+        !self.is_full(con) && !self.slab[con.0].is_reopening
+    }
+
+    fn find(&self, name: &[u8]) -> Option<ConSlot> {
+        let hash = hash_names(self.index.seed(), &[name]);
+        self.index.find(&self.slab, hash, |key: &ConKey| *key.name == *name).map(ConSlot)
+    }
+
+    fn add(&mut self, name: &[u8]) -> ConSlot {
+        self.name_bytes += text_bytes(name);
+        let slot = self.slab.insert(ConKey {
+            name: name.into(),
+            jobs: Heap::new(),
+            held: 0,
+            limit: 0,
+            open: 0,
+            shut: Heap::new(),
+            is_loose: false,
+            is_reopening: false,
+            hash: hash_names(self.index.seed(), &[name]),
+            chain: NIL,
+        });
+        self.index.insert(&mut self.slab, slot);
+        ConSlot(slot)
+    }
+
+    fn remove_if_unused(&mut self, con: ConSlot) {
+        let key = &self.slab[con.0];
+        if key.jobs.is_empty() && !key.is_reopening {
+            self.index.remove(&mut self.slab, con.0);
+            let key = self.slab.remove(con.0);
+            assert!(
+                key.held == 0 && key.open == 0 && key.shut.is_empty(),
+                "a key that is removed has no jobs"
+            );
+            self.name_bytes -= text_bytes(&key.name);
+        }
+    }
+
+    fn update_loose(&mut self, con: ConSlot) {
+        let key = &mut self.slab[con.0];
+        let is_loose = key.held >= key.limit && key.open > 0;
+        self.loose = self.loose + u32::from(is_loose) - u32::from(key.is_loose);
+        key.is_loose = is_loose;
+    }
+
+    fn find_lane(&self, con: ConSlot, tube: TubeSlot) -> Option<u32> {
+        let hash = lane_hash(con, tube, self.lane_index.seed());
+        self.lane_index.find(&self.lanes, hash, |lane| (lane.con, lane.tube) == (con, tube))
+    }
+
+    fn add_lane(&mut self, con: ConSlot, tube: TubeSlot, head: JobKey, head_key: (u32, JobId)) -> u32 {
+        let lane = self.lanes.insert(Lane {
+            con,
+            tube,
+            head,
+            head_key,
+            parked: Heap::new(),
+            is_open: false,
+            chain: NIL,
+            links: Links::NONE,
+            rank: 0,
+        });
+        self.lane_index.insert(&mut self.lanes, lane);
+        lane
+    }
+
+    fn remove_lane(&mut self, lane: u32) {
+        self.lane_index.remove(&mut self.lanes, lane);
+        self.lanes.remove(lane);
+    }
+}
+
+impl Engine {
+    /// Adds a job to its key, if it has one. It is in no container yet.
+    pub(super) fn join_key(&mut self, job: JobKey, extra: ExtraKey) {
+        let id = self.jobs.get(job).id;
+        let record = self.jobs.extras.get(extra);
+        let Some(Con { key, limit }) = record.tags().con() else { return };
+        let con = self.cons.find(key.as_bytes()).unwrap_or_else(|| self.cons.add(key.as_bytes()));
+        let record = self.jobs.extras.get_mut(extra);
+        (record.con, record.id, record.limit) = (Some(con), id, limit.get());
+        self.cons.jobs += 1;
+        self.cons.slab[con.0].jobs.insert(&mut self.jobs.extras.slab, extra.0);
+        self.update_limit(con);
+    }
+
+    /// Removes a job that is in no container from its key.
+    pub(super) fn leave_key(&mut self, extra: ExtraKey) {
+        let Some(con) = self.jobs.extras.get(extra).con else { return };
+        self.cons.jobs -= 1;
+        self.cons.slab[con.0].jobs.remove(&mut self.jobs.extras.slab, extra.0);
+        self.update_limit(con);
+    }
+
+    fn update_limit(&mut self, con: ConSlot) {
+        let key = &mut self.cons.slab[con.0];
+        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.extras.slab[newest].limit);
+        self.cons.update_loose(con);
+    }
+
+    /// The concurrency key of a job, if it has one.
+    #[inline]
+    pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
+        self.jobs.get(job).extra().and_then(|extra| self.jobs.extras.get(extra).con)
+    }
+
+    /// Whether the key of a job is at its limit.
+    #[inline]
+    pub(super) fn is_at_limit(&self, job: JobKey) -> bool {
+        self.con_of(job).is_some_and(|con| self.cons.is_full(con))
+    }
+
+    /// Counts a job as held.
+    pub(super) fn count_hold(&mut self, con: ConSlot) {
+        self.cons.slab[con.0].held += 1;
+        self.cons.update_loose(con);
+    }
+
+    /// Counts a job as not held any more. [`reopen`](Self::reopen) must follow.
+    pub(super) fn count_end_of_hold(&mut self, con: ConSlot) {
+        self.cons.slab[con.0].held -= 1;
+        self.cons.update_loose(con);
+    }
+
+    /// Adds a job to the ready heap of its tube, or to the lane of its key.
+    #[inline]
+    pub(super) fn insert_ready(&mut self, job: JobKey) {
+        match self.con_of(job) {
+            None => self.tubes[self.jobs.get(job).tube].ready.insert(&mut self.jobs.slab, job.0),
+            Some(con) => self.insert_into_lane(job, con),
+        }
+    }
+
+    /// Removes a job from there.
+    #[inline]
+    pub(super) fn remove_ready(&mut self, job: JobKey) {
+        match self.con_of(job) {
+            None => self.tubes[self.jobs.get(job).tube].ready.remove(&mut self.jobs.slab, job.0),
+            Some(con) => self.remove_from_lane(job, con),
+        }
+    }
+
+    fn insert_into_lane(&mut self, job: JobKey, con: ConSlot) {
+        let &Job { pri, id, tube, .. } = self.jobs.get(job);
+        let Some(lane) = self.cons.find_lane(con, tube) else {
+            let lane = self.cons.add_lane(con, tube, job, (pri, id));
+            return self.place_head(lane);
+        };
+        let Lane { head, head_key, is_open, .. } = self.cons.lanes[lane];
+        let (is_head, may_open) = ((pri, id) < head_key, !is_open && self.cons.may_open(con));
+        if is_head || may_open {
+            self.lift_head(lane);
+        }
+        let mut parked = job;
+        if is_head {
+            let record = &mut self.cons.lanes[lane];
+            (record.head, record.head_key, parked) = (job, (pri, id), head);
+        }
+        self.cons.lanes[lane].parked.insert(&mut self.jobs.slab, parked.0);
+        self.tubes[tube].parked += 1;
+        if is_head || may_open {
+            self.place_head(lane);
+        }
+    }
+
+    fn remove_from_lane(&mut self, job: JobKey, con: ConSlot) {
+        let tube = self.jobs.get(job).tube;
+        let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
+        if self.cons.lanes[lane].head != job {
+            self.cons.lanes[lane].parked.remove(&mut self.jobs.slab, job.0);
+            self.tubes[tube].parked -= 1;
+            return;
+        }
+        self.lift_head(lane);
+        let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.jobs.slab) else {
+            return self.cons.remove_lane(lane);
+        };
+        self.tubes[tube].parked -= 1;
+        let &Job { pri, id, .. } = self.jobs.get(JobKey(next));
+        let record = &mut self.cons.lanes[lane];
+        (record.head, record.head_key) = (JobKey(next), (pri, id));
+        self.place_head(lane);
+    }
+
+    /// Opens a lane, or shuts it if its key is full. Its head is in no heap.
+    fn place_head(&mut self, lane: u32) {
+        let Lane { con, tube, head, .. } = self.cons.lanes[lane];
+        let is_open = self.cons.may_open(con);
+        self.cons.lanes[lane].is_open = is_open;
+        if is_open {
+            self.cons.slab[con.0].open += 1;
+            self.tubes[tube].ready.insert(&mut self.jobs.slab, head.0);
+        } else {
+            self.cons.slab[con.0].shut.insert(&mut self.cons.lanes, lane);
+            self.tubes[tube].parked += 1;
+        }
+        self.cons.update_loose(con);
+    }
+
+    /// Takes the head of a lane out of the heap that it is in.
+    fn lift_head(&mut self, lane: u32) {
+        let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
+        if is_open {
+            self.cons.slab[con.0].open -= 1;
+            self.tubes[tube].ready.remove(&mut self.jobs.slab, head.0);
+        } else {
+            self.cons.slab[con.0].shut.remove(&mut self.cons.lanes, lane);
+            self.tubes[tube].parked -= 1;
+        }
+        self.cons.update_loose(con);
+    }
+
+    /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube.
+    #[inline]
+    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot) {
+        if self.cons.loose > 0 {
+            self.shut_full_lanes_of(tube);
+        }
+    }
+
+    #[cold]
+    fn shut_full_lanes_of(&mut self, tube: TubeSlot) {
+        while let Some(job) = self.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job)) {
+            let con = self.con_of(job).expect("a job at its limit has a key");
+            let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
+            self.steps += 1;
+            self.lift_head(lane);
+            self.place_head(lane);
+        }
+        self.tubes.update_reservable(tube);
+    }
+
+    /// The same for all tubes that a client watches.
+    #[inline]
+    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot) {
+        if self.cons.loose > 0 {
+            self.shut_full_lanes_watched(client);
+        }
+    }
+
+    #[cold]
+    fn shut_full_lanes_watched(&mut self, client: ClientSlot) {
+        self.count_looks(client);
+        let watches = self.reservable_watches(client);
+        let tubes: Vec<TubeSlot> = watches.map(|watch| self.clients.watches[watch.0].tube).collect();
+        tubes.into_iter().for_each(|tube| self.shut_full_lanes_of(tube));
+    }
+
+    /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
+    /// jobs.
+    #[inline]
+    pub(super) fn reopen(&mut self, con: Option<ConSlot>, now: Time) {
+        if let Some(con) = con {
+            self.continue_reopen(con, self.step_limit(BACKGROUND_STEPS), now);
+        }
+    }
+
+    /// Opens lanes up to the limit. The rest is left to background work.
+    pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+        while self.cons.may_open(con) {
+            let Some(lane) = self.cons.slab[con.0].shut.min() else { break };
+            if self.is_reached(limit) {
+                self.cons.slab[con.0].is_reopening = true;
+                return self.work.push_back(Work::Reopen { con });
+            }
+            self.steps += 1;
+            let tube = self.cons.lanes[lane].tube;
+            self.lift_head(lane);
+            self.place_head(lane);
+            self.tubes.update_reservable(tube);
+            self.assign_jobs(tube, limit, now);
+        }
+        self.cons.remove_if_unused(con);
+    }
+
+    /// Continues [`Work::Reopen`].
+    pub(super) fn run_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+        self.cons.slab[con.0].is_reopening = false;
+        self.continue_reopen(con, limit, now);
+    }
+
+    pub(super) fn check_lanes(&self) {
+        let ConKeys { slab, index, lanes, lane_index, .. } = &self.cons;
+        slab.check();
+        index.check(slab);
+        lanes.check();
+        lane_index.check(lanes);
+        assert_eq!((index.len(), lane_index.len()), (slab.len(), lanes.len()), "the indexes find all");
+        let names: usize = slab.iter().map(|(_, key)| text_bytes(&key.name)).sum();
+        assert_eq!(self.cons.name_bytes, names, "the memory of names is counted");
+        let mut jobs = 0;
+        for (slot, key) in slab.iter() {
+            let con = ConSlot(slot);
+            key.jobs.check(&self.jobs.extras.slab);
+            key.shut.check(lanes);
+            jobs += key.jobs.len();
+            let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
+            let held = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
+            assert_eq!(key.held as usize, held, "the held jobs of a key are counted");
+            let newest = key.jobs.min().map(|newest| &self.jobs.extras.slab[newest]);
+            assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
+            let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
+            let open = own().filter(|(_, lane)| lane.is_open).count();
+            assert_eq!(
+                (open, own().count() - open),
+                (key.open as usize, key.shut.len()),
+                "lanes are counted"
+            );
+            assert_eq!(key.is_loose, key.held >= key.limit && key.open > 0, "a loose key is known");
+            assert!(
+                self.cons.is_full(con) || key.shut.is_empty() || key.is_reopening,
+                "no lane is shut in vain"
+            );
+            let is_queued = |work: &Work| matches!(work, Work::Reopen { con: queued } if *queued == con);
+            assert_eq!(
+                self.work.iter().filter(|work| is_queued(work)).count(),
+                usize::from(key.is_reopening)
+            );
+            assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
+        }
+        assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
+        assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose as usize);
+        for (_, lane) in lanes.iter() {
+            lane.parked.check(&self.jobs.slab);
+            let &Job { pri, id, .. } = self.jobs.get(lane.head);
+            assert_eq!(lane.head_key, (pri, id), "a lane knows its head");
+            let check = |job: JobKey| {
+                let record = self.jobs.get(job);
+                assert_eq!((record.state, record.tube), (JobState::Ready, lane.tube), "job {}", record.id);
+                assert_eq!(self.con_of(job), Some(lane.con), "job {} is in the lane of its key", record.id);
+                assert!((record.pri, record.id) >= lane.head_key, "the head is the most urgent");
+            };
+            lane.parked.for_each(&self.jobs.slab, |job| check(JobKey(job)));
+            check(lane.head);
+        }
+    }
+
+    /// The number of ready jobs of a tube that are not in its ready heap.
+    pub(super) fn count_parked(&self, tube: TubeSlot) -> usize {
+        let lanes = self.cons.lanes.iter().filter(|(_, lane)| lane.tube == tube);
+        lanes.map(|(_, lane)| lane.parked.len() + usize::from(!lane.is_open)).sum()
+    }
+}
+
+fn lane_hash(con: ConSlot, tube: TubeSlot, seed: u64) -> u64 {
+    mix_seeded(u64::from(con.0) << 32 | u64::from(tube.0), seed)
+}
+
+impl Chained for ConKey {
+    fn hash(&self, _seed: u64) -> u64 {
+        self.hash
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Chained for Lane {
+    fn hash(&self, seed: u64) -> u64 {
+        lane_hash(self.con, self.tube, seed)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for Lane {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Ranked for Lane {
+    type Key = (u32, JobId);
+
+    fn key(&self) -> (u32, JobId) {
+        self.head_key
+    }
+
+    fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u8) {
+        self.rank = rank;
+    }
+}
