@@ -95,10 +95,14 @@ impl Replay {
             }
             Record::Moved { id, state, tube } => match engine.jobs().find(*id) {
                 Some(job) => {
+                    let record_bytes = |engine: &Engine| Record::Job(JobRecord::of(job, engine)).bytes();
+                    let before = record_bytes(engine);
                     let tube = self.tube(*tube, engine);
                     engine.restore_tube_of(job, tube);
                     engine.restore_state(job, state);
-                    self.index.resize(job, Record::Job(JobRecord::of(job, engine)).bytes(), bytes);
+                    // Not the size itself: in a log that was changed, the last record may have another body.
+                    let size = self.index.bytes_of(job) + record_bytes(engine) - before;
+                    self.index.resize(job, size, bytes);
                 }
                 None => self.index.add_garbage(bytes as u64),
             },
@@ -119,6 +123,8 @@ impl Replay {
         let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
+            let tube = self.tube(tube, engine);
+            engine.restore_tube_of(job, tube);
             engine.restore_state(job, &state);
             self.index.remove(job);
             self.index.insert(job, self.segment, bytes);

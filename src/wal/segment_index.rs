@@ -76,6 +76,11 @@ impl SegmentIndex {
         self.live_bytes += bytes as u64;
     }
 
+    /// The bytes that compaction would append for a job.
+    pub fn bytes_of(&self, job: JobKey) -> usize {
+        self.entries[job.0 as usize].bytes as usize
+    }
+
     /// Notes that compaction would append this many bytes for a job, since a record of `moved` bytes was appended. What the
     /// job has grown by counts as a live part of that record.
     pub fn resize(&mut self, job: JobKey, bytes: usize, moved: usize) {
