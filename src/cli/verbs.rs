@@ -12,6 +12,7 @@ use crate::config::{ConfigError, address};
 use crate::ids::JobId;
 use crate::io::socket::Address;
 use crate::limits::{PAGE_JOBS_DEFAULT, PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+use crate::tags::Tags;
 use crate::tube_name::TubeName;
 
 /// The variable with the address of the server.
@@ -297,12 +298,27 @@ pub struct Put {
     #[arg(short = 'r', long, value_name = "TIME", default_value_t = TTR_SECONDS_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = seconds)]
     pub ttr: u32,
+    /// Key that only one job of the tube has, also for TTL seconds after its deletion:
+    /// a second put adds no job
+    #[arg(long, value_name = "KEY[:TTL]", conflicts_with = "lines", value_parser = idempotency_tag)]
+    pub idp: Option<String>,
+    /// Have at most N jobs of this key reserved at a time [default: 1]
+    #[arg(long, value_name = "KEY[:N]", value_parser = concurrency_tag)]
+    pub con: Option<String>,
     /// Do not print the ids of the jobs
     #[arg(short, long)]
     pub quiet: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
+}
+
+impl Put {
+    /// The tags as they stand in the line of a `put`.
+    pub fn tags(&self) -> String {
+        let tags = [&self.idp, &self.con].into_iter().flatten();
+        tags.map(|tag| format!(" {tag}")).collect()
+    }
 }
 
 /// `beanring reserve`
@@ -618,6 +634,22 @@ fn parse_address(text: &str) -> Result<Address, String> {
 fn tube_name(text: &str) -> Result<String, String> {
     let rule = "must be 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and not begin with -";
     TubeName::new(text.as_bytes()).map(|name| name.as_str().to_owned()).ok_or_else(|| rule.to_owned())
+}
+
+fn idempotency_tag(text: &str) -> Result<String, String> {
+    tag("idp", text).ok_or_else(|| format!("must be a key, or KEY:TTL with seconds; a key {KEY_RULE}"))
+}
+
+fn concurrency_tag(text: &str) -> Result<String, String> {
+    tag("con", text).ok_or_else(|| format!("must be a key, or KEY:N with N from 1; a key {KEY_RULE}"))
+}
+
+const KEY_RULE: &str =
+    "has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+
+fn tag(kind: &str, text: &str) -> Option<String> {
+    let tag = format!("{kind}:{text}");
+    Tags::new(tag.as_bytes()).is_some().then_some(tag)
 }
 
 fn job_id(text: &str) -> Result<JobId, String> {

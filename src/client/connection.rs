@@ -94,7 +94,7 @@ impl Connection {
     /// # Errors
     /// As for [`Self::ask`].
     pub fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Result<Reply, ClientError> {
-        self.sender.put(pri, delay, ttr, body)?;
+        self.sender.put([pri, delay, ttr], "", body)?;
         self.sender.flush()?;
         self.receiver.reply()
     }
@@ -156,8 +156,9 @@ impl Sender {
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Result<(), ClientError> {
-        write!(self.buffer, "put {pri} {delay} {ttr} {}\r\n", body.len()).expect("memory is there");
+    pub fn put(&mut self, numbers: [u32; 3], tags: &str, body: &[u8]) -> Result<(), ClientError> {
+        let [pri, delay, ttr] = numbers;
+        write!(self.buffer, "put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).expect("memory is there");
         if body.len() >= SEND_BYTES {
             self.flush()?;
             (&self.socket).write_all(body).map_err(|error| self.broken(error))?;

@@ -56,6 +56,25 @@ fn priority_delay_and_ttr() {
 }
 
 #[test]
+fn tags_of_a_job() {
+    everywhere("tags by the client", |place| {
+        let put = ["put", "x", "--idp", "order-7:60", "--con", "user-7:2"];
+        if !place.is_beanring {
+            let ran = place.run(&put);
+            assert!(ran.code != Some(0) && ran.stderr.contains("this server has no tags"), "{ran:?}");
+            return assert_eq!(place.json(&["stats"])["total-jobs"], 0, "the body is not sent");
+        }
+        assert_eq!(place.ok(&put), "1\n");
+        assert_eq!(place.ok(&put), "1\n", "the first job has the key");
+        assert_eq!(place.json(&["job", "1"])["tags"], "idp:order-7:60 con:user-7:2");
+        for wrong in [["--idp", "a b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]] {
+            let ran = place.run(&[&["put", "x"], &wrong[..]].concat());
+            assert!(ran.code == Some(2) && ran.stderr.contains("must be a key"), "{ran:?}");
+        }
+    });
+}
+
+#[test]
 fn refused_jobs_are_counted_and_the_first_is_named() {
     everywhere("refused puts by the client", |place| {
         let long = "x".repeat(65_536);

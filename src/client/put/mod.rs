@@ -13,10 +13,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::bodies::{Bodies, Place};
 use self::tally::Tally;
-use super::connection::{Receiver, Sender, Socket};
+use super::connection::{Connection, Receiver, Sender, Socket};
 use super::error::ClientError;
 use super::interrupt::Interrupt;
 use super::output::Output;
+use super::stats::{Kind, Stats};
 use crate::cli::verbs::Put;
 
 /// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
@@ -31,6 +32,9 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
     connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
+    if !verb.tags().is_empty() {
+        require_tags(&mut connection)?;
+    }
     let socket = connection.socket();
     let (sender, receiver) = connection.split();
     let (tokens, expected) = mpsc::sync_channel(IN_FLIGHT_MAX);
@@ -52,6 +56,17 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Asks whether the server knows tags. One that does not would take a body for commands.
+fn require_tags(connection: &mut Connection) -> Result<(), ClientError> {
+    let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
+    match stats.get("job-repeats") {
+        Some(_) => Ok(()),
+        None => {
+            Err(ClientError::Usage("--idp and --con: this server has no tags; leave them out".to_owned()))
+        }
+    }
+}
+
 /// Sends every body, and a token for each, until the other thread ends.
 fn send(
     verb: &Put,
@@ -59,7 +74,7 @@ fn send(
     mut sender: Sender,
     tokens: SyncSender<Place>,
 ) -> Result<(), ClientError> {
-    let progress = progress(verb);
+    let (progress, tags) = (progress(verb), verb.tags());
     let mut body = Vec::new();
     let mut count = 0_u64;
     loop {
@@ -67,7 +82,7 @@ fn send(
             sender.flush()?;
         }
         let Some(place) = bodies.next(&mut body).inspect_err(|_| drop(sender.flush()))? else { break };
-        sender.put(verb.pri, verb.delay, verb.ttr, &body)?;
+        sender.put([verb.pri, verb.delay, verb.ttr], &tags, &body)?;
         match tokens.try_send(place) {
             Ok(()) => {}
             Err(TrySendError::Full(place)) => {

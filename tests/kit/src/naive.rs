@@ -633,8 +633,7 @@ impl Model {
 
     /// The job that a reserve from the tube gets, if that is not paused.
     fn most_urgent(&self, tube: Name) -> Option<usize> {
-        let is_it =
-            |job: &Job| job.tube == tube && job.state() == JobState::Ready && !self.is_at_limit(job);
+        let is_it = |job: &Job| job.tube == tube && job.state() == JobState::Ready && !self.is_at_limit(job);
         let ready = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
         ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }
