@@ -97,7 +97,7 @@ impl HttpAccess {
             },
             None if peer.kind == PeerKind::Network => Err(Refusal::new(
                 ErrorKind::Forbidden,
-                "without --http-token only peers on this machine may use the API: start the server with --http-token FILE",
+                "without --http-token only clients on this machine may use the API: start the server with --http-token FILE",
             )),
             None => Ok(()),
         }
@@ -108,7 +108,7 @@ impl HttpAccess {
         if !self.may_write() {
             return Err(Refusal::new(
                 ErrorKind::Forbidden,
-                "the API only reads: start the server with --http-token FILE, or with --http-allow-writes for peers on this machine",
+                "the API is read-only: start the server with --http-token FILE, or with --http-allow-writes for clients on this machine",
             ));
         }
         let fields = &request.fields;
