@@ -15,7 +15,7 @@ export function tokenPage(entered) {
       required: true,
       // The white space around it is left out, as in the file.
       pattern: `\\s*${TOKEN}\\s*`,
-      title: '16 to 256 letters, digits and signs of ASCII, without a space',
+      title: '16 to 256 visible ASCII characters',
       autocomplete: 'current-password',
       spellcheck: 'false',
       'aria-invalid': wasRefused ? 'true' : null,

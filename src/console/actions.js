@@ -65,6 +65,11 @@ export function form(label, button, fields, submit, properties = {}) {
   return { node, send }
 }
 
+/** Closes every question, with the answer no. */
+export function closeQuestions() {
+  for (const dialog of document.querySelectorAll('dialog')) dialog.close('no')
+}
+
 /** Asks before an action that cannot be taken back. Resolves to whether the answer is yes. */
 export function ask(question, consequence, yes) {
   const id = newId('ask')

@@ -6,6 +6,8 @@ import { el, setText } from './dom.js'
 const SPAN_SECONDS = 300
 // A new chart is not yet five minutes wide, nor are its first samples as wide as the page.
 const SPAN_SECONDS_MIN = 30
+// The style sheet keeps the hint beside it.
+const VALUES_WIDTH = 46
 const STEPS = [1, 2, 5]
   .flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power))
   .sort((a, b) => a - b)
@@ -137,7 +139,8 @@ export class Chart {
     const options = {
       ...this.#size(),
       legend: { show: false },
-      padding: [8, 8, 0, 0],
+      // At the right there is space for half of a time, whose middle may be at the end.
+      padding: [8, 28, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
         x: { time: true, range: () => this.#span() },
@@ -145,7 +148,7 @@ export class Chart {
       },
       axes: [
         { ...axis, size: 26, space: 80, values: (_, times) => times.map((time) => clock(new Date(time * 1000))) },
-        { ...axis, size: 46, incrs: STEPS, values: (_, values) => values.map(this.#axisFormat) },
+        { ...axis, size: VALUES_WIDTH, incrs: STEPS, values: (_, values) => values.map(this.#axisFormat) },
       ],
       series: [
         {},

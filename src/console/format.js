@@ -28,6 +28,16 @@ export function bytes(number) {
   return `${number.toFixed(digits)} ${UNITS[unit]}`
 }
 
+/** A size in bytes that is not rounded: in the largest unit that divides it, or in bytes. */
+export function exactBytes(number) {
+  let unit = 0
+  while (number > 0 && number % 1024 === 0 && unit < UNITS.length - 1) {
+    number /= 1024
+    unit += 1
+  }
+  return unit === 0 ? counted(number, 'byte') : `${count(number)} ${UNITS[unit]}`
+}
+
 /** Whole seconds as the two largest units that are not zero: "3 d 4 h". */
 export function seconds(number) {
   const parts = []
@@ -54,6 +64,13 @@ export function shortTime(number) {
   if (number < 0.001) return `${Math.round(number * 1e6)} µs`
   if (number < 1) return `${digits(number * 1000)} ms`
   return number < 60 ? `${digits(number)} s` : seconds(number)
+}
+
+/** A measured time in one unit, for a narrow cell: "1.3 min". */
+export function roundTime(number) {
+  if (number < 60) return shortTime(number)
+  if (number < 3600) return `${digits(number / 60)} min`
+  return number < 86400 ? `${digits(number / 3600)} h` : `${digits(number / 86400)} d`
 }
 
 // Two digits are enough: "2.3", "23", "230".

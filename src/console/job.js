@@ -112,7 +112,7 @@ function actionsCard(app, id, controls) {
     text: 'Delete',
     on: {
       click: async () => {
-        const yes = await ask(`Delete job ${id}?`, 'The job and its body are gone after that.', 'Delete')
+        const yes = await ask(`Delete job ${id}?`, 'This cannot be undone.', 'Delete')
         if (yes) await run(() => remove(path), `Job ${id} is deleted.`)
       },
     },

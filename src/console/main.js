@@ -1,6 +1,6 @@
 // The start: routes, the page that is shown, and the repeated reading of the server.
 
-import { attempt, notify } from './actions.js'
+import { attempt, closeQuestions, notify } from './actions.js'
 import { problemPage, tokenPage } from './access.js'
 import { read, token } from './api.js'
 import { el } from './dom.js'
@@ -77,6 +77,8 @@ function opened() {
 
 function showOne(name, one) {
   page?.close?.()
+  // A question about one page must not be answered on another.
+  closeQuestions()
   page = one
   content.replaceChildren(one.node)
   showPage(name, one.title)

@@ -104,7 +104,7 @@ function jobLogCard() {
       segments: format.count(log.segments),
       size: format.bytes(log.size_bytes),
       live: format.bytes(log.live_bytes),
-      stalled: log.stalled ? 'stalled: the disk has no space' : 'flowing',
+      stalled: log.stalled ? 'stalled: the disk has no space' : 'OK',
     })
   }
   return { node, set }
@@ -187,7 +187,7 @@ function serverCards(app) {
       id: String(one.id),
       uptime: format.seconds(one.uptime_seconds),
       accepts: one.draining ? 'refused: draining' : 'accepted',
-      size: format.bytes(one.limits.max_job_bytes),
+      size: format.exactBytes(one.limits.max_job_bytes),
     })
     drain.set(one)
     const { clients, producers, workers, waiting, max } = one.connections

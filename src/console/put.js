@@ -2,7 +2,7 @@
 
 import { put } from './api.js'
 import { form, notify } from './actions.js'
-import { bytes as sizeText } from './format.js'
+import { counted, exactBytes } from './format.js'
 import { el, field, numberField, setText, show } from './dom.js'
 import { jobLink } from './job.js'
 import { Controls } from './shell.js'
@@ -40,10 +40,10 @@ export function putPage(app, query) {
   const clear = el('button', {
     type: 'button',
     class: 'quiet',
-    text: 'Take no file',
+    text: 'Remove the file',
     hidden: true,
     on: {
-      click: () => takeNoFile(),
+      click: () => removeFile(),
     },
   })
   const fileChanged = () => {
@@ -52,7 +52,7 @@ export function putPage(app, query) {
     show(clear, hasFile)
   }
   // The same file would be put again by a second click.
-  const takeNoFile = () => {
+  const removeFile = () => {
     file.input.value = ''
     fileChanged()
   }
@@ -64,7 +64,7 @@ export function putPage(app, query) {
     const length = typeof body === 'string' ? new TextEncoder().encode(body).length : body.size
     if (length > limit)
       return notify(
-        `The body has ${sizeText(length)}, and the server takes at most ${sizeText(limit)} (--max-job-size).`,
+        `The body has ${counted(length, 'byte')}, and the server takes at most ${counted(limit, 'byte')} (--max-job-size).`,
         true,
       )
     const numbers = { priority: priority.input.value, delay: delay.input.value, ttr: ttr.input.value }
@@ -72,9 +72,9 @@ export function putPage(app, query) {
     const id = await app.act(() => put(name, numbers, body))
     if (id === null) return
     result.replaceChildren(el('p', {}, 'Put ', jobLink(id), ' into ', tubeLink(name), '.'))
-    takeNoFile()
+    removeFile()
   }
-  const { node } = form(
+  const { node, send } = form(
     'Put a job',
     'Put',
     [
@@ -88,6 +88,8 @@ export function putPage(app, query) {
     submit,
     { class: 'column-form' },
   )
+  // Also where the browser refuses the form, which is then not submitted.
+  send.addEventListener('click', () => result.replaceChildren())
   return {
     title: 'Put a job',
     node: el(
@@ -103,7 +105,7 @@ export function putPage(app, query) {
     serverChanged(server) {
       show(draining, server.draining)
       controls.update(server, server.draining)
-      setText(size, `At most ${sizeText(server.limits.max_job_bytes)}.`)
+      setText(size, `At most ${exactBytes(server.limits.max_job_bytes)}.`)
     },
   }
 }

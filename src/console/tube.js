@@ -39,8 +39,8 @@ function historyOf(name) {
 
 function timesCard() {
   const rows = [
-    ['queue_time', 'Ready until reserved'],
-    ['reserved_time', 'Reserved until it left the worker'],
+    ['queue_time', 'Time in queue'],
+    ['reserved_time', 'Time reserved'],
   ]
   const cells = new Map()
   const body = rows.map(([kind, label]) =>
@@ -60,7 +60,7 @@ function timesCard() {
   const set = (percentiles) => {
     for (const [cell, value] of cells) {
       const seconds = value(percentiles)
-      setText(cell, seconds === 0 ? '–' : format.shortTime(seconds))
+      setText(cell, seconds === 0 ? '–' : format.roundTime(seconds))
     }
   }
   return { node: card('Times', table), set }
@@ -98,7 +98,7 @@ function actionsCard(app, name, controls) {
     text: 'Delete all jobs',
     on: {
       click: async () => {
-        const consequence = 'Ready, delayed and buried jobs are gone after that. Reserved jobs stay.'
+        const consequence = 'Ready, delayed and buried jobs are deleted. Reserved jobs stay. This cannot be undone.'
         if (!(await ask(`Delete all jobs of the tube ${name}?`, consequence, 'Delete all'))) return
         const answer = await app.act(() => act(`${tubePath(name)}/flush`, {}))
         if (answer !== null) notify(`Deleted ${format.counted(answer.flushed, 'job')}.`)
@@ -162,6 +162,7 @@ class Tube {
   #app
   #name
   #history
+  #paused = el('span', { class: 'badge', text: 'paused', hidden: true })
   #tiles = stateTiles()
   #charts
   #times = timesCard()
@@ -214,7 +215,7 @@ class Tube {
       'div',
       {},
       el('p', { class: 'crumbs' }, el('a', { href: '#/tubes', text: 'Tubes' })),
-      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name })),
+      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name }), ' ', this.#paused),
       this.#missing,
       this.#found,
     )
@@ -228,6 +229,7 @@ class Tube {
     const tube = await find(tubePath(this.#name), signal)
     show(this.#missing, tube === null)
     show(this.#found, tube !== null)
+    show(this.#paused, tube !== null && tube.paused_seconds > 0)
     if (tube === null) return
     const { pid, id } = this.#app.server
     this.#history.add(tube, `${pid} ${id}`)

@@ -14,12 +14,14 @@ async function a_tube_is_paused_and_resumed() {
     await view.button('Pause').click()
     await view.notice(/paused for 8 min 20 s/)
     await view.shows('.pause-state', /^Paused: 8 min/)
+    await view.shows('h1', 'Tube mail paused')
     assert.ok((await server.api('tubes/mail')).paused_seconds > 490)
     await view.go('#/tubes')
     await view.shows('.table-row:has-text("mail") .badge', 'paused')
     await view.go('#/tubes/mail')
     await view.button('Resume').click()
     await view.shows('.pause-state', 'Not paused.')
+    await view.shows('h1', 'Tube mail')
     assert.equal((await server.api('tubes/mail')).paused_seconds, 0)
   })
 }
@@ -151,6 +153,24 @@ async function a_job_is_kicked_released_buried_and_deleted() {
   })
 }
 
+async function a_question_ends_with_its_page() {
+  await withConsole({}, async (view, server, client) => {
+    const id = await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.shows('h1', 'Tube mail')
+    await view.go(`#/jobs/${id}`)
+    await view.button('Delete').click()
+    await view.shows('dialog p', 'This cannot be undone.')
+    await view.page.goBack()
+    await view.shows('h1', 'Tube mail')
+    assert.equal(await view.page.getByRole('dialog').count(), 0)
+    // The page can be used, which an open dialog prevents.
+    await view.button('Kick').click()
+    await view.notice(/^Kicked 0 jobs/)
+    assert.equal((await server.api(`jobs/${id}`)).state, 'ready')
+  })
+}
+
 async function a_reserved_job_belongs_to_its_client() {
   await withConsole({ expected: [/409/] }, async (view, _, client) => {
     const id = await client.put('mail', 'x')
@@ -196,7 +216,7 @@ async function a_job_is_put() {
     await view.shows('.result', /into files/)
     assert.equal(await view.page.getByLabel('Or the content of a file').inputValue(), '')
     assert.ok(await view.page.getByLabel('Body', { exact: true }).isEnabled())
-    assert.ok(await view.button('Take no file').isHidden())
+    assert.ok(await view.button('Remove the file').isHidden())
     const { id } = await server.api('tubes/files/next/ready')
     const body = await fetch(`${server.url}api/v1/jobs/${id}/body`)
     assert.deepEqual(Buffer.from(await body.arrayBuffer()), bytes)
@@ -215,8 +235,21 @@ async function a_put_that_cannot_be_is_explained() {
     await tube.fill('ok')
     await view.page.getByLabel('Body', { exact: true }).fill('x'.repeat(65536))
     await view.button('Put').click()
-    await view.notice(/at most 64\.0 KiB/)
+    await view.notice(/has 65,536 bytes, and the server takes at most 65,535 bytes/)
+    await view.page.getByText('At most 65,535 bytes.').waitFor()
     assert.equal(await puts(), 0)
+    // The line about an earlier put goes, whether this page or the browser refuses the next one.
+    const body = view.page.getByLabel('Body', { exact: true })
+    for (const refuse of [() => body.fill('x'.repeat(65536)), () => tube.fill('-x')]) {
+      await tube.fill('ok')
+      await body.fill('x')
+      await view.button('Put').click()
+      await view.shows('.result', /into ok/)
+      await refuse()
+      await view.button('Put').click()
+      await view.shows('.result', '')
+    }
+    assert.equal(await puts(), 2)
   })
 }
 
@@ -245,6 +278,7 @@ export const checks = {
   the_next_jobs_of_a_tube_are_shown,
   the_jobs_of_a_tube_are_listed_page_by_page,
   a_job_is_kicked_released_buried_and_deleted,
+  a_question_ends_with_its_page,
   a_reserved_job_belongs_to_its_client,
   a_job_is_put,
   a_put_that_cannot_be_is_explained,

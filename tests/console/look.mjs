@@ -210,4 +210,36 @@ async function axe_finds_no_violation() {
   console.log(`  ${looks.length} views, in two schemes and two widths: ${rules} rules passed`)
 }
 
-export const checks = { nothing_overlaps_or_is_wider_than_the_window, axe_finds_no_violation }
+async function a_chart_hides_no_label() {
+  const server = await Server.start()
+  const client = await server.client()
+  await client.put('mail', 'x')
+  const before = (page) =>
+    page.route('**/api/v1/tubes/mail', async (route) => {
+      const response = await route.fetch()
+      await route.fulfill({ response, json: { ...(await response.json()), ready: 20_000 } })
+      // The hint stays for as long as there is one sample.
+      await page.unroute('**/api/v1/tubes/mail')
+      await page.route('**/api/v1/server', () => {})
+    })
+  const view = await Console.open(server, '#/tubes/mail', { viewport: PHONE, before })
+  await view.shows('.tile.ready .tile-value', '20,000')
+  const { hint, plot, right, label } = await view.page
+    .locator('.chart')
+    .first()
+    .evaluate((chart) => {
+      const box = (selector) => chart.querySelector(selector).getBoundingClientRect()
+      const context = document.createElement('canvas').getContext('2d')
+      context.font = '11px system-ui, sans-serif'
+      const label = context.measureText('00:00:00').width
+      return { hint: box('.chart-hint'), plot: box('.u-over'), right: box('canvas').right, label }
+    })
+  assert.ok(hint.width > 0 && hint.left >= plot.left && hint.right <= plot.right, 'the hint is beside the axis')
+  assert.ok(right - plot.right >= label / 2, `${right - plot.right} pixels for half of ${label}`)
+  await view.page.unrouteAll({ behavior: 'ignoreErrors' })
+  await view.context.close()
+  client.close()
+  await server.close()
+}
+
+export const checks = { a_chart_hides_no_label, nothing_overlaps_or_is_wider_than_the_window, axe_finds_no_violation }

@@ -34,7 +34,7 @@ async function the_overview_shows_the_server() {
       await view.shows(view.fact('puts'), '3')
       await view.shows(view.fact('directory'), server.wal)
       await view.shows(view.fact('sync'), 'before each reply')
-      await view.shows(view.fact('stalled'), 'flowing')
+      await view.shows(view.fact('stalled'), 'OK')
       await view.shows('#connection-text', 'Live')
       assert.equal(await view.page.locator('.chart canvas').count(), 2)
       assert.equal(await view.page.title(), 'Overview – beanring')
@@ -212,6 +212,34 @@ async function a_tube_shows_counts_and_times() {
   })
 }
 
+async function long_times_have_one_unit_and_a_gap() {
+  const before = (page) =>
+    page.route('**/api/v1/tubes/mail', async (route) => {
+      const response = await route.fetch()
+      const long = { p50_seconds: 76, p95_seconds: 156, p99_seconds: 86000 }
+      const percentiles = { queue_time: long, reserved_time: { ...long, p99_seconds: 700_000 } }
+      await route.fulfill({ response, json: { ...(await response.json()), percentiles } })
+    })
+  await withConsole({ hash: '#/put', before }, async (view, _, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    const row = (index) => view.page.locator(`.times tbody tr:nth-child(${index}) > *`)
+    await view.shows('.times tbody td', '1.3 min')
+    assert.deepEqual(await row(1).allInnerTexts(), ['Time in queue', '1.3 min', '2.6 min', '24 h'])
+    assert.deepEqual(await row(2).allInnerTexts(), ['Time reserved', '1.3 min', '2.6 min', '8.1 d'])
+    // Between the texts, not between the cells.
+    const gaps = await row(1).evaluateAll((cells) => {
+      const boxes = cells.map((cell) => {
+        const range = document.createRange()
+        range.selectNodeContents(cell)
+        return range.getBoundingClientRect()
+      })
+      return boxes.slice(1).map((box, index) => box.left - boxes[index].right)
+    })
+    assert.ok(Math.min(...gaps) >= 12, `gaps of ${gaps}`)
+  })
+}
+
 async function a_tube_that_is_missing_is_explained() {
   await withConsole({ hash: '#/tubes/nowhere', expected: [/404/] }, async (view, _, client) => {
     await view.page.getByText('There is no such tube now').waitFor()
@@ -338,6 +366,7 @@ export const checks = {
   tubes_are_sorted_on_a_phone,
   ten_thousand_tubes_are_read_in_windows,
   a_tube_shows_counts_and_times,
+  long_times_have_one_unit_and_a_gap,
   a_tube_that_is_missing_is_explained,
   a_job_shows_its_values,
   an_address_that_cannot_exist_has_a_page_and_is_not_read,
