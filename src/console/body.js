@@ -1,12 +1,14 @@
 // The body of a job: as text, as JSON with indentation, or as a hex dump. It is shown as text and never interpreted.
 
 import { readBody } from './api.js'
-import { bytes as size, counted, hiddenIn, visible } from './format.js'
+import { bytes as size, counted, exactBytes, hiddenIn, visible } from './format.js'
 import { el, newId, setText, show } from './dom.js'
 
-const FIRST_BYTES = 16 * 1024
+const FIRST_BYTES = 256 * 1024
 // What a page can show without a pause. A larger body can be saved.
 const SHOWN_BYTES_MAX = 1024 * 1024
+// What is drawn in a frame.
+const HEX_PIECE_BYTES = 16 * 1024
 // Indentation grows with the depth of the values, so both are bounded.
 const INDENTED_LEVELS_MAX = 64
 const INDENTED_CHARS_MAX = 2 * SHOWN_BYTES_MAX
@@ -23,9 +25,12 @@ export function asText(bytes, isPart) {
   }
 }
 
+/** Whether a text begins as an object or an array of JSON does. */
+const beginsAsJson = (text) => /^\s*[[{]/.test(text)
+
 /** Whether a text is an object or an array of JSON. */
 function isJson(text) {
-  if (!/^\s*[[{]/.test(text)) return false
+  if (!beginsAsJson(text)) return false
   try {
     JSON.parse(text)
     return true
@@ -74,17 +79,46 @@ function indented(text) {
   }
 }
 
-/** Lines of 16 bytes: offset, bytes, and the printable ones of them as ASCII. */
-export function asHex(bytes) {
+/** Why a part of a text is not shown as JSON, or `null` if it is no JSON anyway. */
+function partProblem(text, whole) {
+  if (!beginsAsJson(text)) return null
+  return whole <= SHOWN_BYTES_MAX
+    ? 'JSON is shown once the whole body is'
+    : `JSON is shown up to ${exactBytes(SHOWN_BYTES_MAX)} only`
+}
+
+/** Lines of 16 bytes from `begin` to `end`: offset, bytes, and the printable ones of them as ASCII. */
+function asHex(bytes, begin, end) {
   const lines = []
-  for (let offset = 0; offset < bytes.length; offset += 16) {
-    const line = [...bytes.subarray(offset, offset + 16)]
+  for (let offset = begin; offset < end; offset += 16) {
+    const line = [...bytes.subarray(offset, Math.min(offset + 16, end))]
     const hex = line.map((byte) => byte.toString(16).padStart(2, '0'))
     const ascii = line.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : '.')).join('')
     const halves = `${hex.slice(0, 8).join(' ').padEnd(23)}  ${hex.slice(8).join(' ').padEnd(23)}`
     lines.push(`${offset.toString(16).padStart(8, '0')}  ${halves}  ${ascii}`)
   }
   return lines.join('\n')
+}
+
+/**
+ * Fills a node with the hex dump of bytes, one piece per frame, since a large one takes seconds. Returns a function that
+ * gives up the rest.
+ */
+function drawHex(node, bytes) {
+  let offset = 0
+  let frame = 0
+  node.replaceChildren()
+  const draw = () => {
+    const end = Math.min(offset + HEX_PIECE_BYTES, bytes.length)
+    const piece = el('span', { class: 'piece', text: asHex(bytes, offset, end) })
+    // The height before the browser lays out the piece, which it does once the piece is visible.
+    piece.style.containIntrinsicBlockSize = `${Math.ceil((end - offset) / 16)}lh`
+    node.append(piece)
+    offset = end
+    if (offset < bytes.length) frame = requestAnimationFrame(draw)
+  }
+  draw()
+  return () => cancelAnimationFrame(frame)
 }
 
 const VIEWS = { json: 'JSON', text: 'Text', hex: 'Hex' }
@@ -97,6 +131,7 @@ export class BodyView {
   #text = null
   #json = null
   #radios = new Map()
+  #endDrawing = () => {}
   #content = el('pre', { class: 'body', tabindex: '0', 'aria-label': 'Body' })
   #summary = el('p', { class: 'hint' })
   #whole = el('button', {
@@ -152,6 +187,7 @@ export class BodyView {
     const isPart = bytes.length < whole
     const text = asText(bytes, isPart)
     const { json, problem } = text === null || isPart ? { json: null, problem: null } : indented(text)
+    const hint = text === null || !isPart ? problem : partProblem(text, whole)
     this.#text = text
     this.#json = json
     this.#radios.get('text').disabled = text === null
@@ -161,12 +197,12 @@ export class BodyView {
     const kind = whole === 0 ? 'empty' : isText && json === null ? 'text' : text !== null ? 'JSON' : 'binary'
     const hidden = text === null ? 0 : hiddenIn(text)
     const notes = [
-      problem === null ? '' : `, ${problem}`,
+      hint === null ? '' : `, ${hint}`,
       hidden === 0 ? '' : `, ${counted(hidden, 'invisible character')} shown by number`,
     ].join('')
     setText(
       this.#summary,
-      `${isPart ? `The first ${size(bytes.length)} of ${size(whole)}` : size(whole)}, ${kind}${notes}`,
+      `${isPart ? `The first ${exactBytes(bytes.length)} of ${exactBytes(whole)}` : size(whole)}, ${kind}${notes}`,
     )
     this.#draw(json !== null ? 'json' : text !== null ? 'text' : 'hex')
   }
@@ -174,7 +210,9 @@ export class BodyView {
   #draw(view) {
     this.#radios.get(view).checked = true
     this.#content.classList.toggle('hex', view === 'hex')
-    setText(this.#content, view === 'hex' ? asHex(this.#part) : visible(view === 'json' ? this.#json : this.#text))
+    this.#endDrawing()
+    if (view === 'hex') this.#endDrawing = drawHex(this.#content, this.#part)
+    else setText(this.#content, visible(view === 'json' ? this.#json : this.#text))
   }
 
   async #showWhole() {

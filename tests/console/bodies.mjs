@@ -103,7 +103,6 @@ async function json_that_indentation_would_blow_up_is_shown_as_text() {
     const wide = nested(60, `[${'1,'.repeat(30_000)}1]`)
     const id = await client.put('deep', wide)
     await view.go(`#/jobs/${id}`)
-    await view.button('Show the whole body').click()
     await view.shows('.body-view .hint', /KiB, JSON, not indented, since that would be too long$/)
     assert.equal((await view.text('pre.body')).length, wide.length)
   })
@@ -131,19 +130,65 @@ async function a_large_body_is_shown_in_part() {
   const flags = ['--http-allow-writes', '-z', '4m']
   await withConsole({ server: { flags } }, async (view, _, client) => {
     // Two bytes for each character, so that the part ends inside one.
-    const id = await client.put('large', `x${'ä'.repeat(50_000)}`)
+    const id = await client.put('large', `x${'ä'.repeat(131_072)}`)
     await view.go(`#/jobs/${id}`)
-    await view.shows('.body-view .hint', 'The first 16.0 KiB of 97.7 KiB, text')
-    assert.match(await view.text('pre.body'), /^xä{8191}$/)
+    await view.shows('.body-view .hint', 'The first 256 KiB of 262,145 bytes, text')
+    assert.match(await view.text('pre.body'), /^xä{131071}$/)
     await view.button('Show the whole body').click()
-    await view.shows('.body-view .hint', '97.7 KiB, text')
+    await view.shows('.body-view .hint', '256 KiB, text')
     const huge = await client.put('large', Buffer.alloc(3_000_000, 'y'))
     await view.go(`#/jobs/${huge}`)
-    await view.shows('.body-view .hint', /^The first 16\.0 KiB of 2\.86 MiB/)
+    await view.shows('.body-view .hint', 'The first 256 KiB of 3,000,000 bytes, text')
     assert.equal(await view.button('Show the whole body').count(), 0)
     const empty = await client.put('large', '')
     await view.go(`#/jobs/${empty}`)
     await view.shows('.body-view .hint', '0 B, empty')
+  })
+}
+
+async function large_json_is_shown_as_json_or_says_why_not() {
+  const flags = ['--http-allow-writes', '-z', '4m']
+  await withConsole({ server: { flags } }, async (view, _, client) => {
+    const json = (size) => `{"text":"${'x'.repeat(size - 11)}"}`
+    const radio = view.page.getByRole('radio', { name: 'JSON' })
+    const at = async (size) => view.go(`#/jobs/${await client.put('large', json(size))}`)
+    await at(262_144)
+    await view.shows('.body-view .hint', '256 KiB, JSON')
+    assert.ok(await radio.isChecked())
+    await at(300_000)
+    await view.shows('.body-view .hint', /^The first 256 KiB of 300,000 bytes, text, JSON is shown once the whole body is$/)
+    assert.ok(await radio.isDisabled())
+    await view.button('Show the whole body').click()
+    await view.shows('.body-view .hint', '293 KiB, JSON')
+    await at(2_000_000)
+    await view.shows('.body-view .hint', /^The first 256 KiB of .*, text, JSON is shown up to 1 MiB only$/)
+  })
+}
+
+async function the_hex_dump_of_a_large_body_blocks_nothing() {
+  const flags = ['--http-allow-writes', '-z', '1m']
+  const bytes = 900_000
+  await withConsole({ server: { flags } }, async (view, _, client) => {
+    const id = await client.put('large', Buffer.alloc(bytes, Uint8Array.from({ length: 256 }, (_, byte) => byte)))
+    await view.go(`#/jobs/${id}`)
+    await view.shows('.body-view .hint', /binary$/)
+    await view.page.locator('pre.body').evaluate((node) => {
+      window.addedLines = []
+      const linesOf = ({ addedNodes }) => [...addedNodes].map((one) => one.textContent.split('\n').length)
+      new MutationObserver((records) => window.addedLines.push(...records.flatMap(linesOf))).observe(node, {
+        childList: true,
+      })
+    })
+    await view.button('Show the whole body').click()
+    await view.shows('.body-view .hint', '879 KiB, binary')
+    const lines = () =>
+      view.page.locator('pre.body').evaluate((node) =>
+        [...node.children].reduce((sum, piece) => sum + piece.textContent.split('\n').length, 0),
+      )
+    await until('all lines are there', async () => (await lines()) === bytes / 16)
+    const added = await view.page.evaluate(() => window.addedLines)
+    assert.ok(Math.max(...added) <= 1024, `${Math.max(...added)} lines in one frame`)
+    assert.match(await view.page.locator('pre.body .piece').last().textContent(), /\n000dbb90 {2}90 /)
   })
 }
 
@@ -197,5 +242,7 @@ export const checks = {
   json_that_indentation_would_blow_up_is_shown_as_text,
   invisible_characters_are_shown_by_number,
   a_large_body_is_shown_in_part,
+  large_json_is_shown_as_json_or_says_why_not,
+  the_hex_dump_of_a_large_body_blocks_nothing,
   tube_names_of_every_legal_byte_lead_to_their_tubes,
 }
