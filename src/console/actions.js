@@ -65,6 +65,10 @@ export function form(label, button, fields, submit, properties = {}) {
   return { node, send }
 }
 
+/** A button that reads again what was missing. */
+export const lookAgain = (poller) =>
+  el('button', { type: 'button', text: 'Look again', on: { click: () => poller.now() } })
+
 /** Closes every question, with the answer no. */
 export function closeQuestions() {
   for (const dialog of document.querySelectorAll('dialog')) dialog.close('no')

@@ -1,14 +1,16 @@
 // A job: its state, its times, its body, and what can be done with it.
 
 import { act, find, remove } from './api.js'
-import { ask, form, notify } from './actions.js'
+import { ask, form, lookAgain, notify } from './actions.js'
 import { BodyView } from './body.js'
 import * as format from './format.js'
 import { card, el, facts, field, numberField, setText, show } from './dom.js'
+import { NEVER } from './poll.js'
 import { Controls } from './shell.js'
 import { tubeLink } from './tubes.js'
 
 const URGENT_BELOW = 1024
+const INTERVAL_MS = 2000
 
 /** The link to the page of a job. */
 export const jobLink = (id) => el('a', { href: `#/jobs/${id}`, text: `job ${id}` })
@@ -168,7 +170,7 @@ class Job {
     this.#app = app
     this.#id = id
     this.title = `Job ${id}`
-    this.interval = 2000
+    this.interval = INTERVAL_MS
     this.#body = new BodyView(app)
     this.#actions = actionsCard(app, id, this.#controls)
     this.#found = el(
@@ -181,7 +183,7 @@ class Job {
         this.#actions.node,
       ),
     )
-    this.#missing = el('div', { class: 'empty-state', hidden: true }, this.#missingText, findForm().node)
+    this.#missing = el('div', { class: 'empty-state', hidden: true }, this.#missingText, lookAgain(app.poller), findForm().node)
     this.node = el('div', {}, this.#tube, el('h1', {}, `Job ${id} `, this.#heading), this.#missing, this.#found)
   }
 
@@ -191,6 +193,7 @@ class Job {
 
   async refresh(signal) {
     const job = await find(`jobs/${this.#id}`, signal)
+    this.interval = job === null ? NEVER : INTERVAL_MS
     show(this.#missing, job === null)
     show(this.#found, job !== null)
     show(this.#heading, job !== null)

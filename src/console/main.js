@@ -30,6 +30,9 @@ const content = document.getElementById('content')
 const poller = new Poller(refresh, changed)
 let page = null
 let isOpened = false
+// Whether the page has shown what the server says since it was opened.
+let isLoaded = false
+const notLoaded = el('p', { class: 'empty not-loaded', text: 'Not loaded: the server does not answer.' })
 // A page that asks for access stands in place of the page.
 let isLocked = false
 
@@ -80,6 +83,7 @@ function showOne(name, one) {
   // A question about one page must not be answered on another.
   closeQuestions()
   page = one
+  isLoaded = false
   content.replaceChildren(one.node)
   showPage(name, one.title)
   poller.interval = one.interval ?? INTERVAL_MS
@@ -107,12 +111,27 @@ async function refresh(signal) {
   if (isRestarted) notify('The server has restarted.')
   app.history.add({ ...server.jobs, ...server.totals }, `${server.pid} ${server.id}`)
   showServer(server)
-  page.serverChanged?.(server)
-  await page.refresh?.(signal)
+  const shown = page
+  shown.serverChanged?.(server)
+  await shown.refresh?.(signal)
+  if (page !== shown) return
+  poller.interval = page.interval ?? INTERVAL_MS
+  isLoaded = true
+  notLoaded.remove()
+}
+
+// Says why a page is empty. One that reads only the server itself is filled from the latest answer.
+function explainEmpty() {
+  const needsAnswer = page.refresh !== undefined || (page.serverChanged !== undefined && app.server === null)
+  if (isLoaded || !needsAnswer) return
+  const heading = page.node.querySelector('h1')
+  const head = heading.closest('.head') ?? heading
+  head.after(notLoaded)
 }
 
 function changed(state, detail = {}) {
   showConnection(state, detail, () => poller.now())
+  if (state === 'gone') explainEmpty()
   if (state !== 'refused' || isLocked) return
   const { error } = detail
   // A proxy may refuse a token that it cannot read. The server always can answer this request.

@@ -4,7 +4,7 @@ import { Cancelled } from './api.js'
 
 const SLOW_MS = 2000
 const BACK_OFF_MS = [1000, 2000, 4000, 8000, 15000]
-/** The interval of a page that needs one reading only. */
+/** The interval of a page that needs no further reading: it shows nothing of the server, or what it shows is missing. */
 export const NEVER = Infinity
 
 export class Poller {

@@ -26,6 +26,8 @@ export class Table {
   #nodes = []
   #heads = new Map()
   #frame = 0
+  // Where a table that was left is scrolled to as soon as it has rows.
+  #start = null
 
   constructor({ label, columns, create, fill, moved, sorted }) {
     this.#columns = columns
@@ -56,7 +58,7 @@ export class Table {
 
   /** The rows to read: the visible ones and those beside them. */
   window() {
-    const first = Math.max(0, this.#first() - MARGIN_ROWS)
+    const first = Math.max(0, (this.#start?.row ?? this.#first()) - MARGIN_ROWS)
     const limit = Math.min(500, Math.ceil(this.scroller.clientHeight / this.#height) + 2 * MARGIN_ROWS + 2)
     return { offset: first, limit: Math.max(limit, 40) }
   }
@@ -67,6 +69,9 @@ export class Table {
     this.#offset = offset
     this.#rows = rows
     setAttribute(this.node, 'aria-rowcount', String(total + 1))
+    this.#setHeight()
+    if (this.#start !== null) this.scroller.scrollTop = this.#start.pixels
+    this.#start = null
     this.#draw()
   }
 
@@ -79,7 +84,18 @@ export class Table {
     }
   }
 
+  /** Where the table is scrolled to. */
+  position() {
+    return this.#start ?? { row: this.#first(), pixels: this.scroller.scrollTop }
+  }
+
+  /** Scrolls to a position once there are rows. */
+  startAt(position) {
+    this.#start = position
+  }
+
   toTop() {
+    this.#start = null
     this.scroller.scrollTop = 0
   }
 
@@ -121,10 +137,15 @@ export class Table {
     return first >= this.#offset && last <= this.#offset + this.#rows.length
   }
 
-  #draw() {
+  #setHeight() {
     this.#height = NARROW.matches ? ROW_NARROW : ROW_WIDE
     const height = Math.min(this.#total * this.#height, HEIGHT_MAX)
     this.space.style.height = `${height}px`
+    return height
+  }
+
+  #draw() {
+    const height = this.#setHeight()
     const first = this.#first()
     const begin = Math.max(0, first - MARGIN_ROWS)
     const end = Math.min(this.#total, first + Math.ceil(this.scroller.clientHeight / this.#height) + MARGIN_ROWS)

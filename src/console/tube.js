@@ -1,7 +1,7 @@
 // A tube: its counts over time, its times, and what can be done with it.
 
 import { act, find } from './api.js'
-import { ask, form, notify } from './actions.js'
+import { ask, form, lookAgain, notify } from './actions.js'
 import { BodyView } from './body.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
@@ -10,6 +10,7 @@ import { History } from './history.js'
 import { jobFacts, jobLink } from './job.js'
 import { jobsCard } from './jobs.js'
 import { STATES, stateTiles } from './overview.js'
+import { NEVER } from './poll.js'
 import { Controls } from './shell.js'
 import { tubePath } from './tubes.js'
 
@@ -20,6 +21,7 @@ const RATES = [
 ]
 
 const HISTORIES_MAX = 20
+const INTERVAL_MS = 2000
 
 // Kept when the page of a tube is left, so that its charts are there when one comes back.
 const histories = new Map()
@@ -176,7 +178,7 @@ class Tube {
     this.#app = app
     this.#name = name
     this.title = `Tube ${name}`
-    this.interval = 2000
+    this.interval = INTERVAL_MS
     this.#history = historyOf(name)
     const chart = (label, lines, shown) =>
       new Chart({ label, history: this.#history, lines, format: shown, axisFormat: format.short })
@@ -209,7 +211,12 @@ class Tube {
       el('p', {
         text: 'There is no such tube now. A tube exists while it has a job, or a client that uses or watches it.',
       }),
-      el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }),
+      el(
+        'div',
+        { class: 'buttons' },
+        lookAgain(app.poller),
+        el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }),
+      ),
     )
     this.node = el(
       'div',
@@ -227,6 +234,7 @@ class Tube {
 
   async refresh(signal) {
     const tube = await find(tubePath(this.#name), signal)
+    this.interval = tube === null ? NEVER : INTERVAL_MS
     show(this.#missing, tube === null)
     show(this.#found, tube !== null)
     show(this.#paused, tube !== null && tube.paused_seconds > 0)

@@ -20,6 +20,16 @@ const COLUMNS = [
 const TYPING_MS = 120
 // That of a tube name. The server refuses a longer one.
 const FILTER_CHARS_MAX = 200
+const POSITIONS_MAX = 50
+
+// By entry of the browser's history, so that the way back leads to the same rows and a link to the first ones.
+const positions = new Map()
+
+/** Returns the key of the current entry of the browser's history, which is kept with that entry. */
+function entryKey() {
+  if (history.state?.tubes === undefined) history.replaceState({ tubes: Date.now() }, '')
+  return history.state.tubes
+}
 
 function create(key) {
   if (key !== 'name') return el('span')
@@ -54,6 +64,7 @@ class Tubes {
   #announced = ''
   #empty = el('p', { class: 'empty', text: 'No tube has this in its name.' })
   #table
+  #entry = entryKey()
 
   constructor(app, query) {
     this.#app = app
@@ -86,6 +97,7 @@ class Tubes {
       moved: () => app.poller.soon(),
       sorted: (sort) => this.#sortBy(sort),
     })
+    this.#table.startAt(positions.get(this.#entry) ?? null)
     this.#showSort()
     show(this.#empty, false)
     this.title = 'Tubes'
@@ -121,6 +133,9 @@ class Tubes {
 
   close() {
     clearTimeout(this.#typing)
+    positions.delete(this.#entry)
+    positions.set(this.#entry, this.#table.position())
+    if (positions.size > POSITIONS_MAX) positions.delete(positions.keys().next().value)
     this.#table.close()
   }
 
@@ -149,7 +164,7 @@ class Tubes {
     const query = new URLSearchParams({ sort: this.sort, order: this.order })
     if (this.#filter.input.value !== '') query.set('filter', this.#filter.input.value)
     // The way back from a tube leads to the same list.
-    history.replaceState(null, '', `#/tubes?${query}`)
+    history.replaceState(history.state, '', `#/tubes?${query}`)
     this.#table.toTop()
     this.#app.poller.now()
   }

@@ -98,10 +98,37 @@ async function an_error_of_the_server_is_shown() {
   })
 }
 
+async function a_page_that_cannot_be_loaded_says_so() {
+  await withConsole({ expected: BROKEN }, async (view, server, client) => {
+    const id = await client.put('mail', 'x')
+    await view.shows('.tile.ready .tile-value', '1')
+    await server.end()
+    await view.page.locator('[data-banner="gone"]').waitFor()
+    for (const hash of ['#/tubes', `#/jobs/${id}`, '#/tubes/mail']) {
+      await view.go(hash)
+      await view.shows('.not-loaded', 'Not loaded: the server does not answer.')
+    }
+    assert.ok(await view.button('Pause').isHidden())
+    // What needs nothing new is shown as before.
+    for (const hash of ['#/jobs', '#/put', '#/']) {
+      await view.go(hash)
+      await view.shows('#connection-text', /^No answer/)
+      assert.equal(await view.page.locator('.not-loaded').count(), 0, hash)
+    }
+    await view.go('#/tubes')
+    await view.page.locator('.not-loaded').waitFor()
+    await server.launch()
+    await view.button('Try now').click()
+    await view.shows('.table-row .cell-name a', 'default')
+    assert.equal(await view.page.locator('.not-loaded').count(), 0)
+  })
+}
+
 export const checks = {
   the_server_restarts_under_it,
   the_server_is_gone_and_comes_back,
   a_slow_server_is_shown_as_slow,
   an_action_on_a_server_that_is_gone_is_explained,
   an_error_of_the_server_is_shown,
+  a_page_that_cannot_be_loaded_says_so,
 }

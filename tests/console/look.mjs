@@ -56,6 +56,11 @@ const VIEWS = {
     before: (page) => breakAfter(page, 2),
     act: (view) => view.page.locator('[data-banner="gone"]').waitFor(),
   },
+  'not loaded': {
+    hash: '#/tubes',
+    before: (page) => breakAfter(page, 0),
+    act: (view) => view.page.locator('.not-loaded').waitFor(),
+  },
   'access refused': { hash: '#/', before: (page) => refuse(page, 403) },
   token: { hash: '#/', before: (page) => refuse(page, 401) },
   'wrong token': {

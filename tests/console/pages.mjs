@@ -244,7 +244,69 @@ async function a_tube_that_is_missing_is_explained() {
   await withConsole({ hash: '#/tubes/nowhere', expected: [/404/] }, async (view, _, client) => {
     await view.page.getByText('There is no such tube now').waitFor()
     await client.put('nowhere', 'x')
+    await view.button('Look again').click()
     await view.shows('.tile.ready .tile-value', '1')
+    await client.put('nowhere', 'x')
+    await view.shows('.tile.ready .tile-value', '2')
+  })
+}
+
+async function what_is_missing_is_looked_for_once() {
+  await withConsole({ expected: [/404/] }, async (view, _, client) => {
+    const id = await client.put('mail', 'x')
+    const asked = async () => (await view.watched()).requests.length
+    for (const [hash, text] of [
+      ['#/tubes/nowhere', 'There is no such tube now'],
+      ['#/jobs/999', 'There is no job with this id'],
+    ]) {
+      await view.go(hash)
+      await view.page.getByText(text).waitFor()
+      await view.shows('#connection-text', 'Idle')
+      const before = await asked()
+      await sleep(4500)
+      assert.equal(await asked(), before)
+      await view.button('Look again').click()
+      await until('it is looked for again', async () => (await asked()) === before + 2)
+    }
+    await view.go(`#/jobs/${id}`)
+    await view.shows('h1', `Job ${id} ready`)
+    await client.ask(`delete ${id}`)
+    await view.page.getByText('The job has been deleted').waitFor()
+    await view.shows('#connection-text', 'Idle')
+    await view.go('#/tubes')
+    await view.shows('#connection-text', 'Live')
+  })
+}
+
+async function the_way_back_leads_to_the_same_rows() {
+  await withConsole({}, async (view, _, client) => {
+    await putEach(client, names(10_000))
+    await view.go('#/tubes')
+    const scroller = view.page.locator('.table-scroller')
+    const link = (name) => view.page.getByRole('link', { name, exact: true })
+    await link('default').waitFor()
+    await scroller.evaluate((node) => {
+      node.scrollTop = 200_000
+    })
+    await link('tube-05405').click()
+    await view.shows('h1', 'Tube tube-05405')
+    await view.page.goBack()
+    await link('tube-05405').waitFor()
+    assert.equal(await scroller.evaluate((node) => node.scrollTop), 200_000)
+    // The rows are read at once, and not the first ones before them.
+    const { requests } = await view.watched()
+    const reads = requests.slice(requests.findLastIndex((one) => one.endsWith('tubes/tube-05405')))
+    assert.ok(!reads.some((one) => one.includes('offset=0&')), reads.join())
+    // A link leads to the first rows, and the way back from there to the others.
+    await link('Overview').click()
+    await view.shows('h1', 'Overview')
+    await link('Tubes').click()
+    await link('default').waitFor()
+    assert.equal(await scroller.evaluate((node) => node.scrollTop), 0)
+    await view.page.goBack()
+    await view.shows('h1', 'Overview')
+    await view.page.goBack()
+    await link('tube-05405').waitFor()
   })
 }
 
@@ -368,6 +430,8 @@ export const checks = {
   a_tube_shows_counts_and_times,
   long_times_have_one_unit_and_a_gap,
   a_tube_that_is_missing_is_explained,
+  what_is_missing_is_looked_for_once,
+  the_way_back_leads_to_the_same_rows,
   a_job_shows_its_values,
   an_address_that_cannot_exist_has_a_page_and_is_not_read,
   a_hidden_page_reads_nothing,
