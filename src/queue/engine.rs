@@ -200,6 +200,7 @@ impl Engine {
     }
 
     /// Counts the client as a producer from now on.
+    #[inline(always)]
     pub fn mark_producer(&mut self, client: ClientKey) {
         let record = self.clients.get_mut(client);
         self.totals.producers += u32::from(!record.is_producer);
@@ -262,6 +263,7 @@ impl Engine {
     }
 
     /// Stores a job in the tube that the client uses.
+    #[inline(always)]
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
         let NewJob { delay, extra, .. } = new;

@@ -34,7 +34,11 @@ impl Core {
         rest: &mut &[u8],
         now: Time,
     ) {
-        match parse(line) {
+        let command = parse(line);
+        if protocol.put_batch.is_some() {
+            return self.serve_batch_line(protocol, replies, command);
+        }
+        match command {
             Ok(Command::Put { args, tags }) => {
                 self.commands[CommandKind::Put as usize] += 1;
                 self.serve_put_line(protocol, replies, args, tags, rest, now);

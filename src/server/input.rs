@@ -91,11 +91,7 @@ impl Core {
                             if is_traced {
                                 trace::command(replies.number(), line);
                             }
-                            if protocol.put_batch.is_some() {
-                                core.serve_batch_line(protocol, replies, line);
-                            } else {
-                                core.serve_line(protocol, replies, line, &mut rest, now);
-                            }
+                            core.serve_line(protocol, replies, line, &mut rest, now);
                         }
                         Some(Line::TooLong) => {
                             core.observe(protocol.client, Observation::LineTooLong);

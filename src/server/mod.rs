@@ -333,7 +333,7 @@ impl Core {
     }
 
     /// Records in the job log what has happened to the queue.
-    #[inline]
+    #[inline(always)]
     fn record_changes(&mut self, now: Time) {
         if let Some(wal) = &mut self.wal {
             wal.record(&mut self.engine, now);

@@ -10,7 +10,7 @@ use super::session::{IncomingJob, Input, ProtocolState, SessionState};
 use crate::ids::{ClientKey, JobId};
 use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::protocol::command::{Command, PutArgs};
-use crate::protocol::parse::parse;
+use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::server::dispatch::{COPIED_BYTES_PER_STEP, repeated};
@@ -64,6 +64,8 @@ impl PutBatch {
 
 impl Core {
     /// Begins a batch. Without a count its end is unknown.
+    // No part of a batch is inlined into the path of a single command.
+    #[inline(never)]
     pub(super) fn begin_put_batch(
         &mut self,
         protocol: &mut ProtocolState,
@@ -79,13 +81,14 @@ impl Core {
     }
 
     /// Serves the line of the next job.
+    #[inline(never)]
     pub(super) fn serve_batch_line(
         &mut self,
         protocol: &mut ProtocolState,
         replies: &mut Replies,
-        line: &[u8],
+        command: Result<Command<'_>, ParseError>,
     ) {
-        let Ok(Command::Put { args, tags }) = parse(line) else {
+        let Ok(Command::Put { args, tags }) = command else {
             return self.lose_batch(protocol, replies);
         };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
@@ -112,6 +115,7 @@ impl Core {
     }
 
     /// Takes a job whose body is complete.
+    #[inline(never)]
     pub(super) fn add_to_batch(
         &mut self,
         protocol: &mut ProtocolState,
@@ -133,6 +137,7 @@ impl Core {
     }
 
     /// Refuses the batch because of a job whose body was discarded.
+    #[inline(never)]
     pub(super) fn refuse_in_batch(
         &mut self,
         protocol: &mut ProtocolState,
@@ -225,6 +230,7 @@ impl Core {
     }
 
     /// Drops a batch whose end is unknown, and closes its connection: the input behind it must not be taken for commands.
+    #[inline(never)]
     pub(super) fn lose_batch(&mut self, protocol: &mut ProtocolState, replies: &mut Replies) {
         self.drop_batch(protocol);
         replies.refuse(Reply::BadFormat, &mut self.buffers);
