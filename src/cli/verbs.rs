@@ -47,7 +47,14 @@ SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with exit code
 128 + the number of the signal.
 ";
 
+/// What the help of verbs says for which beanstalkd has no command.
+const EXTENSION_HELP: &str = "\
+This verb needs a beanring server; beanstalkd lacks the command.
+";
+
 const WAIT_HELP: &str = "\
+This verb needs a beanring server; beanstalkd lacks the command.
+
 Exit code 0 if the job is deleted. Exit code 1 if it is buried or does not
 exist, or at the timeout.
 ";
@@ -102,7 +109,7 @@ pub enum Verb {
     Drain(ServerVerb),
     /// Have the server accept new jobs again
     Undrain(ServerVerb),
-    /// Print a line with the numbers of jobs and rates again and again
+    /// Print job counts and rates at every interval
     Watch(Watch),
     /// Move jobs to another tube
     Move(Move),
@@ -125,6 +132,7 @@ impl Verb {
             "move" => MOVE_HELP,
             "work" => WORK_HELP,
             "wait" => WAIT_HELP,
+            "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
             _ => return EXIT_CODES.to_owned(),
         };
         format!("{own}\n{EXIT_CODES}")
@@ -201,7 +209,8 @@ pub enum SortKey {
     Delayed,
     Buried,
     Waiting,
-    Total,
+    #[value(alias = "total")]
+    Puts,
     Oldest,
 }
 
@@ -499,7 +508,7 @@ pub struct Flush {
     /// The tube
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// Do not ask on a terminal
+    /// Delete without asking; required without a terminal
     #[arg(short, long)]
     pub yes: bool,
     #[command(flatten)]

@@ -55,6 +55,8 @@ pub enum ClientError {
     },
     /// The output cannot be written.
     Output(io::Error),
+    /// Nothing reads standard output, which the commands of jobs inherit.
+    OutputClosed,
     /// The command of a job cannot be started.
     Command {
         /// Its program.
@@ -75,7 +77,7 @@ impl ClientError {
     /// The exit code: 1 the server said no, 2 wrong usage, 3 no connection.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused(_) | Self::Output(_) | Self::System { .. } => 1,
+            Self::Refused(_) | Self::Output(_) | Self::OutputClosed | Self::System { .. } => 1,
             Self::Config(_) | Self::Usage(_) | Self::File { .. } | Self::Command { .. } => 2,
             Self::Connect { .. } | Self::Broken { .. } | Self::Silent { .. } | Self::Foreign { .. } => 3,
         }
@@ -153,6 +155,7 @@ impl fmt::Display for ClientError {
                 escaped(&line[..line.len().min(SHOWN_BYTES_MAX)])
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
+            Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),
             Self::Command { program, error } => {
                 write!(f, "cannot run {}: {}", escaped(program.as_bytes()), text_of(error))
             }

@@ -17,13 +17,18 @@ struct Flushed<'a> {
     flushed: u64,
 }
 
-/// Asks first if the answer can come from a terminal.
+/// Asks first, for which the answer must come from a terminal.
 pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     let verbs::Flush { tube, yes, common } = verb;
     let subject = format!("tube {tube}");
     let absent = "there is no such tube";
+    if !yes && !io::stdin().is_terminal() {
+        let problem =
+            format!("flush deletes jobs and cannot ask without a terminal; add --yes to flush {tube}");
+        return Err(ClientError::Usage(problem));
+    }
     let mut connection = super::connect(common)?;
-    if !yes && io::stdin().is_terminal() {
+    if !yes {
         let reply = connection.ask(format!("stats-tube {tube}"))?;
         let data = reply.into_ok(&subject).map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
         if !is_confirmed(tube, &Stats::parse(Kind::Tube, &data))? {
@@ -50,9 +55,10 @@ fn flush(
 ) -> Result<u64, ClientError> {
     let reply = connection.ask(format!("flush-tube {tube}"))?.expect("FLUSHED", subject);
     let reply = reply.map_err(|refusal| {
-        refusal
-            .meaning("NOT_FOUND", absent)
-            .meaning("UNKNOWN_COMMAND", "the server has no flush-tube; delete its jobs by beanring delete")
+        refusal.meaning("NOT_FOUND", absent).meaning(
+            "UNKNOWN_COMMAND",
+            format!("the server has no flush-tube; beanring work -t {tube} --until-empty -- true deletes ready jobs"),
+        )
     })?;
     Ok(reply.number().unwrap_or(0))
 }

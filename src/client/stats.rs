@@ -102,6 +102,7 @@ impl Value {
     /// The value for people, with the unit that belongs to its key. Text is escaped.
     pub fn with_unit(&self, key: &str) -> String {
         match self {
+            Self::Number(0) if matches!(key, "max-memory" | "max-connections") => "none".to_owned(),
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
             Self::Number(micros) if key.ends_with("-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
@@ -181,6 +182,10 @@ mod tests {
         for (key, number, text) in [
             ("memory-used", 1536, "1.5 KiB"),
             ("memory-refusals", 1536, "1536"),
+            ("memory-used", 0, "0 B"),
+            ("max-memory", 0, "none"),
+            ("max-connections", 0, "none"),
+            ("max-job-size", 65_535, "63.9 KiB"),
             ("uptime", 61, "1 min 1 s"),
             ("queue-time-p50-us", 1500, "1.5 ms"),
             ("current-jobs-ready", 1500, "1500"),

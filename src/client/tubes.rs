@@ -19,7 +19,7 @@ const COUNTS: [Column; 6] = [
     ("DELAYED", "current-jobs-delayed"),
     ("BURIED", "current-jobs-buried"),
     ("WAITING", "current-waiting"),
-    ("TOTAL", "total-jobs"),
+    ("PUTS", "total-jobs"),
 ];
 
 const OLDEST: &str = "oldest-ready-age";
@@ -81,7 +81,7 @@ fn sort(tubes: &mut [Stats], key: SortKey) {
         SortKey::Delayed => Some(COUNTS[2].1),
         SortKey::Buried => Some(COUNTS[3].1),
         SortKey::Waiting => Some(COUNTS[4].1),
-        SortKey::Total => Some(COUNTS[5].1),
+        SortKey::Puts => Some(COUNTS[5].1),
         SortKey::Oldest => Some(OLDEST),
     };
     tubes.sort_by(|one, other| {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`.
+/// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`. It is rounded down, so that `64.0 KiB` is never less than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes(pub u64);
 
@@ -16,17 +16,11 @@ pub struct Micros(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut number = self.0 as f64;
-        let mut unit = "B";
-        for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
-            // 1023.95 KiB would be printed as 1024.0 KiB.
-            if number < 1023.95 {
-                break;
-            }
-            number /= 1024.0;
-            unit = larger;
-        }
-        if unit == "B" { write!(f, "{} B", self.0) } else { write!(f, "{number:.1} {unit}") }
+        let power = self.0.checked_ilog2().unwrap_or(0) / 10;
+        let Some(unit) = power.checked_sub(1) else { return write!(f, "{} B", self.0) };
+        let unit = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit as usize];
+        let tenths = (u128::from(self.0) * 10) >> (10 * power);
+        write!(f, "{}.{} {unit}", tenths / 10, tenths % 10)
     }
 }
 
@@ -68,9 +62,10 @@ mod tests {
             (1023, "1023 B"),
             (1024, "1.0 KiB"),
             (1536, "1.5 KiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
+            (65_535, "63.9 KiB"),
+            ((1 << 20) - 1, "1023.9 KiB"),
             (12 << 20, "12.0 MiB"),
-            (u64::MAX, "16.0 EiB"),
+            (u64::MAX, "15.9 EiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), text);
         }

@@ -88,6 +88,9 @@ fn refused_jobs_are_counted_and_the_first_is_named() {
             result.stderr,
             format!("beanring: 2 of 5 jobs were refused; the first: line 2: {meaning}\n")
         );
+        let refused = place.feed(&["put", "--json"], long.as_bytes()).text();
+        let refused: serde_json::Value = serde_json::from_str(&refused).expect("JSON");
+        assert_eq!(refused, serde_json::json!({ "input": "body 1", "refused": "JOB_TOO_BIG" }));
         let result = place.feed(&["put", "--lines", "--json"], input.as_bytes());
         let summary: serde_json::Value = serde_json::from_str(&result.text()).expect("JSON");
         assert_eq!((&summary["put"], &summary["refused"]), (&3.into(), &2.into()), "{summary}");
@@ -173,6 +176,7 @@ fn a_signal_ends_put_with_a_count() {
             drop(stdin);
             let said = String::from_utf8(output.stderr).expect("text");
             assert_eq!(said, format!("beanring: put 2 jobs; stopped by {name}\n"));
+            assert!(output.stdout.is_empty(), "{:?}", output.stdout);
             assert_eq!(output.status.code(), Some(code));
             assert_eq!(bodies(place, "default"), [&b"one"[..], b"two"]);
         }

@@ -49,6 +49,7 @@ fn tubes_are_sorted_filtered_and_aligned() {
             rows.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(names(&[]), "default mail.bounce mail.send video");
+        assert_eq!(names(&["--sort", "puts"]), "video mail.send mail.bounce default");
         assert_eq!(names(&["--sort", "ready"]), "video mail.send mail.bounce default");
         assert_eq!(names(&["-s", "ready", "--reverse"]), "default mail.bounce mail.send video");
         assert_eq!(names(&["--busy"]), "mail.bounce mail.send video");
@@ -112,21 +113,24 @@ fn a_tube_is_flushed() {
         place.ok(&["put", "-t", "mail", "one", "two", "three"]);
         place.ok(&["put", "-t", "mail", "-d", "1h", "four"]);
         if !place.is_beanring {
-            let reason = "tube mail: UNKNOWN_COMMAND: the server has no flush-tube; delete its jobs by beanring delete";
-            return place.run(&["flush", "mail"]).fails(1, reason);
+            let reason = "tube mail: UNKNOWN_COMMAND: the server has no flush-tube; beanring work -t mail --until-empty -- true deletes ready jobs";
+            return place.run(&["flush", "--yes", "mail"]).fails(1, reason);
         }
+        let problem = "flush deletes jobs and cannot ask without a terminal; add --yes to flush mail";
+        place.feed(&["flush", "mail"], b"n\n").fails(2, problem);
+        assert_eq!(place.jobs(), [3, 0, 1, 0]);
         place.ok(&["bury", "2"]);
         let terminal = place.on_terminal(&["flush", "mail"], &[]);
         let question = "delete 2 ready, 1 delayed and 1 buried jobs of mail? [y/N] ";
         assert!(terminal.contains(question), "{terminal}");
         assert!(terminal.ends_with("beanring: nothing is deleted\n"), "{terminal}");
         assert_eq!(place.jobs(), [2, 0, 1, 1]);
-        assert_eq!(place.ok(&["flush", "mail"]), "deleted 4 jobs of mail\n");
+        assert_eq!(place.ok(&["flush", "--yes", "mail"]), "deleted 4 jobs of mail\n");
         place.ok(&["put", "-t", "mail", "five"]);
         assert_eq!(place.on_terminal(&["flush", "--yes", "mail"], &[]), "deleted 1 job of mail\n");
         place.ok(&["put", "-t", "mail", "six"]);
-        assert_eq!(place.json(&["flush", "mail"]), serde_json::json!({"tube": "mail", "flushed": 1}));
-        place.run(&["flush", "mail"]).fails(1, "tube mail: NOT_FOUND: there is no such tube");
+        assert_eq!(place.json(&["flush", "-y", "mail"]), serde_json::json!({"tube": "mail", "flushed": 1}));
+        place.run(&["flush", "-y", "mail"]).fails(1, "tube mail: NOT_FOUND: there is no such tube");
         place.run(&["flush", "-mail"]).code.map(|code| assert_eq!(code, 2)).expect("it ends");
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -106,7 +107,7 @@ fn eight_workers_that_fail_hang_and_die() {
         place.feed(&["put", "--lines", "-t", "mail", "-r", "1"], bodies.as_bytes()).ok();
         let result = bench.run(place, &["-j", "8", "-t", "mail", "--timeout", "3", "--until-empty"]);
         assert_eq!(result.code, Some(0), "{result:?}");
-        assert_eq!(last_line(&result.stderr), "beanring: 24 jobs: 8 deleted, 16 buried, 0 released, 0 lost");
+        assert_eq!(last_line(&result.stderr), "beanring: 24 runs: 8 deleted, 16 buried, 0 released, 0 lost");
         let reasons = |text: &str| result.stderr.lines().filter(|line| line.contains(text)).count();
         assert_eq!(reasons(": exit code 3 after "), 4);
         assert_eq!(reasons(": killed by SIGKILL after "), 4);
@@ -153,7 +154,7 @@ fn the_command_gets_body_and_variables() {
             lines.next().is_some_and(|line| line.starts_with("beanring: job 1 of mail: done after ")),
             "{result:?}"
         );
-        assert_eq!(lines.next(), Some("beanring: 1 job: 1 deleted, 0 buried, 0 released, 0 lost"));
+        assert_eq!(lines.next(), Some("beanring: 1 run: 1 deleted, 0 buried, 0 released, 0 lost"));
     });
 }
 
@@ -162,7 +163,7 @@ fn a_large_body_that_is_not_read() {
     with_both("a body that no command reads", |place| {
         place.feed(&["put", "-q"], &vec![b'x'; 65_000]).ok();
         let result = place.run(&["work", "--until-empty", "--", "true"]);
-        assert_eq!(last_line(&result.stderr), "beanring: 1 job: 1 deleted, 0 buried, 0 released, 0 lost");
+        assert_eq!(last_line(&result.stderr), "beanring: 1 run: 1 deleted, 0 buried, 0 released, 0 lost");
     });
 }
 
@@ -179,7 +180,7 @@ fn failures_are_released_with_back_off() {
         let (code, said) = finish(child);
         assert_eq!(
             (code, last_line(&said)),
-            (Some(0), "beanring: 7 jobs: 1 deleted, 1 buried, 5 released, 0 lost")
+            (Some(0), "beanring: 7 runs: 1 deleted, 1 buried, 5 released, 0 lost")
         );
         assert_eq!(bench.runs(), [(1, 3), (2, 4)].into());
         assert_eq!(place.number(&["job", "2"], "releases"), 3);
@@ -203,7 +204,7 @@ fn the_first_signal_waits_for_running_commands() {
             said.starts_with("beanring: stopping after 2 running commands; a second signal kills them\n"),
             "{said}"
         );
-        assert_eq!(last_line(&said), "beanring: 2 jobs: 2 deleted, 0 buried, 0 released, 0 lost");
+        assert_eq!(last_line(&said), "beanring: 2 runs: 2 deleted, 0 buried, 0 released, 0 lost");
         place.wait_for_jobs([1, 0, 0, 0]);
     });
 }
@@ -217,7 +218,7 @@ fn idle_slots_stop_at_once() {
         let asked = Instant::now();
         signal(&child, Signal::SIGTERM);
         let (code, said) = finish(child);
-        assert_eq!((code, &*said), (Some(0), "beanring: 0 jobs: 0 deleted, 0 buried, 0 released, 0 lost\n"));
+        assert_eq!((code, &*said), (Some(0), "beanring: 0 runs: 0 deleted, 0 buried, 0 released, 0 lost\n"));
         assert!(asked.elapsed() < Duration::from_secs(5));
     });
 }
@@ -235,7 +236,7 @@ fn the_second_signal_kills_and_releases() {
         let (code, said) = finish(child);
         assert_eq!(
             (code, last_line(&said)),
-            (Some(0), "beanring: 2 jobs: 0 deleted, 0 buried, 2 released, 0 lost")
+            (Some(0), "beanring: 2 runs: 0 deleted, 0 buried, 2 released, 0 lost")
         );
         place.wait_for_jobs([2, 0, 0, 0]);
         assert_no_process(bench.out().as_path());
@@ -255,12 +256,12 @@ fn without_touch_a_slow_job_times_out_and_is_not_deleted_twice() {
         let (code, said) = finish(child);
         if !place.is_beanring && bench.runs() == [(1, 1)].into() {
             // beanstalkd 1.12 has missed the timeout. Then the job was this worker's until the end.
-            assert_eq!(last_line(&said), "beanring: 1 job: 1 deleted, 0 buried, 0 released, 0 lost");
+            assert_eq!(last_line(&said), "beanring: 1 run: 1 deleted, 0 buried, 0 released, 0 lost");
             return;
         }
         assert_eq!(
             (code, last_line(&said)),
-            (Some(0), "beanring: 2 jobs: 1 deleted, 0 buried, 0 released, 1 lost")
+            (Some(0), "beanring: 2 runs: 1 deleted, 0 buried, 0 released, 1 lost")
         );
         assert!(said.contains(": the reservation had timed out after "), "{said}");
         assert_eq!(bench.runs(), [(1, 2)].into());
@@ -304,7 +305,7 @@ fn a_lost_connection_discards_the_result() {
     let (code, said) = finish(child);
     assert_eq!(
         (code, last_line(&said)),
-        (Some(0), "beanring: 2 jobs: 1 deleted, 0 buried, 0 released, 1 lost")
+        (Some(0), "beanring: 2 runs: 1 deleted, 0 buried, 0 released, 1 lost")
     );
     assert!(
         said.contains("connecting again until it succeeds\n") && said.contains(": connected again\n"),
@@ -349,6 +350,27 @@ fn a_command_that_cannot_run_leaves_the_jobs_alone() {
             assert_eq!(last_line(&result.stderr), format!("beanring: cannot run {program}: {reason}"));
             place.wait_for_jobs([1, 0, 0, 0]);
             assert_eq!(place.number(&["job", "1"], "releases"), 0);
+        }
+    });
+}
+
+#[test]
+fn an_output_without_a_reader_stops_it() {
+    everywhere("beanring work into a pipe that is closed", |place| {
+        place.feed(&["put", "--lines"], "line\n".repeat(1000).as_bytes()).ok();
+        for (flags, command) in [(&["-j", "2"][..], "cat; echo"), (&["--on-failure", "release"], "cat; true")]
+        {
+            let arguments = [&["work", "--until-empty"], flags, &["--", "sh", "-c", command]].concat();
+            let mut child = spawn(&mut place.command(&arguments));
+            let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            assert!(lines.next().expect("a line").expect("text").starts_with("line"));
+            drop(lines);
+            let (code, said) = finish(child);
+            assert_eq!(code, Some(1), "{said}");
+            assert_eq!(last_line(&said), "beanring: standard output is closed; no further job is reserved");
+            wait_until(|| place.jobs()[1] == 0, || "a job stays reserved".to_owned());
+            let [ready, _, delayed, buried] = place.jobs();
+            assert!(ready > 0 && delayed == 0 && buried == 0, "{ready} {delayed} {buried}");
         }
     });
 }

@@ -49,7 +49,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     output.flush()?;
     // The connection is the reason if both have failed.
     received.and(sent).inspect_err(|_| tally.report_rest())?;
-    tally.report(&mut output, started.elapsed())?;
+    tally.report(&mut output, started.elapsed(), interrupt.is_caught())?;
     if interrupt.is_caught() {
         return Ok(interrupt.report(&tally.done()));
     }

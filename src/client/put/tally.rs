@@ -32,7 +32,7 @@ struct JsonPut<'a> {
 
 #[derive(Serialize)]
 struct JsonRefused<'a> {
-    body: &'a str,
+    input: &'a str,
     refused: &'a str,
 }
 
@@ -75,7 +75,7 @@ impl Tally {
             self.refused += 1;
             let refusal = || Refusal::new(place.to_string(), reply.line());
             if self.prints_ids && output.is_json() {
-                output.json(&JsonRefused { body: &place.to_string(), refused: &refusal().reply })?;
+                output.json(&JsonRefused { input: &place.to_string(), refused: &refusal().reply })?;
             }
             self.first_refusal.get_or_insert_with(refusal);
             return Ok(());
@@ -97,8 +97,13 @@ impl Tally {
         self.refused == 0
     }
 
-    /// Prints the counts of many jobs, and the first refusal.
-    pub(super) fn report(&self, output: &mut Output, elapsed: Duration) -> Result<(), ClientError> {
+    /// Prints the counts of many jobs, and the first refusal. After a signal, a line on stderr has the count.
+    pub(super) fn report(
+        &self,
+        output: &mut Output,
+        elapsed: Duration,
+        is_interrupted: bool,
+    ) -> Result<(), ClientError> {
         if self.prints_summary && output.is_json() {
             output.json(&JsonSummary {
                 tube: &self.tube,
@@ -109,7 +114,7 @@ impl Tally {
                 first_refusal: self.first_refusal.as_ref().map(ToString::to_string),
                 seconds: elapsed.as_secs_f64(),
             })?;
-        } else if self.prints_summary {
+        } else if self.prints_summary && !is_interrupted {
             let (tube, seconds) = (&self.tube, elapsed.as_secs_f64());
             output.line(&format!("put {} into {tube} in {seconds:.2} s", jobs(self.put)))?;
         }

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -89,6 +91,15 @@ pub(super) fn is_permanent(error: &io::Error) -> bool {
         ErrorKind::ArgumentListTooLong,
     ];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::ENOEXEC as i32)
+}
+
+/// Whether nothing reads standard output any more, which commands inherit. Most of them die then by SIGPIPE.
+pub(super) fn is_output_closed() -> bool {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    let is_polled = poll(&mut fds, PollTimeout::ZERO).is_ok();
+    is_polled
+        && fds[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
 }
 
 /// Why a command has failed, or none if it succeeded.

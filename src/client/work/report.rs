@@ -17,7 +17,7 @@ pub(super) enum Fate {
     Deleted,
     /// Its command failed.
     Buried,
-    /// Its command failed, or was killed by the second signal.
+    /// Its command failed, or was killed by the second signal, or nothing reads standard output.
     Released,
     /// The reservation had ended before the command did. The job may run again.
     Lost,
@@ -131,7 +131,7 @@ impl Report {
             let all = deleted + buried + released + lost;
             let plural = if all == 1 { "" } else { "s" };
             say(format_args!(
-                "beanring: {all} job{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
+                "beanring: {all} run{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
             ));
         }
     }

@@ -50,6 +50,8 @@ struct Job {
 enum Outcome {
     Success,
     Failure(String),
+    /// It failed, and nothing reads standard output any more.
+    Unread(String),
     /// Killed by the second signal.
     Killed,
 }
@@ -131,7 +133,14 @@ impl Slot<'_> {
         }
         let reply = reply?;
         if reply.word() == "TIMED_OUT" {
-            return Ok(!self.verb.until_empty);
+            if self.verb.until_empty {
+                return Ok(false);
+            }
+            return if command::is_output_closed() { Err(ClientError::OutputClosed) } else { Ok(true) };
+        }
+        if reply.word() == "RESERVED" && command::is_output_closed() {
+            // The end of the connection makes the job ready, and does not count as a release.
+            return Err(ClientError::OutputClosed);
         }
         let reserved = Instant::now();
         let (id, body) = reply.into_job("reserve")?;
@@ -233,12 +242,14 @@ impl Slot<'_> {
     fn finish(&self, connection: &mut Connection, job: &Job, outcome: Outcome) -> Result<(), ClientError> {
         let id = job.id;
         let pri = job.stats.number("pri");
+        let is_unread = matches!(outcome, Outcome::Unread(_));
         let (reason, command, fate, delay) = match outcome {
             Outcome::Success => (None, format!("delete {id}"), Fate::Deleted, None),
             Outcome::Killed => {
                 let reason = Some("killed by the second signal".to_owned());
                 (reason, format!("release {id} {pri} 0"), Fate::Released, None)
             }
+            Outcome::Unread(reason) => (Some(reason), format!("release {id} {pri} 0"), Fate::Released, None),
             Outcome::Failure(reason) => match self.back_off(job) {
                 None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
                 Some(delay) => {
@@ -260,7 +271,7 @@ impl Slot<'_> {
             "NOT_FOUND" => self.lost(job, "the reservation had timed out"),
             _ => return Err(reply.expect(expected, &format!("job {id}")).map(drop).unwrap_err().into()),
         }
-        Ok(())
+        if is_unread { Err(ClientError::OutputClosed) } else { Ok(()) }
     }
 
     /// Returns the delay of a job whose command failed, or none if it is to be buried.
@@ -305,7 +316,11 @@ impl Slot<'_> {
 }
 
 fn outcome(status: ExitStatus) -> Outcome {
-    command::failure(status).map_or(Outcome::Success, Outcome::Failure)
+    match command::failure(status) {
+        None => Outcome::Success,
+        Some(reason) if command::is_output_closed() => Outcome::Unread(reason),
+        Some(reason) => Outcome::Failure(reason),
+    }
 }
 
 /// Returns the delay after this number of releases: doubled for each, up to a maximum.
