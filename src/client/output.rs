@@ -7,8 +7,8 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use comfy_table::CellAlignment;
-use comfy_table::presets::NOTHING;
+use ratatui_core::text::Span;
+use ratatui_crossterm::crossterm::terminal;
 use serde::Serialize;
 
 use super::escape::{self, escaped_lines};
@@ -33,12 +33,34 @@ pub enum Align {
     Right,
 }
 
+/// A color of a cell on a terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Color {
+    /// What needs a look, such as buried jobs.
+    Red,
+    /// What is held back, such as a paused tube.
+    Yellow,
+}
+
 /// Rows below a header, in columns.
 #[derive(Debug)]
 pub struct Table {
-    table: comfy_table::Table,
     aligns: Vec<Align>,
+    has_header: bool,
+    rows: Vec<Vec<Cell>>,
 }
+
+#[derive(Debug)]
+struct Cell {
+    text: String,
+    color: Option<Color>,
+}
+
+/// The columns between two cells.
+const GAP: usize = 2;
+
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
 
 impl Output {
     /// Standard output, as the flags of a verb ask for it.
@@ -72,15 +94,20 @@ impl Output {
         self.write(format!("{line}\n").as_bytes())
     }
 
-    /// Prints a table, with a bold header on a terminal.
+    /// Prints a table. On a terminal the header is bold, cells have their colors, and names are shortened to its width.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn table(&mut self, table: Table) -> io::Result<()> {
-        let is_bold = self.is_terminal && has_colors() && table.table.header().is_some();
-        for (at, line) in table.text().lines().enumerate() {
-            let (bold, plain) = if is_bold && at == 0 { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-            self.line(&format!("{bold}{line}{plain}"))?;
+    pub fn table(&mut self, mut table: Table) -> io::Result<()> {
+        if self.is_terminal && table.has_header {
+            // A terminal without a size reports 0.
+            match terminal::size() {
+                Ok((width @ 1.., _)) => table.shorten(width.into()),
+                _ => {}
+            }
+        }
+        for line in table.lines(self.is_terminal && has_colors()) {
+            self.line(&line)?;
         }
         self.flush()
     }
@@ -173,31 +200,136 @@ impl Table {
     /// A table with a header.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let mut table = Self::without_header(&columns.iter().map(|(_, align)| *align).collect::<Vec<_>>());
-        table.table.set_header(columns.iter().map(|(title, _)| *title));
+        table.has_header = true;
+        table.row(columns.iter().map(|(title, _)| (*title).to_owned()));
         table
     }
 
     /// A table without a header.
     pub fn without_header(aligns: &[Align]) -> Self {
-        let mut table = comfy_table::Table::new();
-        table.load_style(NOTHING);
-        Self { table, aligns: aligns.to_vec() }
+        Self { aligns: aligns.to_vec(), has_header: false, rows: Vec::new() }
     }
 
     /// Adds a row. Its cells must be escaped.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.table.add_row(cells.into_iter().collect::<Vec<_>>());
+        let row: Vec<Cell> = cells.into_iter().map(|text| Cell { text, color: None }).collect();
+        assert_eq!(row.len(), self.aligns.len(), "a row has a cell for each column");
+        self.rows.push(row);
     }
 
-    /// Returns the text of the table.
-    fn text(mut self) -> String {
-        for (column, align) in self.table.column_iter_mut().zip(self.aligns) {
-            column.set_padding((0, 2));
-            column.set_cell_alignment(match align {
-                Align::Left => CellAlignment::Left,
-                Align::Right => CellAlignment::Right,
-            });
+    /// Colors a cell of the last row.
+    pub fn color(&mut self, column: usize, color: Color) {
+        self.rows.last_mut().expect("it has a row")[column].color = Some(color);
+    }
+
+    /// Shortens the names in the first column, so that no row is wider than this.
+    fn shorten(&mut self, width: usize) {
+        let others: usize = self.widths()[1..].iter().map(|width| GAP + width).sum();
+        for cell in self.rows.iter_mut().map(|row| &mut row[0]) {
+            cell.text = shortened(&cell.text, width.saturating_sub(others).max(NAME_WIDTH_MIN));
         }
-        self.table.trim_fmt()
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| self.rows.iter().map(|row| columns(&row[column].text)).max();
+        (0..self.aligns.len()).map(|column| width(column).unwrap_or(0)).collect()
+    }
+
+    fn lines(&self, has_colors: bool) -> impl Iterator<Item = String> {
+        let widths = self.widths();
+        self.rows.iter().enumerate().map(move |(at, row)| {
+            let mut line = String::new();
+            let mut blanks = 0;
+            for ((cell, &width), align) in row.iter().zip(&widths).zip(&self.aligns) {
+                let free = width - columns(&cell.text);
+                let (before, after) = if *align == Align::Left { (0, free) } else { (free, 0) };
+                if cell.text.is_empty() {
+                    // A line does not end with blanks.
+                    blanks += width + GAP;
+                    continue;
+                }
+                line.extend(std::iter::repeat_n(' ', blanks + before));
+                match cell.color.filter(|_| has_colors) {
+                    Some(color) => line.extend([color.sequence(), &cell.text, PLAIN]),
+                    None => line.push_str(&cell.text),
+                }
+                blanks = after + GAP;
+            }
+            if has_colors && self.has_header && at == 0 { format!("{BOLD}{line}{PLAIN}") } else { line }
+        })
+    }
+}
+
+impl Color {
+    /// The escape sequence that begins it.
+    const fn sequence(self) -> &'static str {
+        match self {
+            Self::Red => "\x1b[31m",
+            Self::Yellow => "\x1b[33m",
+        }
+    }
+}
+
+/// The least that a name keeps, even if rows are broken for that.
+const NAME_WIDTH_MIN: usize = 8;
+
+/// The columns that a text has on a terminal.
+fn columns(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// Returns a text in at most this number of columns of a terminal. One that is longer ends with dots.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    const DOTS: &str = "...";
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut used = 0;
+    let mut buffer = [0; 4];
+    for character in text.chars() {
+        used += columns(character.encode_utf8(&mut buffer));
+        if used > width.saturating_sub(DOTS.len()) {
+            break;
+        }
+        short.push(character);
+    }
+    short + &DOTS[..width.min(DOTS.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_end_with_dots() {
+        for (width, expected) in [(8, "a-name-x"), (7, "a-na..."), (4, "a..."), (3, "..."), (1, "."), (0, "")]
+        {
+            assert_eq!(shortened("a-name-x", width), expected);
+        }
+        assert_eq!(shortened("\u{4e2d}\u{4e2d}\u{4e2d}", 5), "\u{4e2d}...");
+    }
+
+    #[test]
+    fn tables_are_aligned_colored_and_shortened() {
+        let mut table = Table::new(&[("TUBE", Align::Left), ("READY", Align::Right), ("NOTE", Align::Left)]);
+        table.row(["a-tube-with-a-name", "7", "x"].map(str::to_owned));
+        table.row(["b", "1234567", ""].map(str::to_owned));
+        table.color(1, Color::Red);
+        let plain: Vec<String> = table.lines(false).collect();
+        let expected = [
+            "TUBE                  READY  NOTE",
+            "a-tube-with-a-name        7  x",
+            "b                   1234567",
+        ];
+        assert_eq!(plain, expected);
+        table.shorten(24);
+        let colored: Vec<String> = table.lines(true).collect();
+        let expected = [
+            "\x1b[1mTUBE          READY  NOTE\x1b[0m",
+            "a-tube-...        7  x",
+            "b         \x1b[31m1234567\x1b[0m",
+        ];
+        assert_eq!(colored, expected);
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::escape::escaped;
-use super::output::{Align, Output, Table};
+use super::output::{Align, Color, Output, Table};
 use super::stats::{Kind, Stats};
 use super::units::Seconds;
 use crate::cli::verbs::{self, SortKey};
@@ -21,6 +21,9 @@ const COUNTS: [Column; 6] = [
     ("WAITING", "current-waiting"),
     ("PUTS", "total-jobs"),
 ];
+
+/// The place of the buried jobs in [`COUNTS`].
+const BURIED: usize = 3;
 
 const OLDEST: &str = "oldest-ready-age";
 
@@ -79,7 +82,7 @@ fn sort(tubes: &mut [Stats], key: SortKey) {
         SortKey::Ready => Some(COUNTS[0].1),
         SortKey::Reserved => Some(COUNTS[1].1),
         SortKey::Delayed => Some(COUNTS[2].1),
-        SortKey::Buried => Some(COUNTS[3].1),
+        SortKey::Buried => Some(COUNTS[BURIED].1),
         SortKey::Waiting => Some(COUNTS[4].1),
         SortKey::Puts => Some(COUNTS[5].1),
         SortKey::Oldest => Some(OLDEST),
@@ -111,7 +114,14 @@ fn table(tubes: &[Stats]) -> Table {
             cells.push(time(OLDEST));
         }
         cells.push(time("pause-time-left"));
+        let paused_for = cells.len() - 1;
         table.row(cells);
+        if tube.number(COUNTS[BURIED].1) > 0 {
+            table.color(1 + BURIED, Color::Red);
+        }
+        if tube.number("pause-time-left") > 0 {
+            table.color(paused_for, Color::Yellow);
+        }
     }
     table
 }

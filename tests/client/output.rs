@@ -141,6 +141,34 @@ fn colors_are_for_terminals() {
 }
 
 #[test]
+fn what_needs_a_look_is_colored() {
+    let place = Place::default();
+    place.ok(&["put", "-q", "-t", "mail", "x"]);
+    place.ok(&["bury", "1"]);
+    place.ok(&["pause", "mail", "1h"]);
+    let colored = place.on_terminal(&["tubes", "mail"], &[]);
+    assert!(colored.contains(" \x1b[31m1\x1b[0m "), "{colored:?}");
+    assert!(colored.contains("\x1b[33m"), "{colored:?}");
+    let plain = place.on_terminal(&["tubes", "mail"], &[("NO_COLOR", "1")]);
+    assert!(!plain.contains('\x1b') && !place.ok(&["tubes", "mail"]).contains('\x1b'), "{plain:?}");
+}
+
+#[test]
+fn long_names_are_shortened_on_a_terminal_only() {
+    let place = Place::default();
+    let name = "long-name-".repeat(20);
+    place.ok(&["put", "-q", "-t", &name, "x"]);
+    let mut command = std::process::Command::new("script");
+    let line = format!("stty cols 80; '{}' tubes -a {}", beanring_testkit::process::program(), place.address);
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    let shown = super::place::ran(&mut command, b"").text();
+    let row = shown.lines().find(|line| line.starts_with("long-name-")).expect("a row").trim_end();
+    assert!(row.len() <= 80 && row.contains("...") && shown.lines().count() == 3, "{shown:?}");
+    assert!(place.ok(&["tubes"]).contains(&name));
+    assert_eq!(place.json_lines(&["tubes", "long"])[0]["name"], name);
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     with_both("output to a reader that ends", |place| {
         let mut command = std::process::Command::new("bash");
