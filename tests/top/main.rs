@@ -204,7 +204,7 @@ fn steer(place: &mut Place) {
 
     // Kick.
     terminal.keys(&["k"]);
-    terminal.wait_for("kick how many buried, else delayed jobs of gamma: 10");
+    terminal.wait_for("kick up to N buried jobs of gamma (delayed ones if none is buried): 10");
     terminal.keys(&["2", "Enter"]);
     terminal.wait_for("kicked 2 jobs of gamma");
     assert_eq!(place.tube("gamma", "current-jobs-ready"), 2);
@@ -387,7 +387,7 @@ fn it_fits_every_terminal() {
     terminal.resize(80, 24);
     has_title("TUBE▲ READY RESERVED DELAYED BURIED PUT/S DELETE/S OLDEST");
     terminal.keys(&["?"]);
-    terminal.wait_for("any key goes back");
+    terminal.wait_for("any other key goes back");
 }
 
 #[test]

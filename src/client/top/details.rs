@@ -6,6 +6,7 @@ use ratatui_core::text::{Line, Span};
 use super::super::escape::{escaped, escaped_lines};
 use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
+use super::text::wrapped;
 use crate::cli::verbs::ListState;
 use crate::ids::JobId;
 
@@ -85,12 +86,10 @@ impl Details {
     /// The page in lines. `is_hex` shows every body in hexadecimal digits.
     pub(super) fn lines(&self, width: u16, is_hex: bool) -> Vec<Line<'static>> {
         let mut lines = vec![heading(format!("Tube {}", escaped(self.tube.as_bytes())))];
-        lines.extend(self.table(width).into_iter().map(Line::raw));
         for (state, job) in &self.jobs {
-            lines.push(Line::default());
             let state = state.name();
             let Some(job) = job else {
-                lines.push(Line::raw(format!("No {state} job")));
+                lines.extend([Line::raw(format!("No {state} job")), Line::default()]);
                 continue;
             };
             lines.push(heading(format!("Next {state} job")));
@@ -102,7 +101,10 @@ impl Details {
                 let rest = Bytes((job.bytes - job.body.len()) as u64);
                 lines.push(Line::raw(format!("  ... {rest} more; beanring peek {} prints all", job.id)));
             }
+            lines.push(Line::default());
         }
+        lines.push(heading("Statistics".to_owned()));
+        lines.extend(self.table(width).into_iter().map(Line::raw));
         lines
     }
 
@@ -159,24 +161,6 @@ fn hex(body: &[u8], width: u16) -> Vec<String> {
         format!("{:05x}  {digits:digits_width$} {letters}", at * bytes, digits_width = 3 * bytes)
     };
     body.chunks(bytes).enumerate().map(line).collect()
-}
-
-/// Breaks a text into lines of this width. An empty text is one line.
-fn wrapped(text: &str, width: u16) -> impl Iterator<Item = String> {
-    let width = usize::from(width.max(1));
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    let mut buffer = [0; 4];
-    for character in text.chars() {
-        let columns = Span::raw(&*character.encode_utf8(&mut buffer)).width();
-        if used + columns > width && used > 0 {
-            lines.push(String::new());
-            used = 0;
-        }
-        lines.last_mut().expect("there is a line").push(character);
-        used += columns;
-    }
-    lines.into_iter()
 }
 
 #[cfg(test)]

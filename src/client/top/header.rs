@@ -16,17 +16,25 @@ const GAP: usize = 3;
 /// A text that is not broken.
 type Item = (String, Style);
 
-/// Returns the lines. Items that do not fit into a line are in the next one.
-pub(super) fn lines(state: &State, width: u16, theme: Theme) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    for items in [identity(state, theme), work(&state.server), tubes(state), resources(&state.server, theme)]
-    {
-        flow(items, usize::from(width), &mut lines);
+/// Returns at most this number of lines. Items that do not fit into a line are in the next one. If there are too many, the
+/// counts of jobs come before rates and resources.
+pub(super) fn lines(state: &State, width: u16, lines_max: usize, theme: Theme) -> Vec<Line<'static>> {
+    let (work, resources) = (work(&state.server), resources(&state.server, theme));
+    let flowed = |groups: [Vec<Item>; 4]| {
+        let mut lines = Vec::new();
+        groups.into_iter().for_each(|items| flow(items, usize::from(width), &mut lines));
+        lines
+    };
+    let mut lines = flowed([identity(state, true, theme), work.clone(), tubes(state), resources.clone()]);
+    if lines.len() > lines_max {
+        lines = flowed([identity(state, false, theme), tubes(state), work, resources]);
+        lines.truncate(lines_max);
     }
     lines
 }
 
-fn identity(state: &State, theme: Theme) -> Vec<Item> {
+/// `has_all` adds the driver and the uptime.
+fn identity(state: &State, has_all: bool, theme: Theme) -> Vec<Item> {
     let server = &state.server;
     let address = escaped(server.address.as_bytes());
     let mut items = Vec::new();
@@ -36,8 +44,10 @@ fn identity(state: &State, theme: Theme) -> Vec<Item> {
         let name = if driver.is_some() { "beanring" } else { "beanstalkd" };
         let version = escaped(stats.text("version").as_bytes());
         items.push((format!("{name} {version} at {address}"), Theme::bold()));
-        items.extend(driver.map(|driver| (driver.to_string(), Style::new())));
-        items.push((format!("up {}", minutes(stats.number("uptime"))), Style::new()));
+        if has_all {
+            items.extend(driver.map(|driver| (driver.to_string(), Style::new())));
+            items.push((format!("up {}", minutes(stats.number("uptime"))), Style::new()));
+        }
         if stats.get("draining") == Some(&Value::Switch(true)) {
             items.push(("DRAINING".to_owned(), theme.color(Color::Yellow).patch(Theme::bold())));
         }

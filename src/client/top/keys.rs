@@ -2,7 +2,7 @@
 
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::state::{Ask, Page, Prompt, State};
+use super::state::{Ask, Page, Prompt, Scroll, State};
 use super::worker::{Request, is_valid};
 
 /// The proposals of the prompts.
@@ -70,13 +70,18 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> After {
             state.wants_poll = true;
         }
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
-            state.page = if matches!(state.page, Page::Help) { Page::Table } else { Page::Help };
+            state.page =
+                if matches!(state.page, Page::Help(_)) { Page::Table } else { Page::Help(Scroll::default()) };
         }
         KeyCode::Char('p') => ask_pause(state),
         KeyCode::Char('k') => ask_kick(state),
-        code => match state.page {
+        code => match &mut state.page {
             Page::Table => in_table(state, code),
-            Page::Help => state.page = Page::Table,
+            Page::Help(shown) => {
+                if !scroll(shown, code) {
+                    state.page = Page::Table;
+                }
+            }
             Page::Details(_) => in_details(state, code),
         },
     }
@@ -121,15 +126,10 @@ fn in_table(state: &mut State, code: KeyCode) {
 
 fn in_details(state: &mut State, code: KeyCode) {
     let Page::Details(view) = &mut state.page else { return };
-    let page = view.height.max(1);
+    if scroll(&mut view.scroll, code) {
+        return;
+    }
     match code {
-        // The screen keeps it within the text.
-        KeyCode::Up => view.first = view.first.saturating_sub(1),
-        KeyCode::Down => view.first = view.first.saturating_add(1),
-        KeyCode::PageUp => view.first = view.first.saturating_sub(page),
-        KeyCode::PageDown => view.first = view.first.saturating_add(page),
-        KeyCode::Home => view.first = 0,
-        KeyCode::End => view.first = usize::MAX,
         KeyCode::Char('x') => view.is_hex = !view.is_hex,
         KeyCode::Char('u') => {
             let tube = view.details.tube.clone();
@@ -138,6 +138,21 @@ fn in_details(state: &mut State, code: KeyCode) {
         KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace | KeyCode::Char('d') => state.page = Page::Table,
         _ => {}
     }
+}
+
+/// Scrolls a page. The screen keeps it within the text. Returns false if the key is another one.
+fn scroll(shown: &mut Scroll, code: KeyCode) -> bool {
+    let page = shown.height.max(1);
+    shown.first = match code {
+        KeyCode::Up => shown.first.saturating_sub(1),
+        KeyCode::Down => shown.first.saturating_add(1),
+        KeyCode::PageUp => shown.first.saturating_sub(page),
+        KeyCode::PageDown => shown.first.saturating_add(page),
+        KeyCode::Home => 0,
+        KeyCode::End => usize::MAX,
+        _ => return false,
+    };
+    true
 }
 
 fn sort(state: &mut State, step: isize) {

@@ -12,6 +12,7 @@ mod screen;
 mod state;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tubes;
 mod view;
 mod worker;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::super::escape::escaped;
+use super::super::output::shortened;
 use super::super::stats::Stats;
 use super::columns::Column;
 use super::details::Details;
@@ -12,6 +13,9 @@ use super::worker::{Report, Request};
 
 /// The counters of commands that hand out jobs.
 const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];
+
+/// The columns of a tube's name in a question, before its explanation is left out.
+const NAME_COLUMNS_MIN: usize = 8;
 
 /// What the screen shows, and what the server shall do.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ pub(super) struct Cursor {
 #[derive(Debug)]
 pub(super) enum Page {
     Table,
-    Help,
+    Help(Scroll),
     Details(View),
 }
 
@@ -71,10 +75,18 @@ pub(super) enum Page {
 pub(super) struct View {
     pub(super) details: Box<Details>,
     pub(super) is_hex: bool,
+    pub(super) scroll: Scroll,
+}
+
+/// Which lines of a page are on the screen.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Scroll {
     /// The first line on the screen.
     pub(super) first: usize,
     /// The number of lines on the screen.
     pub(super) height: usize,
+    /// The number of lines of the page.
+    pub(super) lines: usize,
 }
 
 /// A line that is being typed.
@@ -157,8 +169,12 @@ impl State {
             }
             Report::Refused(text) => self.message = Some(Message { text, is_error: true }),
             Report::Gone(text) => {
-                // An action may have happened or not. It is not repeated later, when no user expects it.
-                self.actions.clear();
+                // An action is not sent later, when no user expects it.
+                let unsent: Vec<String> =
+                    self.actions.drain(..).filter_map(|action| action.action()).collect();
+                if !unsent.is_empty() {
+                    self.complain(format!("{text}; not sent: {}", unsent.join(", ")));
+                }
                 self.gone = Some(text);
             }
         }
@@ -168,7 +184,7 @@ impl State {
     fn open(&mut self, details: Box<Details>) {
         match &mut self.page {
             Page::Details(view) if view.details.tube == details.tube => view.details = details,
-            _ => self.page = Page::Details(View { details, is_hex: false, first: 0, height: 0 }),
+            _ => self.page = Page::Details(View { details, is_hex: false, scroll: Scroll::default() }),
         }
     }
 
@@ -176,7 +192,7 @@ impl State {
     pub(super) fn selected(&self) -> Option<&str> {
         match &self.page {
             Page::Details(view) => Some(&view.details.tube),
-            Page::Table | Page::Help => self.tubes.at(self.cursor.place).map(|tube| tube.name.as_str()),
+            Page::Table | Page::Help(_) => self.tubes.at(self.cursor.place).map(|tube| tube.name.as_str()),
         }
     }
 
@@ -184,7 +200,7 @@ impl State {
     pub(super) fn is_paused(&self) -> bool {
         match &self.page {
             Page::Details(view) => view.details.stats.number("pause-time-left") > 0,
-            Page::Table | Page::Help => {
+            Page::Table | Page::Help(_) => {
                 let counts = self.tubes.at(self.cursor.place).and_then(|tube| tube.counts.as_ref());
                 counts.is_some_and(|counts| counts.paused_for > 0)
             }
@@ -241,6 +257,18 @@ impl State {
     }
 }
 
+impl Scroll {
+    /// Notes the size of the page and of the screen, and keeps the screen within the page.
+    pub(super) fn fit(&mut self, lines: usize, height: usize) {
+        *self = Self { first: self.first.min(lines.saturating_sub(height)), height, lines };
+    }
+
+    /// The number of lines below the screen.
+    pub(super) const fn below(&self) -> usize {
+        self.lines.saturating_sub(self.first.saturating_add(self.height))
+    }
+}
+
 impl Server {
     /// Takes over new statistics. Returns whether they are those of another process than before.
     fn read(&mut self, now: Instant, stats: Box<Stats>) -> bool {
@@ -262,14 +290,19 @@ impl Server {
 }
 
 impl Prompt {
-    /// The question before the text.
-    pub(super) fn question(&self) -> String {
-        match &self.asks {
-            Ask::Filter => "filter (text, or a pattern with * and ?): ".to_owned(),
-            Ask::Pause { tube } => format!("pause {} for seconds (0 resumes): ", escaped(tube.as_bytes())),
+    /// The question before the text, in this number of columns. The name of a tube is shortened before what is done to it.
+    pub(super) fn question(&self, width: usize) -> String {
+        let (before, tube, after, after_short) = match &self.asks {
+            Ask::Filter => ("filter", "", " (text, or a pattern with * and ?): ", ": "),
+            Ask::Pause { tube } => ("pause ", tube.as_str(), " for seconds (0 resumes): ", " for seconds: "),
             Ask::Kick { tube } => {
-                format!("kick how many buried, else delayed jobs of {}: ", escaped(tube.as_bytes()))
+                ("kick up to N buried jobs of ", tube.as_str(), " (delayed ones if none is buried): ", ": ")
             }
-        }
+        };
+        let tube = escaped(tube.as_bytes());
+        let least = before.len() + tube.len().min(NAME_COLUMNS_MIN);
+        let after = if least + after.len() <= width { after } else { after_short };
+        let tube = shortened(&tube, width.saturating_sub(before.len() + after.len()));
+        format!("{before}{tube}{after}").chars().take(width).collect()
     }
 }

@@ -248,6 +248,73 @@ b                           1         0";
 }
 
 #[test]
+fn low_terminals_keep_the_counts_of_jobs() {
+    let mut session = Session::new(Column::Ready, 40, 10);
+    session.tube("mail", 12, "");
+    let screen = session.settle();
+    assert_eq!(screen[..2], ["beanring 0.1.0 at 127.0.0.1:11300", "ready 8   reserved 0   delayed 0"]);
+    assert_eq!(screen[2..4], ["buried 0   tubes 1", "put -/s   reserve -/s   delete -/s"]);
+    session.is_up = false;
+    let screen = session.after(1);
+    assert_eq!(screen[1], "DISCONNECTED, trying again");
+    assert_eq!(screen[8..], ["cannot connect to 127.0.0.1:11300:", "connection refused"]);
+}
+
+#[test]
+fn the_help_scrolls() {
+    let mut session = Session::new(Column::Ready, 40, 10);
+    let screen = session.keys("?");
+    assert_eq!(screen[4..6], ["Up Down PgUp PgDn Home End", "              move"]);
+    assert_eq!(screen[6..8], ["< > or s      sort by the column before", "              or after"]);
+    assert!(screen[9].starts_with("PgDn ") && screen[9].ends_with(" more  q quit"), "{screen:?}");
+    let mut seen: Vec<String> = screen[4..9].to_vec();
+    for _ in 0..10 {
+        session.key(KeyCode::PageDown);
+        seen.extend_from_slice(&session.settle()[4..9]);
+    }
+    assert!(seen.contains(&"q or Ctrl-C   quit".to_owned()), "{seen:?}");
+    session.key(KeyCode::Home);
+    assert_eq!(session.settle(), screen);
+    assert!(session.keys("x")[4].starts_with("TUBE"));
+}
+
+#[test]
+fn a_long_name_does_not_hide_the_question() {
+    let mut session = Session::new(Column::Name, 80, 20);
+    session.tube(&"long-name-".repeat(20), 3, "");
+    session.settle();
+    assert_eq!(
+        session.keys("p")[19],
+        "pause long-name-long-name-long-name-long-n... for seconds (0 resumes): 60"
+    );
+    let kick = "kick up to N buried jobs of long-nam... (delayed ones if none is buried): 10";
+    assert_eq!(session.keys("\x1bk")[19], kick);
+    session.area.width = 40;
+    assert_eq!(session.settle()[19], "kick up to N buried jobs of long-...: 10");
+    session.area.width = 12;
+    assert!(session.settle()[19].starts_with("kick"));
+}
+
+#[test]
+fn an_action_that_was_not_sent_is_named() {
+    let mut session = Session::new(Column::Name, 80, 20);
+    session.tube("default", 0, "");
+    session.settle();
+    // A poll is in flight that the server does not answer.
+    session.now += Duration::from_secs(1);
+    assert!(session.schedule.next(session.now, &mut session.state).is_some());
+    session.key(KeyCode::Char('p'));
+    session.key(KeyCode::Enter);
+    let gone = Report::Gone("127.0.0.1:11300 has not replied within 10 s".to_owned());
+    session.schedule.answered(session.now, session.now, gone, &mut session.state);
+    let screen = lines(&session.draw());
+    assert_eq!(screen[19], "127.0.0.1:11300 has not replied within 10 s; not sent: pause of default");
+    session.requests.clear();
+    session.after(30);
+    assert!(!session.requests.iter().any(|request| matches!(request, Request::Pause { .. })));
+}
+
+#[test]
 fn filters_show_matching_tubes() {
     let mut session = Session::new(Column::Name, 80, 20);
     for name in ["default", "mail.in", "mail.out", "web"] {
@@ -331,7 +398,10 @@ fn keys_ask_before_they_act() {
     paste(&mut session.state, "k\n5\nq");
     session.keys("k");
     paste(&mut session.state, "12a\n");
-    assert_eq!(session.settle()[19], "kick how many buried, else delayed jobs of mail: 12a");
+    assert_eq!(
+        session.settle()[19],
+        "kick up to N buried jobs of mail (delayed ones if none is buried): 12a"
+    );
     assert_eq!((session.keys("\x1b").len(), session.requests.len()), (20, 0));
     assert_eq!(session.key(KeyCode::Char('q')), After::Quit);
     let control = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::CONTROL);
@@ -404,6 +474,7 @@ fn a_tube_is_shown_in_full() {
         "Next buried job",
         "  a\\x1b[2Jb",
         "      c",
+        "Statistics",
     ] {
         assert!(screen.iter().any(|line| line == expected), "{expected}\n{}", screen.join("\n"));
     }
@@ -414,7 +485,7 @@ fn a_tube_is_shown_in_full() {
     assert!(session.settle().iter().any(|line| line.starts_with("  00000  61 1b 5b 32 4a 62 0a 09 63 ")));
     session.area.height = 12;
     session.key(KeyCode::End);
-    assert!(session.settle()[10].starts_with("  00000  61 1b"));
+    assert!(session.settle()[10].starts_with("oldest-ready-age"));
     session.key(KeyCode::Home);
     assert_eq!(session.settle()[4], "Tube mail");
     session.requests.clear();

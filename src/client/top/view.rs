@@ -6,20 +6,31 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
 use super::super::escape::escaped;
+use super::super::output::shortened;
 use super::columns::{Column, fitting};
 use super::header;
 use super::keys::HELP;
-use super::state::{Page, State, View};
+use super::state::{Page, Scroll, State, View};
+use super::text::by_words;
 
 /// The rows that the header leaves to the page, even if the terminal is low.
 const PAGE_ROWS_MIN: u16 = 6;
+
+/// The most rows that a message has.
+const MESSAGE_ROWS_MAX: u16 = 3;
 
 /// The keys that the status line shows, the most important first.
 const KEYS: &str =
     "q quit  ? help  / filter  s sort  r reverse  p pause  k kick  Enter details  Space freeze";
 const KEYS_OF_DETAILS: &str =
     "Esc back  q quit  ? help  x hex or text  u look again  p pause  k kick  Space freeze";
-const KEYS_OF_HELP: &str = "any key goes back  q quit";
+const KEYS_OF_HELP: &str = "any other key goes back  q quit";
+
+/// A terminal with fewer columns names only the most important key that scrolls.
+const WIDE: u16 = 60;
+
+/// The width of the keys in the help of a narrow terminal.
+const HELP_KEYS_WIDTH: usize = 14;
 
 /// The colors of the screen, or none.
 #[derive(Clone, Copy, Debug)]
@@ -51,22 +62,30 @@ pub(super) fn draw(state: &mut State, area: Rect, theme: Theme) -> Buffer {
     if area.is_empty() {
         return buffer;
     }
-    let mut header = header::lines(state, area.width, theme);
-    header.truncate(usize::from(area.height.saturating_sub(PAGE_ROWS_MIN)));
+    let rows_max = usize::from(area.height.saturating_sub(PAGE_ROWS_MIN));
+    let header = header::lines(state, area.width, rows_max, theme);
     let page = area.y + header.len() as u16;
     for (y, line) in (area.y..).zip(&header) {
         buffer.set_line(area.x, y, line, area.width);
     }
-    let status = area.bottom() - 1;
+    let message = message(state, area, theme);
+    let status = area.bottom() - message.len().max(1) as u16;
     let page = Rect::new(area.x, page, area.width, status.saturating_sub(page));
     if !page.is_empty() {
-        match &state.page {
+        match &mut state.page {
             Page::Table => table(state, page, theme, &mut buffer),
-            Page::Help => help(page, &mut buffer),
-            Page::Details(_) => details(state, page, &mut buffer),
+            Page::Help(scroll) => scrolled(&help(page.width), scroll, page, &mut buffer),
+            Page::Details(View { details, is_hex, scroll }) => {
+                scrolled(&details.lines(page.width, *is_hex), scroll, page, &mut buffer);
+            }
         }
     }
-    status_line(state, Rect::new(area.x, status, area.width, 1), theme, &mut buffer);
+    if message.is_empty() {
+        status_line(state, Rect::new(area.x, status, area.width, 1), theme, &mut buffer);
+    }
+    for (y, line) in (status..).zip(&message) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
     buffer
 }
 
@@ -123,80 +142,81 @@ fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
 
 /// Writes a name and a suffix into a row. A name that is too long ends with dots, and the suffix stays.
 fn put_name(buffer: &mut Buffer, row: Rect, name: &str, suffix: &str) {
-    let width = usize::from(row.width).saturating_sub(Span::raw(suffix).width());
-    let end = if Span::raw(name).width() <= width {
-        buffer.set_stringn(row.x, row.y, name, width, Style::new()).0
-    } else {
-        let (end, _) = buffer.set_stringn(row.x, row.y, name, width.saturating_sub(3), Style::new());
-        buffer.set_stringn(end, row.y, "...", width.min(3), Style::new()).0
-    };
+    let name = shortened(name, usize::from(row.width).saturating_sub(Span::raw(suffix).width()));
+    let (end, _) = buffer.set_stringn(row.x, row.y, name, usize::from(row.width), Style::new());
     buffer.set_stringn(end, row.y, suffix, usize::from(row.right() - end), Style::new());
 }
 
-fn help(page: Rect, buffer: &mut Buffer) {
+/// The lines of the help. On a narrow terminal a text has several, and keys that are too long for their column have their own.
+fn help(width: u16) -> Vec<Line<'static>> {
     let widest = HELP.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
-    let keys_width = if usize::from(page.width) < 2 * widest { 14 } else { widest + 2 };
-    let mut y = page.y;
+    let keys_width = if usize::from(width) < 2 * widest { HELP_KEYS_WIDTH } else { widest + 2 };
+    let mut lines = Vec::new();
     for (keys, what) in HELP {
-        if y >= page.bottom() {
-            return;
+        let mut keys = Some(keys);
+        if let Some(long) = keys.take_if(|keys| keys.len() >= keys_width) {
+            lines.push(Line::styled(long, Theme::bold()));
         }
-        buffer.set_stringn(page.x, y, keys, usize::from(page.width), Theme::bold());
-        // Keys that are too long for their column have the line for themselves.
-        if keys.len() >= keys_width {
-            y += 1;
+        for text in by_words(what, width.saturating_sub(keys_width as u16)) {
+            let keys = format!("{:keys_width$}", keys.take().unwrap_or_default());
+            lines.push(Line::from(vec![Span::styled(keys, Theme::bold()), Span::raw(text)]));
         }
-        if y < page.bottom() && usize::from(page.width) > keys_width {
-            let width = usize::from(page.width) - keys_width;
-            buffer.set_stringn(page.x + keys_width as u16, y, what, width, Style::new());
-        }
-        y += 1;
     }
+    lines
 }
 
-fn details(state: &mut State, page: Rect, buffer: &mut Buffer) {
-    let Page::Details(View { details, is_hex, first, height }) = &mut state.page else { return };
-    let lines = details.lines(page.width, *is_hex);
-    *height = usize::from(page.height);
-    *first = (*first).min(lines.len().saturating_sub(*height));
-    for (y, line) in (page.y..page.bottom()).zip(lines.iter().skip(*first)) {
+/// Draws the lines of a page that are on the screen.
+fn scrolled(lines: &[Line<'_>], scroll: &mut Scroll, page: Rect, buffer: &mut Buffer) {
+    scroll.fit(lines.len(), usize::from(page.height));
+    for (y, line) in (page.y..page.bottom()).zip(lines.iter().skip(scroll.first)) {
         buffer.set_line(page.x, y, line, page.width);
     }
 }
 
-fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
-    let keys = match state.page {
-        Page::Table => KEYS,
-        Page::Help => KEYS_OF_HELP,
-        Page::Details(_) => KEYS_OF_DETAILS,
+/// The lines of a message in place of the status line. A prompt is more important.
+fn message(state: &State, area: Rect, theme: Theme) -> Vec<Line<'static>> {
+    let (text, style) = match (&state.prompt, &state.message, &state.gone) {
+        (Some(_), ..) | (None, None, None) => return Vec::new(),
+        (None, Some(message), _) if message.is_error => (&message.text, theme.error()),
+        (None, Some(message), _) => (&message.text, theme.color(Color::Green)),
+        (None, None, Some(gone)) => (gone, theme.error()),
     };
+    let rows = MESSAGE_ROWS_MAX.min(area.height / 4).max(1);
+    let lines = by_words(text, area.width).into_iter().take(rows.into());
+    lines.map(|line| Line::styled(line, style)).collect()
+}
+
+fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
     let line = if let Some(prompt) = &state.prompt {
         let text = escaped(prompt.text.as_bytes());
         let style = if prompt.is_proposed { Theme::selected() } else { Style::new() };
-        // The end of a long question is what matters.
         let hint = prompt.hint.map_or_else(String::new, |hint| format!("  {hint}"));
         let used = text.chars().count() + 1 + hint.chars().count();
-        let room = usize::from(row.width).saturating_sub(used);
-        let question = ending(&prompt.question(), room);
+        let question = prompt.question(usize::from(row.width).saturating_sub(used));
         let cursor = Span::styled(" ", Theme::selected());
         let hint = Span::styled(hint, theme.error());
         Line::from(vec![Span::styled(question, Theme::bold()), Span::styled(text, style), cursor, hint])
-    } else if let Some(message) = &state.message {
-        let style = if message.is_error { theme.error() } else { theme.color(Color::Green) };
-        Line::from(Span::styled(message.text.clone(), style))
-    } else if let Some(gone) = &state.gone {
-        Line::from(Span::styled(gone.clone(), theme.error()))
     } else if let Some(seconds) = state.silent_seconds {
         Line::from(Span::styled(format!("no answer for {seconds} s"), theme.error()))
     } else {
-        Line::raw(whole_words(keys, usize::from(row.width)))
+        let keys = match &state.page {
+            Page::Table => KEYS.to_owned(),
+            Page::Help(scroll) => scroll_keys(scroll, row.width) + KEYS_OF_HELP,
+            Page::Details(view) => scroll_keys(&view.scroll, row.width) + KEYS_OF_DETAILS,
+        };
+        Line::raw(whole_words(&keys, usize::from(row.width)))
     };
     buffer.set_line(row.x, row.y, &line, row.width);
 }
 
-/// The last characters of a text.
-fn ending(text: &str, characters: usize) -> String {
-    text.chars().skip(text.chars().count().saturating_sub(characters)).collect()
+/// The keys that scroll a page, and how much is below the screen, if the page is longer than the screen.
+fn scroll_keys(scroll: &Scroll, width: u16) -> String {
+    match scroll.below() {
+        _ if scroll.lines <= scroll.height => String::new(),
+        below if width < WIDE => format!("PgDn {below} more  "),
+        1 => "Up Down PgUp PgDn scroll, 1 more line  ".to_owned(),
+        below => format!("Up Down PgUp PgDn scroll, {below} more lines  "),
+    }
 }
 
 /// As many of the keys as fit, each with what it does.

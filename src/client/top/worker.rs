@@ -32,6 +32,17 @@ pub(super) enum Request {
     Details(String),
 }
 
+impl Request {
+    /// What it changes, for a message; none if it only reads.
+    pub(super) fn action(&self) -> Option<String> {
+        match self {
+            Self::Pause { tube, .. } => Some(format!("pause of {}", escaped(tube.as_bytes()))),
+            Self::Kick { tube, .. } => Some(format!("kick of {}", escaped(tube.as_bytes()))),
+            Self::Poll { .. } | Self::Tubes(_) | Self::Details(_) => None,
+        }
+    }
+}
+
 /// What became of a request.
 #[derive(Debug)]
 pub(super) enum Report {
@@ -73,7 +84,7 @@ impl Worker {
                 Ok(report) => report,
                 Err(error) if error.is_connection() => {
                     self.connection = None;
-                    Report::Gone(error.to_string())
+                    Report::Gone(error.event())
                 }
                 Err(error) => Report::Refused(error.to_string()),
             };
