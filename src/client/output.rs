@@ -36,9 +36,9 @@ pub enum Align {
 /// A color of a cell on a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Color {
-    /// What needs a look, such as buried jobs.
+    /// A state that needs a look, such as buried jobs.
     Red,
-    /// What is held back, such as a paused tube.
+    /// A state that ends by itself, such as a pause.
     Yellow,
 }
 
@@ -99,12 +99,12 @@ impl Output {
     /// # Errors
     /// If it cannot be written.
     pub fn table(&mut self, mut table: Table) -> io::Result<()> {
-        if self.is_terminal && table.has_header {
-            // A terminal without a size reports 0.
-            match terminal::size() {
-                Ok((width @ 1.., _)) => table.shorten(width.into()),
-                _ => {}
-            }
+        // A terminal without a size reports 0.
+        if self.is_terminal
+            && table.has_header
+            && let Ok((width @ 1.., _)) = terminal::size()
+        {
+            table.shorten(width.into());
         }
         for line in table.lines(self.is_terminal && has_colors()) {
             self.line(&line)?;
