@@ -154,7 +154,7 @@ fn verbs_name_their_own_flags() {
         ("job 1 2", "2: unexpected argument; see beanring job --help"),
         (
             "tubes --sort x",
-            "-s/--sort \"x\": must be name, ready, reserved, delayed, buried, waiting, total or oldest",
+            "-s/--sort \"x\": must be name, ready, reserved, delayed, buried, waiting, puts or oldest",
         ),
         ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
         ("putt", "putt: no such command; did you mean put?"),

@@ -326,9 +326,9 @@ mod tests {
         table.shorten(24);
         let colored: Vec<String> = table.lines(true).collect();
         let expected = [
-            "\x1b[1mTUBE          READY  NOTE\x1b[0m",
-            "a-tube-...        7  x",
-            "b         \x1b[31m1234567\x1b[0m",
+            "\x1b[1mTUBE         READY  NOTE\x1b[0m",
+            "a-tube...        7  x",
+            "b          \x1b[31m1234567\x1b[0m",
         ];
         assert_eq!(colored, expected);
     }

@@ -358,7 +358,8 @@ fn a_command_that_cannot_run_leaves_the_jobs_alone() {
 fn an_output_without_a_reader_stops_it() {
     everywhere("beanring work into a pipe that is closed", |place| {
         place.feed(&["put", "--lines"], "line\n".repeat(1000).as_bytes()).ok();
-        for (flags, command) in [(&["-j", "2"][..], "cat; echo"), (&["--on-failure", "release"], "cat; true")]
+        for (flags, command) in
+            [(&["-j", "2"][..], "cat; echo"), (&["--on-failure", "release"], "(cat; echo); true")]
         {
             let arguments = [&["work", "--until-empty"], flags, &["--", "sh", "-c", command]].concat();
             let mut child = spawn(&mut place.command(&arguments));

@@ -266,7 +266,10 @@ fn the_help_scrolls() {
     let screen = session.keys("?");
     assert_eq!(screen[4..6], ["Up Down PgUp PgDn Home End", "              move"]);
     assert_eq!(screen[6..8], ["< > or s      sort by the column before", "              or after"]);
-    assert!(screen[9].starts_with("PgDn ") && screen[9].ends_with(" more  q quit"), "{screen:?}");
+    assert!(
+        screen[9].starts_with("PgDn ") && screen[9].ends_with(" more  any other key goes back"),
+        "{screen:?}"
+    );
     let mut seen: Vec<String> = screen[4..9].to_vec();
     for _ in 0..10 {
         session.key(KeyCode::PageDown);
@@ -285,12 +288,12 @@ fn a_long_name_does_not_hide_the_question() {
     session.settle();
     assert_eq!(
         session.keys("p")[19],
-        "pause long-name-long-name-long-name-long-n... for seconds (0 resumes): 60"
+        "pause long-name-long-name-long-name-long-name-lo... for seconds (0 resumes): 60"
     );
-    let kick = "kick up to N buried jobs of long-nam... (delayed ones if none is buried): 10";
+    let kick = "kick up to N buried jobs of long-name-l... (delayed ones if none is buried): 10";
     assert_eq!(session.keys("\x1bk")[19], kick);
     session.area.width = 40;
-    assert_eq!(session.settle()[19], "kick up to N buried jobs of long-...: 10");
+    assert_eq!(session.settle()[19], "kick up to N buried jobs of long...: 10");
     session.area.width = 12;
     assert!(session.settle()[19].starts_with("kick"));
 }
@@ -485,7 +488,7 @@ fn a_tube_is_shown_in_full() {
     assert!(session.settle().iter().any(|line| line.starts_with("  00000  61 1b 5b 32 4a 62 0a 09 63 ")));
     session.area.height = 12;
     session.key(KeyCode::End);
-    assert!(session.settle()[10].starts_with("oldest-ready-age"));
+    assert!(session.settle()[10].starts_with("current-jobs-ready"));
     session.key(KeyCode::Home);
     assert_eq!(session.settle()[4], "Tube mail");
     session.requests.clear();
@@ -617,7 +620,7 @@ fn what_is_no_number_is_refused_with_a_hint() {
     session.settle();
     session.requests.clear();
     // A letter replaces the proposal, as a digit does.
-    assert!(session.keys("kx")[19].ends_with("jobs of mail: x"));
+    assert!(session.keys("kx")[19].ends_with("if none is buried): x"));
     let refused = session.keys("\n");
     assert!(refused[19].ends_with("mail: x   must be a number up to 4294967295"), "{refused:?}");
     for text in ["\x7f4294967296\n", "\x1bp-1\n", "\x1bp1h\n"] {
