@@ -53,6 +53,15 @@ slab_key! {
     ExtraKey
 }
 slab_key! {
+    /// The slot of a group of jobs. It has no generation, because a group is not removed before its last member and the last job
+    /// that waits for it.
+    GroupSlot
+}
+slab_key! {
+    /// The slot of the hold of a job by a group. It has no generation: it goes with the hold.
+    HoldSlot
+}
+slab_key! {
     /// The slot of an idempotency key. It has no generation. A slot that leaves the queue is used before the next call.
     IdpSlot
 }

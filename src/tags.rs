@@ -29,6 +29,8 @@ pub struct Con<'a> {
 enum Tag<'a> {
     Idp(Idp<'a>),
     Con(Con<'a>),
+    Grp(TubeName<'a>),
+    Aft(TubeName<'a>),
 }
 
 impl<'a> Tags<'a> {
@@ -36,7 +38,7 @@ impl<'a> Tags<'a> {
     pub const NONE: Tags<'static> = Tags("");
 
     /// Checks tags that stand behind each other with one space between two. Returns `None` if there is none, a word is no
-    /// tag, or a kind of tag occurs twice.
+    /// tag, a kind of tag occurs twice, or a member of a group would wait for that group.
     pub fn new(text: &'a [u8]) -> Option<Self> {
         let mut kinds = 0;
         for word in text.split(|&byte| byte == b' ') {
@@ -46,7 +48,9 @@ impl<'a> Tags<'a> {
             }
             kinds |= kind;
         }
-        str::from_utf8(text).ok().map(Self)
+        let tags = Self(str::from_utf8(text).ok()?);
+        let waits_for_itself = tags.grp().is_some() && tags.grp() == tags.aft();
+        (!waits_for_itself).then_some(tags)
     }
 
     /// Checks what follows the last number of a `put`: nothing, or a space before each tag.
@@ -76,6 +80,16 @@ impl<'a> Tags<'a> {
         self.iter().find_map(|tag| if let Tag::Con(con) = tag { Some(con) } else { None })
     }
 
+    /// The tag `grp:<name>`: the job is a member of this group.
+    pub fn grp(self) -> Option<TubeName<'a>> {
+        self.iter().find_map(|tag| if let Tag::Grp(name) = tag { Some(name) } else { None })
+    }
+
+    /// The tag `aft:<name>`: the job is held until all members of this group are deleted.
+    pub fn aft(self) -> Option<TubeName<'a>> {
+        self.iter().find_map(|tag| if let Tag::Aft(name) = tag { Some(name) } else { None })
+    }
+
     fn iter(self) -> impl Iterator<Item = Tag<'a>> {
         self.0.split(' ').filter_map(|word| Tag::parse(word.as_bytes()))
     }
@@ -92,6 +106,8 @@ impl<'a> Tag<'a> {
                 let limit = NonZeroU32::new(number.map_or(Some(1), parse_number)?)?;
                 Some(Self::Con(Con { key, limit }))
             }
+            b"grp" if number.is_none() => Some(Self::Grp(key)),
+            b"aft" if number.is_none() => Some(Self::Aft(key)),
             _ => None,
         }
     }
@@ -101,6 +117,8 @@ impl<'a> Tag<'a> {
         match self {
             Self::Idp(_) => 1,
             Self::Con(_) => 2,
+            Self::Grp(_) => 4,
+            Self::Aft(_) => 8,
         }
     }
 }
@@ -185,5 +203,26 @@ mod tests {
             " idp:a  idp:b",
         ];
         wrong.into_iter().for_each(|rest| check(rest, None));
+    }
+
+    #[test]
+    fn groups_at_each_boundary() {
+        let longest = "g".repeat(200);
+        let groups = |rest: &str| {
+            let tags = Tags::of_put(rest.as_bytes())?;
+            Some([tags.grp(), tags.aft()].map(|name| name.map(|name| name.as_str().to_owned())))
+        };
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(groups(" grp:a"), Some([named("a"), None]));
+        assert_eq!(groups(" aft:a"), Some([None, named("a")]));
+        assert_eq!(groups(" aft:b idp:a:5 grp:a"), Some([named("a"), named("b")]));
+        assert_eq!(groups(&format!(" grp:{longest} aft:a")), Some([named(&longest), named("a")]));
+        assert_eq!(groups(" idp:a grp:a aft:A"), Some([named("a"), named("A")]));
+        for wrong in
+            [" grp:a aft:a", " aft:a idp:a grp:a", " grp:a grp:b", " grp:a:1", " aft:", " grp", " aft:-a"]
+        {
+            assert_eq!(groups(wrong), None, "{wrong}");
+        }
+        assert_eq!(groups(&format!(" grp:{longest}g")), None);
     }
 }

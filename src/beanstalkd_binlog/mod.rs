@@ -206,7 +206,8 @@ impl Job {
         let (state, deadline) = match from.state {
             UnreservedState::Ready => (State::Ready, Time::ZERO),
             UnreservedState::Delayed(until) => (State::Delayed, until),
-            UnreservedState::Buried(_) => (State::Buried, Time::ZERO),
+            // beanstalkd has no groups: an operator decides when such a job may run.
+            UnreservedState::Buried(_) | UnreservedState::Held(_) => (State::Buried, Time::ZERO),
         };
         let PersistedState { pri, delay, counts, .. } = *from;
         let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));

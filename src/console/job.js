@@ -125,7 +125,7 @@ function actionsCard(app, id, controls) {
   })
   const kicking = controls.group(
     el('h3', { text: 'Kick' }),
-    el('p', { class: 'hint', text: 'Makes a buried or delayed job ready.' }),
+    el('p', { class: 'hint', text: 'Makes a buried, delayed or held job ready.' }),
     kick,
   )
   const rest = controls.group(
@@ -146,7 +146,7 @@ function actionsCard(app, id, controls) {
     show(reserved, job.state === 'reserved')
     const isReserved = job.state === 'reserved'
     if (isReserved) rest.disabled = true
-    kick.disabled = job.state !== 'buried' && job.state !== 'delayed'
+    kick.disabled = job.state === 'ready' || isReserved
   }
   return { node: card('Actions', controls.note, reserved, kicking, rest), set }
 }

@@ -144,6 +144,8 @@ pub enum Command<'a> {
     },
     /// `reserve-mode`, which beanstalkd does not have.
     ReserveMode(ReserveMode),
+    /// `stats-group`, which beanstalkd does not have.
+    StatsGroup(TubeName<'a>),
     /// `wait-job`, which beanstalkd does not have.
     WaitJob {
         /// The job.
@@ -169,11 +171,12 @@ pub enum JobStateWord {
     Reserved,
     Delayed,
     Buried,
+    Held,
 }
 
 impl JobStateWord {
     /// Every state.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
+    pub const ALL: [Self; 5] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
 
     /// The word of the protocol for it.
     pub const fn as_str(self) -> &'static str {
@@ -182,6 +185,7 @@ impl JobStateWord {
             Self::Reserved => "reserved",
             Self::Delayed => "delayed",
             Self::Buried => "buried",
+            Self::Held => "held",
         }
     }
 }
@@ -270,6 +274,7 @@ pub enum CommandKind {
     DeleteBatch,
     ReserveBatch,
     ReserveMode,
+    StatsGroup,
     WaitJob,
     CancelReserve,
     Drain,
@@ -319,6 +324,7 @@ impl Command<'_> {
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
             Self::ReserveMode(_) => CommandKind::ReserveMode,
+            Self::StatsGroup(_) => CommandKind::StatsGroup,
             Self::WaitJob { .. } => CommandKind::WaitJob,
             Self::CancelReserve => CommandKind::CancelReserve,
             Self::Drain => CommandKind::Drain,

@@ -85,6 +85,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.only_id().map(Command::StatsJob)
     } else if let Some(args) = after(b"stats-tube ") {
         args.only_name().map(Command::StatsTube)
+    } else if let Some(args) = after(b"stats-group ") {
+        args.only_name().map(Command::StatsGroup)
     } else if let Some(args) = after(b"stats") {
         args.end(Command::Stats)
     } else if let Some(args) = after(b"list-tubes-watched") {
@@ -204,7 +206,7 @@ fn move_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 
 fn move_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let (from, state, to, bound) = (args.name()?, args.state()?, args.name()?, args.bound()?);
-    if state == JobStateWord::Reserved || from == to {
+    if matches!(state, JobStateWord::Reserved | JobStateWord::Held) || from == to {
         return Err(ParseError::BadFormat);
     }
     args.end(Command::MoveJobs { from, state, to, bound })

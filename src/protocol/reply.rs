@@ -346,6 +346,18 @@ impl<'a> Yaml<'a> {
         });
     }
 
+    /// Writes `key: ["name", "name"]`.
+    pub fn names<'n>(&mut self, key: &str, names: impl Iterator<Item = TubeName<'n>>) {
+        self.entry(key, |out| {
+            out.push(b'[');
+            for (at, name) in names.enumerate() {
+                let comma = if at == 0 { "" } else { ", " };
+                write!(out, "{comma}\"{}\"", name.as_str()).expect("writing to a Vec cannot fail");
+            }
+            out.push(b']');
+        });
+    }
+
     /// Writes `- name`, an entry of a list.
     pub fn item(&mut self, name: TubeName<'_>) {
         self.out.extend_from_slice(ITEM);

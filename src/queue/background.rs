@@ -9,7 +9,7 @@ use super::job_waits::AwaitedKey;
 use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
-use crate::ids::{ClientKey, ClientSlot, ConSlot, ConnId, JobKey, TubeKey, TubeSlot};
+use crate::ids::{ClientKey, ClientSlot, ConSlot, ConnId, GroupSlot, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 
 /// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
@@ -32,6 +32,8 @@ pub(super) enum Work {
     Reopen { con: ConSlot },
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
+    /// Release the jobs that wait for a group that is done.
+    Release { group: GroupSlot },
     /// Notify the clients that wait for a job that has ended.
     Answer { awaited: AwaitedKey },
     /// Remove the names of removed tubes that no list shows any more.
@@ -88,7 +90,7 @@ impl Engine {
             }
             self.steps = self.steps.max(least);
         }
-        self.disconnect_steps = BACKGROUND_STEPS;
+        (self.disconnect_steps, self.release_steps) = (BACKGROUND_STEPS, BACKGROUND_STEPS);
         !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
@@ -138,6 +140,11 @@ impl Engine {
                 self.tubes[tube].assigning = false;
                 self.assign_jobs(tube, limit, now);
                 self.unpin(tube);
+            }
+            Work::Release { group } => {
+                if !self.continue_release(group, limit, now) {
+                    self.work.push_back(Work::Release { group });
+                }
             }
             Work::Answer { awaited } => {
                 if !self.continue_answering(awaited, limit) {

@@ -27,6 +27,8 @@ pub enum Change {
     Buried(JobKey),
     /// A buried or delayed job was made ready.
     Kicked(JobKey),
+    /// The group of this name is done: the jobs that it has held so far are ready or delayed, at once or later.
+    GroupDone(Box<[u8]>),
     /// A repeated put has raised the priority of a job.
     Reprioritized(JobKey),
     /// A job that no client holds was moved to another tube.

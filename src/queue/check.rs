@@ -12,7 +12,7 @@ use crate::time::Time;
 /// The counts of one tube, recomputed from the jobs and clients.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Tally {
-    jobs: [usize; 4],
+    jobs: [usize; JobState::COUNT],
     urgent: u32,
     using: u32,
     watching: u32,
@@ -39,6 +39,7 @@ impl Engine {
         self.bodies().check();
         self.check_keys();
         self.check_lanes();
+        self.check_groups();
         self.check_counts();
         self.check_containers();
         self.check_timers();
@@ -95,10 +96,8 @@ impl Engine {
                 }
                 Work::List(search) => tallies.entry(self.tubes.slot(search.tube)).or_default().pins += 1,
                 Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
-                Work::Disconnect { .. }
-                | Work::Reopen { .. }
-                | Work::Answer { .. }
-                | Work::PurgeTubeOrder => {}
+                Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
+                Work::Answer { .. } | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
@@ -110,7 +109,7 @@ impl Engine {
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved.len() as usize;
             let counted = Tally {
-                jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len()],
+                jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len(), tube.held()],
                 urgent: tube.urgent,
                 using: tube.using,
                 watching: tube.watching,
@@ -137,14 +136,13 @@ impl Engine {
             tube.buried.check(&self.jobs.slab);
             tube.reserved.check(&self.jobs, key.slot);
             tube.delayed_order.check(&self.jobs.slab);
-            assert_eq!(
-                tube.delayed.len(),
-                tube.delayed_order.len(),
-                "delayed jobs are in the heap and in the list"
-            );
-            for job in tube.delayed_order.iter(&self.jobs.slab) {
-                self.check_place(JobKey(job), JobState::Delayed, key.slot);
-            }
+            let in_order = |state| {
+                let order = tube.delayed_order.iter(&self.jobs.slab);
+                order.map(|job| self.jobs.get(JobKey(job))).filter(|job| job.state == state).count()
+            };
+            let (delayed, held) = (in_order(JobState::Delayed), in_order(JobState::Held));
+            assert_eq!(delayed, tube.delayed.len(), "delayed jobs are in the heap and in the list");
+            assert_eq!(held, tube.held(), "held jobs are in the list");
             tube.narrow_waiters.check(&self.clients.watches);
             tube.wide_watches.check(&self.clients.watches);
             tube.ready

@@ -6,6 +6,7 @@ use super::background::{BACKGROUND_STEPS, Kick, Work};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::concurrency::ConKeys;
+use super::groups::Groups;
 use super::idempotency::IdpKeys;
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
@@ -36,6 +37,7 @@ pub struct Engine {
     pub(super) clients: Clients,
     pub(super) idps: IdpKeys,
     pub(super) cons: ConKeys,
+    pub(super) groups: Groups,
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
@@ -50,6 +52,8 @@ pub struct Engine {
     pub(super) steps: u32,
     /// Steps left for disconnects, all together, before the next [`Engine::step`].
     pub(super) disconnect_steps: u32,
+    /// The same for the release of held jobs.
+    pub(super) release_steps: u32,
     pub(super) next_id: u64,
     /// The number of burials so far.
     pub(super) burials: u64,
@@ -147,6 +151,7 @@ impl Engine {
             clients: Clients::new(seed),
             idps,
             cons: ConKeys::new(seed),
+            groups: Groups::new(seed),
             timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
@@ -158,6 +163,7 @@ impl Engine {
             waits_begun: 0,
             steps: 0,
             disconnect_steps: BACKGROUND_STEPS,
+            release_steps: BACKGROUND_STEPS,
             next_id: 1,
             burials: 0,
             search_bytes: 0,
@@ -268,13 +274,18 @@ impl Engine {
         let tube = self.clients.get(client).used;
         let NewJob { delay, extra, .. } = new;
         let job = self.jobs.insert(new, tube, now);
-        if let Some(extra) = extra {
+        let ahead = extra.and_then(|extra| {
             self.claim_key(job, extra);
             self.join_key(job, extra);
-        }
+            self.join_group(job, extra);
+            self.group_ahead(extra)
+        });
         self.totals.total_jobs += 1;
         self.tubes[tube].counts.jobs += 1;
-        self.enter_ready_or_delayed(job, delay, now);
+        match ahead {
+            None => self.enter_ready_or_delayed(job, delay, now),
+            Some(group) => self.hold(job, group, delay, now),
+        }
         self.changes.push(Change::Put(job));
         self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
         if extra.is_some() {
@@ -283,8 +294,8 @@ impl Engine {
         job
     }
 
-    /// Reserves the job with this id, which may be ready, delayed or buried, unless its concurrency key is at its limit. A pause
-    /// of its tube does not matter.
+    /// Reserves the job with this id, which may be ready, delayed or buried, but not held, unless its concurrency key is at its
+    /// limit. A pause of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         self.jobs.find(id).filter(|&job| !self.is_at_limit(job))?;
         self.take_job(client, id, now)
@@ -293,7 +304,8 @@ impl Engine {
     /// Reserves the job with this id, even beyond the limit of its concurrency key.
     pub fn take_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
         let client = self.clients.slot(client);
-        let job = self.jobs.find(id).filter(|&job| self.jobs.get(job).state != JobState::Reserved)?;
+        let is_takeable = |state| !matches!(state, JobState::Reserved | JobState::Held);
+        let job = self.jobs.find(id).filter(|&job| is_takeable(self.jobs.get(job).state))?;
         self.mark_worker(client);
         if self.jobs.get(job).state == JobState::Ready {
             self.reserve_ready(job, client, now);
@@ -324,12 +336,15 @@ impl Engine {
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
         let (id, tube, extra) = (record.id, record.tube, record.extra());
-        let kept = extra.and_then(|extra| self.give_up_key(job, extra, now));
         let con = extra.and_then(|_| self.con_of(job));
         self.leave(job, now);
-        if let Some(extra) = extra {
-            self.leave_key(extra);
-        }
+        let (kept, done) = match extra {
+            None => (None, None),
+            Some(extra) => {
+                self.leave_key(extra);
+                (self.give_up_key(job, extra, now), self.leave_group(job, extra))
+            }
+        };
         self.end_job_waits(job, JobEnd::Deleted);
         let body = self.jobs.remove(job);
         self.bodies.free(body);
@@ -339,6 +354,9 @@ impl Engine {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
+        if let Some(group) = done {
+            self.end_group(group, now);
+        }
         self.reopen(con, now);
     }
 
@@ -409,10 +427,10 @@ impl Engine {
         Kicked::Working
     }
 
-    /// Makes one buried or delayed job ready. Returns false if there is none with this id.
+    /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(job) = self.jobs.find(id) else { return false };
-        let is_kickable = matches!(self.jobs.get(job).state, JobState::Buried | JobState::Delayed);
+        let is_kickable = !matches!(self.jobs.get(job).state, JobState::Ready | JobState::Reserved);
         if is_kickable {
             self.make_ready(job, Change::Kicked(job), self.step_limit(BACKGROUND_STEPS), now);
         }

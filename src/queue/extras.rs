@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::engine::Engine;
 use super::job::Job;
-use crate::ids::{ClientKey, ConSlot, ExtraKey, IdpSlot, JobId, JobKey};
+use crate::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::limits::ALLOCATION_BYTES;
 use crate::tags::Tags;
@@ -19,6 +19,10 @@ pub(super) struct Extra {
     pub(super) idp: Option<IdpSlot>,
     /// The concurrency key, if the job has one.
     pub(super) con: Option<ConSlot>,
+    /// The group that the job is a member of, if it has one and is in a tube.
+    pub(super) group: Option<GroupSlot>,
+    /// What the job waits for, while it is held.
+    pub(super) hold: Option<HoldSlot>,
     /// The id of the job, and the limit that its tag gives to the key.
     pub(super) id: JobId,
     pub(super) limit: u32,
@@ -61,8 +65,9 @@ impl Extras {
     pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {
         let tags: Box<[u8]> = tags.as_str().as_bytes().into();
         self.text_bytes += text_bytes(&tags);
-        let (links, id) = (Links::NONE, JobId(0));
-        ExtraKey(self.slab.insert(Extra { tags, idp: None, con: None, id, limit: 0, links, rank: 0 }))
+        let (idp, con, group, hold) = (None, None, None, None);
+        let (id, limit, links, rank) = (JobId(0), 0, Links::NONE, 0);
+        ExtraKey(self.slab.insert(Extra { tags, idp, con, group, hold, id, limit, links, rank }))
     }
 
     pub(super) fn remove(&mut self, key: ExtraKey) {
@@ -143,7 +148,8 @@ impl Engine {
             return 0;
         }
         let tube = self.tubes[self.clients.get(client).used].name();
-        self.jobs.extras.growth(tags) + self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con())
+        let keys = self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con());
+        self.jobs.extras.growth(tags) + keys + self.groups.growth(tags)
     }
 
     /// What a job of the client with tags adds to it once its body is complete.
@@ -151,7 +157,7 @@ impl Engine {
         let Some(extra) = extra else { return 0 };
         let tags = self.jobs.extras.get(extra).tags();
         let tube = self.tubes[self.clients.get(client).used].name();
-        self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con())
+        self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con()) + self.groups.growth(tags)
     }
 }
 

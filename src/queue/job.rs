@@ -25,6 +25,9 @@ pub const URGENT_BELOW: u32 = 1024;
 ///               release with delay
 /// ```
 /// A delayed or buried job can also be reserved by id. A client can delete any job that no other client holds.
+///
+/// A job that waits for a group is Held from its put on, until the group is done. Then it is Ready, or Delayed if its delay is not
+/// over. A kick makes it Ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobState {
     /// In its tube's ready heap.
@@ -35,9 +38,17 @@ pub enum JobState {
     Delayed,
     /// In its tube's list of buried jobs.
     Buried,
+    /// Waits for a [group](super::groups), in its tube's order of delayed jobs. No client holds it.
+    Held,
 }
 
 impl JobState {
+    /// Number of states.
+    pub const COUNT: usize = Self::Held as usize + 1;
+    /// Every state, in order.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
+
     /// The word of the protocol for it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -45,6 +56,7 @@ impl JobState {
             Self::Reserved => "reserved",
             Self::Delayed => "delayed",
             Self::Buried => "buried",
+            Self::Held => "held",
         }
     }
 }
@@ -71,7 +83,7 @@ pub struct Job {
     pub state: JobState,
 
     // In memory only.
-    /// In the ready heap of the tube, its order of delayed jobs, its list of buried jobs, or the holder's list of reserved jobs.
+    /// In the ready heap of the tube, its order of delayed and held jobs, its list of buried jobs, or the holder's list of reserved jobs.
     links: Links,
     rank: u8,
     pub(super) has_activity: bool,
@@ -89,7 +101,8 @@ const _: () = assert!(size_of::<Option<Job>>() == 64);
 #[derive(Debug)]
 pub struct Activity {
     // Persistent.
-    /// When a delayed job becomes ready. Of a reserved job, which the job log keeps as ready: when it times out.
+    /// When a delayed job becomes ready, or the delay of a held one is over. Of a reserved job, which the job log keeps as
+    /// ready: when it times out.
     pub deadline: Time,
     /// The delay of the last put or release, in seconds.
     pub delay: u32,

@@ -13,6 +13,7 @@ impl Engine {
             + self.clients.watch_bytes()
             + self.idps.bytes()
             + self.cons.bytes()
+            + self.groups.bytes()
             + self.timers.bytes()
             + self.job_waits.bytes()
             + self.changes.bytes()

@@ -23,7 +23,7 @@
 //! | Tube    | `ready`          | heap      | Job        | priority, id                      |
 //! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
 //! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
-//! | Tube    | `delayed_order`  | list      | Job        | time at which its delay began     |
+//! | Tube    | `delayed_order`  | list      | Job        | time at which it became delayed or held |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
 //! | Tube    | `reserved`       | list      | Activity   | time of reservation               |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
@@ -46,6 +46,9 @@
 //! | ConKey  | `jobs`           | heap      | Extra      | id, the newest first              |
 //! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
 //! | Lane    | `parked`         | heap      | Job        | priority, id                      |
+//! | Groups  | `index`          | hash      | Group      | name                              |
+//! | Group   | `waiting`        | list      | Hold       | time of the put of its job        |
+//! | Group   | `dependencies`   | list      | Dependency |                                   |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
 //! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
@@ -62,6 +65,7 @@
 //!
 //! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
 //! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.
+//! Its tag `grp` makes it a member of a `Group`, and its tag `aft` may hold it until a group is done.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.
@@ -80,6 +84,7 @@ mod client;
 mod concurrency;
 mod engine;
 mod extras;
+mod groups;
 mod idempotency;
 mod job;
 mod job_index;
@@ -107,6 +112,7 @@ pub use bulk::Flushed;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Ignored, Kicked, Notice, Reserved};
+pub use groups::GroupStats;
 pub use idempotency::{KeptKey, Repeated};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
 pub use job_list::{JobPage, JobsListed, PageQuery};

@@ -51,7 +51,7 @@ pub(super) struct Move {
     pub(super) conn: ConnId,
     pub(super) from: TubeKey,
     pub(super) to: TubeKey,
-    /// Not `Reserved`.
+    /// Neither `Reserved` nor `Held`.
     state: JobState,
     left: u32,
     pub(super) moved: u32,
@@ -91,7 +91,7 @@ impl Engine {
     /// the job log has no room, or the other tube has the idempotency key of the job already.
     ///
     /// # Panics
-    /// If the state is [`JobState::Reserved`], or the tubes are the same.
+    /// If the state is [`JobState::Reserved`] or [`JobState::Held`], or the tubes are the same.
     pub fn move_jobs(
         &mut self,
         client: ClientKey,
@@ -100,7 +100,8 @@ impl Engine {
         bound: u32,
         now: Time,
     ) -> JobsMoved {
-        assert!(state != JobState::Reserved && from != to, "these jobs can move");
+        let is_movable = !matches!(state, JobState::Reserved | JobState::Held);
+        assert!(is_movable && from != to, "these jobs can move");
         let Some(from) = self.tubes.find(from) else { return JobsMoved::NotFound };
         let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
         if left == 0 {
@@ -157,6 +158,9 @@ impl Engine {
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
         self.steps += 1;
         let state = self.jobs.get(job).state;
+        if state == JobState::Held {
+            return self.move_held(job, to, now);
+        }
         self.leave(job, now);
         self.move_key(job, to, now);
         match state {
@@ -170,9 +174,18 @@ impl Engine {
                 self.enter_delayed(job, until);
             }
             JobState::Buried => self.enter_buried(job),
-            JobState::Reserved => unreachable!("a client holds the job"),
+            JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
         }
         self.changes.push(Change::Moved(job));
         self.assign_jobs(to, limit, now);
+    }
+
+    /// Moves a held job. It keeps its turn among the jobs that wait for its group.
+    fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        let from = self.jobs.get(job).tube;
+        self.tubes[from].delayed_order.remove(&mut self.jobs.slab, job.0);
+        self.move_key(job, to, now);
+        self.tubes[to].delayed_order.push_back(&mut self.jobs.slab, job.0);
+        self.changes.push(Change::Moved(job));
     }
 }

@@ -29,6 +29,8 @@ pub enum UnreservedState {
     Delayed(Time),
     /// Buried. Of two jobs in a tube, the one with the smaller number was buried first.
     Buried(u64),
+    /// Held until a group is done, and then delayed until this time.
+    Held(Time),
 }
 
 /// A job to be restored.
@@ -53,6 +55,10 @@ impl Engine {
         let state = match (record.state, activity) {
             (JobState::Delayed, Some(activity)) => UnreservedState::Delayed(activity.deadline),
             (JobState::Buried, Some(activity)) => UnreservedState::Buried(activity.burial()),
+            (JobState::Held, Some(activity)) if self.is_released(job) => {
+                UnreservedState::Delayed(activity.deadline)
+            }
+            (JobState::Held, Some(activity)) => UnreservedState::Held(activity.deadline),
             _ => UnreservedState::Ready,
         };
         PersistedState {
@@ -104,6 +110,7 @@ impl Engine {
             UnreservedState::Ready => JobState::Ready,
             UnreservedState::Delayed(_) => JobState::Delayed,
             UnreservedState::Buried(_) => JobState::Buried,
+            UnreservedState::Held(_) => JobState::Held,
         };
         let is_plain = delay == 0 && state == UnreservedState::Ready && counts == Counts::default();
         if is_plain && self.jobs.activity(job).is_none() {
@@ -113,8 +120,16 @@ impl Engine {
         (activity.delay, activity.counts) = (delay, counts);
         match state {
             UnreservedState::Ready => {}
-            UnreservedState::Delayed(until) => activity.deadline = until,
+            UnreservedState::Delayed(until) | UnreservedState::Held(until) => activity.deadline = until,
             UnreservedState::Buried(burial) => activity.set_burial(burial),
+        }
+    }
+
+    /// Releases a restored job that is not settled, if it is held: its group is done.
+    pub fn release_restored(&mut self, job: JobKey) {
+        let record = self.jobs.get_mut(job);
+        if record.state == JobState::Held {
+            record.state = JobState::Delayed;
         }
     }
 
@@ -133,12 +148,19 @@ impl Engine {
             if let Some(extra) = self.jobs.get(job).extra() {
                 self.claim_key(job, extra);
                 self.join_key(job, extra);
+                self.join_group(job, extra);
             }
         }
-        let (mut ready, mut buried) = (Vec::new(), Vec::new());
+        let (mut ready, mut buried, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, .. } = *self.jobs.get(job);
+            let is_held = state == JobState::Held && self.tags(job).aft().is_some();
             match (state, self.jobs.activity(job)) {
+                (_, Some(activity)) if is_held => {
+                    let latest = now + Span::from_secs(activity.delay);
+                    self.jobs.activity_mut(job).deadline = activity.deadline.min(latest);
+                    held.push((id, job));
+                }
                 (JobState::Delayed, Some(activity)) if activity.deadline > now => {
                     let latest = now + Span::from_secs(activity.delay);
                     self.enter_delayed(job, activity.deadline.min(latest));
@@ -167,6 +189,7 @@ impl Engine {
             self.jobs.activity_mut(job).set_burial(burial);
             self.burials = self.burials.max(burial + 1);
         }
+        self.settle_held(held);
         let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();
         tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
     }

@@ -13,7 +13,7 @@ use crate::tube_name::TubeName;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct JobTotals {
     /// Number of jobs in each [`JobState`].
-    pub jobs: [u32; 4],
+    pub jobs: [u32; JobState::COUNT],
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
     /// Number of clients that wait.
@@ -64,6 +64,7 @@ pub struct TubeStats<'a> {
     pub reserved: u32,
     pub delayed: usize,
     pub buried: usize,
+    pub held: usize,
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
@@ -159,6 +160,7 @@ impl Engine {
             reserved: tube.reserved.len(),
             delayed: tube.delayed.len(),
             buried: tube.buried.len(),
+            held: tube.held(),
             total_jobs: tube.counts.jobs,
             using: tube.using,
             watching: tube.watching,

@@ -3,13 +3,15 @@
 //! A job is in exactly one container, the one of its state; a ready job is also in the ready order. `leave` removes it from
 //! its container, and one of the `enter` functions adds it to the next. Nothing else moves a job.
 
+use std::mem;
+
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
-use crate::ids::{ClientSlot, JobKey};
+use crate::ids::{ClientSlot, GroupSlot, JobKey};
 use crate::time::{Span, Time};
 
 impl Engine {
@@ -23,6 +25,10 @@ impl Engine {
                 return;
             }
             JobState::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
+            JobState::Held => {
+                self.tubes[tube].delayed_order.remove(&mut self.jobs.slab, job.0);
+                self.stop_waiting_for_group(job);
+            }
             JobState::Delayed => {
                 let activity = activity();
                 let tube = &mut self.tubes[tube];
@@ -66,8 +72,11 @@ impl Engine {
     fn enter(&mut self, job: JobKey, state: JobState) -> &mut Job {
         self.totals.jobs[state as usize] += 1;
         let record = self.jobs.get_mut(job);
-        record.state = state;
-        record
+        let before = mem::replace(&mut record.state, state);
+        if let Some(extra) = record.extra() {
+            self.count_member(extra, before, state);
+        }
+        self.jobs.get_mut(job)
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
@@ -103,6 +112,20 @@ impl Engine {
         tube.delayed.insert(&mut self.jobs.activities, activity);
         tube.delayed_order.push_back(&mut self.jobs.slab, job.0);
         self.timers.arm(tube.timer, until);
+    }
+
+    /// Holds a job that is put until a group is done. Its delay begins now.
+    pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: u32, now: Time) {
+        let activity = self.jobs.activity_mut(job);
+        activity.delay = delay;
+        activity.deadline = now + Span::from_secs(delay);
+        self.enter_held(job, group);
+    }
+
+    pub(super) fn enter_held(&mut self, job: JobKey, group: GroupSlot) {
+        let tube = self.enter(job, JobState::Held).tube;
+        self.tubes[tube].delayed_order.push_back(&mut self.jobs.slab, job.0);
+        self.wait_for_group(job, group);
     }
 
     pub(super) fn enter_buried(&mut self, job: JobKey) {

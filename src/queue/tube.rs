@@ -28,7 +28,7 @@ pub struct Tube {
     pub(super) ready_order: ReadyOrder,
     /// Delayed jobs by (deadline, id), through their activities.
     pub delayed: Heap,
-    /// The delayed jobs in the order in which their delays began.
+    /// The delayed and the held jobs in the order in which they became so.
     pub(super) delayed_order: List,
     /// Buried jobs in the order of burial.
     pub buried: List,
@@ -131,7 +131,7 @@ impl Tube {
 
     /// The number of jobs, in any state.
     pub fn jobs(&self) -> usize {
-        self.ready_jobs() + self.delayed.len() + self.buried.len() + self.reserved.len() as usize
+        self.ready_jobs() + self.delayed_order.len() + self.buried.len() + self.reserved.len() as usize
     }
 
     /// The number of jobs in this state.
@@ -141,7 +141,13 @@ impl Tube {
             JobState::Reserved => self.reserved.len() as usize,
             JobState::Delayed => self.delayed.len(),
             JobState::Buried => self.buried.len(),
+            JobState::Held => self.held(),
         }
+    }
+
+    /// The number of held jobs.
+    pub fn held(&self) -> usize {
+        self.delayed_order.len() - self.delayed.len()
     }
 
     /// Counts a sample. Returns false if that needs [memory](Tubes::add_first_sample).

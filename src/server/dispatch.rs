@@ -173,6 +173,7 @@ impl Core {
             | Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
+            | Command::StatsGroup(_)
             | Command::ListTubeUsed
             | Command::ListTubes
             | Command::ListTubesWatched => return self.serve_query(protocol, replies, command, now),
@@ -208,6 +209,10 @@ impl Core {
                 }
                 None => None,
             },
+            Command::StatsGroup(name) if engine.group_stats(name).is_some() => {
+                return self.data(replies, |core, out| stats::group(core, name, out));
+            }
+            Command::StatsGroup(_) => None,
             Command::ListTubeUsed => {
                 let reply = Reply::Using(engine.used(client).name());
                 return replies.reply(reply, &mut self.buffers);
@@ -565,6 +570,7 @@ const fn state_of(word: JobStateWord) -> JobState {
         JobStateWord::Reserved => JobState::Reserved,
         JobStateWord::Delayed => JobState::Delayed,
         JobStateWord::Buried => JobState::Buried,
+        JobStateWord::Held => JobState::Held,
     }
 }
 

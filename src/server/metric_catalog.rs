@@ -160,12 +160,13 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 11] = [
+const EXTENSIONS: [(&str, CommandKind); 12] = [
     ("cmd-flush-tube", FlushTube),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
     ("cmd-put-batch", PutBatch),
     ("cmd-reserve-mode", ReserveMode),
+    ("cmd-stats-group", StatsGroup),
     ("cmd-wait-job", WaitJob),
     ("cmd-cancel-reserve", CancelReserve),
     ("cmd-list-jobs", ListJobs),
@@ -215,6 +216,7 @@ fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
     ] {
         catalog.both(key, jobs.label("state", name), totals.in_state(state));
     }
+    catalog.metric(jobs.label("state", "held"), totals.in_state(JobState::Held));
 }
 
 fn commands(core: &Core, catalog: &mut Catalog<'_>) {
@@ -239,6 +241,7 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let waits =
         gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
     catalog.both("current-job-waits", waits, core.engine.job_waits() as u64);
+    catalog.key("current-jobs-held", core.engine.queue_stats().totals.in_state(JobState::Held));
     let repeats =
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
@@ -473,6 +476,7 @@ pub(super) const TUBE: &[TubeMetric] = &[
     both("current-jobs-reserved", TUBE_JOBS.label("state", "reserved"), |tube| tube.reserved.into()),
     both("current-jobs-delayed", TUBE_JOBS.label("state", "delayed"), |tube| tube.delayed as u64),
     both("current-jobs-buried", TUBE_JOBS.label("state", "buried"), |tube| tube.buried as u64),
+    metric(TUBE_JOBS.label("state", "held"), Source::Stats(|tube| tube.held as u64)),
     both(
         "total-jobs",
         counter("tube_jobs_created_total", "Number of jobs that put has stored in a tube."),
@@ -537,6 +541,10 @@ pub(super) const TUBE: &[TubeMetric] = &[
     both("job-buries", counter("tube_jobs_buried_total", "Number of jobs of a tube buried."), |tube| {
         tube.buries
     }),
+    TubeMetric {
+        entry: Entry { key: Some("current-jobs-held"), metric: None },
+        source: Source::Stats(|tube| tube.held as u64),
+    },
     metric(TUBE_QUEUE_TIME.part("_sum"), Source::TimeSum(LatencyKind::Queue)),
     metric(TUBE_QUEUE_TIME.part("_count"), Source::TimeCount(LatencyKind::Queue)),
     metric(TUBE_RESERVED_TIME.part("_sum"), Source::TimeSum(LatencyKind::Reserved)),

@@ -6,6 +6,7 @@ use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
 use crate::time::Time;
+use crate::tube_name::TubeName;
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
@@ -24,6 +25,20 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
             write(&mut yaml, key, metric.read(core, tube, now));
         }
     }
+}
+
+/// The groups that `stats-group` shows behind `waits-for`, at most.
+const GROUPS_SHOWN_MAX: usize = 100;
+
+pub(super) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8>) {
+    let Some(stats) = core.engine.group_stats(name) else { unreachable!("the caller has found the group") };
+    let mut yaml = Yaml::new(out);
+    yaml.quoted("name", name.as_str());
+    for state in JobState::ALL {
+        yaml.number(state.word(), stats.members[state as usize]);
+    }
+    yaml.number("waiting-jobs", stats.waiting_jobs);
+    yaml.names("waits-for", core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX));
 }
 
 fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
@@ -45,7 +60,7 @@ pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
         let time = match page.state {
             JobState::Ready => Some(("ready-age", core.engine.ready_age(job, now))),
             JobState::Reserved | JobState::Delayed => Some(("time-left", stats.time_left)),
-            JobState::Buried => None,
+            JobState::Buried | JobState::Held => None,
         };
         let entries = [
             ("id", stats.id.0),

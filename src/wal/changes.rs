@@ -50,6 +50,10 @@ impl Wal {
                 let (state, tube) = (engine.persisted_state(job), engine.tube_of(job));
                 self.append_move(job, &Record::Moved { id, state, tube }, engine);
             }
+            Change::GroupDone(name) => {
+                let group = TubeName::new(&name).expect("it is the name of a group");
+                self.append_change(&Record::GroupDone(group), engine);
+            }
             Change::Deleted(job, id) => {
                 self.index.remove(job);
                 self.append_change(&Record::Deleted(id), engine);

@@ -41,7 +41,7 @@ use self::kept_keys::KeptKeys;
 pub use self::operation::{Arrangement, Operation, Outcome, is_full};
 use self::pauses::Pauses;
 pub use self::record::job_record_bytes;
-use self::record::{PauseRecord, job_bytes_max};
+use self::record::{PauseRecord, Record, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::segment::Header;
@@ -155,6 +155,8 @@ impl Wal {
             wal.closing = CloseSchedule::new(Some(wal.commits.end()));
         }
         wal.end_pauses_without_tube(engine);
+        // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
+        engine.done_groups().for_each(|group| wal.append_change(&Record::GroupDone(group), engine));
         wal
     }
 

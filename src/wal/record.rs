@@ -66,6 +66,8 @@ pub enum Record<'a> {
     Paused(PauseRecord<'a>),
     /// A job was deleted, and its idempotency key is kept.
     KeptKey(KeptKey<'a>),
+    /// All jobs of a group are deleted, so the jobs before this record that it holds are held no more.
+    GroupDone(TubeName<'a>),
     /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
     /// Zeros up to the next block. The number is that of all bytes, with the frame.
@@ -215,6 +217,7 @@ impl Record<'_> {
             Self::Deleted(_) | Self::Oldest(_) => 8,
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
+            Self::GroupDone(group) => group.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
             Self::Closed => 0,
         }
@@ -228,7 +231,7 @@ impl Record<'_> {
             | Self::Moved { id, .. }
             | Self::Deleted(id)
             | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
-            Self::Paused(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
+            Self::Paused(_) | Self::GroupDone(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
         }
     }
 
@@ -244,6 +247,7 @@ impl Record<'_> {
             Self::Closed => 7,
             Self::KeptKey(_) => 9,
             Self::Moved { .. } => 10,
+            Self::GroupDone(_) => 11,
         }
     }
 
@@ -300,6 +304,7 @@ impl Record<'_> {
                 out.push(tube);
                 out.push(kept.key.as_bytes());
             }
+            Self::GroupDone(group) => out.push(group.as_bytes()),
             Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
             Self::Padding(bytes) => out.pad_to(begin + bytes),
             Self::Closed => {}
@@ -360,7 +365,7 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        const FIXED: [usize; 11] = [
+        const FIXED: [usize; 12] = [
             0,
             JOB_BYTES,
             STATE_BYTES,
@@ -372,6 +377,7 @@ impl Record<'_> {
             TAGGED_JOB_BYTES,
             KEPT_KEY_BYTES,
             STATE_BYTES,
+            0,
         ];
         let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
@@ -418,6 +424,7 @@ impl Record<'_> {
                 let raw = fields.state();
                 Record::Moved { id, state: raw.state(fields.u32())?, tube: TubeName::new(rest)? }
             }
+            11 => Record::GroupDone(TubeName::new(rest)?),
             _ => return None,
         })
     }
@@ -428,6 +435,7 @@ const fn state_code(state: &UnreservedState) -> u32 {
         UnreservedState::Ready => 0,
         UnreservedState::Delayed(_) => 1,
         UnreservedState::Buried(_) => 2,
+        UnreservedState::Held(_) => 3,
     }
 }
 
@@ -462,7 +470,7 @@ impl<const N: usize> Fields<N> {
     fn state(&mut self, state: &PersistedState) -> &mut Self {
         let order = match state.state {
             UnreservedState::Ready => 0,
-            UnreservedState::Delayed(until) => until.as_nanos(),
+            UnreservedState::Delayed(until) | UnreservedState::Held(until) => until.as_nanos(),
             UnreservedState::Buried(order) => order,
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
@@ -512,6 +520,7 @@ impl RawState {
             0 => UnreservedState::Ready,
             1 => UnreservedState::Delayed(Time::from_nanos(self.order)),
             2 if self.order <= BURIALS_MAX => UnreservedState::Buried(self.order),
+            3 => UnreservedState::Held(Time::from_nanos(self.order)),
             _ => return None,
         };
         Some(PersistedState { pri: self.pri, delay: self.delay, state, counts: self.counts })

@@ -1,5 +1,7 @@
 //! Replay: records in, the queue as it was out.
 
+use std::collections::BTreeMap;
+
 use super::kept_keys::KeptKeys;
 use super::pauses::Pauses;
 use super::record::{JobRecord, Lsn, PauseRecord, Record};
@@ -7,7 +9,7 @@ use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, TubeKey};
-use crate::queue::{Engine, Restored};
+use crate::queue::{Engine, Restored, UnreservedState};
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
@@ -18,6 +20,8 @@ pub struct Replay {
     segment: SegmentNumber,
     pauses: Pauses,
     kept_keys: KeptKeys,
+    /// Jobs that a group has held so far, by its name.
+    held: BTreeMap<Box<[u8]>, Vec<JobId>>,
     next_id: JobId,
     /// The tube of the last job, which is often that of the next one too.
     tube: Option<(Box<[u8]>, TubeKey)>,
@@ -60,6 +64,7 @@ impl Default for Replay {
             segment: SegmentNumber(0),
             pauses: Pauses::default(),
             kept_keys: KeptKeys::default(),
+            held: BTreeMap::new(),
             next_id: JobId(1),
             tube: None,
         }
@@ -106,6 +111,14 @@ impl Replay {
                 }
                 None => self.index.add_garbage(bytes as u64),
             },
+            Record::GroupDone(group) => {
+                self.index.add_garbage(bytes as u64);
+                for id in self.held.remove(group.as_bytes()).unwrap_or_default() {
+                    if let Some(job) = engine.jobs().find(id) {
+                        engine.release_restored(job);
+                    }
+                }
+            }
             Record::Deleted(id) => {
                 self.index.add_garbage(bytes as u64);
                 self.delete(*id, engine);
@@ -121,6 +134,9 @@ impl Replay {
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
+        if let (UnreservedState::Held(_), Some(group)) = (state.state, tags.aft()) {
+            self.held.entry(group.as_bytes().into()).or_default().push(id);
+        }
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
             let tube = self.tube(tube, engine);

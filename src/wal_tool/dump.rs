@@ -32,6 +32,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tags: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u32>,
@@ -121,6 +123,7 @@ impl<'a> Line<'a> {
             oldest: None,
             tube: None,
             tags: None,
+            group: None,
             key: None,
             ttl: None,
             created: None,
@@ -178,6 +181,7 @@ impl<'a> Line<'a> {
                 until: Some(kept.until.as_nanos()),
                 ..self
             },
+            Record::GroupDone(group) => Self { kind: "end of a group", group: Some(group.as_str()), ..self },
             Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },
             Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
             Record::Closed => Self { kind: "closed", ..self },
@@ -192,6 +196,7 @@ impl State {
             UnreservedState::Ready => ("ready", None, None),
             UnreservedState::Delayed(until) => ("delayed", Some(until.as_nanos()), None),
             UnreservedState::Buried(before) => ("buried", None, Some(before)),
+            UnreservedState::Held(until) => ("held", Some(until.as_nanos()), None),
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = counts;
         Self { state, pri, delay, delayed_until, buried_after, reserves, timeouts, releases, buries, kicks }

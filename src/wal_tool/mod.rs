@@ -69,8 +69,9 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let jobs: usize = tubes.values().flatten().sum();
     let what = if refusal.is_some() { " can be salvaged" } else { "" };
     writeln!(out, "{}{what}", Count(jobs as u64, "job"))?;
-    for (name, [ready, delayed, buried]) in tubes {
-        writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried")?;
+    for (name, [ready, delayed, buried, held]) in tubes {
+        let held = if held == 0 { String::new() } else { format!(", {held} held") };
+        writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}")?;
     }
     if let Some(refusal) = refusal {
         return Err(refusal.into());

@@ -226,6 +226,7 @@ impl Expected {
                 UnreservedState::Ready => Place::Ready,
                 UnreservedState::Delayed(_) => Place::Delayed,
                 UnreservedState::Buried(_) => Place::Buried,
+                UnreservedState::Held(_) => panic!("no job of this test has tags"),
             };
             let shape = Shape { place, pri: kept.pri };
             match before.remove(&id.0) {

@@ -369,6 +369,14 @@ impl Pair {
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
         assert!(self.moved.is_none(), "a kick or a flush has one notice");
+        for group in 0..4 {
+            let name = format!("g{group}");
+            let name = TubeName::new(name.as_bytes()).expect("a valid name");
+            let mut ahead: Vec<u8> = self.engine.groups_ahead(name).map(number_of_group).collect();
+            ahead.sort();
+            let found = self.engine.group_stats(name).map(|stats| (stats.members, stats.waiting_jobs, ahead));
+            assert_eq!(found, self.model.group(group), "group {group}");
+        }
         let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
         assert_eq!(self.engine.job_waits(), job_waits);
         assert_eq!(kept_keys(&self.engine), self.model.kept_keys(), "keys of deleted jobs");
@@ -388,7 +396,7 @@ impl Pair {
             let tube = &self.model.tubes[at];
             let now = self.model.now;
             let stats = self.engine.tube_stats(key, now);
-            let jobs = [stats.ready, stats.reserved as usize, stats.delayed, stats.buried];
+            let jobs = [stats.ready, stats.reserved as usize, stats.delayed, stats.buried, stats.held];
             let clients = [stats.using as usize, stats.watching as usize, self.engine.tube_waiting(key)];
             let figures = (jobs, stats.urgent as usize, clients);
             assert_eq!(figures, self.model.tube_figures(tube.name), "{}", stats.name.as_str());
@@ -500,6 +508,10 @@ fn kept_keys(engine: &Engine) -> Vec<Kept> {
     let mut kept: Vec<Kept> = kept.collect();
     kept.sort();
     kept
+}
+
+fn number_of_group(name: TubeName<'_>) -> u8 {
+    name.as_str()[1..].parse().expect("a name is a letter and a number")
 }
 
 fn name_of(tube: Name) -> String {

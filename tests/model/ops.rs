@@ -150,6 +150,8 @@ struct Profile {
     tagged_one_in: u64,
     /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
     has_mixed_limits: bool,
+    /// Number of groups. A flush may end several, in an order that the model does not know.
+    groups: u64,
     /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
@@ -173,6 +175,7 @@ impl Generator {
             pri_max: random.pick(&[1, 3, 2000, u64::from(u32::MAX)]),
             tagged_one_in: random.pick(&[1, 4, u64::MAX]),
             has_mixed_limits: random.one_in(3),
+            groups: random.pick(&[0, 1, 3]),
             flood: random.one_in(20),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
@@ -230,7 +233,7 @@ impl Generator {
             71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
-            80 if !self.profile.has_mixed_limits && self.random.one_in(2) => Op::Flush { conn, tube },
+            80 if self.may_flush() && self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
             84 => Op::Peek { conn },
             85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
@@ -243,6 +246,7 @@ impl Generator {
                     JobState::Reserved,
                     JobState::Delayed,
                     JobState::Buried,
+                    JobState::Held,
                 ]),
                 limit: self.random.pick(&[1, 3, 1000]),
             },
@@ -288,7 +292,7 @@ impl Generator {
             (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0 || kind == 4));
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
-        let flush = if self.profile.has_mixed_limits { kick } else { Op::Flush { conn, tube: 0 } };
+        let (flush, may_flush) = (Op::Flush { conn, tube: 0 }, self.may_flush());
         let moved = |state| Op::MoveJobs { conn, from: 0, state, to: 1, bound: u32::MAX };
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
@@ -301,10 +305,11 @@ impl Generator {
         plan.push_back(match kind {
             0 => self.random.pick(&[kick, stay, moved(JobState::Delayed)]),
             1 => Op::Disconnect { conn },
-            2 => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
-            3 => kick,
-            4 => flush,
-            _ => self.random.pick(&[flush, moved(JobState::Ready)]),
+            2 if may_flush => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
+            2 | 3 => kick,
+            4 if may_flush => flush,
+            _ if may_flush => self.random.pick(&[flush, moved(JobState::Ready)]),
+            _ => moved(JobState::Ready),
         });
         Op::Peek { conn }
     }
@@ -323,7 +328,17 @@ impl Generator {
         let limit =
             if self.profile.has_mixed_limits { self.random.pick(&[1, 2, 5]) } else { 1 + u32::from(key) };
         let has_con = is_tagged && self.random.one_in(2);
-        Tags { idp: has_idp.then_some(idp), con: has_con.then_some((key, limit)) }
+        let [grp, aft] = [(); 2].map(|()| {
+            let is_in = is_tagged && self.profile.groups > 0 && self.random.one_in(2);
+            is_in.then(|| self.random.below_u64(self.profile.groups) as u8)
+        });
+        let (idp, con) = (has_idp.then_some(idp), has_con.then_some((key, limit)));
+        Tags { idp, con, grp, aft: aft.filter(|_| aft != grp) }
+    }
+
+    /// A flush may end several groups or concurrency limits, in an order that the model does not know.
+    const fn may_flush(&self) -> bool {
+        self.profile.groups <= 1 && !self.profile.has_mixed_limits
     }
 
     fn mode(&mut self) -> ReserveMode {

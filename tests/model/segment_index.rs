@@ -19,6 +19,8 @@ pub struct SegmentIndex {
 
 struct Entry {
     tube: String,
+    /// The group that it was put to wait for.
+    after: Option<String>,
     pri: u32,
     ttr: u32,
     created: Time,
@@ -34,6 +36,7 @@ enum Lasting {
     Ready,
     Delayed(Time),
     Buried(u64),
+    Held(Time),
 }
 
 impl SegmentIndex {
@@ -47,6 +50,15 @@ impl SegmentIndex {
 
     fn apply(&mut self, engine: &Engine, change: Change) {
         let key = match change {
+            Change::GroupDone(name) => {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                for entry in self.jobs.values_mut().filter(|entry| entry.after.as_ref() == Some(&name)) {
+                    if let Lasting::Held(until) = entry.place {
+                        entry.place = Lasting::Delayed(until);
+                    }
+                }
+                return;
+            }
             Change::Deleted(_, id) => {
                 self.jobs.remove(&id.0).expect("what is deleted was put");
                 return;
@@ -89,11 +101,15 @@ impl SegmentIndex {
             Some(activity) if job.state == JobState::Delayed => {
                 (activity.delay, Lasting::Delayed(activity.deadline))
             }
+            Some(activity) if job.state == JobState::Held => {
+                (activity.delay, Lasting::Held(activity.deadline))
+            }
             _ => (0, Lasting::Ready),
         };
         if let Change::Put(_) = change {
             let entry = Entry {
                 tube: engine.tube_of(key).as_str().into(),
+                after: engine.tags(key).aft().map(|name| name.as_str().to_owned()),
                 pri: job.pri,
                 ttr: job.ttr,
                 created: job.created,
@@ -135,6 +151,7 @@ impl SegmentIndex {
             }
             Change::Returned(_) | Change::TakenOut(_) => {}
             Change::Put(_)
+            | Change::GroupDone(_)
             | Change::Deleted(..)
             | Change::DeletedKeepingKey(..)
             | Change::KeyForgotten(_)
@@ -157,6 +174,7 @@ impl SegmentIndex {
                 (Lasting::Delayed(until), Place::Ready) => until <= model.now,
                 (Lasting::Delayed(until), Place::Delayed { until: expected }) => until == expected,
                 (Lasting::Buried(_), Place::Buried { .. }) => true,
+                (Lasting::Held(until), Place::Held { until: expected, .. }) => until == expected,
                 _ => false,
             };
             assert!(agrees, "the changes rebuild the state of job {}, {:?}", job.id, job.place);

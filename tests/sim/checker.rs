@@ -489,6 +489,11 @@ impl Checker {
                     None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
                 }
             }
+            Command::StatsGroup(name) => {
+                let number = name.as_str()[1..].parse().expect("a name is a letter and a number");
+                let not_found = || Expected::Line(b"NOT_FOUND\r\n".to_vec());
+                report::group(model, number).map_or_else(not_found, Expected::Data)
+            }
             Command::ListTubeUsed => {
                 Expected::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes())
             }
@@ -627,20 +632,26 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
     }
     for (&id, durable) in &state.jobs {
         let &DurableJob { tube, tags, pri, delay, ttr, created, counts, state } = durable;
+        let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
+        let is_held = engine.jobs().get(key).state == JobState::Held;
         let place = match state {
-            UnreservedState::Ready => Place::Ready,
+            // Of a group that is done, the log has released a job, and the server will.
+            UnreservedState::Held(until) | UnreservedState::Delayed(until) if is_held => {
+                Place::Held { until, turn: id, is_free: false }
+            }
             UnreservedState::Delayed(until) => Place::Delayed { until },
             UnreservedState::Buried(turn) => Place::Buried { turn },
+            UnreservedState::Ready | UnreservedState::Held(_) => Place::Ready,
         };
-        if let UnreservedState::Buried(turn) = state {
+        if let Place::Buried { turn } | Place::Held { turn, .. } = place {
             model.turns = model.turns.max(turn);
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
-        let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
         let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
         model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts, tags });
     }
     model.kept = kept_keys(engine);
+    model.note_done_groups();
 }
 
 /// The keys of deleted jobs, sorted.

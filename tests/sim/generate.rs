@@ -25,6 +25,8 @@ struct Profile {
     tagged_one_in: usize,
     /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
     has_mixed_limits: bool,
+    /// Number of groups. A flush may end several, in an order that the model does not know.
+    groups: usize,
     /// Weights of the kinds of actions.
     weights: [usize; KINDS],
     /// One client in this many rarely reads.
@@ -64,6 +66,7 @@ impl Generator {
             body_max: pick(&[10, 200, 3_000, MAX_JOB_BYTES as usize + 100]),
             tagged_one_in: pick(&[1, 4, 1_000]),
             has_mixed_limits: pick(&[0, 1]) == 1,
+            groups: pick(&[0, 1, 3]),
             weights: std::array::from_fn(|_| pick(&[1, 2, 5, 10])),
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
@@ -205,8 +208,11 @@ impl Generator {
             73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
             79..81 => format!("kick-job {}", self.job(model)),
-            81 if !self.profile.has_mixed_limits && self.one_in(3) => format!("flush-tube {tube}"),
+            81 if !self.profile.has_mixed_limits && self.profile.groups <= 1 && self.one_in(3) => {
+                format!("flush-tube {tube}")
+            }
             81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
+            84 if self.one_in(3) => format!("stats-group g{}", self.random.below(3)),
             84 if self.one_in(2) => format!("move-job {} {tube}", self.job(model)),
             84 if self.one_in(2) => {
                 let to = name_of(self.random.below(self.profile.tubes) as u16);
@@ -218,7 +224,7 @@ impl Generator {
             88..90 => "stats".to_owned(),
             90..92 => format!("stats-job {}", self.job(model)),
             92 if self.one_in(2) => {
-                let state = self.pick(&["ready", "reserved", "delayed", "buried"]);
+                let state = self.pick(&["ready", "reserved", "delayed", "buried", "held"]);
                 format!("list-jobs {tube} {state}{}", self.pick(&["", " 3", " 0 1", " 0 2", " 9 1000"]))
             }
             92..94 => format!("stats-tube {tube}"),
@@ -287,11 +293,27 @@ impl Generator {
         let key = self.random.below(3);
         let limit = if self.profile.has_mixed_limits { self.pick(&[1, 2, 5]) } else { key + 1 };
         let con = format!(" con:c{key}:{limit}");
-        match self.random.below(3) {
+        let mut tags = match self.random.below(4) {
             0 => idp,
             1 => con,
-            _ => idp + &con,
+            2 => idp + &con,
+            _ if self.profile.groups > 0 => String::new(),
+            _ => idp,
+        };
+        let groups = self.profile.groups;
+        if groups > 0 {
+            // Of one group, a job is a member or waits for it.
+            let (grp, aft) = (self.random.below(groups), self.random.below(groups));
+            let may_have_both = grp != aft;
+            let has_grp = self.one_in(2);
+            if has_grp {
+                tags.push_str(&format!(" grp:g{grp}"));
+            }
+            if !has_grp || may_have_both && self.one_in(2) {
+                tags.push_str(&format!(" aft:g{aft}"));
+            }
         }
+        tags
     }
 
     fn pri(&mut self) -> usize {

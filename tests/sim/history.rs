@@ -163,12 +163,22 @@ impl DurableState {
     /// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
     /// jobs, the numbers of burials except for their order, and the number of reserves.
     fn canonical(&self, now: Time) -> Self {
+        let groups: BTreeSet<u8> = self.jobs.values().filter_map(|job| job.tags.grp).collect();
+        self.canonical_with(now, |group| groups.contains(&group))
+    }
+
+    /// The same, with groups that have members or not. The jobs of a group without members are released again after recovery.
+    fn canonical_with(&self, now: Time, has_members: impl Fn(u8) -> bool) -> Self {
         let mut state = self.clone();
         let mut burials: Vec<u64> = state.jobs.values().filter_map(burial).collect();
         burials.sort_unstable();
         for job in state.jobs.values_mut() {
             job.counts.reserves = 0;
+            let is_held = job.tags.aft.is_some_and(&has_members);
             job.state = match job.state {
+                UnreservedState::Held(until) if is_held => UnreservedState::Held(until.max(now)),
+                UnreservedState::Held(until) if until > now => UnreservedState::Delayed(until),
+                UnreservedState::Held(_) => UnreservedState::Ready,
                 UnreservedState::Delayed(until) if until <= now => UnreservedState::Ready,
                 UnreservedState::Buried(number) => {
                     UnreservedState::Buried(burials.partition_point(|&other| other < number) as u64)
@@ -210,6 +220,8 @@ fn durable(job: &Job) -> DurableJob {
         Place::Ready | Place::Reserved { .. } => UnreservedState::Ready,
         Place::Delayed { until } => UnreservedState::Delayed(until),
         Place::Buried { turn } => UnreservedState::Buried(turn),
+        Place::Held { until, is_free: true, .. } => UnreservedState::Delayed(until),
+        Place::Held { until, .. } => UnreservedState::Held(until),
     };
     DurableJob { tube, tags, pri, delay, ttr, created, counts, state }
 }
@@ -228,7 +240,8 @@ fn burial(job: &DurableJob) -> Option<u64> {
 /// Whether two jobs are equal except for what [`DurableState::canonical`] removes.
 fn is_like(one: &DurableJob, other: &DurableJob, now: Time) -> bool {
     let alone = |job: &DurableJob| {
-        DurableState { jobs: [(0, job.clone())].into(), ..DurableState::default() }.canonical(now).jobs
+        let state = DurableState { jobs: [(0, job.clone())].into(), ..DurableState::default() };
+        state.canonical_with(now, |_| true).jobs
     };
     alone(one) == alone(other)
 }

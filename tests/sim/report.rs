@@ -133,6 +133,7 @@ pub fn job(model: &Model, job: &Job) -> Report {
         JobState::Reserved => "reserved",
         JobState::Delayed => "delayed",
         JobState::Buried => "buried",
+        JobState::Held => "held",
     };
     let left = job.deadline().map_or(Span::ZERO, |at| at.since(model.now));
     let mut report = vec![
@@ -167,6 +168,7 @@ pub const fn state_of(word: JobStateWord) -> JobState {
         JobStateWord::Reserved => JobState::Reserved,
         JobStateWord::Delayed => JobState::Delayed,
         JobStateWord::Buried => JobState::Buried,
+        JobStateWord::Held => JobState::Held,
     }
 }
 
@@ -192,6 +194,29 @@ pub fn page(
     });
     let data = format!("---\n{}", lines.collect::<String>());
     Some(format!("OK {}\r\n{data}\r\n", data.len()).into_bytes())
+}
+
+pub fn group(model: &Model, name: u8) -> Option<Report> {
+    let (members, waiting, ahead) = model.group(name)?;
+    let [ready, reserved, delayed, buried, held] = members.map(known);
+    Some(vec![
+        ("name", Some(format!("\"g{name}\""))),
+        ("ready", ready),
+        ("reserved", reserved),
+        ("delayed", delayed),
+        ("buried", buried),
+        ("held", held),
+        ("waiting-jobs", known(waiting)),
+        // The order of several groups is not known.
+        (
+            "waits-for",
+            match ahead[..] {
+                [] => known("[]"),
+                [only] => Some(format!("[\"g{only}\"]")),
+                _ => None,
+            },
+        ),
+    ])
 }
 
 /// Returns the length of the reply at the beginning of `bytes`, if it is complete.

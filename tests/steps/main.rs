@@ -2,6 +2,7 @@
 //! The tests count steps and read no clock.
 
 mod concurrency;
+mod groups;
 mod iteration;
 mod job_waits;
 mod kept_keys;

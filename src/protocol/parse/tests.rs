@@ -65,6 +65,7 @@ fn every_command_is_parsed() {
     check("list-jobs t reserved 7", list(JobStateWord::Reserved, 7, 100));
     check("list-jobs t delayed 7 8", list(JobStateWord::Delayed, 7, 8));
     check("list-jobs t buried 0 1000", list(JobStateWord::Buried, 0, 1000));
+    check("list-jobs t held", list(JobStateWord::Held, 0, 100));
     check("move-job 7 t", Command::MoveJob { id: JobId(7), tube: tube("t") });
     check("move-jobs t delayed u 9", move_jobs(JobStateWord::Delayed, 9));
     check("flush-tube t", Command::FlushTube(tube("t")));
@@ -72,6 +73,7 @@ fn every_command_is_parsed() {
     check("put-batch 5", Command::PutBatch { count: Some(5) });
     check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
     check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
+    check("stats-group t", Command::StatsGroup(tube("t")));
     check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: 5 });
     check("cancel-reserve", Command::CancelReserve);
     check("drain", Command::Drain);
@@ -191,7 +193,7 @@ fn a_page_has_one_to_a_thousand_jobs() {
         "list-jobs t ready 0 1 2",
         "list-jobs t ready x",
     ]);
-    check_bad(&["list-jobs t Ready", "list-jobs t held", "list-jobs t readyx", "list-jobs -t ready"]);
+    check_bad(&["list-jobs t Ready", "list-jobs t urgent", "list-jobs t readyx", "list-jobs -t ready"]);
     check_bad(&["list-jobs ready", &format!("list-jobs {} ready", "t".repeat(201)), "list-jobs t\tready"]);
 }
 
@@ -335,17 +337,20 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
     let is_tag = |word: &Vec<&[u8]>| match word[..] {
         [b"idp", key] => TubeName::new(key).is_some(),
         [b"idp", key, ttl] => TubeName::new(key).is_some() && is_number(ttl),
+        [b"grp" | b"aft", name] => TubeName::new(name).is_some(),
         _ => false,
     };
     let has_doubles = (1..words.len()).any(|at| words[..at].iter().any(|word| word[0] == words[at][0]));
-    (words.iter().all(is_tag) && !has_doubles).then(|| Tags::new(text).unwrap())
+    let named = |kind: &[u8]| words.iter().find(|word| word[0] == kind).map(|word| word[1..].to_vec());
+    let is_circle = named(b"grp").is_some() && named(b"grp") == named(b"aft");
+    (words.iter().all(is_tag) && !has_doubles && !is_circle).then(|| Tags::new(text).unwrap())
 }
 
 /// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 38] = [
+    const WORDS: [&str; 39] = [
         "put ",
         "put-batch ",
         "peek ",
@@ -366,6 +371,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "touch ",
         "stats-job ",
         "stats-tube ",
+        "stats-group ",
         "stats",
         "use ",
         "watch ",
@@ -408,6 +414,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             b"reserved" => JobStateWord::Reserved,
             b"delayed" => JobStateWord::Delayed,
             b"buried" => JobStateWord::Buried,
+            b"held" => JobStateWord::Held,
             _ => return None,
         })
     }
@@ -447,6 +454,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         },
         "ignore " => return name.map(Command::Ignore),
         "stats-tube " => return name.map(Command::StatsTube),
+        "stats-group " => return name.map(Command::StatsGroup),
         "flush-tube " => return name.map(Command::FlushTube),
         "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
         "peek-ready" => Command::PeekReady,
@@ -509,7 +517,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
             let to = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
             let bound = number(&mut rest, u64::MAX)?.min(U32) as u32;
-            if state == JobStateWord::Reserved || from == to {
+            if state == JobStateWord::Reserved || state == JobStateWord::Held || from == to {
                 return Err(BadFormat);
             }
             Command::MoveJobs { from, state, to, bound }
@@ -580,7 +588,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 40] = [
+    const LINES: [&str; 41] = [
         "put 1 2 3 4",
         "put 1 2 3 4 idp:k:9",
         "put-batch 5",
@@ -601,6 +609,7 @@ fn random_lines_agree_with_the_naive_parser() {
         "stats",
         "stats-job 7",
         "stats-tube t1",
+        "stats-group t1",
         "use t1",
         "watch t1",
         "ignore t1",

@@ -22,6 +22,7 @@ impl Core {
         match command {
             Command::Stats
             | Command::StatsTube(_)
+            | Command::StatsGroup(_)
             | Command::ListTubes
             | Command::ListTubesWatched
             | Command::ListTubeUsed

@@ -345,12 +345,13 @@ fn write_body_head(request: &Request, operation: &Operation, bytes: u64, next: &
 /// The response to a reply that is an error.
 fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
     match word {
-        "NOT_FOUND" if is_conflict && matches!(operation, Operation::KickJob(_)) => {
-            Refusal::new(ErrorKind::Conflict, "only a buried or delayed job can be kicked: look at its state")
-        }
+        "NOT_FOUND" if is_conflict && matches!(operation, Operation::KickJob(_)) => Refusal::new(
+            ErrorKind::Conflict,
+            "only a buried, delayed or held job can be kicked: look at its state",
+        ),
         "NOT_FOUND" if is_conflict => Refusal::new(
             ErrorKind::Conflict,
-            "a client has reserved the job: wait until it is released, or its time to run ends",
+            "a client has reserved the job, or it waits for a group: wait until it is released, or kick a job that waits",
         ),
         "NOT_FOUND" => {
             let message = match (operation, operation.tube()) {

@@ -37,6 +37,7 @@ struct JobsJson {
     reserved: u32,
     delayed: u32,
     buried: u32,
+    held: u32,
     urgent: u32,
 }
 
@@ -150,6 +151,7 @@ impl<'a> ServerJson<'a> {
                 reserved: totals.in_state(JobState::Reserved),
                 delayed: totals.in_state(JobState::Delayed),
                 buried: totals.in_state(JobState::Buried),
+                held: totals.in_state(JobState::Held),
                 urgent: totals.urgent,
             },
             totals: TotalsJson {

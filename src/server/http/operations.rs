@@ -89,6 +89,7 @@ impl Core {
         let is_permitted = match self.engine.jobs().get(job).state {
             JobState::Delayed | JobState::Buried => true,
             JobState::Ready => !matches!(operation, Operation::KickJob(_)),
+            JobState::Held => matches!(operation, Operation::KickJob(_) | Operation::Delete(_)),
             JobState::Reserved => false,
         };
         (!is_permitted).then_some(Begun::Refused { is_conflict: true })

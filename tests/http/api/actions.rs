@@ -67,7 +67,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                 get("tubes/mail"),
                 200,
                 json!({
-                    "name": "mail", "ready": 2, "reserved": 0, "delayed": 0, "buried": 0, "urgent": 2, "waiting": 0,
+                    "name": "mail", "ready": 2, "reserved": 0, "delayed": 0, "buried": 0, "held": 0, "urgent": 2, "waiting": 0,
                     "watching": 0, "using": 0, "puts": 2, "deletes": 0, "timeouts": 0, "paused_seconds": 30,
                     "oldest_ready_seconds": 0, "pause_seconds": 30, "pauses": 1, "buries": 1,
                     "percentiles": {
@@ -113,7 +113,7 @@ fn the_server_shows_its_state() {
         ("/uptime_seconds", json!(5)),
         ("/draining", json!(false)),
         ("/may_write", json!(true)),
-        ("/jobs", json!({"ready": 1, "reserved": 1, "delayed": 1, "buried": 0, "urgent": 1})),
+        ("/jobs", json!({"ready": 1, "reserved": 1, "delayed": 1, "buried": 0, "held": 0, "urgent": 1})),
         (
             "/totals",
             json!({

@@ -4,6 +4,7 @@
 mod bulk;
 mod concurrency;
 mod draws;
+mod groups;
 mod job_waits;
 mod tags;
 
@@ -82,9 +83,23 @@ pub struct Job {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Ready,
-    Reserved { by: Conn, until: Time, turn: u64 },
-    Delayed { until: Time },
-    Buried { turn: u64 },
+    Reserved {
+        by: Conn,
+        until: Time,
+        turn: u64,
+    },
+    Delayed {
+        until: Time,
+    },
+    Buried {
+        turn: u64,
+    },
+    /// The group is done if `is_free`: the job is released soon after a restart.
+    Held {
+        until: Time,
+        turn: u64,
+        is_free: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -155,13 +170,14 @@ impl Job {
             Place::Reserved { .. } => JobState::Reserved,
             Place::Delayed { .. } => JobState::Delayed,
             Place::Buried { .. } => JobState::Buried,
+            Place::Held { .. } => JobState::Held,
         }
     }
 
     pub fn deadline(&self) -> Option<Time> {
         match self.place {
             Place::Reserved { until, .. } | Place::Delayed { until } => Some(until),
-            Place::Ready | Place::Buried { .. } => None,
+            Place::Ready | Place::Buried { .. } | Place::Held { .. } => None,
         }
     }
 
@@ -260,7 +276,7 @@ impl Model {
         let tube = self.get(conn).used;
         self.total_jobs += 1;
         self.tube(tube).total_jobs += 1;
-        let place = self.ready_or_delayed(delay);
+        let place = self.first_place(delay, tags);
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, counts) = (self.now, Counts::default());
         self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts, tags });
@@ -289,7 +305,8 @@ impl Model {
     }
 
     pub fn reserve_job(&mut self, conn: Conn, id: u64) -> bool {
-        let may = |job: &Job| job.state() != JobState::Reserved && !self.is_at_limit(job);
+        let may =
+            |job: &Job| !matches!(job.state(), JobState::Reserved | JobState::Held) && !self.is_at_limit(job);
         let Some(at) = self.find(id, may) else { return false };
         self.client(conn).worker = true;
         self.hold(at, conn);
@@ -307,6 +324,7 @@ impl Model {
         self.tube(job.tube).deletes += 1;
         self.deletes += 1;
         self.end_job(id, JobEnd::Deleted);
+        self.release_held();
         self.drop_tubes();
         self.serve_key(job.tags.con);
         true
@@ -367,7 +385,7 @@ impl Model {
     }
 
     pub fn kick_job(&mut self, id: u64) -> bool {
-        let may = |job: &Job| matches!(job.state(), JobState::Buried | JobState::Delayed);
+        let may = |job: &Job| !matches!(job.state(), JobState::Ready | JobState::Reserved);
         let Some(at) = self.find(id, may) else { return false };
         self.jobs[at].counts.kicks += 1;
         self.kicks += 1;
@@ -417,6 +435,7 @@ impl Model {
     /// Handles everything that is due up to `to`, each event at its instant. At the same instant, clients come before tubes,
     /// and both are in the order of the engine's keys.
     pub fn pass(&mut self, to: Time) {
+        self.release_free();
         while let Some(at) = self.next_due().filter(|&at| at <= to) {
             self.now = self.now.max(at);
             let mut clients: Vec<_> = self.clients.iter().map(|client| (client.key, client.conn)).collect();
@@ -503,11 +522,11 @@ impl Model {
     // Statistics.
 
     pub fn job_totals(&self) -> JobTotals {
-        let jobs = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
         let clients =
             |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
         JobTotals {
-            jobs: jobs.map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
+            jobs: JobState::ALL
+                .map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
             urgent: self.jobs.iter().filter(|job| is_urgent(job)).count() as u32,
             waiting: clients(|client| client.wait.is_some()),
             producers: clients(|client| client.producer),
@@ -523,8 +542,8 @@ impl Model {
     }
 
     /// Counts of jobs by [`JobState`], of urgent jobs, and of clients that use, watch, or watch and wait.
-    pub fn tube_figures(&self, name: Name) -> ([usize; 4], usize, [usize; 3]) {
-        let mut jobs = [0; 4];
+    pub fn tube_figures(&self, name: Name) -> ([usize; JobState::COUNT], usize, [usize; 3]) {
+        let mut jobs = [0; JobState::COUNT];
         let mut urgent = 0;
         for job in self.jobs.iter().filter(|job| job.tube == name) {
             jobs[job.state() as usize] += 1;
@@ -604,7 +623,7 @@ impl Model {
             match place {
                 Place::Ready => lapses.queue.push(span),
                 Place::Reserved { .. } => lapses.reserved.push(span),
-                Place::Delayed { .. } | Place::Buried { .. } => {}
+                Place::Delayed { .. } | Place::Buried { .. } | Place::Held { .. } => {}
             }
         }
     }

@@ -28,7 +28,7 @@ pub struct Verdict {
     pub damage: Vec<Damage>,
     /// The numbers of ready, delayed and buried jobs by tube: jobs that a server starts with, or else those that can be
     /// salvaged.
-    pub tubes: BTreeMap<String, [usize; 3]>,
+    pub tubes: BTreeMap<String, [usize; 4]>,
 }
 
 /// Reads a whole job log and changes nothing.
@@ -54,17 +54,18 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes })
 }
 
-fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 3]> {
-    let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 4]> {
+    let mut tubes: BTreeMap<String, [usize; 4]> = BTreeMap::new();
     for (key, job) in engine.jobs().iter() {
         let state = match job.state {
             JobState::Ready | JobState::Reserved => 0,
             JobState::Delayed => 1,
             JobState::Buried => 2,
+            JobState::Held => 3,
         };
         let name = engine.tube_of(key).as_str();
         if !tubes.contains_key(name) {
-            tubes.insert(name.to_owned(), [0; 3]);
+            tubes.insert(name.to_owned(), [0; 4]);
         }
         tubes.get_mut(name).expect("it was inserted")[state] += 1;
     }

@@ -60,6 +60,8 @@ const fn burial(state: &PersistedState) -> u64 {
     match state.state {
         UnreservedState::Buried(before) => before,
         UnreservedState::Ready | UnreservedState::Delayed(_) => 0,
+        // It is exported as a buried job, behind the others.
+        UnreservedState::Held(_) => u64::MAX,
     }
 }
 

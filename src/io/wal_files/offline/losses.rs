@@ -60,7 +60,11 @@ impl Losses {
                 self.changed.remove(&id.0);
                 self.know(id.0);
             }
-            Record::Paused(_) | Record::Oldest(_) | Record::Padding(_) | Record::Closed => {}
+            Record::Paused(_)
+            | Record::GroupDone(_)
+            | Record::Oldest(_)
+            | Record::Padding(_)
+            | Record::Closed => {}
         }
     }
 

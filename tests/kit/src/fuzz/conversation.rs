@@ -206,7 +206,10 @@ impl Conversation<'_> {
             0 => " idp:k:2",
             1 => " idp:k",
             2 => " idp:other:60 con:k:2",
-            3 | 4 => " con:k",
+            3 => " con:k grp:a",
+            4 => " aft:a grp:b con:k",
+            5 => " aft:b idp:k",
+            6 => " grp:a aft:b",
             _ => "",
         };
         let line = format!("put {pri} {delay} {ttr} {bytes}{tags}\r\n");

@@ -476,6 +476,9 @@ impl Book {
                 matches!(words, ["FLUSHED", count] if number(count) <= self.inserted.len() as u64)
                     || words == ["NOT_FOUND"]
             }
+            Command::StatsGroup(name) => {
+                reply.has("name", &format!("{:?}", name.as_str())) || words == ["NOT_FOUND"]
+            }
             Command::WaitJob { .. } => {
                 matches!(words, ["DELETED" | "BURIED" | "TIMED_OUT" | "NOT_FOUND"])
             }

@@ -137,6 +137,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         }
         Command::ReserveBatch { count, seconds: None } => format!("reserve-batch {count}"),
         Command::ReserveBatch { count, seconds: Some(seconds) } => format!("reserve-batch {count} {seconds}"),
+        Command::StatsGroup(name) => with_name("stats-group", name),
         Command::WaitJob { id, seconds } => format!("{} {seconds}", with_id("wait-job", id)),
         Command::CancelReserve => "cancel-reserve".to_owned(),
         Command::Drain => "drain".to_owned(),

@@ -160,20 +160,21 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
 }
 
 /// Returns the numbers of ready, delayed and buried jobs of each tube.
-fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 3]> {
-    let mut tubes: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 4]> {
+    let mut tubes: BTreeMap<String, [usize; 4]> = BTreeMap::new();
     for job in jobs.values() {
         let at = match job.kept.state {
             UnreservedState::Ready => 0,
             UnreservedState::Delayed(_) => 1,
             UnreservedState::Buried(_) => 2,
+            UnreservedState::Held(_) => 3,
         };
         tubes.entry(job.tube.clone()).or_default()[at] += 1;
     }
     tubes
 }
 
-/// Returns jobs as a binlog can store them: without tags, without numbers of burials, which are only counters, and with times
+/// Returns jobs as a binlog can store them: held ones as buried, without tags, without numbers of burials, which are only counters, and with times
 /// in its range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
@@ -184,8 +185,8 @@ fn plain(jobs: &Jobs) -> Jobs {
         if let UnreservedState::Delayed(until) = &mut job.kept.state {
             *until = (*until).min(Time::from_nanos(i64::MAX as u64));
         }
-        if let UnreservedState::Buried(before) = &mut job.kept.state {
-            *before = 0;
+        if let UnreservedState::Buried(_) | UnreservedState::Held(_) = job.kept.state {
+            job.kept.state = UnreservedState::Buried(0);
         }
     }
     jobs

@@ -343,7 +343,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             };
             let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), any(input, 0) as u32);
             let state = forge_state(input);
-            let tags = if what & 0x10 > 0 { Tags::new(b"idp:k:60") } else { None };
+            let tags = if what & 0x10 > 0 { Tags::new(b"aft:g grp:h idp:k:60") } else { None };
             let tags = tags.unwrap_or(Tags::NONE);
             Record::Job(JobRecord { id, created, ttr, tube: pick_tube, tags, state, body: &body })
                 .encode(stamp, batch);
@@ -373,6 +373,7 @@ fn forge_state(input: &mut Input<'_>) -> PersistedState {
     let state = match input.below(3) {
         0 => UnreservedState::Ready,
         1 => UnreservedState::Delayed(Time::from_nanos(any(input, 0) >> 1)),
+        2 => UnreservedState::Held(Time::from_nanos(any(input, 0) >> 1)),
         _ => UnreservedState::Buried(any(input, 0)),
     };
     PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, state, counts }

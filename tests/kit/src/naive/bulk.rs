@@ -17,6 +17,7 @@ impl Model {
             self.keep_key(&job);
             self.end_job(job.id, JobEnd::Deleted);
         }
+        self.release_held();
         self.drop_tubes();
         Some(count as u32)
     }

@@ -3,6 +3,7 @@
 use beanring::ids::JobId;
 use beanring::queue::Repeated;
 use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
 
 use super::{Conn, Job, Model, Name};
 
@@ -13,6 +14,10 @@ pub struct Tags {
     pub idp: Option<(u8, u32)>,
     /// Key and limit.
     pub con: Option<(u8, u32)>,
+    /// The group of the job.
+    pub grp: Option<u8>,
+    /// The group that it waits for.
+    pub aft: Option<u8>,
 }
 
 /// The key of a deleted job.
@@ -28,9 +33,12 @@ impl Tags {
     /// Reads the text of tags.
     pub fn of(text: beanring::tags::Tags<'_>) -> Self {
         let number = |key: &str| key[1..].parse().expect("a key is a letter and a number");
+        let group = |name: Option<TubeName<'_>>| name.map(|name| number(name.as_str()));
         Self {
             idp: text.idp().map(|idp| (number(idp.key.as_str()), idp.ttl)),
             con: text.con().map(|con| (number(con.key.as_str()), con.limit.get())),
+            grp: group(text.grp()),
+            aft: group(text.aft()),
         }
     }
 
@@ -38,7 +46,9 @@ impl Tags {
     pub fn text(self) -> String {
         let idp = self.idp.map(|(key, ttl)| format!("idp:k{key}:{ttl}"));
         let con = self.con.map(|(key, limit)| format!("con:c{key}:{limit}"));
-        [idp, con].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let grp = self.grp.map(|group| format!("grp:g{group}"));
+        let aft = self.aft.map(|group| format!("aft:g{group}"));
+        [idp, con, grp, aft].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -1,0 +1,452 @@
+//! Groups of jobs: the tag `grp` makes a job a member of a group, and the tag `aft` holds a job until all members of a group
+//! are deleted.
+//!
+//! A group exists while it has a member. When the last one is deleted, the group is done: it leaves the index, and the jobs
+//! that it has held are released, many of them in background work. A later job of the same name begins another group, for
+//! which they do not wait.
+//!
+//! A member that is held itself links its group to the one that it waits for. `stats-group` shows these links, so that a circle
+//! of groups can be found.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+
+use super::background::{StepLimit, Work};
+use super::change::Change;
+use super::engine::Engine;
+use super::extras::text_bytes;
+use super::job::JobState;
+use crate::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
+use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::tags::Tags;
+use crate::time::Time;
+use crate::tube_name::TubeName;
+
+/// All groups.
+pub(super) struct Groups {
+    slab: Pages<Group>,
+    /// The groups that are not done.
+    index: intrusive::Index,
+    holds: Pages<Hold>,
+    dependencies: Pages<Dependency>,
+    dependency_index: intrusive::Index,
+    /// The memory of all names.
+    name_bytes: usize,
+}
+
+struct Group {
+    name: Box<[u8]>,
+    /// Numbers of members by [`JobState`].
+    members: [u32; JobState::COUNT],
+    /// Jobs that wait for it, in the order in which they were put.
+    waiting: List,
+    /// What its members wait for.
+    dependencies: List,
+    hash: u64,
+    chain: u32,
+}
+
+/// A job that waits for a group.
+struct Hold {
+    job: JobKey,
+    group: GroupSlot,
+    links: Links,
+}
+
+/// The link from a group to one that members of it wait for.
+struct Dependency {
+    from: GroupSlot,
+    to: GroupSlot,
+    /// Number of members of `from` that wait for `to`.
+    jobs: u32,
+    links: Links,
+    chain: u32,
+}
+
+/// Statistics of one group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupStats {
+    /// Numbers of members by [`JobState`].
+    pub members: [u32; JobState::COUNT],
+    /// Jobs that wait for the group.
+    pub waiting_jobs: usize,
+}
+
+impl Groups {
+    /// No groups. `seed` keeps clients from choosing names that collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            slab: Pages::new(),
+            index: intrusive::Index::new(seed),
+            holds: Pages::new(),
+            dependencies: Pages::new(),
+            dependency_index: intrusive::Index::new(seed),
+            name_bytes: 0,
+        }
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes()
+            + self.index.bytes()
+            + self.holds.bytes()
+            + self.dependencies.bytes()
+            + self.dependency_index.bytes()
+            + self.name_bytes
+    }
+
+    /// What a job with these tags adds at most to [`bytes`](Self::bytes).
+    pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
+        let group = tags
+            .grp()
+            .map_or(0, |name| self.slab.growth(1) + self.index.growth() + text_bytes(name.as_bytes()));
+        let is_dependent = tags.grp().is_some() && tags.aft().is_some();
+        let dependency =
+            if is_dependent { self.dependencies.growth(1) + self.dependency_index.growth() } else { 0 };
+        let hold = if tags.aft().is_some() { self.holds.growth(1) } else { 0 };
+        group + dependency + hold
+    }
+
+    /// The group of this name, if it is not done.
+    fn find(&self, name: TubeName<'_>) -> Option<GroupSlot> {
+        let is_it = |group: &Group| *group.name == *name.as_bytes();
+        self.index.find(&self.slab, self.hash(name), is_it).map(GroupSlot)
+    }
+
+    fn find_or_add(&mut self, name: TubeName<'_>) -> GroupSlot {
+        self.find(name).unwrap_or_else(|| {
+            let slot = self.add(name);
+            self.index.insert(&mut self.slab, slot.0);
+            slot
+        })
+    }
+
+    /// Adds a group that is not in the index.
+    fn add(&mut self, name: TubeName<'_>) -> GroupSlot {
+        self.name_bytes += text_bytes(name.as_bytes());
+        GroupSlot(self.slab.insert(Group {
+            name: name.as_bytes().into(),
+            members: [0; JobState::COUNT],
+            waiting: List::new(),
+            dependencies: List::new(),
+            hash: self.hash(name),
+            chain: NIL,
+        }))
+    }
+
+    /// Removes a group that is done and has no waiting jobs.
+    fn remove(&mut self, group: GroupSlot) {
+        let group = self.slab.remove(group.0);
+        assert!(group.is_done() && group.waiting.is_empty() && group.dependencies.is_empty());
+        self.name_bytes -= text_bytes(&group.name);
+    }
+
+    /// Notes that a member of a group waits for another group.
+    fn depend(&mut self, from: GroupSlot, to: GroupSlot) {
+        let key = self.find_dependency(from, to).unwrap_or_else(|| {
+            let dependency = Dependency { from, to, jobs: 0, links: Links::NONE, chain: NIL };
+            let key = self.dependencies.insert(dependency);
+            self.dependency_index.insert(&mut self.dependencies, key);
+            self.slab[from.0].dependencies.push_back(&mut self.dependencies, key);
+            key
+        });
+        self.dependencies[key].jobs += 1;
+    }
+
+    /// Notes that one member fewer waits.
+    fn undepend(&mut self, from: GroupSlot, to: GroupSlot) {
+        let key = self.find_dependency(from, to).expect("a member waits for the group");
+        let dependency = &mut self.dependencies[key];
+        dependency.jobs -= 1;
+        if dependency.jobs == 0 {
+            self.dependency_index.remove(&mut self.dependencies, key);
+            self.slab[from.0].dependencies.remove(&mut self.dependencies, key);
+            self.dependencies.remove(key);
+        }
+    }
+
+    fn find_dependency(&self, from: GroupSlot, to: GroupSlot) -> Option<u32> {
+        let hash = dependency_hash(from, to, self.dependency_index.seed());
+        self.dependency_index.find(&self.dependencies, hash, |known| (known.from, known.to) == (from, to))
+    }
+
+    /// SipHash with the seed before the name.
+    fn hash(&self, name: TubeName<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.index.seed());
+        hasher.write(name.as_bytes());
+        hasher.finish()
+    }
+}
+
+impl Group {
+    fn is_done(&self) -> bool {
+        self.members == [0; JobState::COUNT]
+    }
+
+    fn name(&self) -> TubeName<'_> {
+        TubeName::new(&self.name).expect("a group was added with a valid name")
+    }
+}
+
+fn dependency_hash(from: GroupSlot, to: GroupSlot, seed: u64) -> u64 {
+    mix_seeded(u64::from(from.0) << 32 | u64::from(to.0), seed)
+}
+
+impl Engine {
+    /// Makes a job a member of the group that its tags name, if they do.
+    pub(super) fn join_group(&mut self, job: JobKey, extra: ExtraKey) {
+        let Some(name) = self.jobs.extras.get(extra).tags().grp() else { return };
+        let group = self.groups.find_or_add(name);
+        self.groups.slab[group.0].members[self.jobs.get(job).state as usize] += 1;
+        self.jobs.extras.get_mut(extra).group = Some(group);
+    }
+
+    /// Counts a member in another state.
+    #[cold]
+    pub(super) fn count_member(&mut self, extra: ExtraKey, before: JobState, after: JobState) {
+        if let Some(group) = self.jobs.extras.get(extra).group {
+            let members = &mut self.groups.slab[group.0].members;
+            members[before as usize] -= 1;
+            members[after as usize] += 1;
+        }
+    }
+
+    /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the
+    /// group if it is done and has to be [ended](Self::end_group).
+    pub(super) fn leave_group(&mut self, job: JobKey, extra: ExtraKey) -> Option<GroupSlot> {
+        let group = self.jobs.extras.get_mut(extra).group.take()?;
+        let record = &mut self.groups.slab[group.0];
+        record.members[self.jobs.get(job).state as usize] -= 1;
+        record.is_done().then_some(group)
+    }
+
+    /// Releases the jobs that a group has held. It has no members any more.
+    #[cold]
+    pub(super) fn end_group(&mut self, group: GroupSlot, now: Time) {
+        self.groups.index.remove(&mut self.groups.slab, group.0);
+        let record = &self.groups.slab[group.0];
+        if !record.waiting.is_empty() {
+            self.changes.push(Change::GroupDone(record.name.clone()));
+        }
+        let (begin, limit) = (self.steps, self.step_limit(self.release_steps));
+        if !self.continue_release(group, limit, now) {
+            self.work.push_back(Work::Release { group });
+        }
+        self.release_steps = self.release_steps.saturating_sub(self.steps - begin);
+    }
+
+    /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
+    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: StepLimit, now: Time) -> bool {
+        while let Some(hold) = self.groups.slab[group.0].waiting.front() {
+            if self.is_reached(limit) {
+                return false;
+            }
+            self.release_held(self.groups.holds[hold].job, limit, now);
+        }
+        self.groups.remove(group);
+        true
+    }
+
+    /// Makes a held job ready, or delayed if its delay is not over.
+    fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
+        self.steps += 1;
+        self.leave(job, now);
+        let record = self.jobs.get(job);
+        let tube = record.tube;
+        let until = self.jobs.activity_mut(job).deadline;
+        if until > now {
+            self.enter_delayed(job, until);
+        } else {
+            self.enter_ready(job, now);
+        }
+        self.assign_jobs(tube, limit, now);
+    }
+
+    /// The group for which a job with these tags has to wait now.
+    pub(super) fn group_ahead(&self, extra: ExtraKey) -> Option<GroupSlot> {
+        self.groups.find(self.jobs.extras.get(extra).tags().aft()?)
+    }
+
+    /// Adds a held job to those that wait for a group.
+    pub(super) fn wait_for_group(&mut self, job: JobKey, group: GroupSlot) {
+        let extra = self.jobs.get(job).extra().expect("a held job has tags");
+        let extra = self.jobs.extras.get_mut(extra);
+        let Groups { slab, holds, .. } = &mut self.groups;
+        let hold = holds.insert(Hold { job, group, links: Links::NONE });
+        extra.hold = Some(HoldSlot(hold));
+        slab[group.0].waiting.push_back(holds, hold);
+        if let Some(from) = extra.group {
+            self.groups.depend(from, group);
+        }
+    }
+
+    /// Removes a held job from those that wait for its group.
+    #[cold]
+    pub(super) fn stop_waiting_for_group(&mut self, job: JobKey) {
+        let extra = self.jobs.get(job).extra().expect("a held job has tags");
+        let extra = self.jobs.extras.get_mut(extra);
+        let Groups { slab, holds, .. } = &mut self.groups;
+        let HoldSlot(hold) = extra.hold.take().expect("a held job waits for a group");
+        let group = holds[hold].group;
+        slab[group.0].waiting.remove(holds, hold);
+        holds.remove(hold);
+        if let Some(from) = extra.group {
+            self.groups.undepend(from, group);
+        }
+    }
+
+    /// Whether a held job is to be released, because its group is done.
+    pub(super) fn is_released(&self, job: JobKey) -> bool {
+        let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
+        let hold = extra.and_then(|extra| extra.hold);
+        hold.is_some_and(|hold| self.groups.slab[self.groups.holds[hold.0].group.0].is_done())
+    }
+
+    /// The groups that are done and still hold jobs.
+    pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
+        self.work.iter().filter_map(|work| match work {
+            Work::Release { group } => Some(self.groups.slab[group.0].name()),
+            _ => None,
+        })
+    }
+
+    /// Puts restored jobs that were held back into that state, in the order of their ids. Background work releases those
+    /// whose group is done.
+    pub(super) fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
+        jobs.sort_unstable();
+        let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
+        for (_, job) in jobs {
+            let extra = self.jobs.get(job).extra().expect("a held job has tags");
+            let group = self.group_ahead(extra).unwrap_or_else(|| {
+                let name = self.jobs.extras.get(extra).tags().aft().expect("a held job waits for a group");
+                *done.entry(name.as_bytes().into()).or_insert_with(|| self.groups.add(name))
+            });
+            self.enter_held(job, group);
+        }
+        self.work.extend(done.into_values().map(|group| Work::Release { group }));
+    }
+
+    /// Returns the statistics of a group, if it has a member.
+    pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
+        let group = &self.groups.slab[self.groups.find(name)?.0];
+        Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
+    }
+
+    /// The groups that members of a group wait for.
+    pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
+        let Groups { slab, dependencies, .. } = &self.groups;
+        let group = self.groups.find(name).map(|group| &slab[group.0]);
+        let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
+        links.map(|key| slab[dependencies[key].to.0].name())
+    }
+
+    /// Asserts that groups, their members and the jobs that wait for them agree.
+    pub(super) fn check_groups(&self) {
+        let Groups { slab, index, holds, dependencies, dependency_index, name_bytes } = &self.groups;
+        slab.check();
+        holds.check();
+        dependencies.check();
+        index.check(slab);
+        dependency_index.check(dependencies);
+        assert_eq!(dependency_index.len(), dependencies.len(), "the index finds every link of groups");
+        let releasing = |group: GroupSlot| {
+            self.work
+                .iter()
+                .filter(|work| matches!(work, Work::Release { group: at } if *at == group))
+                .count()
+        };
+        let (mut waiting, mut linked, mut names) = (0, 0, 0);
+        for (key, group) in slab.iter() {
+            names += text_bytes(&group.name);
+            waiting += group.waiting.len();
+            group.waiting.check(holds);
+            group.dependencies.check(dependencies);
+            linked += group.dependencies.iter(dependencies).count();
+            assert_eq!(
+                releasing(GroupSlot(key)),
+                usize::from(group.is_done()),
+                "work releases held jobs once"
+            );
+            assert_eq!(self.groups.find(group.name()) == Some(GroupSlot(key)), !group.is_done());
+            let mut members = [0; JobState::COUNT];
+            let mut ahead: Vec<GroupSlot> = Vec::new();
+            for (_, job) in self.jobs.iter() {
+                let Some(extra) = job.extra().map(|extra| self.jobs.extras.get(extra)) else { continue };
+                if extra.group == Some(GroupSlot(key)) {
+                    members[job.state as usize] += 1;
+                    ahead.extend(extra.hold.map(|hold| holds[hold.0].group));
+                }
+            }
+            assert_eq!(group.members, members, "the members of {} are counted", group.name().as_str());
+            for link in group.dependencies.iter(dependencies) {
+                let Dependency { from, to, jobs, .. } = dependencies[link];
+                let counted = ahead.iter().filter(|&&group| group == to).count();
+                assert_eq!((from, jobs as usize), (GroupSlot(key), counted), "members that wait are counted");
+                ahead.retain(|&group| group != to);
+            }
+            assert!(ahead.is_empty(), "every group that a member waits for is linked");
+        }
+        assert_eq!((*name_bytes, linked), (names, dependencies.len()), "names and links are counted");
+        assert_eq!(waiting, self.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
+        for (key, job) in self.jobs.iter() {
+            let extra = job.extra().map(|extra| self.jobs.extras.get(extra));
+            let hold = extra.and_then(|extra| extra.hold);
+            let is_waiting = hold.is_some_and(|hold| holds[hold.0].job == key);
+            assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
+            assert_eq!(
+                extra.and_then(|extra| extra.group).is_some(),
+                extra.is_some_and(|extra| extra.tags().grp().is_some()),
+                "job {} is a member of its group",
+                job.id
+            );
+        }
+    }
+}
+
+impl Chained for Group {
+    fn hash(&self, _seed: u64) -> u64 {
+        self.hash
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Chained for Dependency {
+    fn hash(&self, seed: u64) -> u64 {
+        dependency_hash(self.from, self.to, seed)
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}
+
+impl Linked for Hold {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Linked for Dependency {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
