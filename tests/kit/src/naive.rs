@@ -280,8 +280,7 @@ impl Model {
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, counts) = (self.now, Counts::default());
         self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts, tags });
-        self.serve_tube(tube);
-        self.serve_key(tags.con);
+        self.serve_after(at);
         None
     }
 
@@ -337,10 +336,8 @@ impl Model {
         let job = &mut self.jobs[at];
         (job.pri, job.delay, job.place, job.since) = (pri, delay, place, self.now);
         job.counts.releases += 1;
-        let (tube, con) = (job.tube, job.tags.con);
         self.releases += 1;
-        self.serve_tube(tube);
-        self.serve_key(con);
+        self.serve_after(at);
         true
     }
 
@@ -609,9 +606,7 @@ impl Model {
         self.note_lapse(at);
         let job = &mut self.jobs[at];
         (job.place, job.since) = (Place::Ready, self.now);
-        let (tube, con) = (job.tube, job.tags.con);
-        self.serve_tube(tube);
-        self.serve_key(con);
+        self.serve_after(at);
     }
 
     /// Records the latency that ends when the job leaves its place. The deletion of a ready job does not call this.

@@ -31,6 +31,16 @@ impl Model {
         }
     }
 
+    /// Assigns jobs after a job has been put, or has left its place. Its own tube comes first if the job is ready.
+    pub(super) fn serve_after(&mut self, at: usize) {
+        let job = &self.jobs[at];
+        let (tube, con) = (job.tube, job.tags.con);
+        if job.state() == JobState::Ready {
+            self.serve_tube(tube);
+        }
+        self.serve_key(con);
+    }
+
     /// Assigns jobs of a key that may not be at its limit any more. The tube with the most urgent job of the key comes first.
     pub(super) fn serve_key(&mut self, con: Option<(u8, u32)>) {
         let Some((key, _)) = con else { return };
