@@ -21,6 +21,8 @@ pub struct Book {
     pub is_draining: bool,
     /// Bodies of all complete puts, without their CR LF.
     put: HashSet<Vec<u8>>,
+    /// Number of complete puts without a reply. The client of some of them may have left.
+    unanswered: usize,
     /// Bodies by id, as replies have reported them.
     bodies: HashMap<u64, Vec<u8>>,
     inserted: HashSet<u64>,
@@ -47,6 +49,16 @@ struct PutBody {
     /// With the two bytes at the place of its CR LF.
     body: Vec<u8>,
     has_key: bool,
+}
+
+impl Pending {
+    fn complete_puts(&self) -> usize {
+        match self {
+            Self::Put(put) => usize::from(put.body.ends_with(b"\r\n")),
+            Self::PutBatch(batch) => batch.jobs.len(),
+            Self::Line(_) | Self::Fixed(_) => 0,
+        }
+    }
 }
 
 /// The part of a `put-batch` that has arrived.
@@ -202,6 +214,7 @@ impl Dialogue {
                 let body: Vec<u8> = self.input.drain(..bytes).collect();
                 if let Some(body) = body.strip_suffix(b"\r\n") {
                     book.put.insert(body.to_vec());
+                    book.unanswered += 1;
                 }
                 self.expects = Expects::Line;
                 if self.batch.is_some() {
@@ -306,6 +319,7 @@ impl Dialogue {
     }
 
     fn compare(&mut self, pending: &Pending, reply: &Reply<'_>, may_time_out: bool, book: &mut Book) {
+        book.unanswered -= pending.complete_puts();
         let is_right = match pending {
             Pending::Fixed(expected) => reply.words == [*expected],
             Pending::Put(put) => match (put.body.ends_with(b"\r\n"), &reply.words[..]) {
@@ -396,7 +410,7 @@ impl Book {
                 id > 0 && self.inserted.insert(id)
             }
             ["INSERTED", id, state, rest @ ..] => {
-                let is_known = self.inserted.contains(&number(id));
+                let is_known = self.inserted.contains(&number(id)) || self.unanswered > 0;
                 let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "DELETED"].contains(state);
                 put.has_key
                     && is_known
@@ -473,8 +487,8 @@ impl Book {
                 ["DELETED_BATCH", deleted, not_found] if number(deleted) + number(not_found) == ids.iter().count() as u64
             ),
             Command::FlushTube(_) => {
-                matches!(words, ["FLUSHED", count] if number(count) <= self.inserted.len() as u64)
-                    || words == ["NOT_FOUND"]
+                let jobs_max = (self.inserted.len() + self.unanswered) as u64;
+                matches!(words, ["FLUSHED", count] if number(count) <= jobs_max) || words == ["NOT_FOUND"]
             }
             Command::StatsGroup(name) => {
                 reply.has("name", &format!("{:?}", name.as_str())) || words == ["NOT_FOUND"]
