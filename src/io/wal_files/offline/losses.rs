@@ -28,9 +28,12 @@ impl Losses {
         self.has_gap = true;
     }
 
-    /// Takes the header of the next segment, which says how many ids had been given.
+    /// Takes the header of the next segment, which says how many ids had been given. Without a gap before it, the records of ids
+    /// that have none yet may follow: a put that begins a segment has its id already.
     pub fn segment(&mut self, header: &Header) {
-        self.were_given(header.next_id.0.saturating_sub(1));
+        if self.has_gap || self.highest == 0 {
+            self.were_given(header.next_id.0.saturating_sub(1));
+        }
         self.has_gap = false;
     }
 
@@ -173,5 +176,25 @@ mod tests {
         losses.segment(&header);
         put(&mut losses, 9);
         assert_eq!(losses.finish(), [(3, 6)]);
+    }
+
+    #[test]
+    fn the_first_jobs_of_a_segment() {
+        let header = |next_id| {
+            let number = SegmentNumber(2);
+            let (oldest, previous) = (number, SegmentNumber(0));
+            Header { log_id: 1, number, first: Lsn(0), next_id: JobId(next_id), oldest, previous }
+        };
+        let mut losses = Losses::default();
+        // The records of older jobs are not needed any more.
+        losses.segment(&header(7));
+        losses.gap();
+        put(&mut losses, 8);
+        // Jobs 9 to 12 were put together. The first one is in this segment.
+        put(&mut losses, 9);
+        losses.segment(&header(13));
+        losses.gap();
+        put(&mut losses, 12);
+        assert_eq!(losses.finish(), [(7, 7), (10, 11)]);
     }
 }
