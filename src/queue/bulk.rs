@@ -128,12 +128,13 @@ impl Engine {
         true
     }
 
-    /// Each list has the jobs that came last at its end, so the jobs of the flush precede those that were put later. Delayed
-    /// jobs come first: one that becomes ready meets the flush again at the end of the ready order.
+    /// Each list has the jobs that came last at its end, so the jobs of the flush precede those that were put later. Held
+    /// jobs come first, so that the end of a member of their group does not release them, and then delayed ones: one that
+    /// becomes ready meets the flush again at the end of the ready order.
     fn next_to_flush(&self, flush: &Flush) -> Option<JobKey> {
         let tube = self.tubes.get(flush.tube);
         let [fresh, active] = tube.ready_order.fronts(&self.jobs);
-        let fronts = [tube.delayed_order.front(), tube.buried.front(), fresh, active];
+        let fronts = [tube.held.front(), tube.delayed_order.front(), tube.buried.front(), fresh, active];
         fronts.into_iter().flatten().map(JobKey).find(|&job| self.jobs.get(job).id < flush.end)
     }
 }

@@ -109,7 +109,7 @@ impl Engine {
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved.len() as usize;
             let counted = Tally {
-                jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len(), tube.held()],
+                jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len(), tube.held.len()],
                 urgent: tube.urgent,
                 using: tube.using,
                 watching: tube.watching,
@@ -136,19 +136,21 @@ impl Engine {
             tube.buried.check(&self.jobs.slab);
             tube.reserved.check(&self.jobs, key.slot);
             tube.delayed_order.check(&self.jobs.slab);
-            let in_order = |state| {
-                let order = tube.delayed_order.iter(&self.jobs.slab);
-                order.map(|job| self.jobs.get(JobKey(job))).filter(|job| job.state == state).count()
-            };
-            let (delayed, held) = (in_order(JobState::Delayed), in_order(JobState::Held));
-            assert_eq!(delayed, tube.delayed.len(), "delayed jobs are in the heap and in the list");
-            assert_eq!(held, tube.held(), "held jobs are in the list");
+            tube.held.check(&self.jobs.slab);
+            assert_eq!(
+                tube.delayed_order.len(),
+                tube.delayed.len(),
+                "delayed jobs are in the heap and in the list"
+            );
             tube.narrow_waiters.check(&self.clients.watches);
             tube.wide_watches.check(&self.clients.watches);
             tube.ready
                 .for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), JobState::Ready, key.slot));
             for job in tube.buried.iter(&self.jobs.slab) {
                 self.check_place(JobKey(job), JobState::Buried, key.slot);
+            }
+            for job in tube.held.iter(&self.jobs.slab) {
+                self.check_place(JobKey(job), JobState::Held, key.slot);
             }
             tube.delayed.for_each(&self.jobs.activities, |activity| {
                 self.check_place(self.jobs.activities[activity].job, JobState::Delayed, key.slot);

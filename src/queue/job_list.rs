@@ -79,10 +79,7 @@ impl Engine {
     pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> JobsListed {
         let Some(tube) = self.tubes.find(name) else { return JobsListed::NotFound };
         let record = self.tubes.get(tube);
-        let there = match query.state {
-            JobState::Delayed | JobState::Held => record.delayed_order.len(),
-            state => record.jobs_in(state),
-        };
+        let there = record.jobs_in(query.state);
         if there <= VISITED_AT_ONCE_MAX {
             self.steps += there as u32;
             return JobsListed::Page(self.visit_list(tube.slot, query));
@@ -102,10 +99,8 @@ impl Engine {
         let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
             JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
             JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
-            JobState::Delayed | JobState::Held => {
-                let both = tube.delayed_order.iter(&jobs.slab).map(JobKey);
-                Box::new(both.filter(|&job| jobs.get(job).state == query.state))
-            }
+            JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
+            JobState::Held => Box::new(tube.held.iter(&jobs.slab).map(JobKey)),
             JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
         };
         let ids = all.map(|job| (jobs.get(job).id, job));

@@ -23,7 +23,8 @@
 //! | Tube    | `ready`          | heap      | Job        | priority, id                      |
 //! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
 //! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
-//! | Tube    | `delayed_order`  | list      | Job        | time at which it became delayed or held |
+//! | Tube    | `delayed_order`  | list      | Job        | beginning of the delay            |
+//! | Tube    | `held`           | list      | Job        | time at which it became held      |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
 //! | Tube    | `reserved`       | list      | Activity   | time of reservation               |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |

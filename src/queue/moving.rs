@@ -183,9 +183,9 @@ impl Engine {
     /// Moves a held job. It keeps its turn among the jobs that wait for its group.
     fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         let from = self.jobs.get(job).tube;
-        self.tubes[from].delayed_order.remove(&mut self.jobs.slab, job.0);
+        self.tubes[from].held.remove(&mut self.jobs.slab, job.0);
         self.move_key(job, to, now);
-        self.tubes[to].delayed_order.push_back(&mut self.jobs.slab, job.0);
+        self.tubes[to].held.push_back(&mut self.jobs.slab, job.0);
         self.changes.push(Change::Moved(job));
     }
 }

@@ -160,7 +160,7 @@ impl Engine {
             reserved: tube.reserved.len(),
             delayed: tube.delayed.len(),
             buried: tube.buried.len(),
-            held: tube.held(),
+            held: tube.held.len(),
             total_jobs: tube.counts.jobs,
             using: tube.using,
             watching: tube.watching,

@@ -26,7 +26,7 @@ impl Engine {
             }
             JobState::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
             JobState::Held => {
-                self.tubes[tube].delayed_order.remove(&mut self.jobs.slab, job.0);
+                self.tubes[tube].held.remove(&mut self.jobs.slab, job.0);
                 self.stop_waiting_for_group(job);
             }
             JobState::Delayed => {
@@ -124,7 +124,7 @@ impl Engine {
 
     pub(super) fn enter_held(&mut self, job: JobKey, group: GroupSlot) {
         let tube = self.enter(job, JobState::Held).tube;
-        self.tubes[tube].delayed_order.push_back(&mut self.jobs.slab, job.0);
+        self.tubes[tube].held.push_back(&mut self.jobs.slab, job.0);
         self.wait_for_group(job, group);
     }
 

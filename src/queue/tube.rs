@@ -28,8 +28,10 @@ pub struct Tube {
     pub(super) ready_order: ReadyOrder,
     /// Delayed jobs by (deadline, id), through their activities.
     pub delayed: Heap,
-    /// The delayed and the held jobs in the order in which they became so.
+    /// The delayed jobs in the order in which their delays began.
     pub(super) delayed_order: List,
+    /// The held jobs in the order in which they were held.
+    pub held: List,
     /// Buried jobs in the order of burial.
     pub buried: List,
     /// Number of ready jobs that are not in the heap, because their concurrency keys are at their limits or have a more
@@ -77,7 +79,7 @@ pub struct Tube {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 288);
+const _: () = assert!(size_of::<Option<Tube>>() == 304);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +133,11 @@ impl Tube {
 
     /// The number of jobs, in any state.
     pub fn jobs(&self) -> usize {
-        self.ready_jobs() + self.delayed_order.len() + self.buried.len() + self.reserved.len() as usize
+        self.ready_jobs()
+            + self.delayed.len()
+            + self.held.len()
+            + self.buried.len()
+            + self.reserved.len() as usize
     }
 
     /// The number of jobs in this state.
@@ -141,13 +147,8 @@ impl Tube {
             JobState::Reserved => self.reserved.len() as usize,
             JobState::Delayed => self.delayed.len(),
             JobState::Buried => self.buried.len(),
-            JobState::Held => self.held(),
+            JobState::Held => self.held.len(),
         }
-    }
-
-    /// The number of held jobs.
-    pub fn held(&self) -> usize {
-        self.delayed_order.len() - self.delayed.len()
     }
 
     /// Counts a sample. Returns false if that needs [memory](Tubes::add_first_sample).
@@ -309,6 +310,7 @@ impl Tubes {
             ready_order: ReadyOrder::new(),
             delayed: Heap::new(),
             delayed_order: List::new(),
+            held: List::new(),
             buried: List::new(),
             parked: 0,
             reserved: ReservedOrder::new(),
