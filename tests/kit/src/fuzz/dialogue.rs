@@ -411,7 +411,7 @@ impl Book {
             }
             ["INSERTED", id, state, rest @ ..] => {
                 let is_known = self.inserted.contains(&number(id)) || self.unanswered > 0;
-                let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "DELETED"].contains(state);
+                let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "HELD", "DELETED"].contains(state);
                 put.has_key
                     && is_known
                     && is_state
