@@ -121,6 +121,7 @@ impl<'a> Offline<'a> {
         let mut engine = self.new_engine()?;
         let (_, mut findings, tail) =
             recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
+        release_held(&mut engine, now);
         let behind = tail.as_ref().and_then(Tail::discarded);
         let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
         let discarded = behind.into_iter().chain(lost);
@@ -155,6 +156,11 @@ impl<'a> Offline<'a> {
 pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>) -> Result<(), ToolError> {
     let log = Offline::open(path)?;
     survey(log.path, &log.files, show)
+}
+
+/// Releases the held jobs whose group is done, as a server does in its first iterations.
+fn release_held(engine: &mut Engine, now: Time) {
+    while engine.step(now) {}
 }
 
 /// Whether a directory has files that beanstalkd wrote, or an export.

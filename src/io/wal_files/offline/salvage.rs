@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, ToolError, make_empty};
+use super::{Hole, Offline, ToolError, make_empty, release_held};
 use crate::bodies::OutOfMemory;
 use crate::ids::{JobId, JobKey};
 use crate::io::host;
@@ -152,6 +152,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     }
     let damage = gaps.into_iter().map(|(at, damage)| complete(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
+    release_held(&mut engine, now);
     Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
 }
 
