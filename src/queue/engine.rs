@@ -354,10 +354,11 @@ impl Engine {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
+        // A job that was ready before is handed out before one that only becomes ready.
+        self.reopen(con, now);
         if let Some(group) = done {
             self.end_group(group, now);
         }
-        self.reopen(con, now);
     }
 
     /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.

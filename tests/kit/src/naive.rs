@@ -323,9 +323,9 @@ impl Model {
         self.tube(job.tube).deletes += 1;
         self.deletes += 1;
         self.end_job(id, JobEnd::Deleted);
+        self.serve_key(job.tags.con);
         self.release_held();
         self.drop_tubes();
-        self.serve_key(job.tags.con);
         true
     }
 
