@@ -374,7 +374,7 @@ mod tests {
         http.set_protocol(Protocol::Http);
         let address: SocketAddr = http.local_name().parse().expect("a TCP address");
         let another = bind(address.port());
-        another.listen().expect("nobody listens there");
+        another.listen().expect("the port is free");
 
         let address = clients.local_name();
         let listeners = [clients, http];

@@ -64,7 +64,7 @@ impl Engine {
         (deleted, not_found)
     }
 
-    /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, as so many reserves would, and appends
+    /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, as that many `reserve`s would, and appends
     /// them. Takes fewer if the bodies would come to more than [`BATCH_BODY_BYTES_MAX`].
     ///
     /// A client that could wait must not overtake clients that do, so it takes no job of a tube whose jobs background work

@@ -1,4 +1,4 @@
-//! Concurrency keys: at most so many jobs of a key are reserved at a time, over all tubes.
+//! Concurrency keys: each limits how many of its jobs are reserved at a time, over all tubes.
 //!
 //! The limit of a key is that of its newest job. The ready jobs of a key in one tube form a *lane*. Only the most urgent job
 //! of a lane, its head, is in the ready heap of the tube, and only while the lane is open. The others are parked in the

@@ -146,7 +146,7 @@ struct Profile {
     ttr_max: u64,
     delay_max: u64,
     pri_max: u64,
-    /// One put of so many has tags.
+    /// One put in this many has tags.
     tagged_one_in: u64,
     /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
     has_mixed_limits: bool,
