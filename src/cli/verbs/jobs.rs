@@ -1,0 +1,234 @@
+//! Verbs that put jobs, take them, and act on them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, ArgGroup, Args, ValueEnum};
+
+use super::Common;
+use super::values::{
+    commands, concurrency_tag, count, idempotency_tag, job_id, positive_seconds, priority, seconds, tube_name,
+};
+use crate::ids::JobId;
+use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+
+/// `beanring put`
+#[derive(Args, Clone, Debug)]
+pub struct Put {
+    /// Bodies of jobs, one job each; without any, standard input is the body
+    #[arg(value_name = "BODY", conflicts_with = "file")]
+    pub bodies: Vec<OsString>,
+    /// Read bodies from files, one job each; - is standard input
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
+    pub file: Vec<PathBuf>,
+    /// Make a job of each line instead of the whole input
+    #[arg(long, conflicts_with = "bodies")]
+    pub lines: bool,
+    /// Tube to put into
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
+    pub tube: String,
+    /// Priority: 0 is the most urgent
+    #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
+    #[arg(value_parser = priority)]
+    pub pri: u32,
+    /// Time until the job is ready, such as 30, 10m or 1d
+    #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub delay: u32,
+    /// Time to run: how long a worker may keep the job reserved
+    #[arg(short = 'r', long, value_name = "TIME", default_value_t = TTR_SECONDS_DEFAULT, allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub ttr: u32,
+    /// Key that only one job of the tube has, also for TTL seconds after its deletion:
+    /// a second put adds no job
+    #[arg(long, value_name = "KEY[:TTL]", conflicts_with = "lines", value_parser = idempotency_tag)]
+    pub idp: Option<String>,
+    /// Have at most N jobs of this key reserved at a time [default: 1]
+    #[arg(long, value_name = "KEY[:N]", value_parser = concurrency_tag)]
+    pub con: Option<String>,
+    /// Do not print the ids of the jobs
+    #[arg(short, long)]
+    pub quiet: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+impl Put {
+    /// The tags as they stand in the line of a `put`.
+    pub fn tags(&self) -> String {
+        let tags = [&self.idp, &self.con].into_iter().flatten();
+        tags.map(|tag| format!(" {tag}")).collect()
+    }
+}
+
+/// `beanring reserve`
+#[derive(Args, Clone, Debug)]
+pub struct Reserve {
+    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
+    #[arg(value_parser = tube_name)]
+    pub tube: Vec<String>,
+    /// Longest time to wait for a job, such as 0, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub timeout: Option<u32>,
+    /// Delete the job after it is printed
+    #[arg(long, conflicts_with = "hold")]
+    pub delete: bool,
+    /// Keep the job reserved until a signal ends this command
+    #[arg(long)]
+    pub hold: bool,
+    /// Print only the body
+    #[arg(long, conflicts_with = "json")]
+    pub body: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring kick`
+#[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("what").required(true).args(["ids", "count", "all"]))]
+pub struct Kick {
+    /// Jobs to kick
+    #[arg(value_name = "ID", value_parser = job_id, conflicts_with = "tube")]
+    pub ids: Vec<JobId>,
+    /// Tube to kick jobs of
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
+    pub tube: String,
+    /// Kick at most this number of jobs of the tube: buried ones, or delayed ones if none is buried
+    #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub count: Option<u32>,
+    /// Kick all buried jobs of the tube, and no delayed ones
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring delete`
+#[derive(Args, Clone, Debug)]
+pub struct Delete {
+    /// Jobs to delete
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring bury`
+#[derive(Args, Clone, Debug)]
+pub struct Bury {
+    /// Jobs to bury
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// New priority [default: that of the job]
+    #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
+    pub pri: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring release`
+#[derive(Args, Clone, Debug)]
+pub struct Release {
+    /// Jobs to release: ready, delayed or buried ones
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// New priority [default: that of the job]
+    #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
+    pub pri: Option<u32>,
+    /// Time until the jobs are ready, such as 30, 10m or 1d
+    #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub delay: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring touch`
+#[derive(Args, Clone, Debug)]
+pub struct Touch {
+    /// Jobs to keep: ready, delayed or buried ones
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    pub ids: Vec<JobId>,
+    /// Time to keep them, such as 30, 10m or 1d [default: until a signal]
+    #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub for_time: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring wait`
+#[derive(Args, Clone, Debug)]
+pub struct Wait {
+    /// The job
+    #[arg(value_name = "ID", value_parser = job_id)]
+    pub id: JobId,
+    /// Longest time to wait, such as 0, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub timeout: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring work`
+#[derive(Args, Clone, Debug)]
+pub struct Work {
+    /// Command and its arguments; the body is on its standard input
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub command: Vec<OsString>,
+    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
+    #[arg(value_parser = tube_name)]
+    pub tube: Vec<String>,
+    /// Number of commands at the same time
+    #[arg(short, long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(value_parser = commands)]
+    pub jobs: u32,
+    /// Time after which a command is killed: SIGTERM, and SIGKILL 5 s later [default: none]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = positive_seconds)]
+    pub timeout: Option<u32>,
+    /// Do not touch the job while its command runs
+    #[arg(long)]
+    pub no_touch: bool,
+    /// What to do with the job of a command that fails: bury or release
+    #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
+    pub on_failure: OnFailure,
+    /// Delay of a released job, doubled with each release
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub delay: u32,
+    /// Longest delay of a released job
+    #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
+    #[arg(value_parser = seconds)]
+    pub max_delay: u32,
+    /// With --on-failure release: bury the job after this number of failures [default: never]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub tries: Option<u32>,
+    /// End when no job is ready, instead of waiting for one
+    #[arg(long)]
+    pub until_empty: bool,
+    /// Also print the jobs whose commands succeed
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// What becomes of a job whose command fails.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum OnFailure {
+    Bury,
+    Release,
+}

@@ -1,0 +1,174 @@
+//! Verbs that show something: statistics, lists and jobs.
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::Common;
+use super::values::{count, job_id, parse_address, positive_seconds, tube_name};
+use crate::client::top::Column;
+use crate::ids::JobId;
+use crate::io::socket::Address;
+use crate::limits::PAGE_JOBS_DEFAULT;
+
+/// `beanring stats`
+#[derive(Args, Clone, Debug)]
+pub struct Stats {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring tubes`
+#[derive(Args, Clone, Debug)]
+pub struct Tubes {
+    /// Only tubes whose name contains this text in any case, or matches it if it has * or ?
+    pub pattern: Option<String>,
+    /// Order: name, ready, reserved, delayed, buried, waiting, total or oldest
+    #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
+    pub sort: SortKey,
+    /// Reverse the order
+    #[arg(short, long)]
+    pub reverse: bool,
+    /// Only tubes with jobs
+    #[arg(short, long)]
+    pub busy: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// The order of tubes. Numbers begin with the largest.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum SortKey {
+    Name,
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+    Waiting,
+    #[value(alias = "total")]
+    Puts,
+    Oldest,
+}
+
+/// `beanring tube`
+#[derive(Args, Clone, Debug)]
+pub struct Tube {
+    /// The tube
+    #[arg(value_name = "NAME", value_parser = tube_name)]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring job`
+#[derive(Args, Clone, Debug)]
+pub struct Job {
+    /// The job
+    #[arg(value_name = "ID", value_parser = job_id)]
+    pub id: JobId,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring jobs`
+#[derive(Args, Clone, Debug)]
+pub struct Jobs {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// State of the jobs: ready, reserved, delayed or buried
+    #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    pub state: ListState,
+    /// Only jobs with a larger id than this
+    #[arg(long, value_name = "ID", value_parser = job_id)]
+    pub after: Option<JobId>,
+    /// Show at most this number of jobs
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = PAGE_JOBS_DEFAULT)]
+    #[arg(allow_negative_numbers = true, value_parser = count)]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// A state of which the jobs can be listed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum ListState {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+}
+
+impl ListState {
+    /// The state as the protocol names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+}
+
+/// `beanring peek`
+#[derive(Args, Clone, Debug)]
+pub struct Peek {
+    /// The job; without an id, the next one of a tube
+    #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["tube", "state"])]
+    pub id: Option<JobId>,
+    /// Tube of the next job
+    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
+    #[arg(value_parser = tube_name)]
+    pub tube: String,
+    /// State of the next job: ready, reserved, delayed or buried
+    #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    pub state: ListState,
+    /// Print only the body
+    #[arg(long, conflicts_with = "json")]
+    pub body: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring watch`
+#[derive(Args, Clone, Debug)]
+pub struct Watch {
+    /// Tubes, each with a line of its own; without any, all jobs of the server
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tubes: Vec<String>,
+    /// Time between two lines
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = positive_seconds)]
+    pub interval: u32,
+    /// End after this number of intervals [default: never]
+    #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub count: Option<u32>,
+    /// Print a line only if something has changed since the last one
+    #[arg(short, long)]
+    pub quiet: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring top`
+#[derive(Args, Clone, Debug)]
+pub struct Top {
+    /// Time between two updates, such as 1 or 10s
+    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    #[arg(value_parser = positive_seconds)]
+    pub interval: u32,
+    /// Column to sort by: name, ready, reserved, delayed, buried, waiting, put, delete, oldest or paused
+    #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
+    pub sort: Column,
+    /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
+    #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
+    pub addr: Option<Address>,
+}

@@ -1,0 +1,82 @@
+//! Verbs that act on a tube or the whole server.
+
+use clap::{Args, ValueEnum};
+
+use super::Common;
+use super::values::{count, seconds, tube_name};
+
+/// `beanring pause`
+#[derive(Args, Clone, Debug)]
+pub struct Pause {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// How long, such as 30, 10m or 1d; 0 ends a pause
+    #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
+    pub time: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring flush`
+#[derive(Args, Clone, Debug)]
+pub struct Flush {
+    /// The tube
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// Delete without asking; required without a terminal
+    #[arg(short, long)]
+    pub yes: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring move`
+#[derive(Args, Clone, Debug)]
+pub struct Move {
+    /// Tube with the jobs
+    #[arg(value_name = "FROM", value_parser = tube_name)]
+    pub from: String,
+    /// Tube that gets them
+    #[arg(value_name = "TO", value_parser = tube_name)]
+    pub to: String,
+    /// State of the jobs: ready, delayed or buried. They keep it
+    #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    pub state: MoveState,
+    /// Move at most this number of jobs [default: all]
+    #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
+    pub count: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// A state of which jobs can be moved.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum MoveState {
+    Ready,
+    Delayed,
+    Buried,
+}
+
+impl MoveState {
+    /// The state as the protocol names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+}
+
+/// `beanring drain` and `beanring undrain`
+#[derive(Args, Clone, Debug)]
+pub struct ServerVerb {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}

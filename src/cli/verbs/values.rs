@@ -1,0 +1,115 @@
+//! The values of flags and arguments, from text.
+
+use crate::config::settings::Setting;
+use crate::config::{ConfigError, address};
+use crate::ids::JobId;
+use crate::io::socket::Address;
+use crate::tags::Tags;
+use crate::tube_name::TubeName;
+
+/// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
+const COMMANDS_MAX: u32 = 1000;
+
+pub(super) fn parse_address(text: &str) -> Result<Address, String> {
+    address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
+        ConfigError::Value { problem, .. } => problem.to_string(),
+        other => other.to_string(),
+    })
+}
+
+pub(super) fn tube_name(text: &str) -> Result<String, String> {
+    let rule = "must be 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and not begin with -";
+    TubeName::new(text.as_bytes()).map(|name| name.as_str().to_owned()).ok_or_else(|| rule.to_owned())
+}
+
+pub(super) fn idempotency_tag(text: &str) -> Result<String, String> {
+    tag("idp", text).ok_or_else(|| format!("must be a key, or KEY:TTL with seconds; a key {KEY_RULE}"))
+}
+
+pub(super) fn concurrency_tag(text: &str) -> Result<String, String> {
+    tag("con", text).ok_or_else(|| format!("must be a key, or KEY:N with N from 1; a key {KEY_RULE}"))
+}
+
+const KEY_RULE: &str =
+    "has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+
+fn tag(kind: &str, text: &str) -> Option<String> {
+    let tag = format!("{kind}:{text}");
+    Tags::new(tag.as_bytes()).is_some().then_some(tag)
+}
+
+pub(super) fn job_id(text: &str) -> Result<JobId, String> {
+    let id = digits(text).and_then(|digits| digits.parse().ok()).filter(|id| *id > 0);
+    id.map(JobId).ok_or_else(|| "must be the id of a job: a number from 1".to_owned())
+}
+
+pub(super) fn priority(text: &str) -> Result<u32, String> {
+    let pri = digits(text).and_then(|digits| digits.parse().ok());
+    pri.ok_or_else(|| format!("must be a number from 0 to {}", u32::MAX))
+}
+
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    let count = digits(text).and_then(|digits| digits.parse().ok()).filter(|count| *count > 0);
+    count.ok_or_else(|| format!("must be a number from 1 to {}", u32::MAX))
+}
+
+/// A number of threads with a connection each.
+pub(super) fn commands(text: &str) -> Result<u32, String> {
+    let count = count(text).ok().filter(|count| *count <= COMMANDS_MAX);
+    count.ok_or_else(|| format!("must be a number from 1 to {COMMANDS_MAX}"))
+}
+
+/// A number of seconds, or of other units: `90`, `90s`, `10m`, `2h`, `1d`.
+pub(super) fn seconds(text: &str) -> Result<u32, String> {
+    let unit = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let (number, factor) = unit
+        .into_iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
+        .unwrap_or((text, 1));
+    let Some(number) = digits(number).filter(|digits| !digits.is_empty()) else {
+        return Err("must be a number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned());
+    };
+    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.ok_or_else(|| format!("must be at most {} s, {} days", u32::MAX, u32::MAX / 86_400))
+}
+
+/// A time above 0.
+pub(super) fn positive_seconds(text: &str) -> Result<u32, String> {
+    match seconds(text)? {
+        0 => Err("must be 1 s or more".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// `parse` accepts a sign, which numbers of the protocol do not have.
+fn digits(text: &str) -> Option<&str> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("90", Some(90)),
+            ("90s", Some(90)),
+            ("10m", Some(600)),
+            ("2h", Some(7200)),
+            ("1d", Some(86_400)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("49711d", None),
+            ("", None),
+            ("s", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.5h", None),
+            ("1 m", None),
+        ] {
+            assert_eq!(seconds(text).ok(), expected, "{text}");
+        }
+    }
+}
