@@ -5,21 +5,18 @@ use std::num::NonZeroU32;
 
 use super::commit_gate::Replies;
 use super::observer::Observation;
-use super::session::{IncomingJob, Input, ProtocolState, SessionState};
-use super::{ClientAct, Core, Effect, stats};
-use crate::ids::{ClientKey, ExtraKey, JobId, JobKey};
-use crate::limits::{COMMAND_STEPS, SPARE_BUFFER_BYTES_MAX};
-use crate::protocol::command::{Command, CommandKind, JobStateWord, PutArgs};
+use super::session::{ProtocolState, SessionState};
+use super::{ClientAct, Core, Effect};
+use crate::ids::{ClientKey, JobId, JobKey};
+use crate::limits::COMMAND_STEPS;
+use crate::protocol::command::{Command, CommandKind, JobStateWord};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::queue::{
-    Flushed, Ignored, JobAwaited, JobMoved, JobPage, JobState, JobsListed, JobsMoved, Kicked, NewJob,
-    PageQuery, Repeated, Reserved,
+    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Reserved,
 };
-use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
-use crate::wal::PutSpace;
 
 impl Core {
     /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left
@@ -181,55 +178,6 @@ impl Core {
         replies.reply(reply, &mut self.buffers);
     }
 
-    /// Serves a command that changes nothing.
-    fn serve_query(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        command: Command<'_>,
-        now: Time,
-    ) {
-        let client = protocol.client;
-        let engine = &mut self.engine;
-        let job = match command {
-            Command::Peek(id) => engine.jobs().find(id),
-            Command::PeekReady => engine.peek_ready(client),
-            Command::PeekDelayed => engine.peek_delayed(client),
-            Command::PeekBuried => engine.peek_buried(client),
-            Command::PeekReserved => engine.peek_reserved(client),
-            Command::Stats => return self.stats(protocol, replies, now),
-            Command::StatsJob(id) => match engine.jobs().find(id) {
-                Some(job) => return self.data(replies, |core, out| stats::job(core, job, out, now)),
-                None => None,
-            },
-            Command::StatsTube(tube) => match engine.tubes().find(tube) {
-                Some(tube) => {
-                    self.extra_steps += engine.tube_waiting_cost(tube) as u32 + PERCENTILE_STEPS;
-                    return self.data(replies, |core, out| stats::tube(core, tube, out, now));
-                }
-                None => None,
-            },
-            Command::StatsGroup(name) if engine.group_stats(name).is_some() => {
-                return self.data(replies, |core, out| stats::group(core, name, out));
-            }
-            Command::StatsGroup(_) => None,
-            Command::ListTubeUsed => {
-                let reply = Reply::Using(engine.used(client).name());
-                return replies.reply(reply, &mut self.buffers);
-            }
-            Command::ListTubes => {
-                let list = engine.list_tubes();
-                return self.begin_list(protocol, replies, list);
-            }
-            Command::ListTubesWatched => {
-                let list = engine.list_watched(client);
-                return self.begin_list(protocol, replies, list);
-            }
-            other => unreachable!("{other:?} is not a query"),
-        };
-        self.job_or_not_found(replies, job, found);
-    }
-
     #[cold]
     fn set_draining(&mut self, client: ClientKey, is_draining: bool) {
         if mem::replace(&mut self.draining, is_draining) != is_draining {
@@ -307,109 +255,6 @@ impl Core {
         }
         self.memory.invalidate_headroom();
         Reply::Watching(count)
-    }
-
-    /// Serves a `put` line. The checks come in the order of beanstalkd.
-    fn serve_put_line(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        args: PutArgs,
-        tags: Option<Tags<'_>>,
-        rest: &mut &[u8],
-        now: Time,
-    ) {
-        let bytes = u64::from(args.bytes) + 2;
-        if args.bytes > self.config.max_job_bytes {
-            protocol.input = Input::Skip { left: bytes, reply: Reply::JobTooBig };
-            return;
-        }
-        let Some(tags) = tags else { return replies.refuse(Reply::BadFormat, &mut self.buffers) };
-        let client = protocol.client;
-        self.engine.mark_producer(client);
-        let space = self.space_for_put(client, args.bytes, tags);
-        if space == PutSpace::Unavailable || !self.has_memory_for(client, args.bytes + 2, tags) {
-            protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
-        } else {
-            let id = self.engine.next_id();
-            let extra = self.engine.announce_tags(tags);
-            let incoming = |slot| IncomingJob { id: Some(id), args, extra, slot, filled: 0 };
-            let bodies = self.engine.bodies_mut();
-            match bodies.announce(args.bytes + 2) {
-                Ok(mut slot) => match rest.split_at_checked(slot.len()) {
-                    Some((body, following)) if space == PutSpace::Available => {
-                        *rest = following;
-                        bodies.bytes_mut(&mut slot).copy_from_slice(body);
-                        bodies.wrote(&slot, body.len());
-                        self.put(client, replies, id, incoming(slot), now);
-                    }
-                    _ => protocol.input = Input::Body(incoming(slot)),
-                },
-                Err(_) => {
-                    self.engine.free_tags(extra);
-                    protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
-                }
-            }
-        }
-    }
-
-    /// Returns whether the job log has space for a job in the tube that the client uses.
-    pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> PutSpace {
-        let Some(wal) = &mut self.wal else { return PutSpace::Available };
-        let tube = self.engine.used(client).name();
-        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
-    }
-
-    /// The same for a job whose tags the queue has.
-    pub(super) fn space_for_announced(
-        &mut self,
-        client: ClientKey,
-        body_bytes: u32,
-        extra: Option<ExtraKey>,
-    ) -> PutSpace {
-        let Some(wal) = &mut self.wal else { return PutSpace::Available };
-        let tube = self.engine.used(client).name();
-        let tags = self.engine.announced_tags(extra);
-        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
-    }
-
-    /// Queues a job whose body is complete.
-    pub(super) fn put(
-        &mut self,
-        client: ClientKey,
-        replies: &mut Replies,
-        id: JobId,
-        incoming: IncomingJob,
-        now: Time,
-    ) {
-        let IncomingJob { args, extra, ref slot, .. } = incoming;
-        let refusal = if !self.engine.bodies().bytes(slot).ends_with(b"\r\n") {
-            Reply::ExpectedCrlf
-        } else if self.draining {
-            Reply::Draining
-        } else if self.space_for_announced(client, args.bytes, extra) == PutSpace::Unavailable {
-            Reply::OutOfMemory
-        } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
-            self.free_incoming(incoming);
-            let reply = repeated(first);
-            self.observe(client, Observation::Put(id, reply));
-            return replies.reply(reply, &mut self.buffers);
-        } else {
-            let PutArgs { pri, delay, ttr, .. } = args;
-            let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: incoming.slot, extra };
-            self.engine.put(client, new, now);
-            self.observe(client, Observation::Put(id, Reply::Inserted(id)));
-            return replies.reply(Reply::Inserted(id), &mut self.buffers);
-        };
-        self.free_incoming(incoming);
-        self.observe(client, Observation::Put(id, refusal));
-        replies.refuse(refusal, &mut self.buffers);
-    }
-
-    /// Frees the body and the tags of a job that is not put.
-    pub(super) fn free_incoming(&mut self, incoming: IncomingJob) {
-        self.engine.free_tags(incoming.extra);
-        self.engine.bodies_mut().free(incoming.slot);
     }
 
     fn reserve(
@@ -491,7 +336,7 @@ impl Core {
         }
     }
 
-    fn job_or_not_found(
+    pub(super) fn job_or_not_found(
         &mut self,
         replies: &mut Replies,
         job: Option<JobKey>,
@@ -516,34 +361,6 @@ impl Core {
         replies.body(&job.body, bodies, &mut self.buffers);
     }
 
-    /// Replies with a page of jobs.
-    pub(super) fn reply_page(&mut self, replies: &mut Replies, page: &JobPage, now: Time) {
-        self.data(replies, |core, out| stats::page(core, page, out, now));
-    }
-
-    /// Replies to `stats`, now or once the driver has reported its statistics.
-    pub(super) fn stats(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
-        if self.has_sample(now) {
-            self.data(replies, |core, out| stats::stats(core, out, now));
-        } else {
-            protocol.state = SessionState::Sampling;
-        }
-    }
-
-    /// Replies with data that `write` renders.
-    fn data(&mut self, replies: &mut Replies, write: impl FnOnce(&Self, &mut Vec<u8>)) {
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
-        write(self, &mut data);
-        replies.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
-        data.extend_from_slice(b"\r\n");
-        replies.data(&data, &mut self.buffers);
-        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
-        if data.capacity() <= SPARE_BUFFER_BYTES_MAX {
-            self.scratch = data;
-        }
-    }
-
     /// Returns the steps of the current command, and sets the counts back to zero.
     pub(super) fn take_steps(&mut self) -> u32 {
         COMMAND_STEPS + self.engine.take_steps() + self.take_extra_steps()
@@ -555,14 +372,8 @@ impl Core {
     }
 }
 
-/// Bytes of statistics that are rendered in the time of one elementary step.
-pub(super) const STATS_BYTES_PER_STEP: usize = 64;
-
 /// Bytes of bodies that are copied in the time of one elementary step.
 pub(super) const COPIED_BYTES_PER_STEP: usize = 1024;
-
-/// Steps for the percentiles of a tube: each reads all bins of a histogram.
-pub(super) const PERCENTILE_STEPS: u32 = 8;
 
 const fn state_of(word: JobStateWord) -> JobState {
     match word {
@@ -577,16 +388,6 @@ const fn state_of(word: JobStateWord) -> JobState {
 /// Makes the reply to a `reserve` that got a job.
 pub(super) const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {
     Reply::Reserved { id, bytes }
-}
-
-const fn found(id: JobId, bytes: u32) -> Reply<'static> {
-    Reply::Found { id, bytes }
-}
-
-/// Makes the reply to a `put` from the first job of its idempotency key.
-pub(super) fn repeated(first: Repeated) -> Reply<'static> {
-    let Repeated { id, state, pri } = first;
-    Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
 }
 
 fn done(is_done: bool, reply: Reply<'static>) -> Reply<'static> {

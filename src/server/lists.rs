@@ -3,7 +3,7 @@
 
 use super::Core;
 use super::commit_gate::Replies;
-use super::dispatch::STATS_BYTES_PER_STEP;
+use super::queries::STATS_BYTES_PER_STEP;
 use super::session::{ProtocolState, Session, SessionState};
 use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::protocol::reply::{Reply, Yaml};

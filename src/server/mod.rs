@@ -20,6 +20,8 @@ mod metric_catalog;
 mod metrics;
 mod observer;
 mod put_batch;
+mod puts;
+mod queries;
 mod sampling;
 mod service;
 mod session;

@@ -6,6 +6,7 @@
 use super::Core;
 use super::commit_gate::Replies;
 use super::observer::Observation;
+use super::puts::repeated;
 use super::session::{IncomingJob, Input, ProtocolState, SessionState};
 use crate::ids::{ClientKey, JobId};
 use crate::limits::BATCH_BODY_BYTES_MAX;
@@ -13,7 +14,7 @@ use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
-use crate::server::dispatch::{COPIED_BYTES_PER_STEP, repeated};
+use crate::server::dispatch::COPIED_BYTES_PER_STEP;
 use crate::tags::Tags;
 use crate::time::Time;
 use crate::wal::{PutSpace, job_record_bytes};

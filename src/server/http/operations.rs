@@ -12,7 +12,7 @@ use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobPage, JobState, JobsListed};
 use crate::server::Core;
-use crate::server::dispatch::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
+use crate::server::queries::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
 use crate::server::session::{Session, SessionState};
 use crate::time::Time;
 

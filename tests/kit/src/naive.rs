@@ -6,10 +6,12 @@ mod concurrency;
 mod draws;
 mod groups;
 mod job_waits;
+mod statistics;
 mod tags;
+mod time;
 
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
-use beanring::queue::{Counts, JobEnd, JobState, JobTotals, Repeated};
+use beanring::queue::{Counts, JobEnd, JobState, Repeated};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
@@ -21,7 +23,6 @@ pub type Name = u16;
 pub type Conn = u32;
 
 const MARGIN: Span = Span::from_secs(1);
-const URGENT_BELOW: u32 = 1024;
 
 #[derive(Default)]
 pub struct Model {
@@ -427,142 +428,11 @@ impl Model {
         self.oldest_buried(self.get(conn).used).map(|at| self.jobs[at].id)
     }
 
-    // Time.
-
-    /// Handles everything that is due up to `to`, each event at its instant. At the same instant, clients come before tubes,
-    /// and both are in the order of the engine's keys.
-    pub fn pass(&mut self, to: Time) {
-        self.release_free();
-        while let Some(at) = self.next_due().filter(|&at| at <= to) {
-            self.now = self.now.max(at);
-            let mut clients: Vec<_> = self.clients.iter().map(|client| (client.key, client.conn)).collect();
-            clients.sort();
-            for (_, conn) in clients {
-                self.client_due(conn);
-            }
-            let mut tubes: Vec<_> = self.tubes.iter().map(|tube| (tube.key, tube.name)).collect();
-            tubes.sort();
-            for (_, name) in tubes {
-                self.tube_due(name);
-            }
-        }
-        self.now = to;
-    }
-
-    /// The time of the next event.
-    pub fn next_due(&self) -> Option<Time> {
-        let jobs = self.jobs.iter().filter_map(Job::deadline);
-        let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
-        let waits = self.clients.iter().filter_map(|client| client.wait.and_then(|wait| wait.until));
-        let job_waits = self.clients.iter().filter_map(|client| client.job_wait.map(|wait| wait.until));
-        jobs.chain(pauses).chain(waits).chain(job_waits).chain(self.margins()).min()
-    }
-
-    /// Returns true if the order of events up to `to` does not decide which client gets which job.
-    pub fn is_calm(&self, to: Time) -> bool {
-        let jobs = self.jobs.iter().filter_map(Job::deadline);
-        let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
-        jobs.chain(pauses).all(|at| at > to) || self.clients.iter().all(|client| client.wait.is_none())
-    }
-
-    /// The times at which the safety margins of waiting clients begin.
-    fn margins(&self) -> impl Iterator<Item = Time> {
-        self.clients.iter().filter(|client| client.wait.is_some()).filter_map(|client| self.margin(client))
-    }
-
-    fn margin(&self, client: &Client) -> Option<Time> {
-        let held = self.jobs.iter().filter(|job| job.is_held_by(client.conn));
-        held.filter_map(Job::deadline).min().map(|until| until.back(MARGIN))
-    }
-
-    fn client_due(&mut self, conn: Conn) {
-        let now = self.now;
-        let client = self.get(conn);
-        if let Some(wait) = client.wait {
-            let soon = self.margin(client).filter(|&margin| margin <= now);
-            let end = wait.until.filter(|&until| until <= now);
-            let told = match (soon, end) {
-                (Some(soon), end) if end.is_none_or(|end| soon <= end) => Some(Told::DeadlineSoon),
-                (_, end) => end.map(|_| Told::TimedOut),
-            };
-            if let Some(told) = told {
-                self.client(conn).wait = None;
-                self.told.push((conn, told));
-            }
-        }
-        self.job_wait_due(conn);
-        let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
-        while let Some(at) = self.soonest(is_due) {
-            self.timeouts += 1;
-            self.jobs[at].counts.timeouts += 1;
-            let tube = self.jobs[at].tube;
-            self.tube(tube).timeouts += 1;
-            self.make_ready(at);
-        }
-    }
-
-    fn tube_due(&mut self, name: Name) {
-        let now = self.now;
-        let tube = self.tube(name);
-        if tube.pause.is_some_and(|(until, _)| until <= now) {
-            tube.pause = None;
-            self.serve();
-        }
-        while let Some(at) = self
-            .soonest_delayed(name)
-            .filter(|&at| self.jobs[at].deadline().is_some_and(|until| until <= now))
-        {
-            self.make_ready(at);
-        }
-    }
-
-    // Statistics.
-
-    pub fn job_totals(&self) -> JobTotals {
-        let clients =
-            |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
-        JobTotals {
-            jobs: JobState::ALL
-                .map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
-            urgent: self.jobs.iter().filter(|job| is_urgent(job)).count() as u32,
-            waiting: clients(|client| client.wait.is_some()),
-            producers: clients(|client| client.producer),
-            workers: clients(|client| client.worker),
-            total_jobs: self.total_jobs,
-            timeouts: self.timeouts,
-            deletes: self.deletes,
-            releases: self.releases,
-            buries: self.buries,
-            kicks: self.kicks,
-            repeats: self.repeats,
-        }
-    }
-
-    /// Counts of jobs by [`JobState`], of urgent jobs, and of clients that use, watch, or watch and wait.
-    pub fn tube_figures(&self, name: Name) -> ([usize; JobState::COUNT], usize, [usize; 3]) {
-        let mut jobs = [0; JobState::COUNT];
-        let mut urgent = 0;
-        for job in self.jobs.iter().filter(|job| job.tube == name) {
-            jobs[job.state() as usize] += 1;
-            urgent += usize::from(is_urgent(job));
-        }
-        let using = self.clients.iter().filter(|client| client.used == name).count();
-        let watching = || self.clients.iter().filter(|client| client.watched.contains(&name));
-        let waiting = watching().filter(|client| client.wait.is_some()).count();
-        (jobs, urgent, [using, watching().count(), waiting])
-    }
-
-    /// The age of the job of the tube that has been ready longest.
-    pub fn oldest_ready(&self, name: Name) -> Span {
-        let ready = self.jobs.iter().filter(|job| job.tube == name && job.state() == JobState::Ready);
-        ready.map(|job| self.now.since(job.since)).max().unwrap_or(Span::ZERO)
-    }
+    // Helpers.
 
     pub fn get(&self, conn: Conn) -> &Client {
         self.clients.iter().find(|client| client.conn == conn).expect("the client is there")
     }
-
-    // Helpers.
 
     /// Assigns jobs to waiting clients: the client that has waited longest gets its most urgent job first.
     fn serve(&mut self) {
@@ -691,8 +561,4 @@ impl Model {
     fn tube(&mut self, name: Name) -> &mut Tube {
         self.tubes.iter_mut().find(|tube| tube.name == name).expect("the tube is there")
     }
-}
-
-fn is_urgent(job: &Job) -> bool {
-    job.state() == JobState::Ready && job.pri < URGENT_BELOW
 }

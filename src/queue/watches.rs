@@ -1,0 +1,122 @@
+//! Which tubes a client uses and watches, and when a tube begins and ends.
+
+use super::change::Change;
+use super::engine::Engine;
+use crate::ids::{ClientKey, ClientSlot, TubeSlot, WatchKey};
+use crate::tube_name::TubeName;
+
+/// The answer to an `ignore`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ignored {
+    /// The client watches this many tubes now.
+    Watching(usize),
+    /// The client watches only this tube, and still does.
+    Last,
+}
+
+impl Engine {
+    /// Sets the tube that the client puts to. Creates the tube if it does not exist.
+    pub fn use_tube(&mut self, client: ClientKey, name: TubeName<'_>) {
+        let tube = self.find_or_create_tube(name);
+        let previous = std::mem::replace(&mut self.clients.get_mut(client).used, tube);
+        self.tubes[tube].using += 1;
+        self.tubes[previous].using -= 1;
+        self.remove_if_unreferenced(previous);
+    }
+
+    /// Adds a watch. Creates the tube if it does not exist. Returns the number of watched tubes.
+    pub fn watch(&mut self, client: ClientKey, name: TubeName<'_>) -> usize {
+        let client = self.clients.slot(client);
+        let tube = self.find_or_create_tube(name);
+        if !self.clients.is_watching(client, tube) {
+            self.watch_tube(client, tube);
+        }
+        self.clients[client].watch_count()
+    }
+
+    /// Removes a watch, unless it is the last one.
+    pub fn ignore(&mut self, client: ClientKey, name: TubeName<'_>) -> Ignored {
+        let client = self.clients.slot(client);
+        let watch = self.tubes.find_slot(name).and_then(|tube| self.clients.find_watch(client, tube));
+        let count = self.clients[client].watch_count();
+        match watch {
+            None => Ignored::Watching(count),
+            Some(_) if count == 1 => Ignored::Last,
+            Some(watch) => {
+                self.unwatch(watch);
+                Ignored::Watching(count - 1)
+            }
+        }
+    }
+
+    pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {
+        match self.tubes.find_slot(name) {
+            Some(tube) => tube,
+            None => self.tubes.add(name, &mut self.timers),
+        }
+    }
+
+    pub(super) fn remove_if_unreferenced(&mut self, key: TubeSlot) {
+        let tube = &self.tubes[key];
+        if key != self.default_tube && !tube.is_referenced() {
+            if tube.pause.is_some() {
+                self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+            }
+            let tube = &self.tubes[key];
+            self.timers.remove(tube.timer);
+            self.tubes.remove(key);
+        }
+    }
+
+    pub(super) fn watch_tube(&mut self, client: ClientSlot, tube: TubeSlot) {
+        let was_wide = self.clients[client].is_wide();
+        let added = self.clients.add_watch(client, tube);
+        let record = &mut self.tubes[tube];
+        record.watching += 1;
+        let name_length = record.name().as_bytes().len();
+        let record = &mut self.clients[client];
+        record.name_lengths += name_length;
+        if was_wide {
+            self.add_wide_watch(added);
+        } else if record.is_wide() {
+            for watch in record.watches.clone() {
+                self.add_wide_watch(watch);
+            }
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, watch: WatchKey) {
+        let record = &self.clients.watches[watch.0];
+        let (client, tube) = (record.client, record.tube);
+        assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
+        let was_wide = self.clients[client].is_wide();
+        if was_wide {
+            self.remove_wide_watch(watch);
+        }
+        self.clients.remove_watch(watch);
+        let record = &self.clients[client];
+        if was_wide && !record.is_wide() {
+            for watch in record.watches.clone() {
+                self.remove_wide_watch(watch);
+            }
+        }
+        let record = &mut self.tubes[tube];
+        record.watching -= 1;
+        let name_length = record.name().as_bytes().len();
+        self.clients[client].name_lengths -= name_length;
+        self.remove_if_unreferenced(tube);
+    }
+
+    fn add_wide_watch(&mut self, watch: WatchKey) {
+        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
+        if tube.wide_watches.is_empty() {
+            tube.searched_through = self.waits_begun;
+        }
+        tube.wide_watches.push_back(&mut self.clients.watches, watch.0);
+    }
+
+    fn remove_wide_watch(&mut self, watch: WatchKey) {
+        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
+        tube.wide_watches.remove(&mut self.clients.watches, watch.0);
+    }
+}
