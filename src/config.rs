@@ -45,7 +45,7 @@ const ZERO_COPY_SHARE: u64 = 4;
 
 /// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 57 MB. Bytes per tube:
 ///
-/// - 264 for the record
+/// - 312 for the record
 /// - 40 for the timer
 /// - 32 for a short name
 /// - 12 for the place in the order of tubes and in the hash index

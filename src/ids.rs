@@ -67,6 +67,11 @@ slab_key! {
 }
 
 slab_key! {
+    /// The slot of the rules of a tube. It has no generation, because the tube that names it follows every change.
+    RulesSlot
+}
+
+slab_key! {
     /// The slot of a concurrency key. It has no generation, because a key is not removed before its last job.
     ConSlot
 }

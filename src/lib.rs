@@ -32,5 +32,6 @@ pub mod server;
 pub mod tags;
 pub mod time;
 pub mod tube_name;
+pub mod tube_rules;
 pub mod wal;
 pub mod wal_tool;

@@ -30,6 +30,10 @@ pub const TTR_SECONDS_DEFAULT: u32 = 60;
 /// A tube name (protocol.txt).
 pub const TUBE_NAME_BYTES_MAX: usize = 200;
 
+/// Tubes with rules: far more than applications have. The rules of a tube stay while the tube does not exist. Each tube takes some
+/// 200 bytes, with the longest names 600, and as much in the job log for each rule.
+pub const RULED_TUBES_MAX: usize = 1000;
+
 /// The default of `-z`, the largest job body: that of beanstalkd.
 pub const JOB_BYTES_DEFAULT: u32 = 65_535;
 

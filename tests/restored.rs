@@ -5,6 +5,7 @@ use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, Unreserv
 use beanring::tags::Tags;
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
+use beanring::tube_rules::{Rule, RuleKey, RuleValue};
 
 const WRITTEN: Time = Time::from_nanos(1_000_000_000_000_000);
 const HOUR: Span = Span::from_secs(3600);
@@ -107,4 +108,37 @@ fn restored_jobs_keep_the_order_in_which_they_became_ready() {
         engine.check();
     }
     assert_eq!(engine.tube_stats(tube, WRITTEN).oldest_ready, Span::ZERO);
+}
+
+/// When a job with this burial expires that is restored at `now` and kept for [`DELAY`] seconds.
+fn expires(burials: [u64; 2], now: Time) -> Option<Time> {
+    let mut engine = Engine::new(1);
+    let name = TubeName::new(b"tube").expect("a name");
+    let tube = engine.restore_tube(name);
+    for (id, burial) in (1..).map(JobId).zip(burials) {
+        let body = engine.bodies_mut().allocate(3).expect("there is memory");
+        let state = PersistedState {
+            pri: 0,
+            delay: 0,
+            state: UnreservedState::Buried(burial),
+            counts: Counts::default(),
+        };
+        engine.restore(Restored { id, created: WRITTEN, ttr: 60, tube, tags: Tags::NONE, state, body });
+    }
+    engine.settle_restored(now);
+    let rule = Rule::new(name, RuleKey::Retention, RuleValue::Number(DELAY.into()));
+    engine.restore_rule(name, rule.expect("a valid rule"), now);
+    engine.check();
+    engine.next_deadline()
+}
+
+#[test]
+fn a_buried_job_is_kept_for_the_same_time_across_a_restart() {
+    let (delay, at) = (Span::from_secs(DELAY), WRITTEN.as_nanos());
+    let soon = WRITTEN + Span::from_secs(40);
+    assert_eq!(expires([at, at + 1], soon), Some(WRITTEN + delay), "the time since the burial counts");
+    let back = WRITTEN.back(HOUR);
+    assert_eq!(expires([at, at + 1], back), Some(back + delay), "the clock went back by an hour");
+    assert_eq!(expires([7, at], soon), Some(WRITTEN + delay), "the first was buried before the second");
+    assert_eq!(expires([7, 8], soon), Some(soon + delay), "the log has no times");
 }

@@ -7,6 +7,7 @@ use crate::ids::JobId;
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
 use crate::tube_name::TubeName;
+use crate::tube_rules::Rule;
 
 /// A parsed command line. It borrows names and tags from the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +127,13 @@ pub enum Command<'a> {
         /// Maximum number of jobs to move.
         bound: u32,
     },
+    /// `tube-config`, which beanstalkd does not have.
+    TubeConfig {
+        /// The tube.
+        tube: TubeName<'a>,
+        /// The rule to set or to remove, or `None` to show the rules.
+        rule: Option<Rule<'a>>,
+    },
     /// `flush-tube`, which beanstalkd does not have.
     FlushTube(TubeName<'a>),
     /// `put-batch`, which beanstalkd does not have: as many `put` follow, each with its body.
@@ -197,7 +205,7 @@ pub struct PutArgs {
     pub pri: u32,
     /// Seconds until the job is ready.
     pub delay: u32,
-    /// Time to run: seconds that a worker may keep the job reserved. 0 counts as 1.
+    /// Time to run: seconds that a worker may keep the job reserved. 0 counts as 1, or as a rule of the tube says.
     pub ttr: u32,
     /// Length of the body without its CR LF.
     pub bytes: u32,
@@ -269,6 +277,7 @@ pub enum CommandKind {
     ListJobs,
     MoveJob,
     MoveJobs,
+    TubeConfig,
     FlushTube,
     PutBatch,
     DeleteBatch,
@@ -319,6 +328,7 @@ impl Command<'_> {
             Self::ListJobs { .. } => CommandKind::ListJobs,
             Self::MoveJob { .. } => CommandKind::MoveJob,
             Self::MoveJobs { .. } => CommandKind::MoveJobs,
+            Self::TubeConfig { .. } => CommandKind::TubeConfig,
             Self::FlushTube(_) => CommandKind::FlushTube,
             Self::PutBatch { .. } => CommandKind::PutBatch,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,

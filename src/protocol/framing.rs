@@ -141,7 +141,8 @@ fn without_crlf(line: &[u8]) -> &[u8] {
 }
 
 /// Lines that begin with one of these may be longer than others.
-const LONG_WORDS: [&[u8]; 5] = [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "];
+const LONG_WORDS: [&[u8]; 6] =
+    [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "];
 
 /// Returns the length that a line with this beginning may have, with its CR LF.
 pub fn line_bytes_max(line: &[u8]) -> usize {

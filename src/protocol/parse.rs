@@ -10,6 +10,7 @@ use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
 use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey};
 
 /// The reason why a line is not a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +104,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         move_jobs(args)
     } else if let Some(args) = after(b"pause-tube") {
         pause_tube(args)
+    } else if let Some(args) = after(b"tube-config ") {
+        tube_config(args)
     } else if let Some(args) = after(b"flush-tube ") {
         args.only_name().map(Command::FlushTube)
     } else if let Some(args) = after(b"put-batch ") {
@@ -220,6 +223,16 @@ fn list_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
         return Err(ParseError::BadFormat);
     }
     args.end(Command::ListJobs { tube, state, after, limit })
+}
+
+fn tube_config(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let tube = args.name()?;
+    if args.0.is_empty() {
+        return Ok(Command::TubeConfig { tube, rule: None });
+    }
+    let key = RuleKey::named(args.word()).ok_or(ParseError::BadFormat)?;
+    let rule = Rule::parse(tube, key, args.word()).ok_or(ParseError::BadFormat)?;
+    args.end(Command::TubeConfig { tube, rule: Some(rule) })
 }
 
 fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {

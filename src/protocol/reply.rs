@@ -24,7 +24,7 @@ pub enum Reply<'a> {
     },
     /// `put` has buried this job, because there was no memory to queue it.
     InsertedBuried(JobId),
-    /// `bury` has buried the job, or the awaited job is buried.
+    /// `bury` has buried the job, `release` has because the job has had all attempts, or the awaited job is buried.
     Buried,
     /// The tube in use.
     Using(TubeName<'a>),
@@ -84,6 +84,8 @@ pub enum Reply<'a> {
     NotIgnored,
     /// `pause-tube` has paused the tube.
     Paused,
+    /// `tube-config` has set or removed the rule.
+    Configured,
     /// The job or tube does not exist, or the job is not reserved by this client.
     NotFound,
     /// No job became available in time, or the awaited job has not ended in time.
@@ -189,6 +191,7 @@ impl Reply<'_> {
             | Self::ReservedBatch(_)
             | Self::Watching(_)
             | Self::Paused
+            | Self::Configured
             | Self::TimedOut
             | Self::NotWaiting
             | Self::DrainBegun
@@ -237,6 +240,7 @@ impl Reply<'_> {
             Self::NotMoved => b"NOT_MOVED\r\n",
             Self::NotIgnored => b"NOT_IGNORED\r\n",
             Self::Paused => b"PAUSED\r\n",
+            Self::Configured => b"CONFIGURED\r\n",
             Self::NotFound => b"NOT_FOUND\r\n",
             Self::TimedOut => b"TIMED_OUT\r\n",
             Self::NotWaiting => b"NOT_WAITING\r\n",
@@ -425,6 +429,7 @@ mod tests {
         check(Reply::Watching(2), "WATCHING 2");
         check(Reply::NotIgnored, "NOT_IGNORED");
         check(Reply::Paused, "PAUSED");
+        check(Reply::Configured, "CONFIGURED");
         check(Reply::NotFound, "NOT_FOUND");
         check(Reply::TimedOut, "TIMED_OUT");
         check(Reply::NotWaiting, "NOT_WAITING");

@@ -94,7 +94,7 @@ impl Engine {
         !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
-    fn has_unread_page(&self) -> bool {
+    pub(super) fn has_unread_page(&self) -> bool {
         self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
@@ -243,18 +243,26 @@ impl Engine {
             self.totals.timeouts += 1;
             let tube = self.jobs.get(job).tube;
             self.tubes[tube].counts.timeouts += 1;
-            self.make_ready(job, Change::TimedOut(job), limit, now);
+            if self.is_exhausted(job) {
+                self.retire(job, limit, now);
+            } else {
+                self.make_ready(job, Change::TimedOut(job), limit, now);
+            }
         }
         self.arm_client_timer(client);
     }
 
-    /// Ends the tube's pause if it is over, and makes jobs ready whose delay is over.
+    /// Ends the tube's pause if it is over, makes jobs ready whose delay is over, and does what the rules of the tube say.
     fn handle_tube_timer(&mut self, key: TubeSlot, now: Time, limit: StepLimit) {
         let tube = &mut self.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.tubes.update_reservable(key);
             self.assign_jobs(key, limit, now);
+        }
+        let had_rules = self.tubes[key].rules().is_some();
+        if had_rules {
+            self.end_throttle(key, limit, now);
         }
         while let Some(activity) = self.tubes[key].delayed.min() {
             let activity = &self.jobs.activities[activity];
@@ -267,10 +275,22 @@ impl Engine {
             self.enter_ready(job, now);
             self.assign_jobs(key, limit, now);
         }
+        if had_rules {
+            self.expire(key, limit, now);
+        }
+        self.arm_tube_timer(key);
+        if had_rules {
+            self.remove_if_unreferenced(key);
+        }
+    }
+
+    /// Arms the timer of a tube for its next deadline.
+    pub(super) fn arm_tube_timer(&mut self, key: TubeSlot) {
         let tube = &self.tubes[key];
         let delay_end = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
         let pause_end = tube.pause.map(|pause| pause.until);
-        if let Some(at) = [delay_end, pause_end].into_iter().flatten().min() {
+        let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
+        if let Some(at) = [delay_end, pause_end, rule_end].into_iter().flatten().min() {
             self.timers.arm(tube.timer, at);
         }
     }

@@ -78,7 +78,7 @@ impl Engine {
         jobs: &mut Vec<JobKey>,
     ) {
         let client = self.clients.slot(client);
-        let mut bytes: usize = jobs.iter().map(|&job| self.body_bytes(job)).sum();
+        let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
         if most == 0 {
             return;
         }
@@ -99,19 +99,15 @@ impl Engine {
                 continue;
             }
             bytes += self.body_bytes(job);
-            if bytes > BATCH_BODY_BYTES_MAX {
+            if bytes > BATCH_BODY_BYTES_MAX as u64 {
                 break;
             }
-            self.reserve_ready(job, client, now);
+            self.hand_out(job, client, now);
             self.steps += 1;
             jobs.push(job);
             turns.extend(self.turn(watch, lot, &mut lots, may_overtake).map(Reverse));
         }
         self.lots = lots;
-    }
-
-    fn body_bytes(&self, job: JobKey) -> usize {
-        self.jobs.get(job).body.len() - 2
     }
 
     /// Deletes jobs up to the limit. Returns true if the flush is finished.

@@ -2,6 +2,7 @@
 
 use crate::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::time::Time;
+use crate::tube_rules::RuleKey;
 
 /// A transition of persistent state. A change names the job by its key, so the job must be read before the next call of the
 /// engine.
@@ -31,7 +32,7 @@ pub enum Change {
     GroupDone(Box<[u8]>),
     /// A repeated put has raised the priority of a job.
     Reprioritized(JobKey),
-    /// A job that no client holds was moved to another tube.
+    /// A job was moved to another tube: no client held it, or it has had all attempts.
     Moved(JobKey),
     /// A job was deleted. Another job may have its key.
     Deleted(JobKey, JobId),
@@ -48,6 +49,8 @@ pub enum Change {
     },
     /// A paused tube was removed. This is its name.
     PausedGone(Box<[u8]>),
+    /// A client has set or removed a rule of the tube of this name.
+    RuleSet(Box<[u8]>, RuleKey),
 }
 
 /// The changes since the last call of [`take_into`](Self::take_into), if recording is on.

@@ -19,6 +19,7 @@ struct Tally {
     narrow_waiting: usize,
     wide: usize,
     pins: u32,
+    body_bytes: u64,
 }
 
 impl Engine {
@@ -40,6 +41,7 @@ impl Engine {
         self.check_keys();
         self.check_lanes();
         self.check_groups();
+        self.check_rules();
         self.check_counts();
         self.check_containers();
         self.check_timers();
@@ -60,8 +62,9 @@ impl Engine {
             ..JobTotals::default()
         };
         let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
-        for (_, job) in self.jobs.iter() {
+        for (key, job) in self.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();
+            tally.body_bytes += self.body_bytes(key);
             tally.jobs[job.state as usize] += 1;
             totals.jobs[job.state as usize] += 1;
             let is_urgent = job.state == JobState::Ready && job.pri < URGENT_BELOW;
@@ -116,6 +119,7 @@ impl Engine {
                 narrow_waiting: tube.narrow_waiters.len(),
                 wide: tube.wide_watches.len(),
                 pins: tube.pins,
+                body_bytes: tube.body_bytes,
             };
             let expected = tallies.remove(&key.slot).unwrap_or_default();
             assert_eq!(counted, expected, "the counts of tube {} are right", tube.name().as_str());
@@ -199,9 +203,10 @@ impl Engine {
                 self.check_armed(self.timers.armed(client.timer), due);
             }
         }
-        for (_, tube) in self.tubes.iter() {
+        for (key, tube) in self.tubes.iter() {
             let delayed = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
-            for due in [delayed, tube.pause.map(|pause| pause.until)].into_iter().flatten() {
+            let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key.slot, rules));
+            for due in [delayed, tube.pause.map(|pause| pause.until), rule_end].into_iter().flatten() {
                 self.check_armed(self.timers.armed(tube.timer), due);
             }
         }

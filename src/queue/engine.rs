@@ -14,6 +14,7 @@ use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
 use super::lots::Lots;
 use super::moving::LogRoom;
+use super::rules::Rules;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
@@ -38,6 +39,7 @@ pub struct Engine {
     pub(super) idps: IdpKeys,
     pub(super) cons: ConKeys,
     pub(super) groups: Groups,
+    pub(super) rules: Rules,
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
@@ -55,7 +57,7 @@ pub struct Engine {
     /// The same for the release of held jobs.
     pub(super) release_steps: u32,
     pub(super) next_id: u64,
-    /// The number of burials so far.
+    /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
     pub(super) burials: u64,
     /// The memory of lists of jobs that are unfinished.
     pub(super) search_bytes: usize,
@@ -128,6 +130,17 @@ pub enum Kicked {
     Working,
 }
 
+/// The answer to a `release`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// The job is ready or delayed, in its tube or in the tube of dead letters.
+    Done,
+    /// The job has had all attempts, and is buried.
+    Buried,
+    /// The client has not reserved the job.
+    NotFound,
+}
+
 impl Engine {
     /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide, and decides by chance
     /// for clients with such a [`ReserveMode`](crate::reserve_mode::ReserveMode). It has no other effect.
@@ -143,6 +156,7 @@ impl Engine {
             idps,
             cons: ConKeys::new(seed),
             groups: Groups::new(seed),
+            rules: Rules::new(seed),
             timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
@@ -230,6 +244,7 @@ impl Engine {
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
         let NewJob { delay, extra, .. } = new;
+        let body_bytes = new.body.len() as u64 - 2;
         let job = self.jobs.insert(new, tube, now);
         let ahead = extra.and_then(|extra| {
             self.claim_key(job, extra);
@@ -238,7 +253,9 @@ impl Engine {
             self.group_ahead(extra)
         });
         self.totals.total_jobs += 1;
-        self.tubes[tube].counts.jobs += 1;
+        let record = &mut self.tubes[tube];
+        record.counts.jobs += 1;
+        record.body_bytes += body_bytes;
         match ahead {
             None => self.enter_ready_or_delayed(job, delay, now),
             Some(group) => self.hold(job, group, delay, now),
@@ -304,8 +321,10 @@ impl Engine {
         };
         self.end_job_waits(job, JobEnd::Deleted);
         let body = self.jobs.remove(job);
+        let record = &mut self.tubes[tube];
+        record.counts.deletes += 1;
+        record.body_bytes -= body.len() as u64 - 2;
         self.bodies.free(body);
-        self.tubes[tube].counts.deletes += 1;
         self.totals.deletes += 1;
         self.changes.push(match kept {
             None => Change::Deleted(job, id),
@@ -318,22 +337,27 @@ impl Engine {
         }
     }
 
-    /// Makes a reserved job ready or delayed, with a new priority. Returns false if the client has not reserved it.
-    pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> bool {
+    /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
+    pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> Released {
         let client = self.clients.slot(client);
-        let Some(job) = self.held_by(client, id) else { return false };
-        self.leave(job, now);
+        let Some(job) = self.held_by(client, id) else { return Released::NotFound };
         let record = self.jobs.get_mut(job);
         record.pri = pri;
         let tube = record.tube;
         self.jobs.activity_mut(job).counts.releases += 1;
         self.totals.releases += 1;
+        if self.is_exhausted(job) {
+            self.retire(job, self.step_limit(BACKGROUND_STEPS), now);
+            let is_buried = self.jobs.get(job).state == JobState::Buried;
+            return if is_buried { Released::Buried } else { Released::Done };
+        }
+        self.leave(job, now);
         self.enter_ready_or_delayed(job, delay, now);
         self.changes.push(Change::Released(job));
         let con = self.con_of(job);
         self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
         self.reopen(con, now);
-        true
+        Released::Done
     }
 
     /// Buries a reserved job, with a new priority. Returns false if the client has not reserved it.
@@ -341,14 +365,8 @@ impl Engine {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
         self.leave(job, now);
-        let record = self.jobs.get_mut(job);
-        record.pri = pri;
-        let tube = record.tube;
-        self.tubes[tube].counts.buries += 1;
-        self.totals.buries += 1;
-        self.jobs.activity_mut(job).counts.buries += 1;
-        self.enter_buried(job);
-        self.changes.push(Change::Buried(job));
+        self.jobs.get_mut(job).pri = pri;
+        self.bury_left(job, now);
         self.reopen(self.con_of(job), now);
         true
     }
@@ -486,6 +504,12 @@ impl Engine {
     /// A job and the bodies, for a borrow of both.
     pub fn job_and_bodies(&mut self, job: JobKey) -> (&Job, &mut Bodies) {
         (self.jobs.get(job), &mut self.bodies)
+    }
+
+    /// The size of the body of the job without its CR LF.
+    #[inline]
+    pub(super) fn body_bytes(&self, job: JobKey) -> u64 {
+        self.jobs.get(job).body.len() as u64 - 2
     }
 
     /// The body of the job with its CR LF.

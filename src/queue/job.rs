@@ -101,14 +101,14 @@ const _: () = assert!(size_of::<Option<Job>>() == 64);
 #[derive(Debug)]
 pub struct Activity {
     // Persistent.
-    /// When a delayed job becomes ready, or the delay of a held one is over. Of a reserved job, which the job log keeps as
-    /// ready: when it times out.
+    /// When a delayed job becomes ready, or the delay of a held one is over. When a buried job was buried. Of a reserved job, which
+    /// the job log keeps as ready: when it times out.
     pub deadline: Time,
     /// The delay of the last put or release, in seconds.
     pub delay: u32,
     /// For `stats-job`.
     pub counts: Counts,
-    /// Of a buried job: the number of burials before its own. Of a reserved one: its neighbors in the
+    /// Of a buried job: the number of its burial, which is larger than those of earlier ones. Of a reserved one: its neighbors in the
     /// [`ReservedOrder`](super::reserved_order::ReservedOrder) of its tube, which the job log does not keep.
     burial_or_neighbors: u64,
 

@@ -14,6 +14,7 @@ impl Engine {
             + self.idps.bytes()
             + self.cons.bytes()
             + self.groups.bytes()
+            + self.rules.bytes()
             + self.timers.bytes()
             + self.job_waits.bytes()
             + self.changes.bytes()

@@ -48,6 +48,7 @@
 //! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
 //! | Lane    | `parked`         | heap      | Job        | priority, id                      |
 //! | Groups  | `index`          | hash      | Group      | name                              |
+//! | Rules   | `index`          | hash      | RuledTube  | name                              |
 //! | Group   | `waiting`        | list      | Hold       | time of the put of its job        |
 //! | Group   | `dependencies`   | list      | Dependency |                                   |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
@@ -68,13 +69,15 @@
 //! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.
 //! Its tag `grp` makes it a member of a `Group`, and its tag `aft` may hold it until a group is done.
 //!
+//! A tube with rules has a `RuledTube`, which stays when the tube is removed.
+//!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
 //! otherwise. `reserve.rs` says why the two wait in different places.
 //!
 //! # What persists
 //!
 //! The job log keeps of each job its id, creation time, time to run, tube, tags and body, and its [`PersistedState`]:
-//! priority, delay, state, counts. Of a tube it keeps the name and the pause. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
+//! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
 //! process, so a reserved job is ready after a restart.
 
 mod background;
@@ -97,9 +100,11 @@ mod lots;
 mod memory;
 mod moving;
 mod persisted;
+mod rate;
 mod ready_order;
 mod reserve;
 mod reserved_order;
+mod rules;
 mod stats;
 mod timers;
 mod transitions;
@@ -113,7 +118,7 @@ pub use background::BACKGROUND_STEPS;
 pub use bulk::Flushed;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
-pub use engine::{Engine, Kicked, Notice, Reserved};
+pub use engine::{Engine, Kicked, Notice, Released, Reserved};
 pub use groups::GroupStats;
 pub use idempotency::{KeptKey, Repeated};
 pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
@@ -123,6 +128,7 @@ pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
 pub use moving::{JobMoved, JobsMoved, LogRoom};
 pub use persisted::{PersistedState, Restored, UnreservedState};
+pub use rules::RuleCounts;
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
 pub use tube_limits::TubeLimits;

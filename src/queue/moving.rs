@@ -33,6 +33,8 @@ pub enum JobMoved {
     NoRoom,
     /// The tube has the idempotency key of the job already.
     KeyExists,
+    /// The rules of the tube permit no further job.
+    Full,
 }
 
 /// The answer to a `move-jobs`.
@@ -77,6 +79,9 @@ impl Engine {
         if self.tube_of(job) != name && !self.is_key_free_in(name, job, now) {
             return JobMoved::KeyExists;
         }
+        if self.tube_of(job) != name && !self.admits_move(name, job) {
+            return JobMoved::Full;
+        }
         let (from, to) = (self.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
             self.change_tube(job, to, self.step_limit(BACKGROUND_STEPS), now);
@@ -88,7 +93,7 @@ impl Engine {
     /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
     /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. A ready job whose concurrency key is at
     /// its limit stays. Stops at a job that cannot move:
-    /// the job log has no room, or the other tube has the idempotency key of the job already.
+    /// the job log has no room, or the other tube has the idempotency key of the job already, or is full.
     ///
     /// # Panics
     /// If the state is [`JobState::Reserved`] or [`JobState::Held`], or the tubes are the same.
@@ -135,7 +140,11 @@ impl Engine {
                 _ => tube.ready.min().map(JobKey),
             };
             let name = self.tubes.get(work.to).name();
-            let may_move = |&job: &JobKey| self.has_room_in(name, job) && self.is_key_free_in(name, job, now);
+            let may_move = |&job: &JobKey| {
+                self.has_room_in(name, job)
+                    && self.is_key_free_in(name, job, now)
+                    && self.has_room_for(name, 1, self.body_bytes(job))
+            };
             let Some(job) = next.filter(may_move) else { break };
             self.change_tube(job, work.to.slot, limit, now);
             work.left -= 1;
@@ -147,7 +156,7 @@ impl Engine {
     }
 
     /// Whether the job log has room for the job under the name of another tube.
-    fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
+    pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
         let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
         let LogRoom { job_bytes_max, is_full } = self.log_room;
         let others = self.tags(job).as_str().len() + self.jobs.get(job).body.len();
@@ -162,7 +171,7 @@ impl Engine {
             return self.move_held(job, to, now);
         }
         self.leave(job, now);
-        self.move_key(job, to, now);
+        self.set_tube(job, to, now);
         match state {
             JobState::Ready => {
                 // It has the time at which the job became ready in this tube.
@@ -173,7 +182,7 @@ impl Engine {
                 let until = self.jobs.activity_mut(job).deadline;
                 self.enter_delayed(job, until);
             }
-            JobState::Buried => self.enter_buried(job),
+            JobState::Buried => self.enter_buried(job, now),
             JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
         }
         self.changes.push(Change::Moved(job));
@@ -184,7 +193,7 @@ impl Engine {
     fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         let from = self.jobs.get(job).tube;
         self.tubes[from].held.remove(&mut self.jobs.slab, job.0);
-        self.move_key(job, to, now);
+        self.set_tube(job, to, now);
         self.tubes[to].held.push_back(&mut self.jobs.slab, job.0);
         self.changes.push(Change::Moved(job));
     }

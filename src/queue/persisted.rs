@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::job::{Activity, Counts, Job, JobState, NewJob};
+use super::rules::BURIAL_TIMES_MIN;
 use super::tube::Pause;
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
@@ -27,7 +28,8 @@ pub enum UnreservedState {
     Ready,
     /// Delayed until this time.
     Delayed(Time),
-    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first.
+    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first. The number is the time in nanoseconds, unless
+    /// it is below [`BURIAL_TIMES_MIN`](super::rules::BURIAL_TIMES_MIN).
     Buried(u64),
     /// Held until a group is done, and then delayed until this time.
     Held(Time),
@@ -153,7 +155,8 @@ impl Engine {
         }
         let (mut ready, mut buried, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
-            let Job { id, state, created, .. } = *self.jobs.get(job);
+            let Job { id, state, created, tube, .. } = *self.jobs.get(job);
+            self.tubes[tube].body_bytes += self.body_bytes(job);
             let is_held = state == JobState::Held && self.tags(job).aft().is_some();
             match (state, self.jobs.activity(job)) {
                 (_, Some(activity)) if is_held => {
@@ -183,15 +186,28 @@ impl Engine {
         }
         ready.sort_unstable();
         ready.into_iter().for_each(|(since, job)| self.enter_ready(job, since));
-        buried.sort_unstable();
-        for (burial, _, job) in buried {
-            self.enter_buried(job);
-            self.jobs.activity_mut(job).set_burial(burial);
-            self.burials = self.burials.max(burial + 1);
-        }
+        self.settle_buried(buried, now);
         self.settle_held(held);
         let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();
         tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
+    }
+
+    /// Buries restored jobs with their numbers, in this order. A job from a log without times was buried before the next one.
+    fn settle_buried(&mut self, mut jobs: Vec<(u64, JobId, JobKey)>, now: Time) {
+        jobs.sort_unstable();
+        let mut at = now;
+        let mut times: Vec<Time> = Vec::with_capacity(jobs.len());
+        for &(burial, ..) in jobs.iter().rev() {
+            if burial >= BURIAL_TIMES_MIN {
+                at = at.min(Time::from_nanos(burial));
+            }
+            times.push(at);
+        }
+        for ((burial, _, job), at) in jobs.into_iter().zip(times.into_iter().rev()) {
+            self.enter_buried(job, at);
+            self.jobs.activity_mut(job).set_burial(burial);
+            self.burials = self.burials.max(burial + 1);
+        }
     }
 
     /// Restores the pause of a tube, if the tube exists. The pause ends no later than `length` from now.

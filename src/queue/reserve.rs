@@ -50,7 +50,7 @@ impl Engine {
             self.most_urgent_ready(client, may_overtake)
         };
         if let Some(job) = job {
-            self.reserve_ready(job, client, now);
+            self.hand_out(job, client, now);
             return if is_drawn { Reserved::Drawn(job) } else { Reserved::Job(job) };
         }
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
@@ -100,7 +100,7 @@ impl Engine {
             };
             let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
-            self.reserve_ready(job, client, now);
+            self.hand_out(job, client, now);
             self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
             self.steps += 1;
             may_assign = !self.is_reached(limit);

@@ -1,5 +1,5 @@
 //! The timer queue. Each client and each tube has one timer, for the earliest deadline in its own heap of held or delayed
-//! jobs. The idempotency keys of deleted jobs share one.
+//! jobs, and for its rules. The idempotency keys of deleted jobs share one.
 //!
 //! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
 //! of the owner later. That keeps the usual reserve and delete off this heap.
@@ -13,7 +13,7 @@ use crate::time::Time;
 pub enum Owner {
     /// For the end of reservations, the safety margin, and the end of a wait.
     Client(ClientKey),
-    /// For the end of delays and of a pause.
+    /// For the end of delays, of a pause, and of what its rules limit.
     Tube(TubeKey),
     /// For the end of kept idempotency keys.
     IdpKeys,

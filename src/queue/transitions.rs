@@ -128,13 +128,31 @@ impl Engine {
         self.wait_for_group(job, group);
     }
 
-    pub(super) fn enter_buried(&mut self, job: JobKey) {
+    /// Buries a job that has left its container. The number of its burial is the time in nanoseconds, or the next number behind
+    /// that of the last burial. So the numbers show both the order and the times, and a record needs nothing else.
+    pub(super) fn enter_buried(&mut self, job: JobKey, now: Time) {
         self.enter(job, JobState::Buried);
-        self.jobs.activity_mut(job).set_burial(self.burials);
-        self.burials += 1;
-        let tube = &mut self.tubes[self.jobs.get(job).tube];
+        let burial = self.burials.max(now.as_nanos());
+        self.burials = burial + 1;
+        let activity = self.jobs.activity_mut(job);
+        activity.set_burial(burial);
+        activity.deadline = now;
+        let slot = self.jobs.get(job).tube;
+        let tube = &mut self.tubes[slot];
         tube.buried.push_back(&mut self.jobs.slab, job.0);
+        if tube.rules().is_some() {
+            self.arm_tube_timer(slot);
+        }
         self.end_job_waits(job, JobEnd::Buried);
+    }
+
+    /// Buries and counts a job that has left its container.
+    pub(super) fn bury_left(&mut self, job: JobKey, now: Time) {
+        self.tubes[self.jobs.get(job).tube].counts.buries += 1;
+        self.totals.buries += 1;
+        self.jobs.activity_mut(job).counts.buries += 1;
+        self.enter_buried(job, now);
+        self.changes.push(Change::Buried(job));
     }
 
     /// Gives the job to the client. The job must have left its container. `ready_since` is set if it was ready.

@@ -9,12 +9,13 @@ use super::ready_order::ReadyOrder;
 use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
 use super::tube_order::{Found, TubeOrder, name_bytes};
-use crate::ids::{TubeKey, TubeSlot};
+use crate::ids::{RulesSlot, TubeKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
-/// A tube. It exists while it has a job, a user, a watcher or unfinished work. The tube `default` always exists.
+/// A tube. It exists while it has a job, a user, a watcher or unfinished work, and until its rate permits the next job. The tube
+/// `default` always exists.
 pub struct Tube {
     // Persistent.
     name: Box<[u8]>,
@@ -41,6 +42,8 @@ pub struct Tube {
     pub(super) reserved: ReservedOrder,
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
+    /// The size of all bodies without their CR LF.
+    pub(super) body_bytes: u64,
 
     // In memory only: clients.
     /// Number of clients that use the tube.
@@ -55,7 +58,7 @@ pub struct Tube {
     pub(super) searched_through: u64,
 
     // In memory only: work and statistics.
-    /// Fires when a delay or the pause ends.
+    /// Fires when a delay or the pause ends, when the rate permits the next job, and when a buried job expires.
     pub(super) timer: TimerKey,
     /// Pieces of unfinished work that name the tube.
     pub(super) pins: u32,
@@ -63,6 +66,10 @@ pub struct Tube {
     pub(super) assigning: bool,
     /// The tube is in [`Tubes::reservable`].
     pub(super) in_reservable: bool,
+    /// The tube has handed out as many jobs as its rate permits for now.
+    pub(super) is_throttled: bool,
+    /// The slot of its rules, or [`NIL`].
+    rules: u32,
     /// Totals for `stats-tube`.
     pub counts: TubeCounts,
     /// `None` until a job is reserved.
@@ -79,7 +86,7 @@ pub struct Tube {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Tube>>() == 304);
+const _: () = assert!(size_of::<Option<Tube>>() == 312);
 
 /// A pause of a tube.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +117,7 @@ pub struct Tubes {
     pub(super) slab: Pages<Tube>,
     index: intrusive::Index,
     order: TubeOrder,
-    /// Tubes with a ready job and without a pause.
+    /// Tubes with a ready job that are neither paused nor throttled.
     pub(super) reservable: List,
     /// The memory of all names.
     name_bytes: usize,
@@ -175,7 +182,17 @@ impl Tube {
     }
 
     pub(super) fn is_referenced(&self) -> bool {
-        self.using > 0 || self.watching > 0 || self.pins > 0 || self.jobs() > 0
+        self.using > 0 || self.watching > 0 || self.pins > 0 || self.is_throttled || self.jobs() > 0
+    }
+
+    /// The rules of the tube, if it has any.
+    #[inline]
+    pub(super) fn rules(&self) -> Option<RulesSlot> {
+        (self.rules != NIL).then_some(RulesSlot(self.rules))
+    }
+
+    pub(super) fn set_rules(&mut self, rules: Option<RulesSlot>) {
+        self.rules = rules.map_or(NIL, |slot| slot.0);
     }
 
     pub(super) fn reservable_changed(&self) -> bool {
@@ -183,7 +200,7 @@ impl Tube {
     }
 
     fn is_reservable(&self) -> bool {
-        !self.ready.is_empty() && self.pause.is_none()
+        !self.ready.is_empty() && self.pause.is_none() && !self.is_throttled
     }
 }
 
@@ -315,6 +332,7 @@ impl Tubes {
             parked: 0,
             reserved: ReservedOrder::new(),
             urgent: 0,
+            body_bytes: 0,
             using: 0,
             watching: 0,
             narrow_waiters: List::new(),
@@ -324,6 +342,8 @@ impl Tubes {
             pins: 0,
             assigning: false,
             in_reservable: false,
+            is_throttled: false,
+            rules: NIL,
             counts: TubeCounts::default(),
             latency: None,
             added_at: 0,

@@ -52,7 +52,11 @@ impl Engine {
     pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {
         match self.tubes.find_slot(name) {
             Some(tube) => tube,
-            None => self.tubes.add(name, &mut self.timers),
+            None => {
+                let tube = self.tubes.add(name, &mut self.timers);
+                self.attach_rules(tube);
+                tube
+            }
         }
     }
 

@@ -13,10 +13,12 @@ use crate::protocol::command::{Command, CommandKind, JobStateWord};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::queue::{
-    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Reserved,
+    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Released,
+    Reserved,
 };
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
+use crate::tube_rules::Rule;
 
 impl Core {
     /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left
@@ -128,9 +130,7 @@ impl Core {
                 Reply::DeletedBatch { deleted, not_found }
             }
             Command::Delete(id) => done(engine.delete(client, id, now), Reply::Deleted),
-            Command::Release { id, pri, delay } => {
-                done(engine.release(client, id, pri, delay, now), Reply::Released)
-            }
+            Command::Release { id, pri, delay } => self.release(client, id, pri, delay, now),
             Command::Bury { id, pri } => done(engine.bury(client, id, pri, now), Reply::Buried),
             Command::KickJob(id) => done(engine.kick_job(id, now), Reply::KickedJob),
             Command::Touch(id) => done(engine.touch(client, id, now), Reply::Touched),
@@ -138,6 +138,7 @@ impl Core {
             Command::PauseTube { tube: Some(tube), seconds } => {
                 done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
             }
+            Command::TubeConfig { tube, rule: Some(rule) } => self.set_rule(tube, rule, now),
             Command::Use(tube) => self.use_tube(client, tube),
             Command::Watch(tube) => self.watch(client, tube, None),
             Command::WatchWeighted { tube, weight } => self.watch(client, tube, Some(weight)),
@@ -171,6 +172,7 @@ impl Core {
             | Command::StatsJob(_)
             | Command::StatsTube(_)
             | Command::StatsGroup(_)
+            | Command::TubeConfig { rule: None, .. }
             | Command::ListTubeUsed
             | Command::ListTubes
             | Command::ListTubesWatched => return self.serve_query(protocol, replies, command, now),
@@ -194,6 +196,28 @@ impl Core {
         can_use
     }
 
+    fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> Reply<'static> {
+        if self.engine.has_rules() {
+            // The job may move to a new tube.
+            self.update_log_room();
+            self.memory.invalidate_headroom();
+        }
+        match self.engine.release(client, id, pri, delay, now) {
+            Released::Done => Reply::Released,
+            Released::Buried => Reply::Buried,
+            Released::NotFound => Reply::NotFound,
+        }
+    }
+
+    fn set_rule(&mut self, tube: TubeName<'_>, rule: Rule<'_>, now: Time) -> Reply<'static> {
+        if !self.engine.can_set_rule(tube, rule) {
+            return Reply::OutOfMemory;
+        }
+        self.engine.set_rule(tube, rule, now);
+        self.memory.invalidate_headroom();
+        Reply::Configured
+    }
+
     fn move_job(&mut self, id: JobId, tube: TubeName<'_>, now: Time) -> Reply<'static> {
         if !self.engine.can_move(id) {
             return Reply::NotFound;
@@ -206,7 +230,7 @@ impl Core {
         match self.engine.move_job(id, tube, now) {
             JobMoved::Done => Reply::Moved,
             JobMoved::NotFound => Reply::NotFound,
-            JobMoved::NoRoom => Reply::OutOfMemory,
+            JobMoved::NoRoom | JobMoved::Full => Reply::OutOfMemory,
             JobMoved::KeyExists => Reply::NotMoved,
         }
     }

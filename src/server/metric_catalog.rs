@@ -6,7 +6,7 @@ use crate::histogram::Histogram;
 use crate::ids::TubeKey;
 use crate::protocol::command::CommandKind::{self, *};
 use crate::protocol::reply::ErrorKind;
-use crate::queue::{JobState, JobTotals, LatencyKind, Percentiles, TubeStats};
+use crate::queue::{JobState, JobTotals, LatencyKind, Percentiles, RuleCounts, TubeStats};
 use crate::time::{Span, Time};
 use crate::wal::{Wal, WalStats};
 
@@ -160,7 +160,7 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 12] = [
+const EXTENSIONS: [(&str, CommandKind); 13] = [
     ("cmd-flush-tube", FlushTube),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
@@ -173,6 +173,7 @@ const EXTENSIONS: [(&str, CommandKind); 12] = [
     ("cmd-peek-reserved", PeekReserved),
     ("cmd-move-job", MoveJob),
     ("cmd-move-jobs", MoveJobs),
+    ("cmd-tube-config", TubeConfig),
 ];
 
 /// The commands that only `/metrics` counts.
@@ -245,6 +246,39 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let repeats =
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
+    rules(&core.engine.rule_totals(), catalog);
+}
+
+fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
+    let RuleCounts { refusals, dead_letters, expiries, rate_waits } = *totals;
+    for (key, name, help, count) in [
+        (
+            "rule-refusals",
+            "rule_refusals_total",
+            "Number of commands refused by max-jobs or max-bytes of a tube.",
+            refusals,
+        ),
+        (
+            "job-dead-letters",
+            "jobs_dead_lettered_total",
+            "Number of jobs that have had all attempts: moved to the tube of dead letters, or buried.",
+            dead_letters,
+        ),
+        (
+            "job-expiries",
+            "jobs_expired_total",
+            "Number of buried jobs that the retention of a tube has deleted.",
+            expiries,
+        ),
+        (
+            "rate-waits",
+            "rate_waits_total",
+            "Number of times that the rate of a tube permitted no further job for a while.",
+            rate_waits,
+        ),
+    ] {
+        catalog.both(key, counter(name, help), count);
+    }
 }
 
 /// The name of the command that a key counts.

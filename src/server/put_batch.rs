@@ -187,11 +187,12 @@ impl Core {
 
     /// Queues the jobs of a complete batch, unless it is refused.
     fn store_batch(&mut self, client: ClientKey, replies: &mut Replies, batch: PutBatch, now: Time) {
-        let PutBatch { count, jobs, record_bytes, refusal, .. } = batch;
+        let PutBatch { count, jobs, body_bytes, record_bytes, refusal, .. } = batch;
         let refusal = match refusal {
             Some(reply) => Some(reply),
             None if self.draining => Some(Reply::Draining),
             None if !self.has_space_for_jobs(client, &jobs, record_bytes) => Some(Reply::OutOfMemory),
+            None if !self.engine.admits(client, jobs.len(), body_bytes as u64) => Some(Reply::OutOfMemory),
             None => None,
         };
         if let Some(reply) = refusal {
@@ -218,7 +219,8 @@ impl Core {
             self.free_incoming(job);
             return repeated(first);
         }
-        let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: job.slot, extra: job.extra };
+        let ttr = self.engine.ttr_of_put(client, ttr);
+        let new = NewJob { id, pri, delay, ttr, body: job.slot, extra: job.extra };
         self.engine.put(client, new, now);
         Reply::Inserted(id)
     }

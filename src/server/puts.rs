@@ -98,9 +98,12 @@ impl Core {
             let reply = repeated(first);
             self.observe(client, Observation::Put(id, reply));
             return replies.reply(reply, &mut self.buffers);
+        } else if !self.engine.admits(client, 1, args.bytes.into()) {
+            Reply::OutOfMemory
         } else {
             let PutArgs { pri, delay, ttr, .. } = args;
-            let new = NewJob { id, pri, delay, ttr: ttr.max(1), body: incoming.slot, extra };
+            let ttr = self.engine.ttr_of_put(client, ttr);
+            let new = NewJob { id, pri, delay, ttr, body: incoming.slot, extra };
             self.engine.put(client, new, now);
             self.observe(client, Observation::Put(id, Reply::Inserted(id)));
             return replies.reply(Reply::Inserted(id), &mut self.buffers);

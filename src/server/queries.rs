@@ -43,6 +43,12 @@ impl Core {
                 return self.data(replies, |core, out| stats::group(core, name, out));
             }
             Command::StatsGroup(_) => None,
+            Command::TubeConfig { tube, .. }
+                if engine.tubes().find(tube).is_some() || engine.rules_of(tube).is_some() =>
+            {
+                return self.data(replies, |core, out| stats::rules(core, tube, out));
+            }
+            Command::TubeConfig { .. } => None,
             Command::ListTubeUsed => {
                 let reply = Reply::Using(engine.used(client).name());
                 return replies.reply(reply, &mut self.buffers);

@@ -1,4 +1,4 @@
-//! The data of `stats`, `stats-tube`, `stats-job` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
+//! The data of `stats`, `stats-tube`, `stats-job`, `tube-config` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
 
 use super::Core;
 use super::metric_catalog::{self, Value};
@@ -7,6 +7,7 @@ use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
 use crate::time::Time;
 use crate::tube_name::TubeName;
+use crate::tube_rules::{RuleValue, TubeRules};
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
@@ -23,6 +24,33 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     for metric in metric_catalog::TUBE {
         if let Some(key) = metric.entry.key {
             write(&mut yaml, key, metric.read(core, tube, now));
+        }
+    }
+    let Some((rules, counts)) = core.engine.rules_of(core.engine.tubes().get(tube).name()) else { return };
+    write_rules(&mut yaml, rules);
+    for (key, count) in [
+        ("rule-refusals", counts.refusals),
+        ("job-dead-letters", counts.dead_letters),
+        ("job-expiries", counts.expiries),
+        ("rate-waits", counts.rate_waits),
+    ] {
+        yaml.number(key, count);
+    }
+}
+
+pub(super) fn rules(core: &Core, tube: TubeName<'_>, out: &mut Vec<u8>) {
+    let mut yaml = Yaml::new(out);
+    if let Some((rules, _)) = core.engine.rules_of(tube) {
+        write_rules(&mut yaml, rules);
+    }
+}
+
+fn write_rules(yaml: &mut Yaml<'_>, rules: &TubeRules) {
+    for (key, value) in rules.iter() {
+        match value {
+            RuleValue::None => {}
+            RuleValue::Number(number) => yaml.number(key.word(), number),
+            RuleValue::Tube(tube) => yaml.quoted(key.word(), tube.as_str()),
         }
     }
 }

@@ -74,6 +74,7 @@ impl Wal {
                 let tube = TubeName::new(&name).expect("it is the name of a tube");
                 self.append_pause(PauseRecord { tube, until: now, length: Span::ZERO }, engine);
             }
+            Change::RuleSet(tube, key) => self.append_rule(&tube, key, engine),
         }
     }
 

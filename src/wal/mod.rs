@@ -19,6 +19,7 @@ mod placed;
 pub mod record;
 pub mod replay;
 mod retirement;
+mod rules;
 pub mod scan;
 pub mod segment;
 mod segment_index;
@@ -44,6 +45,7 @@ pub use self::record::job_record_bytes;
 use self::record::{PauseRecord, Record, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
+use self::rules::LoggedRules;
 use self::segment::Header;
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
@@ -93,6 +95,7 @@ pub struct Wal {
     index: SegmentIndex,
     pauses: Pauses,
     kept_keys: KeptKeys,
+    rules: LoggedRules,
     appender: Appender,
     segments: SegmentAllocator,
     space: DiskSpace,
@@ -119,7 +122,7 @@ impl Wal {
         engine: &Engine,
     ) -> Self {
         let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, .. } = recovered;
-        let Recovered { index, pauses, kept_keys, .. } = recovered;
+        let Recovered { index, pauses, kept_keys, rules, .. } = recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to continue in");
@@ -135,6 +138,7 @@ impl Wal {
             index,
             pauses,
             kept_keys,
+            rules,
             appender: Appender::new(active, end),
             segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
             space: DiskSpace::default(),
@@ -287,7 +291,8 @@ impl Wal {
     pub fn memory_bytes(&self) -> usize {
         let changes = self.changes.capacity() * size_of::<Change>();
         let index = self.index.memory_bytes() + self.pauses.memory_bytes() + self.kept_keys.memory_bytes();
-        self.appender.memory_bytes() + changes + self.space.memory_bytes() + index
+        let rules = self.rules.memory_bytes();
+        self.appender.memory_bytes() + changes + self.space.memory_bytes() + index + rules
     }
 
     /// Checks the invariants of all parts.

@@ -68,6 +68,11 @@ impl<K: Ord + Clone, V> Placed<K, V> {
         (*first == segment).then(|| key.clone())
     }
 
+    /// The content of a record.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.places.get(key).map(|place| &place.content)
+    }
+
     /// The number of records.
     pub fn len(&self) -> usize {
         self.places.len()

@@ -16,6 +16,7 @@ use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState
 use crate::tags::Tags;
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey, RuleValue};
 
 /// A position in the log (log sequence number): bytes of records since its beginning, over all segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -40,7 +41,7 @@ const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
 
 const STATE_BYTES: usize = 48;
 
-/// The largest number of burials that is valid in a record. It leaves space for later burials.
+/// The largest number of a burial that is valid in a record. It leaves space for later burials.
 const BURIALS_MAX: u64 = i64::MAX as u64;
 
 /// The fixed fields of a pause, before the name of its tube.
@@ -48,6 +49,9 @@ const PAUSE_BYTES: usize = 24;
 
 /// The fixed fields of a kept key, before the name of its tube and the key.
 const KEPT_KEY_BYTES: usize = 24;
+
+/// The fixed fields of a rule, before the name of its tube and that of the tube of dead letters.
+const RULE_BYTES: usize = 16;
 
 /// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +72,8 @@ pub enum Record<'a> {
     KeptKey(KeptKey<'a>),
     /// All jobs of a group are deleted, so the jobs before this record that it holds are held no more.
     GroupDone(TubeName<'a>),
+    /// A rule of a tube was set or removed.
+    Rule(RuleRecord<'a>),
     /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
     /// Zeros up to the next block. The number is that of all bytes, with the frame.
@@ -119,6 +125,21 @@ pub struct PauseRecord<'a> {
     pub tube: TubeName<'a>,
     pub until: Time,
     pub length: Span,
+}
+
+/// A rule of a tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct RuleRecord<'a> {
+    pub tube: TubeName<'a>,
+    pub rule: Rule<'a>,
+}
+
+impl RuleRecord<'_> {
+    fn payload_bytes(&self) -> usize {
+        let name = if let RuleValue::Tube(name) = self.rule.value() { name.as_bytes().len() } else { 0 };
+        RULE_BYTES + self.tube.as_bytes().len() + name
+    }
 }
 
 /// Returns the ids of the jobs in these records. The records are whole, and end with the bytes or with zeros.
@@ -218,6 +239,7 @@ impl Record<'_> {
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
             Self::GroupDone(group) => group.as_bytes().len(),
+            Self::Rule(rule) => rule.payload_bytes(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
             Self::Closed => 0,
         }
@@ -231,7 +253,12 @@ impl Record<'_> {
             | Self::Moved { id, .. }
             | Self::Deleted(id)
             | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
-            Self::Paused(_) | Self::GroupDone(_) | Self::Oldest(_) | Self::Padding(_) | Self::Closed => None,
+            Self::Paused(_)
+            | Self::GroupDone(_)
+            | Self::Rule(_)
+            | Self::Oldest(_)
+            | Self::Padding(_)
+            | Self::Closed => None,
         }
     }
 
@@ -248,6 +275,7 @@ impl Record<'_> {
             Self::KeptKey(_) => 9,
             Self::Moved { .. } => 10,
             Self::GroupDone(_) => 11,
+            Self::Rule(_) => 12,
         }
     }
 
@@ -305,6 +333,18 @@ impl Record<'_> {
                 out.push(kept.key.as_bytes());
             }
             Self::GroupDone(group) => out.push(group.as_bytes()),
+            Self::Rule(RuleRecord { tube, rule }) => {
+                let (number, name): (u64, &[u8]) = match rule.value() {
+                    RuleValue::None => (0, b""),
+                    RuleValue::Number(number) => (number, b""),
+                    RuleValue::Tube(name) => (0, name.as_bytes()),
+                };
+                let mut fixed = Fields::<RULE_BYTES>::default();
+                fixed.u32(rule_code(rule.key())).u32(tube.as_bytes().len() as u32).u64(number);
+                out.push(&fixed.bytes);
+                out.push(tube.as_bytes());
+                out.push(name);
+            }
             Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
             Self::Padding(bytes) => out.pad_to(begin + bytes),
             Self::Closed => {}
@@ -365,7 +405,7 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        const FIXED: [usize; 12] = [
+        const FIXED: [usize; 13] = [
             0,
             JOB_BYTES,
             STATE_BYTES,
@@ -378,6 +418,7 @@ impl Record<'_> {
             KEPT_KEY_BYTES,
             STATE_BYTES,
             0,
+            RULE_BYTES,
         ];
         let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
@@ -425,6 +466,19 @@ impl Record<'_> {
                 Record::Moved { id, state: raw.state(fields.u32())?, tube: TubeName::new(rest)? }
             }
             11 => Record::GroupDone(TubeName::new(rest)?),
+            12 => {
+                let (code, tube_bytes, number) = (fields.u32(), fields.u32(), fields.u64());
+                let key = RuleKey::ALL.into_iter().find(|&key| rule_code(key) == code)?;
+                let (tube, name) = rest.split_at_checked(tube_bytes as usize)?;
+                let tube = TubeName::new(tube)?;
+                let value = match (number, name) {
+                    (0, b"") => RuleValue::None,
+                    (0, name) => RuleValue::Tube(TubeName::new(name)?),
+                    (number, b"") => RuleValue::Number(number),
+                    _ => return None,
+                };
+                Record::Rule(RuleRecord { tube, rule: Rule::new(tube, key, value)? })
+            }
             _ => return None,
         })
     }
@@ -436,6 +490,18 @@ const fn state_code(state: &UnreservedState) -> u32 {
         UnreservedState::Delayed(_) => 1,
         UnreservedState::Buried(_) => 2,
         UnreservedState::Held(_) => 3,
+    }
+}
+
+const fn rule_code(key: RuleKey) -> u32 {
+    match key {
+        RuleKey::MaxAttempts => 1,
+        RuleKey::DeadLetter => 2,
+        RuleKey::MaxJobs => 3,
+        RuleKey::MaxBytes => 4,
+        RuleKey::DefaultTtr => 5,
+        RuleKey::Retention => 6,
+        RuleKey::Rate => 7,
     }
 }
 

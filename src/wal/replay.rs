@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::kept_keys::KeptKeys;
 use super::pauses::Pauses;
-use super::record::{JobRecord, Lsn, PauseRecord, Record};
+use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord};
+use super::rules::LoggedRules;
 use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
@@ -20,6 +21,7 @@ pub struct Replay {
     segment: SegmentNumber,
     pauses: Pauses,
     kept_keys: KeptKeys,
+    rules: LoggedRules,
     /// Jobs that a group has held so far, by its name.
     held: BTreeMap<Box<[u8]>, Vec<JobId>>,
     next_id: JobId,
@@ -44,6 +46,7 @@ pub struct Recovered {
     pub(super) index: SegmentIndex,
     pub(super) pauses: Pauses,
     pub(super) kept_keys: KeptKeys,
+    pub(super) rules: LoggedRules,
 }
 
 impl Recovered {
@@ -55,6 +58,11 @@ impl Recovered {
             length: pause.length,
         })
     }
+
+    /// Rules of tubes.
+    pub fn rules(&self) -> impl Iterator<Item = RuleRecord<'_>> {
+        self.rules.iter()
+    }
 }
 
 impl Default for Replay {
@@ -64,6 +72,7 @@ impl Default for Replay {
             segment: SegmentNumber(0),
             pauses: Pauses::default(),
             kept_keys: KeptKeys::default(),
+            rules: LoggedRules::default(),
             held: BTreeMap::new(),
             next_id: JobId(1),
             tube: None,
@@ -92,6 +101,7 @@ impl Replay {
         match record {
             Record::Job(job) => self.job(job, bytes, engine)?,
             Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
+            Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
             Record::Change { id, state } => {
                 self.index.add_garbage(bytes as u64);
                 if let Some(job) = engine.jobs().find(*id) {
@@ -173,12 +183,15 @@ impl Replay {
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { mut index, pauses, mut kept_keys, next_id, .. } = self;
+        let Self { mut index, pauses, mut kept_keys, rules, next_id, .. } = self;
         engine.settle_restored(now);
         kept_keys.retain_kept(engine, &mut index);
         for (name, pause) in pauses.iter() {
             let name = TubeName::new(name).expect("it is the name of a tube");
             engine.restore_pause(name, pause.until, pause.length, now);
+        }
+        for RuleRecord { tube, rule } in rules.iter() {
+            engine.restore_rule(tube, rule, now);
         }
         if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
             engine.keep_ids_above(JobId(last));
@@ -193,6 +206,7 @@ impl Replay {
             index,
             pauses,
             kept_keys,
+            rules,
         }
     }
 }

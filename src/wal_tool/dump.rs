@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, UnreservedState};
-use crate::wal::record::Record;
+use crate::tube_rules::RuleValue;
+use crate::wal::record::{Record, RuleRecord};
 
 /// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
 #[derive(Serialize)]
@@ -47,6 +48,13 @@ struct Line<'a> {
     until: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<u64>,
+    /// The key of a rule. Without `value` and `dead_letter` it is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'a str>,
     /// The body as hexadecimal digits, where it is not UTF-8.
@@ -131,6 +139,9 @@ impl<'a> Line<'a> {
             state: None,
             until: None,
             pause: None,
+            rule: None,
+            value: None,
+            dead_letter: None,
             body: None,
             body_hex: None,
         }
@@ -182,6 +193,15 @@ impl<'a> Line<'a> {
                 ..self
             },
             Record::GroupDone(group) => Self { kind: "end of a group", group: Some(group.as_str()), ..self },
+            Record::Rule(RuleRecord { tube, rule }) => {
+                let (value, dead_letter) = match rule.value() {
+                    RuleValue::None => (None, None),
+                    RuleValue::Number(number) => (Some(number), None),
+                    RuleValue::Tube(name) => (None, Some(name.as_str())),
+                };
+                let (tube, rule) = (Some(tube.as_str()), Some(rule.key().word()));
+                Self { kind: "rule", tube, rule, value, dead_letter, ..self }
+            }
             Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },
             Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
             Record::Closed => Self { kind: "closed", ..self },

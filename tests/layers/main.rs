@@ -10,7 +10,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 27] = [
+const LAYERS: [(&str, u32); 28] = [
     ("time", 0),
     ("limits", 0),
     ("log_limit", 0),
@@ -18,6 +18,7 @@ const LAYERS: [(&str, u32); 27] = [
     ("tags", 0),
     ("tube_name", 0),
     ("reserve_mode", 0),
+    ("tube_rules", 0),
     ("intrusive", 0),
     ("bodies", 0),
     ("histogram", 0),

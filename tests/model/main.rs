@@ -18,7 +18,8 @@ use beanring::queue::{
 };
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
-use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Told};
+use beanring::tube_rules::Rule;
+use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Stored, Told, Value};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
 
@@ -160,12 +161,18 @@ impl Pair {
                 let text = tags.text();
                 let extra =
                     beanring::tags::Tags::new(text.as_bytes()).and_then(|tags| engine.announce_tags(tags));
-                let repeated = extra.and_then(|extra| engine.repeat(client, extra, pri, now));
-                assert_eq!(repeated, model.store(conn, id.0, [pri, delay, ttr], tags));
-                if repeated.is_some() {
+                let bytes = body(id.0);
+                let body_bytes = bytes.len() as u64 - 2;
+                let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {
+                    Some(repeated) => Stored::Repeated(repeated),
+                    None if !engine.admits(client, 1, body_bytes) => Stored::Refused,
+                    None => Stored::Job,
+                };
+                assert_eq!(stored, model.store(conn, id.0, [pri, delay, ttr], tags, body_bytes));
+                if stored != Stored::Job {
                     engine.free_tags(extra);
                 } else {
-                    let bytes = body(id.0);
+                    let ttr = engine.ttr_of_put(client, ttr);
                     let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
                     engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
                     engine.put(client, NewJob { id, pri, delay, ttr, body: slot, extra }, now);
@@ -269,6 +276,17 @@ impl Pair {
                 }
             }
             Op::KickJob { id } => assert_eq!(engine.kick_job(JobId(id), now), model.kick_job(id)),
+            Op::Rule { tube, key, value } => {
+                let value = value.map(|value| value.text(name_of)).unwrap_or_else(|| "0".to_owned());
+                let rule = named(tube, |name| {
+                    let rule = Rule::parse(name, key, value.as_bytes()).expect("a valid rule");
+                    engine.set_rule(name, rule, now);
+                    Value::of(rule.value(), number_of_tube)
+                });
+                model.set_rule(tube, key, rule);
+                // Jobs that have expired by the new rule are deleted at once.
+                model.pass(now);
+            }
             Op::Pause { tube, seconds } => {
                 let length = Span::from_secs(seconds);
                 let answer = named(tube, |name| engine.pause(name, length, now));
@@ -380,6 +398,12 @@ impl Pair {
         let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
         assert_eq!(self.engine.job_waits(), job_waits);
         assert_eq!(kept_keys(&self.engine), self.model.kept_keys(), "keys of deleted jobs");
+        assert_eq!(self.engine.rule_totals(), self.model.rule_totals, "what rules have led to");
+        for (&tube, ruled) in &self.model.rules {
+            let counts = named(tube, |name| self.engine.rules_of(name).map(|(_, counts)| counts));
+            assert_eq!(counts, Some(ruled.counts), "the rules of tube {tube}");
+        }
+        assert_eq!(self.engine.ruled_tubes().count(), self.model.rules.len());
         assert_eq!(self.engine.announced(), 0, "every job with tags is put");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
@@ -512,6 +536,10 @@ fn kept_keys(engine: &Engine) -> Vec<Kept> {
 
 fn number_of_group(name: TubeName<'_>) -> u8 {
     name.as_str()[1..].parse().expect("a name is a letter and a number")
+}
+
+fn number_of_tube(name: TubeName<'_>) -> Name {
+    name.as_str().strip_prefix("tube-").map_or(0, |number| number.parse().expect("a number"))
 }
 
 fn name_of(tube: Name) -> String {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use beanring::queue::JobState;
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
+use beanring::tube_rules::RuleKey;
 
-use beanring_testkit::naive::{Conn, Model, Name, Tags};
+use beanring_testkit::naive::{Conn, Model, Name, Tags, Value};
 use beanring_testkit::random::Random;
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +108,12 @@ pub enum Op {
         tube: Name,
         seconds: u32,
     },
+    /// Sets a rule of a tube, or removes it.
+    Rule {
+        tube: Name,
+        key: RuleKey,
+        value: Option<Value>,
+    },
     MoveJob {
         id: u64,
         tube: Name,
@@ -152,6 +159,8 @@ struct Profile {
     has_mixed_limits: bool,
     /// Number of groups. A flush may end several, in an order that the model does not know.
     groups: u64,
+    /// Clients set rules of tubes.
+    has_rules: bool,
     /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
@@ -177,6 +186,7 @@ impl Generator {
             has_mixed_limits: random.one_in(3),
             groups: random.pick(&[0, 1, 3]),
             flood: random.one_in(20),
+            has_rules: random.one_in(2),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
     }
@@ -235,6 +245,7 @@ impl Generator {
             78..80 => Op::KickJob { id: self.job(model) },
             80 if self.may_flush() && self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
+            84 if self.profile.has_rules && self.random.one_in(2) => self.rule(tube),
             84 => Op::Peek { conn },
             85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
             85 => self.move_jobs(conn, tube),
@@ -315,7 +326,7 @@ impl Generator {
     }
 
     fn put(&mut self, conn: Conn) -> Op {
-        let ttr = 1 + self.random.below_u64(self.profile.ttr_max) as u32;
+        let ttr = self.random.below_u64(self.profile.ttr_max + 1) as u32;
         let tags = self.tags();
         Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr, tags }
     }
@@ -339,6 +350,25 @@ impl Generator {
     /// A flush may end several groups or concurrency limits, in an order that the model does not know.
     const fn may_flush(&self) -> bool {
         self.profile.groups <= 1 && !self.profile.has_mixed_limits
+    }
+
+    fn rule(&mut self, tube: Name) -> Op {
+        let key = self.random.pick(&RuleKey::ALL);
+        let number = match key {
+            RuleKey::MaxAttempts | RuleKey::DefaultTtr | RuleKey::Retention => self.random.pick(&[1, 2, 5]),
+            RuleKey::MaxJobs => self.random.pick(&[1, 5, 20]),
+            RuleKey::MaxBytes => self.random.pick(&[10, 100, 1000]),
+            RuleKey::Rate => self.random.pick(&[1, 2, 25, 1000]),
+            RuleKey::DeadLetter => 0,
+        };
+        let other = self.random.below_u64(self.profile.tubes + 1) as Name;
+        let value = match key {
+            _ if self.random.one_in(4) => None,
+            RuleKey::DeadLetter if other == tube => None,
+            RuleKey::DeadLetter => Some(Value::Tube(other)),
+            _ => Some(Value::Number(number)),
+        };
+        Op::Rule { tube, key, value }
     }
 
     fn mode(&mut self) -> ReserveMode {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use beanring::ids::IdpSlot;
-use beanring::queue::{Change, Counts, Engine, JobState};
+use beanring::queue::{Activity, Change, Counts, Engine, JobState};
 use beanring::time::Time;
+use beanring::tube_name::TubeName;
+use beanring::tube_rules::{RuleKey, RuleValue};
 
 use beanring_testkit::naive::{Job, Kept, Model, Place};
 
@@ -14,6 +16,8 @@ pub struct SegmentIndex {
     /// Ends of pauses by tube name.
     pauses: BTreeMap<String, Time>,
     kept: BTreeMap<IdpSlot, Kept>,
+    /// Values of rules as text, by tube name and key.
+    rules: BTreeMap<(String, RuleKey), String>,
     burials: u64,
 }
 
@@ -83,6 +87,16 @@ impl SegmentIndex {
                 self.pauses.remove(&*name).expect("it was paused");
                 return;
             }
+            Change::RuleSet(name, key) => {
+                let id = (String::from_utf8_lossy(&name).into_owned(), key);
+                let rules = engine.rules_of(TubeName::new(&name).expect("a valid name"));
+                match rules.map_or(RuleValue::None, |(rules, _)| rules.get(key)) {
+                    RuleValue::None => _ = self.rules.remove(&id),
+                    RuleValue::Number(number) => _ = self.rules.insert(id, number.to_string()),
+                    RuleValue::Tube(tube) => _ = self.rules.insert(id, tube.as_str().to_owned()),
+                }
+                return;
+            }
             Change::Put(key)
             | Change::Reserved(key)
             | Change::Released(key)
@@ -129,6 +143,7 @@ impl SegmentIndex {
             }
             Change::Buried(_) => {
                 entry.counts.buries += 1;
+                entry.note_attempts(activity);
                 self.burials += 1;
                 (entry.pri, entry.place) = (job.pri, Lasting::Buried(self.burials));
             }
@@ -143,6 +158,8 @@ impl SegmentIndex {
             }
             Change::Reprioritized(_) => entry.pri = job.pri,
             Change::Moved(_) => {
+                entry.pri = job.pri;
+                entry.note_attempts(activity);
                 entry.tube = engine.tube_of(key).as_str().into();
                 if let Lasting::Buried(turn) = &mut entry.place {
                     self.burials += 1;
@@ -156,6 +173,7 @@ impl SegmentIndex {
             | Change::DeletedKeepingKey(..)
             | Change::KeyForgotten(_)
             | Change::Paused { .. }
+            | Change::RuleSet(..)
             | Change::PausedGone(_) => unreachable!("seen above"),
         }
     }
@@ -195,5 +213,19 @@ impl SegmentIndex {
         let paused = |tube: &beanring_testkit::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));
         let expected: BTreeMap<_, _> = model.tubes.iter().filter_map(paused).collect();
         assert_eq!(self.pauses, expected, "the changes rebuild the pauses");
+        let mut expected = BTreeMap::new();
+        for (&tube, ruled) in &model.rules {
+            let values = ruled.values.iter().map(|(&key, value)| (key, value.text(&tube_name)));
+            expected.extend(values.map(|(key, text)| ((tube_name(tube), key), text)));
+        }
+        assert_eq!(self.rules, expected, "the changes rebuild the rules");
+    }
+}
+
+impl Entry {
+    /// The last attempt of a job has no other change than its end.
+    fn note_attempts(&mut self, activity: Option<&Activity>) {
+        let Some(Activity { counts: Counts { timeouts, releases, .. }, .. }) = activity else { return };
+        (self.counts.timeouts, self.counts.releases) = (*timeouts, *releases);
     }
 }

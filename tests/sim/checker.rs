@@ -20,7 +20,7 @@ use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use beanring_testkit::naive::{Conn, Job, Kept, Model, Place, Tags, Told, Tube};
+use beanring_testkit::naive::{Conn, Job, Kept, Model, Place, Stored, Tags, Told, Tube};
 
 /// The model of the server, and the replies that follow from it.
 pub struct Checker {
@@ -324,9 +324,10 @@ impl Checker {
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
-        let is_long = [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "]
-            .iter()
-            .any(|word| text.starts_with(word));
+        let is_long =
+            [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "]
+                .iter()
+                .any(|word| text.starts_with(word));
         let bytes_max = if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
         let is_too_long = length + 2 > bytes_max;
         let expected = (!is_too_long).then_some(&text[..]);
@@ -403,14 +404,15 @@ impl Checker {
         self.take_notices();
     }
 
-    /// Stores a job with a new id, unless it repeats another.
+    /// Stores a job with a new id, unless it repeats another or its tube is full.
     fn store(&mut self, client: usize, id: u64, args: PutArgs, tags: Tags, body: Rc<[u8]>) -> Reply<'static> {
-        let PutArgs { pri, delay, ttr, .. } = args;
-        match self.model.store(client as Conn, id, [pri, delay, ttr.max(1)], tags) {
-            Some(Repeated { id, state, pri }) => {
+        let PutArgs { pri, delay, ttr, bytes } = args;
+        match self.model.store(client as Conn, id, [pri, delay, ttr], tags, bytes.into()) {
+            Stored::Repeated(Repeated { id, state, pri }) => {
                 Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
             }
-            None => {
+            Stored::Refused => Reply::OutOfMemory,
+            Stored::Job => {
                 let before = self.bodies.insert(id, body);
                 assert!(before.is_none(), "job {id} is new");
                 Reply::Inserted(beanring::ids::JobId(id))
@@ -496,7 +498,14 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
         let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
-        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts, tags });
+        // The number of a burial is its time.
+        let since =
+            if let Place::Buried { turn } = place { Time::from_nanos(turn).min(model.now) } else { since };
+        let bytes = engine.body(key).len() as u64 - 2;
+        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes });
+    }
+    for (&(tube, key), &value) in &state.rules {
+        model.set_rule(tube, key, Some(value));
     }
     model.kept = kept_keys(engine);
     model.note_done_groups();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use beanring::time::{Span, Time};
+use beanring::tube_rules::RuleKey;
 use beanring::wal::Durability;
 
 use super::action::Action;
@@ -27,6 +28,8 @@ struct Profile {
     has_mixed_limits: bool,
     /// Number of groups. A flush may end several, in an order that the model does not know.
     groups: usize,
+    /// Clients set rules of tubes.
+    has_rules: bool,
     /// Weights of the kinds of actions.
     weights: [usize; KINDS],
     /// One client in this many rarely reads.
@@ -67,6 +70,7 @@ impl Generator {
             tagged_one_in: pick(&[1, 4, 1_000]),
             has_mixed_limits: pick(&[0, 1]) == 1,
             groups: pick(&[0, 1, 3]),
+            has_rules: pick(&[0, 1]) == 1,
             weights: std::array::from_fn(|_| pick(&[1, 2, 5, 10])),
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
@@ -212,6 +216,7 @@ impl Generator {
                 format!("flush-tube {tube}")
             }
             81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
+            84 if self.profile.has_rules && self.one_in(2) => self.tube_config(&tube),
             84 if self.one_in(3) => format!("stats-group g{}", self.random.below(3)),
             84 if self.one_in(2) => format!("move-job {} {tube}", self.job(model)),
             84 if self.one_in(2) => {
@@ -249,6 +254,23 @@ impl Generator {
         };
         out.extend_from_slice(line.as_bytes());
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// A rule, its removal, or a look at the rules.
+    fn tube_config(&mut self, tube: &str) -> String {
+        let key = self.pick(&RuleKey::ALL);
+        let value = match key {
+            _ if self.one_in(8) => return format!("tube-config {tube}"),
+            _ if self.one_in(4) => "0".to_owned(),
+            RuleKey::DeadLetter => name_of(self.random.below(self.profile.tubes + 1) as u16),
+            RuleKey::MaxJobs => self.pick(&[1, 5, 20]).to_string(),
+            RuleKey::MaxBytes => self.pick(&[10, 1_000, 20_000]).to_string(),
+            RuleKey::Rate => self.pick(&[1, 2, 25, 1_000]).to_string(),
+            RuleKey::MaxAttempts | RuleKey::DefaultTtr | RuleKey::Retention => {
+                self.pick(&[1, 2, 5]).to_string()
+            }
+        };
+        format!("tube-config {tube} {} {value}", key.word())
     }
 
     /// Some ids, or as many as fill a line of about the maximum length.

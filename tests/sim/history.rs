@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::queue::{Counts, Engine, UnreservedState};
 use beanring::time::{Span, Time};
+use beanring::tube_name::TubeName;
+use beanring::tube_rules::RuleKey;
 
 use super::checker::kept_keys;
 use super::names::number_of;
-use beanring_testkit::naive::{Job, Kept, Model, Name, Place, Tags};
+use beanring_testkit::naive::{Job, Kept, Model, Name, Place, Tags, Value};
 
 /// The durable part of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,12 +26,13 @@ pub struct DurableJob {
     pub state: UnreservedState,
 }
 
-/// All jobs, all paused tubes with the end and the length of the pause, and all keys of deleted jobs.
+/// All jobs, all paused tubes with the end and the length of the pause, all keys of deleted jobs, and all rules.
 #[derive(Clone, Default, Debug)]
 pub struct DurableState {
     pub jobs: BTreeMap<u64, DurableJob>,
     pub pauses: BTreeMap<Name, (Time, Span)>,
     pub kept: BTreeMap<(Name, u8), Kept>,
+    pub rules: BTreeMap<(Name, RuleKey), Value>,
 }
 
 /// The durable changes of one command, or of the passing of time.
@@ -38,6 +41,7 @@ struct Step {
     jobs: Changes<u64, DurableJob>,
     pauses: Changes<Name, (Time, Span)>,
     kept: Changes<(Name, u8), Kept>,
+    rules: Changes<(Name, RuleKey), Value>,
 }
 
 /// New values by key. `None` removes the key.
@@ -78,8 +82,9 @@ impl History {
         let jobs = differences(&self.latest.jobs, &state.jobs);
         let pauses = differences(&self.latest.pauses, &state.pauses);
         let kept = differences(&self.latest.kept, &state.kept);
-        if !jobs.is_empty() || !pauses.is_empty() || !kept.is_empty() {
-            self.steps.push(Step { at: model.now, jobs, pauses, kept });
+        let rules = differences(&self.latest.rules, &state.rules);
+        if !jobs.is_empty() || !pauses.is_empty() || !kept.is_empty() || !rules.is_empty() {
+            self.steps.push(Step { at: model.now, jobs, pauses, kept, rules });
             self.latest = state;
         }
         self.steps.len()
@@ -113,8 +118,9 @@ impl History {
                 let wrong = differences(&state.canonical(now).jobs, &canonical.jobs);
                 let pauses = (state.canonical(now).pauses, canonical.pauses);
                 let keys = (state.canonical(now).kept, canonical.kept);
+                let rules = (state.rules, canonical.rules);
                 panic!(
-                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}, {keys:?}"
+                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}, {keys:?}, {rules:?}"
                 );
             };
             step.apply(&mut state);
@@ -128,6 +134,7 @@ impl Step {
         apply(&mut state.jobs, &self.jobs);
         apply(&mut state.pauses, &self.pauses);
         apply(&mut state.kept, &self.kept);
+        apply(&mut state.rules, &self.rules);
     }
 }
 
@@ -135,7 +142,12 @@ impl DurableState {
     fn of(model: &Model) -> Self {
         let jobs = model.jobs.iter().map(|job| (job.id, durable(job)));
         let pauses = model.tubes.iter().filter_map(|tube| Some((tube.name, tube.pause?)));
-        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept: by_key(model.kept_keys()) }
+        let rules = model
+            .rules
+            .iter()
+            .flat_map(|(&tube, ruled)| ruled.values.iter().map(move |(&key, &value)| ((tube, key), value)));
+        let kept = by_key(model.kept_keys());
+        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept, rules: rules.collect() }
     }
 
     fn found_in(engine: &Engine) -> Self {
@@ -157,7 +169,13 @@ impl DurableState {
             let pause = tube.pause?;
             Some((number_of(tube.name().as_bytes()), (pause.until, pause.length)))
         });
-        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept: by_key(kept_keys(engine)) }
+        let number = |name: TubeName<'_>| number_of(name.as_bytes());
+        let rules = engine.ruled_tubes().flat_map(|(tube, rules)| {
+            let value = move |(key, value)| Some(((number(tube), key), Value::of(value, number)?));
+            rules.iter().filter_map(value)
+        });
+        let kept = by_key(kept_keys(engine));
+        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept, rules: rules.collect() }
     }
 
     /// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
@@ -208,9 +226,13 @@ impl DurableState {
             let is_done = |(key, after): &&(_, Option<Kept>)| found.kept.get(key) == Option::as_ref(after);
             let kept: Vec<_> = step.kept.iter().filter(is_done).copied().collect();
             apply(&mut mixed.kept, &kept);
+            let is_done = |(key, after): &&(_, Option<Value>)| found.rules.get(key) == Option::as_ref(after);
+            let rules: Vec<_> = step.rules.iter().filter(is_done).copied().collect();
+            apply(&mut mixed.rules, &rules);
         }
         let mixed = mixed.canonical(now);
-        mixed.jobs == found.jobs && mixed.pauses == found.pauses && mixed.kept == found.kept
+        let has_rest = mixed.pauses == found.pauses && mixed.kept == found.kept && mixed.rules == found.rules;
+        mixed.jobs == found.jobs && has_rest
     }
 }
 

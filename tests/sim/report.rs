@@ -6,7 +6,7 @@ use beanring::queue::JobState;
 use beanring::time::{Span, Time};
 
 use super::names::name_of;
-use beanring_testkit::naive::{Job, Model, Name, Tags, Tube};
+use beanring_testkit::naive::{Job, Model, Name, Tags, Tube, Value};
 
 /// Keys and values in order. The model does not know a value of `None`.
 pub type Report = Vec<(&'static str, Option<String>)>;
@@ -194,6 +194,20 @@ pub fn page(
     });
     let data = format!("---\n{}", lines.collect::<String>());
     Some(format!("OK {}\r\n{data}\r\n", data.len()).into_bytes())
+}
+
+/// Returns the reply to `tube-config` without a key.
+pub fn rules(model: &Model, tube: Name) -> Vec<u8> {
+    let ruled = model.rules.get(&tube);
+    if ruled.is_none() && model.tubes.iter().all(|there| there.name != tube) {
+        return b"NOT_FOUND\r\n".to_vec();
+    }
+    let lines = ruled.into_iter().flat_map(|ruled| &ruled.values).map(|(key, value)| match value {
+        Value::Number(number) => format!("{}: {number}\n", key.word()),
+        Value::Tube(tube) => format!("{}: \"{}\"\n", key.word(), name_of(*tube)),
+    });
+    let data = format!("---\n{}", lines.collect::<String>());
+    format!("OK {}\r\n{data}\r\n", data.len()).into_bytes()
 }
 
 pub fn group(model: &Model, name: u8) -> Option<Report> {

@@ -7,6 +7,7 @@ mod iteration;
 mod job_waits;
 mod kept_keys;
 mod put_batch;
+mod rules;
 mod weights;
 mod wide;
 

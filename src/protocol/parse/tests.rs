@@ -4,6 +4,7 @@ use std::mem;
 
 use super::*;
 use crate::protocol::random::Random;
+use crate::tube_rules::RuleValue;
 
 fn check(line: &str, expect: Command<'_>) {
     assert_eq!(parse(line.as_bytes()), Ok(expect), "{line:?}");
@@ -76,6 +77,9 @@ fn every_command_is_parsed() {
     check("stats-group t", Command::StatsGroup(tube("t")));
     check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: 5 });
     check("cancel-reserve", Command::CancelReserve);
+    check("tube-config t", Command::TubeConfig { tube: tube("t"), rule: None });
+    let rule = Rule::new(tube("t"), RuleKey::Rate, RuleValue::Number(5));
+    check("tube-config t rate 5", Command::TubeConfig { tube: tube("t"), rule });
     check("drain", Command::Drain);
     check("undrain", Command::Undrain);
     check("quit", Command::Quit);
@@ -102,6 +106,8 @@ fn a_missing_argument_is_an_error() {
         "move-jobs t ready u",
     ]);
     check_bad(&["list-jobs ", "list-jobs t", "list-jobs t "]);
+    check_unknown(&["tube-config", "tube-confi t"]);
+    check_bad(&["tube-config ", "tube-config t ", "tube-config t rate", "tube-config t rate "]);
     check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
     check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
     check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
@@ -211,6 +217,43 @@ fn jobs_of_three_states_move_to_another_tube() {
     check("move-job  7  t", Command::MoveJob { id: JobId(7), tube: tube("t") });
     check_bad(&["move-job 7 t ", "move-job x t", "move-job 7 -t", "move-job 7 t u", "move-job 7t"]);
     check_bad(&[&format!("move-job 7 {}", "t".repeat(201))]);
+}
+
+#[test]
+fn a_rule_has_a_key_and_a_value() {
+    let rule = |key, value| {
+        let rule = Rule::new(tube("t"), key, value);
+        Command::TubeConfig { tube: tube("t"), rule: Some(rule.expect("a valid rule")) }
+    };
+    check("tube-config   t   max-jobs   7", rule(RuleKey::MaxJobs, RuleValue::Number(7)));
+    check("tube-config t dead-letter u", rule(RuleKey::DeadLetter, RuleValue::Tube(tube("u"))));
+    for key in RuleKey::ALL {
+        check(&format!("tube-config t {} 0", key.word()), rule(key, RuleValue::None));
+    }
+    let longest = "t".repeat(200);
+    let rule = Rule::new(tube(&longest), RuleKey::DeadLetter, RuleValue::Tube(tube("u")));
+    check(
+        &format!("tube-config {longest} dead-letter u"),
+        Command::TubeConfig { tube: tube(&longest), rule },
+    );
+    check_bad(&[
+        "tube-config t dead-letter t",
+        "tube-config t max-jobs 1 ",
+        "tube-config t max-jobs 1 2",
+        "tube-config t max-jobs 1\0",
+        "tube-config t max-jobs -1",
+        "tube-config t max-jobs 4294967296",
+        "tube-config t rate 0.5",
+        "tube-config t rate 1000001",
+        "tube-config t max-jobs none",
+        "tube-config t dead-letter -u",
+        "tube-config t MAX-JOBS 1",
+        "tube-config t max-job 1",
+        "tube-config t 1",
+        "tube-config -t rate 1",
+        &format!("tube-config {longest}t rate 1"),
+        &format!("tube-config t dead-letter {longest}u"),
+    ]);
 }
 
 #[test]
@@ -350,7 +393,7 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     use ParseError::{BadFormat, UnknownCommand};
 
-    const WORDS: [&str; 39] = [
+    const WORDS: [&str; 40] = [
         "put ",
         "put-batch ",
         "peek ",
@@ -382,6 +425,7 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
         "list-jobs ",
         "move-job ",
         "move-jobs ",
+        "tube-config ",
         "flush-tube ",
         "delete-batch ",
         "wait-job ",
@@ -522,6 +566,29 @@ fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
             }
             Command::MoveJobs { from, state, to, bound }
         }
+        "tube-config " => {
+            let tube = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            if rest.is_empty() {
+                return Ok(Command::TubeConfig { tube, rule: None });
+            }
+            let (key, value) = (word_of(&mut rest), word_of(&mut rest));
+            let key =
+                RuleKey::ALL.into_iter().find(|known| known.word().as_bytes() == key).ok_or(BadFormat)?;
+            let value = match key {
+                _ if value == b"0" => RuleValue::None,
+                RuleKey::DeadLetter => RuleValue::Tube(TubeName::new(value).ok_or(BadFormat)?),
+                _ if value.is_empty() => return Err(BadFormat),
+                _ => {
+                    let mut digits = value;
+                    let value = number(&mut digits, u64::MAX)?;
+                    if !digits.is_empty() {
+                        return Err(BadFormat);
+                    }
+                    RuleValue::Number(value)
+                }
+            };
+            Command::TubeConfig { tube, rule: Some(Rule::new(tube, key, value).ok_or(BadFormat)?) }
+        }
         "delete-batch " => {
             let ids = Ids::new(rest);
             let mut count = 0;
@@ -588,7 +655,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 41] = [
+    const LINES: [&str; 44] = [
         "put 1 2 3 4",
         "put 1 2 3 4 idp:k:9",
         "put-batch 5",
@@ -620,6 +687,9 @@ fn random_lines_agree_with_the_naive_parser() {
         "list-jobs t1 buried 7 8",
         "move-job 7 t1",
         "move-jobs t1 ready t2 9",
+        "tube-config t1",
+        "tube-config t1 max-jobs 7",
+        "tube-config t1 dead-letter t2",
         "flush-tube t1",
         "delete-batch 7 8",
         "reserve-batch 5 6",

@@ -52,6 +52,7 @@ impl Core {
             | Command::ListJobs { .. }
             | Command::MoveJob { .. }
             | Command::MoveJobs { .. }
+            | Command::TubeConfig { .. }
             | Command::FlushTube(_)
             | Command::PutBatch { .. }
             | Command::ReserveBatch { .. }

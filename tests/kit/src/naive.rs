@@ -6,15 +6,19 @@ mod concurrency;
 mod draws;
 mod groups;
 mod job_waits;
+mod rules;
 mod statistics;
 mod tags;
 mod time;
 
+use std::collections::BTreeMap;
+
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
-use beanring::queue::{Counts, JobEnd, JobState, Repeated};
+use beanring::queue::{Counts, JobEnd, JobState, Released, Repeated, RuleCounts};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Span, Time};
 
+pub use rules::{Ruled, Value};
 pub use tags::{Kept, Tags};
 
 /// A tube; 0 is `default`.
@@ -43,6 +47,8 @@ pub struct Model {
     pub repeats: u64,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
+    pub rules: BTreeMap<Name, Ruled>,
+    pub rule_totals: RuleCounts,
     pub last_id: u64,
     /// Numbers waits and burials.
     pub turns: u64,
@@ -79,6 +85,8 @@ pub struct Job {
     pub since: Time,
     pub counts: Counts,
     pub tags: Tags,
+    /// The size of the body.
+    pub bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +152,15 @@ pub struct JobWait {
     pub id: u64,
     turn: u64,
     until: Time,
+}
+
+/// What becomes of a job whose body is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    Job,
+    Repeated(Repeated),
+    /// The tube is full.
+    Refused,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -263,33 +280,35 @@ impl Model {
         self.client(conn).producer = true;
     }
 
-    /// Stores a job whose body is complete, unless it repeats another.
-    pub fn store(
-        &mut self,
-        conn: Conn,
-        id: u64,
-        [pri, delay, ttr]: [u32; 3],
-        tags: Tags,
-    ) -> Option<Repeated> {
-        if let Some(repeated) = self.repeat(conn, pri, tags) {
-            return Some(repeated);
+    /// Stores a job whose body is complete, unless it repeats another, or its tube is full.
+    pub fn store(&mut self, conn: Conn, id: u64, numbers: [u32; 3], tags: Tags, bytes: u64) -> Stored {
+        if let Some(repeated) = self.repeat(conn, numbers[0], tags) {
+            return Stored::Repeated(repeated);
         }
+        if !self.admits(conn, 1, bytes) {
+            return Stored::Refused;
+        }
+        self.store_new(conn, id, numbers, tags, bytes);
+        Stored::Job
+    }
+
+    fn store_new(&mut self, conn: Conn, id: u64, [pri, delay, ttr]: [u32; 3], tags: Tags, bytes: u64) {
         let tube = self.get(conn).used;
+        let ttr = self.ttr_of_put(tube, ttr);
         self.total_jobs += 1;
         self.tube(tube).total_jobs += 1;
         let place = self.first_place(delay, tags);
         let at = self.jobs.partition_point(|job| job.id < id);
-        let (created, counts) = (self.now, Counts::default());
-        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since: created, counts, tags });
+        let (created, since, counts) = (self.now, self.now, Counts::default());
+        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes });
         self.serve_after(at);
-        None
     }
 
     pub fn reserve(&mut self, conn: Conn, patience: Option<Span>) -> Reserve {
         self.client(conn).worker = true;
         if let Some(at) = self.best_ready(conn) {
             let is_drawn = self.get(conn).mode.is_weighted();
-            return if is_drawn { Reserve::Draw } else { Reserve::Job(self.hold(at, conn)) };
+            return if is_drawn { Reserve::Draw } else { Reserve::Job(self.hand_out(at, conn)) };
         }
         let margin_begins = self.jobs.iter().filter(|job| job.is_held_by(conn)).filter_map(Job::deadline);
         if margin_begins.map(|until| until.back(MARGIN)).any(|margin| margin <= self.now) {
@@ -316,42 +335,35 @@ impl Model {
     pub fn delete(&mut self, conn: Conn, id: u64) -> bool {
         let may = |job: &Job| job.state() != JobState::Reserved || job.is_held_by(conn);
         let Some(at) = self.find(id, may) else { return false };
-        if self.jobs[at].state() == JobState::Reserved {
-            self.note_lapse(at);
-        }
-        let job = self.jobs.remove(at);
-        self.keep_key(&job);
-        self.tube(job.tube).deletes += 1;
-        self.deletes += 1;
-        self.end_job(id, JobEnd::Deleted);
-        self.serve_key(job.tags.con);
-        self.release_held();
-        self.drop_tubes();
+        self.remove(at);
         true
     }
 
-    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: u32) -> bool {
-        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
-        self.note_lapse(at);
+    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: u32) -> Released {
+        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return Released::NotFound };
         let place = self.ready_or_delayed(delay);
         let job = &mut self.jobs[at];
-        (job.pri, job.delay, job.place, job.since) = (pri, delay, place, self.now);
+        job.pri = pri;
         job.counts.releases += 1;
         self.releases += 1;
+        if self.is_exhausted(at) {
+            let buries = self.buries;
+            self.retire(at);
+            return if self.buries > buries { Released::Buried } else { Released::Done };
+        }
+        self.note_lapse(at);
+        let job = &mut self.jobs[at];
+        (job.delay, job.place, job.since) = (delay, place, self.now);
         self.serve_after(at);
-        true
+        Released::Done
     }
 
     pub fn bury(&mut self, conn: Conn, id: u64, pri: u32) -> bool {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
-        self.turns += 1;
         self.note_lapse(at);
-        let job = &mut self.jobs[at];
-        (job.pri, job.place) = (pri, Place::Buried { turn: self.turns });
-        job.counts.buries += 1;
-        let (tube, con) = (job.tube, job.tags.con);
-        self.tube(tube).buries += 1;
-        self.buries += 1;
+        self.jobs[at].pri = pri;
+        let con = self.jobs[at].tags.con;
+        self.bury_at(at);
         self.end_job(id, JobEnd::Buried);
         self.serve_key(con);
         true
@@ -441,7 +453,7 @@ impl Model {
         waiting.sort();
         for (_, conn) in waiting {
             if let Some(at) = self.best_ready(conn) {
-                let id = self.hold(at, conn);
+                let id = self.hand_out(at, conn);
                 self.client(conn).wait = None;
                 self.told.push((conn, Told::Reserved(id)));
             }
@@ -454,10 +466,9 @@ impl Model {
 
     /// The most urgent job that a reserve from these tubes gets.
     fn best_ready_in(&self, tubes: &[Name]) -> Option<usize> {
-        let is_paused = |name| self.tubes.iter().any(|tube| tube.name == name && tube.pause.is_some());
         let is_there = |job: &Job| job.state() == JobState::Ready && !self.is_at_limit(job);
         let there = self.jobs.iter().enumerate().filter(|(_, job)| is_there(job));
-        let mine = there.filter(|(_, job)| tubes.contains(&job.tube) && !is_paused(job.tube));
+        let mine = there.filter(|(_, job)| tubes.contains(&job.tube) && !self.is_closed(job.tube));
         mine.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
     }
 
@@ -541,6 +552,7 @@ impl Model {
     fn drop_tubes(&mut self) {
         let is_wanted = |name: Name| {
             name == 0
+                || self.rules.get(&name).is_some_and(Ruled::is_throttled)
                 || self.jobs.iter().any(|job| job.tube == name)
                 || self.clients.iter().any(|client| client.used == name || client.watched.contains(&name))
         };

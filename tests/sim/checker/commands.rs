@@ -2,10 +2,10 @@
 
 use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{JobAwaited, JobMoved};
+use beanring::queue::{JobAwaited, JobMoved, Released};
 use beanring::time::Span;
 use beanring::tube_name::TubeName;
-use beanring_testkit::naive::{Conn, Name, Tags};
+use beanring_testkit::naive::{Conn, Name, Tags, Value};
 
 use super::super::names::{name_of, number_of};
 use super::super::report;
@@ -52,8 +52,15 @@ impl Checker {
                 return self.job_or_not(client, found, "FOUND");
             }
             Command::Delete(id) => done(model.delete(conn, id.0), Reply::Deleted),
-            Command::Release { id, pri, delay } => {
-                done(model.release(conn, id.0, pri, delay), Reply::Released)
+            Command::Release { id, pri, delay } => match model.release(conn, id.0, pri, delay) {
+                Released::Done => Reply::Released,
+                Released::Buried => Reply::Buried,
+                Released::NotFound => Reply::NotFound,
+            },
+            Command::TubeConfig { tube, rule: Some(rule) } => {
+                let value = Value::of(rule.value(), |name| number_of(name.as_bytes()));
+                model.set_rule(number(tube), rule.key(), value);
+                Reply::Configured
             }
             Command::Bury { id, pri } => done(model.bury(conn, id.0, pri), Reply::Buried),
             Command::Touch(id) => done(model.touch(conn, id.0), Reply::Touched),
@@ -81,7 +88,7 @@ impl Checker {
             Command::MoveJob { id, tube } => match model.move_job(id.0, number(tube)) {
                 JobMoved::Done => Reply::Moved,
                 JobMoved::NotFound => Reply::NotFound,
-                JobMoved::NoRoom => Reply::OutOfMemory,
+                JobMoved::NoRoom | JobMoved::Full => Reply::OutOfMemory,
                 JobMoved::KeyExists => Reply::NotMoved,
             },
             Command::MoveJobs { from, state, to, bound } => {
@@ -144,6 +151,9 @@ impl Checker {
                 let number = name.as_str()[1..].parse().expect("a name is a letter and a number");
                 let not_found = || Expected::Line(b"NOT_FOUND\r\n".to_vec());
                 report::group(model, number).map_or_else(not_found, Expected::Data)
+            }
+            Command::TubeConfig { tube, .. } => {
+                Expected::Line(report::rules(model, number_of(tube.as_bytes())))
             }
             Command::ListTubeUsed => {
                 Expected::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes())

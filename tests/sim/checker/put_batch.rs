@@ -49,7 +49,11 @@ impl Checker {
         let refusal = if may_be_short && is_out_of_memory {
             Some(Reply::OutOfMemory)
         } else {
-            self.refusal(client, &batch)
+            self.refusal(client, &batch).or_else(|| {
+                let bytes: usize = batch.jobs.iter().map(|(args, ..)| args.bytes as usize).sum();
+                let admits = self.model.admits(client as Conn, batch.jobs.len(), bytes as u64);
+                (!admits).then_some(Reply::OutOfMemory)
+            })
         };
         if let Some(reply) = refusal {
             return self.answer(client, reply);

@@ -65,6 +65,7 @@ impl Losses {
             }
             Record::Paused(_)
             | Record::GroupDone(_)
+            | Record::Rule(_)
             | Record::Oldest(_)
             | Record::Padding(_)
             | Record::Closed => {}

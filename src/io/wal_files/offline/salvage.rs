@@ -186,5 +186,8 @@ fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<
     for pause in recovered.pauses().filter(|pause| pause.until > now) {
         fresh.append(&Record::Paused(pause)).map_err(failed)?;
     }
+    for rule in recovered.rules() {
+        fresh.append(&Record::Rule(rule)).map_err(failed)?;
+    }
     fresh.finish().map_err(failed)
 }

@@ -3,6 +3,7 @@
 
 use beanring::server::Service;
 use beanring::time::Span;
+use beanring::tube_rules::RuleKey;
 use beanring::wal::Durability;
 
 use super::driver::Driver;
@@ -125,7 +126,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(40);
+        let what = self.input.below(42);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -167,6 +168,7 @@ impl Conversation<'_> {
                 let (from, to) = (self.tube(), self.tube());
                 format!("move-jobs {from} {state} {to} {}", self.input.pick(&[0, 1, 300, u64::MAX]))
             }
+            40 | 41 => self.tube_config(),
             28 => self.delete_batch(),
             27 => format!("flush-tube {}", self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),
@@ -230,6 +232,16 @@ impl Conversation<'_> {
         format!("list-jobs {} {state}{page}", self.tube())
     }
 
+    fn tube_config(&mut self) -> String {
+        let tube = self.tube();
+        let key = self.input.pick(&RuleKey::ALL).word();
+        match self.input.pick(&[0, 1, 2, 3, 100, u64::MAX]) {
+            u64::MAX => format!("tube-config {tube}"),
+            _ if key == "dead-letter" => format!("tube-config {tube} {key} {}", self.tube()),
+            number => format!("tube-config {tube} {key} {number}"),
+        }
+    }
+
     fn id(&mut self) -> u64 {
         match self.input.byte() {
             0xff => self.input.word(),
@@ -263,6 +275,8 @@ impl Conversation<'_> {
         }
         self.driver.settle();
         self.driver.finish();
+        // A tube with a rate stays until its next token.
+        self.driver.pass(Span::from_secs(2));
         let engine = self.driver.server.engine();
         engine.check();
         assert!(engine.jobs().is_empty(), "jobs without a holder can be deleted");

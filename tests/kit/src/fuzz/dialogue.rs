@@ -7,6 +7,7 @@ use beanring::ids::JobId;
 use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{ParseError, parse};
+use beanring::tube_rules::RuleKey;
 
 use super::framing::bytes_max;
 use super::made_log::Jobs;
@@ -28,8 +29,10 @@ pub struct Book {
     inserted: HashSet<u64>,
     /// Jobs that some client has sent a delete for.
     condemned: HashSet<u64>,
-    /// Some client has sent a flush-tube: any job may be gone.
+    /// Some client has sent a flush-tube, or a rule of retention: any job may be gone.
     has_flushed: bool,
+    /// Some client has sent a rule that limits a tube: any job may be refused.
+    has_limits: bool,
 }
 
 /// A complete command without a reply.
@@ -313,6 +316,11 @@ impl Dialogue {
                 book.has_flushed = true;
                 Pending::Line(line)
             }
+            Ok(Command::TubeConfig { rule: Some(rule), .. }) => {
+                book.has_flushed |= rule.key() == RuleKey::Retention;
+                book.has_limits |= matches!(rule.key(), RuleKey::MaxJobs | RuleKey::MaxBytes);
+                Pending::Line(line)
+            }
             Ok(_) => Pending::Line(line),
         };
         self.pending.push_back(pending);
@@ -325,7 +333,9 @@ impl Dialogue {
             Pending::Put(put) => match (put.body.ends_with(b"\r\n"), &reply.words[..]) {
                 (false, ["EXPECTED_CRLF"]) => true,
                 (true, ["DRAINING"]) => book.is_draining,
-                (_, ["OUT_OF_MEMORY"]) => book.job_bytes_logged.is_some_and(|most| put.body.len() > most / 2),
+                (_, ["OUT_OF_MEMORY"]) => {
+                    book.has_limits || book.job_bytes_logged.is_some_and(|most| put.body.len() > most / 2)
+                }
                 (true, words) => book.is_right_for_put(put, words),
                 _ => false,
             },
@@ -426,7 +436,9 @@ impl Book {
         // More than the records of the jobs take.
         let logged_bytes: usize = batch.jobs.iter().map(|job| job.body.len() + 512).sum();
         match (&reply.words[..], batch.refusal) {
-            (["OUT_OF_MEMORY"], _) => self.job_bytes_logged.is_some_and(|most| logged_bytes > most / 2),
+            (["OUT_OF_MEMORY"], _) => {
+                self.has_limits || self.job_bytes_logged.is_some_and(|most| logged_bytes > most / 2)
+            }
             (&[word], Some(refusal)) => word == refusal,
             (["DRAINING"], None) => self.is_draining,
             (["INSERTED_BATCH", count], None) => {
@@ -464,7 +476,7 @@ impl Book {
                 words[0] == "FOUND" || words == ["NOT_FOUND"]
             }
             Command::Delete(_) => words == ["DELETED"] || words == ["NOT_FOUND"],
-            Command::Release { .. } => words == ["RELEASED"] || words == ["NOT_FOUND"],
+            Command::Release { .. } => matches!(words, ["RELEASED" | "BURIED" | "NOT_FOUND"]),
             Command::Bury { .. } => words == ["BURIED"] || words == ["NOT_FOUND"],
             Command::Touch(_) => words == ["TOUCHED"] || words == ["NOT_FOUND"],
             Command::KickJob(_) => words == ["KICKED"] || words == ["NOT_FOUND"],
@@ -472,7 +484,12 @@ impl Book {
                 matches!(words, ["KICKED", count] if number(count) <= u64::from(bound))
             }
             Command::Stats => reply.is_report(),
-            Command::MoveJob { .. } => [["MOVED"], ["NOT_MOVED"], ["NOT_FOUND"]].contains(&[words[0]]),
+            Command::MoveJob { .. } => {
+                matches!(words, ["MOVED" | "NOT_MOVED" | "NOT_FOUND"])
+                    || words == ["OUT_OF_MEMORY"] && self.has_limits
+            }
+            Command::TubeConfig { rule: Some(_), .. } => words == ["CONFIGURED"],
+            Command::TubeConfig { rule: None, .. } => reply.is_report() || words == ["NOT_FOUND"],
             Command::MoveJobs { bound, .. } => {
                 matches!(words, ["MOVED", count] if number(count) <= u64::from(bound))
                     || words == ["NOT_FOUND"]

@@ -6,6 +6,7 @@ use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::framing::{Line, LineReader};
 use beanring::protocol::parse::parse;
 use beanring::tube_name::TubeName;
+use beanring::tube_rules::RuleValue;
 
 use super::input::Input;
 
@@ -60,9 +61,10 @@ fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
 
 /// Returns the length that a line may have, with its CR LF.
 pub(super) fn bytes_max(line: &[u8]) -> usize {
-    let is_long = [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs "]
-        .iter()
-        .any(|word| line.starts_with(word));
+    let is_long =
+        [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "]
+            .iter()
+            .any(|word| line.starts_with(word));
     if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
@@ -129,6 +131,15 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::MoveJobs { from, state, to, bound } => {
             let from = with_name("move-jobs", from);
             format!("{from} {} {bound}", with_name(state.as_str(), to))
+        }
+        Command::TubeConfig { tube, rule: None } => with_name("tube-config", tube),
+        Command::TubeConfig { tube, rule: Some(rule) } => {
+            let line = format!("{} {}", with_name("tube-config", tube), rule.key().word());
+            match rule.value() {
+                RuleValue::None => format!("{line} 0"),
+                RuleValue::Number(number) => format!("{line} {number}"),
+                RuleValue::Tube(other) => with_name(&line, other),
+            }
         }
         Command::FlushTube(tube) => with_name("flush-tube", tube),
         Command::PutBatch { count } => format!("put-batch {}", count?),

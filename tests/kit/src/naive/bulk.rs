@@ -33,13 +33,16 @@ impl Model {
         if !self.is_key_free_in(to, &self.jobs[at]) {
             return JobMoved::KeyExists;
         }
+        if !self.admits_to(to, 1, self.jobs[at].bytes) {
+            return JobMoved::Full;
+        }
         self.make_tube(to);
         self.change_tube(at, to);
         self.drop_tubes();
         JobMoved::Done
     }
 
-    /// Moves the first jobs in a state, up to one whose key the other tube has. Returns their number, or none if there is no such tube.
+    /// Moves the first jobs in a state, up to one whose key the other tube has, or that it has no room for. Returns their number, or none if there is no such tube.
     pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
         self.tubes.iter().find(|tube| tube.name == from)?;
         let there = self.jobs.iter().filter(|job| job.tube == from && job.state() == state).count();
@@ -58,7 +61,7 @@ impl Model {
                 self.drop_tubes();
                 return Some(moved);
             };
-            if !self.is_key_free_in(to, &self.jobs[at]) {
+            if !self.is_key_free_in(to, &self.jobs[at]) || !self.has_room(to, 1, self.jobs[at].bytes) {
                 self.drop_tubes();
                 return Some(moved);
             }
@@ -84,7 +87,7 @@ impl Model {
         let mut taken = Vec::new();
         while taken.len() < most {
             let Some(at) = self.best_ready(conn).filter(|&at| fits(self.jobs[at].id)) else { break };
-            taken.push(self.hold(at, conn));
+            taken.push(self.hand_out(at, conn));
         }
         taken
     }

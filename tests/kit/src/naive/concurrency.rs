@@ -24,7 +24,7 @@ impl Model {
         waiting.sort();
         for (_, conn) in waiting {
             if let Some(at) = self.best_ready_in(&[tube]) {
-                let id = self.hold(at, conn);
+                let id = self.hand_out(at, conn);
                 self.client(conn).wait = None;
                 self.told.push((conn, Told::Reserved(id)));
             }

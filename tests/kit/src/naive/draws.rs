@@ -13,7 +13,7 @@ impl Model {
     /// Reserves the job that the server has drawn, which must be the most urgent one of its tube.
     pub fn draw(&mut self, conn: Conn, id: u64) {
         let at = self.drawable(conn).into_iter().find(|&at| self.jobs[at].id == id);
-        self.hold(at.unwrap_or_else(|| panic!("client {conn} cannot draw job {id}")), conn);
+        self.hand_out(at.unwrap_or_else(|| panic!("client {conn} cannot draw job {id}")), conn);
     }
 
     /// Reserves the jobs that the server has drawn for a batch of at most this number. There may be fewer only if there is no
@@ -28,10 +28,9 @@ impl Model {
         );
     }
 
-    /// The most urgent ready job of each watched tube that is not paused.
+    /// The most urgent ready job of each watched tube that is neither paused nor throttled.
     fn drawable(&self, conn: Conn) -> Vec<usize> {
-        let is_paused = |name| self.tubes.iter().any(|tube| tube.name == name && tube.pause.is_some());
-        let open = self.get(conn).watched.iter().filter(|&&name| !is_paused(name));
+        let open = self.get(conn).watched.iter().filter(|&&name| !self.is_closed(name));
         let first = |&name| {
             let there = self.jobs.iter().enumerate();
             let ready = there.filter(|(_, job)| {

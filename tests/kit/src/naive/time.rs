@@ -31,14 +31,16 @@ impl Model {
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
         let waits = self.clients.iter().filter_map(|client| client.wait.and_then(|wait| wait.until));
         let job_waits = self.clients.iter().filter_map(|client| client.job_wait.map(|wait| wait.until));
-        jobs.chain(pauses).chain(waits).chain(job_waits).chain(self.margins()).min()
+        let waits = waits.chain(job_waits).chain(self.margins());
+        jobs.chain(pauses).chain(waits).chain(self.rule_deadlines()).min()
     }
 
-    /// Returns true if the order of events up to `to` does not decide which client gets which job.
+    /// Returns true if the order of events up to `to` does not decide which client gets which job, or which job is buried first.
     pub fn is_calm(&self, to: Time) -> bool {
         let jobs = self.jobs.iter().filter_map(Job::deadline);
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
-        jobs.chain(pauses).all(|at| at > to) || self.clients.iter().all(|client| client.wait.is_none())
+        let is_quiet = jobs.chain(pauses).chain(self.rule_deadlines()).all(|at| at > to);
+        is_quiet || self.clients.iter().all(|client| client.wait.is_none()) && !self.may_retire()
     }
 
     /// The times at which the safety margins of waiting clients begin.
@@ -73,7 +75,11 @@ impl Model {
             self.jobs[at].counts.timeouts += 1;
             let tube = self.jobs[at].tube;
             self.tube(tube).timeouts += 1;
-            self.make_ready(at);
+            if self.is_exhausted(at) {
+                self.retire(at);
+            } else {
+                self.make_ready(at);
+            }
         }
     }
 
@@ -84,11 +90,14 @@ impl Model {
             tube.pause = None;
             self.serve();
         }
+        self.throttle_due(name);
         while let Some(at) = self
             .soonest_delayed(name)
             .filter(|&at| self.jobs[at].deadline().is_some_and(|until| until <= now))
         {
             self.make_ready(at);
         }
+        self.expiry_due(name);
+        self.drop_tubes();
     }
 }

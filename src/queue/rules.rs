@@ -1,0 +1,367 @@
+//! Rules of tubes, which clients and the configuration file set.
+//!
+//! They are kept by the name of the tube, because a tube is removed when nothing refers to it. A tube with rules has their slot,
+//! so that a tube without rules costs one comparison where a rule could apply.
+
+use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::change::Change;
+use super::engine::Engine;
+use super::extras::{hash_names, text_bytes};
+use super::job::Counts;
+use super::rate::Bucket;
+use crate::ids::{ClientKey, JobKey, RulesSlot, TubeSlot};
+use crate::intrusive::{Chained, Index, NIL, Pages};
+use crate::limits::RULED_TUBES_MAX;
+use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey, RuleValue, TubeRules};
+
+/// Numbers of burials from here on are times: the first 17 minutes of 1970 are over. Smaller ones counted burials, in logs of
+/// earlier versions and of beanstalkd.
+pub(super) const BURIAL_TIMES_MIN: u64 = 1_000_000_000_000;
+
+/// The rules of all tubes.
+pub(super) struct Rules {
+    pub(super) slab: Pages<RuledTube>,
+    index: Index,
+    /// The memory of all names.
+    name_bytes: usize,
+    /// Of all tubes since the start.
+    pub(super) totals: RuleCounts,
+}
+
+/// A tube with rules. It may not exist.
+pub(super) struct RuledTube {
+    name: Box<[u8]>,
+    pub(super) rules: TubeRules,
+    pub(super) bucket: Bucket,
+    pub(super) counts: RuleCounts,
+    hash: u64,
+    chain: u32,
+}
+
+/// What rules have led to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct RuleCounts {
+    /// Commands that `max-jobs` or `max-bytes` refused.
+    pub refusals: u64,
+    /// Jobs that have had all attempts: buried, or moved to the tube of dead letters.
+    pub dead_letters: u64,
+    /// Buried jobs that `retention` deleted.
+    pub expiries: u64,
+    /// Times at which `rate` permitted no further job for a while.
+    pub rate_waits: u64,
+}
+
+impl RuledTube {
+    fn name(&self) -> TubeName<'_> {
+        TubeName::new(&self.name).expect("the name was checked")
+    }
+
+    fn name_bytes(&self) -> usize {
+        text_bytes(&self.name) + self.rules.dead_letter().map_or(0, |name| text_bytes(name.as_bytes()))
+    }
+}
+
+impl Rules {
+    /// No rules. `seed` keeps clients from choosing names that collide.
+    pub const fn new(seed: u64) -> Self {
+        let totals = RuleCounts { refusals: 0, dead_letters: 0, expiries: 0, rate_waits: 0 };
+        Self { slab: Pages::new(), index: Index::new(seed), name_bytes: 0, totals }
+    }
+
+    pub const fn bytes(&self) -> usize {
+        self.slab.bytes() + self.index.bytes() + self.name_bytes
+    }
+
+    fn find(&self, name: TubeName<'_>) -> Option<RulesSlot> {
+        let is_it = |ruled: &RuledTube| *ruled.name == *name.as_bytes();
+        self.index.find(&self.slab, self.hash(name), is_it).map(RulesSlot)
+    }
+
+    fn add(&mut self, name: TubeName<'_>) -> RulesSlot {
+        self.name_bytes += text_bytes(name.as_bytes());
+        let slot = self.slab.insert(RuledTube {
+            name: name.as_bytes().into(),
+            rules: TubeRules::default(),
+            bucket: Bucket::FULL,
+            counts: RuleCounts::default(),
+            hash: self.hash(name),
+            chain: NIL,
+        });
+        self.index.insert(&mut self.slab, slot);
+        RulesSlot(slot)
+    }
+
+    fn set(&mut self, slot: RulesSlot, rule: Rule<'_>) {
+        let ruled = &mut self.slab[slot.0];
+        self.name_bytes -= ruled.name_bytes();
+        ruled.rules.set(rule);
+        self.name_bytes += ruled.name_bytes();
+    }
+
+    fn remove(&mut self, slot: RulesSlot) {
+        self.index.remove(&mut self.slab, slot.0);
+        let ruled = self.slab.remove(slot.0);
+        assert!(ruled.rules.is_empty(), "a tube that is removed from here has no rule");
+        self.name_bytes -= ruled.name_bytes();
+    }
+
+    fn hash(&self, name: TubeName<'_>) -> u64 {
+        hash_names(self.index.seed(), &[name.as_bytes()])
+    }
+}
+
+impl Engine {
+    /// Whether any tube has rules.
+    #[inline]
+    pub fn has_rules(&self) -> bool {
+        !self.rules.slab.is_empty()
+    }
+
+    /// The rules of the tube of this name, which need not exist, and what they have led to. `None` if it has no rules.
+    pub fn rules_of(&self, name: TubeName<'_>) -> Option<(&TubeRules, RuleCounts)> {
+        let RulesSlot(slot) = self.rules.find(name)?;
+        let ruled = &self.rules.slab[slot];
+        Some((&ruled.rules, ruled.counts))
+    }
+
+    /// All tubes with rules, in no order.
+    pub fn ruled_tubes(&self) -> impl Iterator<Item = (TubeName<'_>, &TubeRules)> {
+        self.rules.slab.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
+    }
+
+    /// What rules have led to since the start.
+    pub const fn rule_totals(&self) -> RuleCounts {
+        self.rules.totals
+    }
+
+    /// Whether there is room for a rule: the tube has others, or fewer than [`RULED_TUBES_MAX`] tubes have rules.
+    pub fn can_set_rule(&self, name: TubeName<'_>, rule: Rule<'_>) -> bool {
+        rule.value() == RuleValue::None
+            || self.rules.slab.len() < RULED_TUBES_MAX
+            || self.rules.find(name).is_some()
+    }
+
+    /// Sets a rule of a tube, which need not exist, or removes it.
+    pub fn set_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
+        self.restore_rule(name, rule, now);
+        self.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
+    }
+
+    /// Does the same without a change for the job log.
+    pub fn restore_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
+        let rules = match self.rules.find(name) {
+            None if rule.value() == RuleValue::None => return,
+            None => self.rules.add(name),
+            Some(rules) => rules,
+        };
+        self.rules.set(rules, rule);
+        let tube = self.tubes.find_slot(name);
+        if let Some(tube) = tube {
+            self.tubes[tube].set_rules(Some(rules));
+            self.tubes[tube].pins += 1;
+        }
+        match rule.key() {
+            RuleKey::Rate => self.restart_rate(rules, tube, self.step_limit(BACKGROUND_STEPS), now),
+            RuleKey::Retention => tube.into_iter().for_each(|tube| self.arm_tube_timer(tube)),
+            _ => {}
+        }
+        if self.rules.slab[rules.0].rules.is_empty() {
+            tube.into_iter().for_each(|tube| self.tubes[tube].set_rules(None));
+            self.rules.remove(rules);
+        }
+        if let Some(tube) = tube {
+            self.unpin(tube);
+        }
+    }
+
+    /// Gives a new tube the rules of its name.
+    #[inline]
+    pub(super) fn attach_rules(&mut self, tube: TubeSlot) {
+        if self.has_rules() {
+            let rules = self.rules.find(self.tubes[tube].name());
+            self.tubes[tube].set_rules(rules);
+        }
+    }
+
+    /// The next time at which a rule of the tube has an effect by itself.
+    pub(super) fn next_rule_deadline(&self, tube: TubeSlot, rules: RulesSlot) -> Option<Time> {
+        [self.throttle_end(tube, rules), self.first_expiry(tube)].into_iter().flatten().min()
+    }
+
+    // Puts.
+
+    /// The time to run of a job that the client puts with this one, in seconds.
+    #[inline]
+    pub fn ttr_of_put(&self, client: ClientKey, ttr: u32) -> u32 {
+        if ttr > 0 { ttr } else { self.default_ttr(self.clients.get(client).used) }
+    }
+
+    #[cold]
+    fn default_ttr(&self, tube: TubeSlot) -> u32 {
+        let rules = self.tubes[tube].rules().map(|rules| &self.rules.slab[rules.0].rules);
+        rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).unwrap_or(1)
+    }
+
+    /// Whether the tube that the client uses may get this many further jobs, whose bodies have this size together without their
+    /// CR LF. A refusal is counted.
+    #[inline]
+    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> bool {
+        let tube = self.clients.get(client).used;
+        match self.tubes[tube].rules() {
+            None => true,
+            Some(rules) => self.admits_by(rules, Some(tube), jobs, body_bytes),
+        }
+    }
+
+    /// The same for a job that is moved to the tube of this name.
+    pub(super) fn admits_move(&mut self, name: TubeName<'_>, job: JobKey) -> bool {
+        let (rules, tube) = (self.rules.find(name), self.tubes.find_slot(name));
+        rules.is_none_or(|rules| self.admits_by(rules, tube, 1, self.body_bytes(job)))
+    }
+
+    #[cold]
+    fn admits_by(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, jobs: usize, body_bytes: u64) -> bool {
+        let has_room = self.has_room_by(rules, tube, jobs, body_bytes);
+        if !has_room {
+            self.rules.totals.refusals += 1;
+            self.rules.slab[rules.0].counts.refusals += 1;
+        }
+        has_room
+    }
+
+    /// Whether the rules of the tube of this name permit this many further jobs with bodies of this size together.
+    pub(super) fn has_room_for(&self, name: TubeName<'_>, jobs: usize, body_bytes: u64) -> bool {
+        let rules = self.rules.find(name);
+        rules.is_none_or(|rules| self.has_room_by(rules, self.tubes.find_slot(name), jobs, body_bytes))
+    }
+
+    fn has_room_by(&self, rules: RulesSlot, tube: Option<TubeSlot>, jobs: usize, body_bytes: u64) -> bool {
+        let rules = &self.rules.slab[rules.0].rules;
+        let there = tube.map(|tube| &self.tubes[tube]);
+        let (count, bytes) = there.map_or((0, 0), |tube| (tube.jobs(), tube.body_bytes));
+        let is_within = |key, number| rules.number(key).is_none_or(|max| number <= max);
+        is_within(RuleKey::MaxJobs, (count + jobs) as u64) && is_within(RuleKey::MaxBytes, bytes + body_bytes)
+    }
+
+    // Attempts.
+
+    /// Whether a job has had all attempts that its tube permits. Its last timeout or release is counted.
+    #[inline]
+    pub(super) fn is_exhausted(&self, job: JobKey) -> bool {
+        match self.tubes[self.jobs.get(job).tube].rules() {
+            None => false,
+            Some(rules) => self.has_had_attempts(job, rules),
+        }
+    }
+
+    #[cold]
+    fn has_had_attempts(&self, job: JobKey, rules: RulesSlot) -> bool {
+        let Counts { timeouts, releases, .. } = self.jobs.activity(job).expect("it was reserved").counts;
+        let max = self.rules.slab[rules.0].rules.number(RuleKey::MaxAttempts);
+        max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
+    }
+
+    /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
+    #[cold]
+    pub(super) fn retire(&mut self, job: JobKey, limit: StepLimit, now: Time) {
+        self.steps += 1;
+        let from = self.jobs.get(job).tube;
+        let RulesSlot(rules) = self.tubes[from].rules().expect("the tube has a rule");
+        self.rules.slab[rules].counts.dead_letters += 1;
+        self.rules.totals.dead_letters += 1;
+        let (con, to) = (self.con_of(job), self.dead_letter_tube(job, rules, now));
+        self.leave(job, now);
+        match to {
+            None => self.bury_left(job, now),
+            Some(to) => {
+                self.set_tube(job, to, now);
+                self.enter_ready(job, now);
+                self.changes.push(Change::Moved(job));
+                self.assign_jobs(to, limit, now);
+            }
+        }
+        if let Some(con) = con {
+            self.continue_reopen(con, limit, now);
+        }
+        self.remove_if_unreferenced(from);
+    }
+
+    /// The tube of dead letters, which is created if it does not exist. `None` if the rules name none or it cannot get the job.
+    fn dead_letter_tube(&mut self, job: JobKey, rules: u32, now: Time) -> Option<TubeSlot> {
+        let name: Box<[u8]> = self.rules.slab[rules].rules.dead_letter()?.as_bytes().into();
+        let name = TubeName::new(&name).expect("the name was checked");
+        let may_get =
+            self.has_room_in(name, job) && self.is_key_free_in(name, job, now) && self.can_use(name);
+        may_get.then(|| self.find_or_create_tube(name))
+    }
+
+    /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
+    pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
+        self.tubes[from].body_bytes -= bytes;
+        self.tubes[to].body_bytes += bytes;
+        self.move_key(job, to, now);
+    }
+
+    // Retention.
+
+    /// When the job of the tube that was buried first expires.
+    fn first_expiry(&self, tube: TubeSlot) -> Option<Time> {
+        let record = &self.tubes[tube];
+        let rules = &self.rules.slab[record.rules()?.0].rules;
+        let seconds = rules.number_u32(RuleKey::Retention)?;
+        let first = JobKey(record.buried.front()?);
+        let activity = self.jobs.activity(first).expect("a buried job has an activity");
+        Some(activity.deadline + Span::from_secs(seconds))
+    }
+
+    /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
+    /// may be on such a page.
+    pub(super) fn expire(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+        while self.first_expiry(tube).is_some_and(|at| at <= now) {
+            if self.is_reached(limit) || self.has_unread_page() {
+                return;
+            }
+            self.steps += 1;
+            let record = &self.tubes[tube];
+            let job = record.buried.front().expect("a buried job has expired");
+            let RulesSlot(rules) = record.rules().expect("the tube has a rule");
+            self.rules.slab[rules].counts.expiries += 1;
+            self.rules.totals.expiries += 1;
+            self.delete_job(JobKey(job), now);
+        }
+    }
+
+    pub(super) fn check_rules(&self) {
+        let Rules { slab, index, name_bytes, .. } = &self.rules;
+        slab.check();
+        index.check(slab);
+        assert_eq!(index.len(), slab.len(), "the index finds all");
+        assert_eq!(*name_bytes, slab.iter().map(|(_, ruled)| ruled.name_bytes()).sum::<usize>());
+        assert!(slab.iter().all(|(_, ruled)| !ruled.rules.is_empty()), "a tube without rules is removed");
+        for (key, tube) in self.tubes.iter() {
+            let name = tube.name().as_str();
+            assert_eq!(tube.rules(), self.rules.find(tube.name()), "tube {name} has its rules");
+            let has_rate = tube.rules().and_then(|rules| self.throttle_end(key.slot, rules)).is_some();
+            assert_eq!(tube.is_throttled, has_rate, "tube {name} is throttled by a rate");
+            let since = |job| self.jobs.activity(JobKey(job)).map(|activity| activity.deadline);
+            assert!(tube.buried.iter(&self.jobs.slab).is_sorted_by_key(since), "the first expires first");
+        }
+    }
+}
+
+impl Chained for RuledTube {
+    fn hash(&self, _seed: u64) -> u64 {
+        self.hash
+    }
+
+    fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    fn set_chain(&mut self, next: u32) {
+        self.chain = next;
+    }
+}

@@ -1,0 +1,112 @@
+//! Rules of tubes, and which segment each is logged in.
+
+use super::Wal;
+use super::placed::{Place, Placed};
+use super::record::{Record, RuleRecord};
+use super::segment::SegmentNumber;
+use super::segment_index::SegmentIndex;
+use crate::limits::TUBE_NAME_BYTES_MAX;
+use crate::queue::Engine;
+use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey, RuleValue};
+
+/// The tube and the key of a rule.
+pub type RuleId = (Box<[u8]>, RuleKey);
+
+/// All logged rules.
+#[derive(Default)]
+pub struct LoggedRules {
+    placed: Placed<RuleId, LoggedRule>,
+}
+
+/// The value of a rule.
+#[derive(Clone, Debug)]
+enum LoggedRule {
+    Number(u64),
+    Tube(Box<[u8]>),
+}
+
+/// Memory of one rule, at most: its tube twice, the tube of dead letters, and its share of two trees.
+const RULE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 4 * size_of::<(RuleId, Place<LoggedRule>)>();
+
+impl LoggedRule {
+    fn value(&self) -> RuleValue<'_> {
+        match self {
+            Self::Number(number) => RuleValue::Number(*number),
+            Self::Tube(tube) => RuleValue::Tube(name_of(tube)),
+        }
+    }
+}
+
+impl LoggedRules {
+    /// Takes a record of this size, which is in this segment, and accounts for it in the index. It replaces an earlier one
+    /// of the same rule.
+    pub fn apply(
+        &mut self,
+        record: &RuleRecord<'_>,
+        segment: SegmentNumber,
+        bytes: usize,
+        index: &mut SegmentIndex,
+    ) {
+        let id = (record.tube.as_bytes().into(), record.rule.key());
+        let content = match record.rule.value() {
+            RuleValue::Number(number) => LoggedRule::Number(number),
+            RuleValue::Tube(tube) => LoggedRule::Tube(tube.as_bytes().into()),
+            RuleValue::None => {
+                index.add_garbage(bytes as u64);
+                self.placed.remove(&id, index);
+                return;
+            }
+        };
+        self.placed.insert(id, content, (segment, bytes), index);
+    }
+
+    /// Returns a rule whose record is in this segment, which must be the oldest.
+    pub fn first_in(&self, segment: SegmentNumber) -> Option<RuleId> {
+        self.placed.first_in(segment)
+    }
+
+    /// An upper bound of the memory that rules take.
+    pub fn memory_bytes(&self) -> usize {
+        self.placed.len() * RULE_BYTES
+    }
+
+    /// All rules that are set.
+    pub fn iter(&self) -> impl Iterator<Item = RuleRecord<'_>> {
+        self.placed.iter().map(|((tube, key), rule)| record_of(tube, *key, rule.value()))
+    }
+}
+
+impl Wal {
+    /// Logs the value that a rule has in the queue.
+    pub(super) fn append_rule(&mut self, tube: &[u8], key: RuleKey, engine: &Engine) {
+        let rules = engine.rules_of(name_of(tube));
+        let value = rules.map_or(RuleValue::None, |(rules, _)| rules.get(key));
+        self.append_rule_record(&record_of(tube, key, value), engine);
+    }
+
+    /// Logs a rule again, as it was logged: since a start it may have another value in the queue, from the configuration.
+    pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) {
+        let logged = self.rules.placed.get(id).expect("the rule is logged").clone();
+        let bytes = self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine);
+        self.appender.note_compacted(bytes);
+    }
+
+    /// Returns the size of the record in bytes.
+    fn append_rule_record(&mut self, record: &RuleRecord<'_>, engine: &Engine) -> usize {
+        let whole = Record::Rule(*record);
+        let bytes = whole.bytes();
+        self.append(&whole, engine);
+        self.rules.apply(record, self.appender.segment(), bytes, &mut self.index);
+        bytes
+    }
+}
+
+fn record_of<'a>(tube: &'a [u8], key: RuleKey, value: RuleValue<'a>) -> RuleRecord<'a> {
+    let tube = name_of(tube);
+    RuleRecord { tube, rule: Rule::new(tube, key, value).expect("the rule was checked") }
+}
+
+fn name_of(name: &[u8]) -> TubeName<'_> {
+    TubeName::new(name).expect("the name was checked")
+}
