@@ -81,11 +81,26 @@ impl Engine {
             self.steps = self.steps.max(least);
         }
         while !self.is_reached(whole) {
-            let Some(owner) = self.timers.fire(now) else { break };
+            let Some((owner, at)) = self.timers.fire(now) else { break };
             let least = self.steps + 1;
             match owner {
-                Owner::Client(client) => self.handle_client_timer(self.clients.slot(client), now, whole),
-                Owner::Tube(tube) => self.handle_tube_timer(self.tubes.slot(tube), now, whole),
+                Owner::Client(client) => {
+                    let client = self.clients.slot(client);
+                    // An early timer takes its turn among the others, so that a late call handles what is due in order.
+                    if self.client_deadline(client).is_some_and(|deadline| deadline > at) {
+                        self.arm_client_timer(client);
+                    } else {
+                        self.handle_client_timer(client, now, whole);
+                    }
+                }
+                Owner::Tube(tube) => {
+                    let tube = self.tubes.slot(tube);
+                    if self.tube_deadline(tube).is_some_and(|deadline| deadline > at) {
+                        self.arm_tube_timer(tube);
+                    } else {
+                        self.handle_tube_timer(tube, now, whole);
+                    }
+                }
                 Owner::IdpKeys => self.handle_key_timer(now, whole),
             }
             self.steps = self.steps.max(least);
@@ -285,14 +300,18 @@ impl Engine {
     }
 
     /// Arms the timer of a tube for its next deadline.
-    pub(super) fn arm_tube_timer(&mut self, key: TubeSlot) {
+    pub(super) fn arm_tube_timer(&mut self, tube: TubeSlot) {
+        if let Some(at) = self.tube_deadline(tube) {
+            self.timers.arm(self.tubes[tube].timer, at);
+        }
+    }
+
+    fn tube_deadline(&self, key: TubeSlot) -> Option<Time> {
         let tube = &self.tubes[key];
         let delay_end = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
         let pause_end = tube.pause.map(|pause| pause.until);
         let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
-        if let Some(at) = [delay_end, pause_end, rule_end].into_iter().flatten().min() {
-            self.timers.arm(tube.timer, at);
-        }
+        [delay_end, pause_end, rule_end].into_iter().flatten().min()
     }
 
     pub(super) fn unpin(&mut self, tube: TubeSlot) {

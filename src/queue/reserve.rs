@@ -128,14 +128,18 @@ impl Engine {
 
     /// Arms the timer of a client for its next deadline.
     pub(super) fn arm_client_timer(&mut self, client: ClientSlot) {
+        if let Some(at) = self.client_deadline(client) {
+            self.timers.arm(self.clients[client].timer, at);
+        }
+    }
+
+    pub(super) fn client_deadline(&self, client: ClientSlot) -> Option<Time> {
         let record = &self.clients[client];
         let soonest = self.first_deadline(client);
         let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
         let end = record.wait.and_then(|wait| wait.until);
         let job_wait_end = record.job_wait.map(|wait| self.job_waits.until(wait));
-        if let Some(at) = [soonest, margin, end, job_wait_end].into_iter().flatten().min() {
-            self.timers.arm(record.timer, at);
-        }
+        [soonest, margin, end, job_wait_end].into_iter().flatten().min()
     }
 
     fn start_waiting(&mut self, client: ClientSlot, until: Option<Time>) {

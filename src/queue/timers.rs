@@ -72,13 +72,14 @@ impl Timers {
         self.heap.insert(&mut self.slab, key.0);
     }
 
-    /// Disarms a timer that is due at `now`. Returns its owner, which handles what is due and arms the timer again.
-    pub fn fire(&mut self, now: Time) -> Option<Owner> {
+    /// Disarms the first timer that is due at `now`. Returns its owner, which handles what is due and arms the timer again,
+    /// and the time for which it was armed.
+    pub fn fire(&mut self, now: Time) -> Option<(Owner, Time)> {
         let key = self.heap.min().filter(|&key| self.slab[key].at <= now)?;
         self.heap.remove(&mut self.slab, key);
         let timer = &mut self.slab[key];
         timer.armed = false;
-        Some(timer.owner.expect("an armed timer has an owner"))
+        Some((timer.owner.expect("an armed timer has an owner"), timer.at))
     }
 
     /// The time at which the next timer fires.

@@ -6,6 +6,7 @@ mod groups;
 mod iteration;
 mod job_waits;
 mod kept_keys;
+mod late;
 mod put_batch;
 mod rules;
 mod weights;
