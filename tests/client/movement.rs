@@ -88,7 +88,8 @@ fn a_signal_ends_a_move_between_two_jobs() {
             let output = child.wait_with_output().expect("it is ours");
             let now = ready("b");
             let said = String::from_utf8(output.stderr).expect("text");
-            assert_eq!(said, format!("beanring: moved {} jobs; stopped by {name}\n", now - moved));
+            let jobs = if now - moved == 1 { "job" } else { "jobs" };
+            assert_eq!(said, format!("beanring: moved {} {jobs}; stopped by {name}\n", now - moved));
             assert_eq!(output.status.code(), Some(code));
             moved = now;
             wait_until(|| place.jobs()[1] == 0, || "a job stays reserved".to_owned());
