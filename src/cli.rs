@@ -20,7 +20,7 @@ use tracing::level_filters::LevelFilter;
 use self::flags::{FLAGS, Flag, Heading, Kind};
 pub use self::usage_error::UsageError;
 #[cfg(feature = "client")]
-use self::verbs::Verb;
+use self::verbs::{Common, Verb};
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
 
@@ -156,7 +156,10 @@ where
         if takes_value { argument.value_parser(OsStringValueParser::new()) } else { argument }
     };
     let accepting = |command: Command| command.args(hidden()).mut_args(as_given);
-    let command = help::complete(accepting(command()).mut_subcommand(SERVE, accepting));
+    let command = accepting(command()).mut_subcommand(SERVE, accepting);
+    #[cfg(feature = "client")]
+    let command = command.arg(Common::addr_before_verb());
+    let command = help::complete(command);
     let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
     usage_error::refuse_clusters_with_version(&command, &words)?;
     let matches = match command.try_get_matches_from(&words) {
@@ -181,6 +184,10 @@ where
                 settings.set(flag, Setting::on_command_line(flag.spelled(), given));
             }
         }
+    }
+    #[cfg(feature = "client")]
+    if matches.contains_id("addr") && !matches!(tool, Some(Tool::Client(_))) {
+        return Err(UsageError::AddrWithoutVerb);
     }
     #[cfg(feature = "client")]
     if let (Some(Tool::Client(_)), Some(name)) = (&tool, settings.rest()) {

@@ -171,6 +171,23 @@ fn help_and_version_are_asked_for() {
     }
 }
 
+#[cfg(feature = "client")]
+#[test]
+fn the_address_may_stand_before_the_verb() {
+    let address = |line| match parse_line(line).tool {
+        Some(Tool::Client(Verb::Stats(verb))) => verb.common.addr.map(|address| address.to_string()),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(address("stats"), None);
+    for line in ["--addr :7 stats", "-a7 stats", "stats -a 7", "--addr=8 stats --addr 7"] {
+        assert_eq!(address(line).as_deref(), Some("127.0.0.1:7"), "{line}");
+    }
+    for line in ["-a 7", "-a 7 serve", "serve -a 7", "-a 7 healthcheck", "wal check a -a 7"] {
+        let error = parse(words(line)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("-a/--addr: this is a flag of the client; name a verb"), "{line}: {error}");
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_an_error_of_one_line() {
     for (line, error) in [

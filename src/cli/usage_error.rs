@@ -40,6 +40,8 @@ pub enum UsageError {
         /// The verb.
         verb: String,
     },
+    /// The address of a server to connect to was given without a verb of the client.
+    AddrWithoutVerb,
     /// A flag of the server was given to a verb of the client.
     ServerFlag {
         /// The flag.
@@ -103,6 +105,10 @@ impl fmt::Display for UsageError {
                 write!(f, "{word}: -v prints the version and stands alone; see beanring --help")
             }
             Self::TwoTubes { verb } => write!(f, "-t/--tube: given twice; beanring {verb} takes one tube"),
+            Self::AddrWithoutVerb => f.write_str(
+                "-a/--addr: this is a flag of the client; name a verb, such as beanring stats --addr ADDR. A server listens \
+                 on the address of -l/--listen",
+            ),
             Self::ServerFlag { flag, verb } => write!(
                 f,
                 "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"

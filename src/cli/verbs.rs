@@ -7,7 +7,7 @@ mod values;
 
 use std::env;
 
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
 pub use self::show::{Job, Jobs, ListState, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
@@ -150,6 +150,17 @@ pub struct Common {
 }
 
 impl Common {
+    /// The flag `--addr` where it stands before the name of the verb. clap passes its value on to the verb.
+    pub(super) fn addr_before_verb() -> Arg {
+        Arg::new("addr")
+            .short('a')
+            .long("addr")
+            .value_name("ADDR")
+            .value_parser(parse_address)
+            .global(true)
+            .hide(true)
+    }
+
     /// The address of the server: that of `--addr`, else that of the variable, else the default.
     ///
     /// # Errors

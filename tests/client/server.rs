@@ -280,7 +280,7 @@ fn wrong_usage_is_exit_code_2() {
         (&["peek", "-t", "a", "-t", "b"], "-t/--tube: given twice; beanring peek takes one tube".to_owned()),
         (&["kick", "-t", "a", "-t", "b", "--all"], "-t/--tube: given twice; beanring kick takes one tube".to_owned()),
         (&["work", "--tries", "3", "--", "true"], "--tries counts releases; add --on-failure release".to_owned()),
-        (&["-a", "21009", "stats"], "-a: put the flags of a verb behind its name: beanring stats -a".to_owned()),
+        (&["-a", "21009"], "-a/--addr: this is a flag of the client; name a verb, such as beanring stats --addr ADDR. A server listens on the address of -l/--listen".to_owned()),
         (&["--json", "tube", "mail"], "--json: put the flags of a verb behind its name: beanring tube --json".to_owned()),
         (&["work"], "CMD... is missing; usage: beanring work [FLAGS] -- CMD...".to_owned()),
         (&["work", "-j", "0", "--", "true"], "-j/--jobs \"0\": must be a number from 1 to 1000".to_owned()),
