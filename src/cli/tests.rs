@@ -154,20 +154,20 @@ fn verbs_name_their_own_flags() {
         ("job 1 2", "2: unexpected argument; see beanring job --help"),
         (
             "tubes --sort x",
-            "-s/--sort \"x\": must be name, ready, reserved, delayed, buried, waiting, puts or oldest",
+            "-s/--sort \"x\": must be name, ready, reserved, delayed, buried, held, waiting, puts or oldest",
+        ),
+        ("jobs a -s hel", "-s/--state \"hel\": must be ready, reserved, delayed, buried or held"),
+        ("peek -s held", "-s/--state \"held\": must be ready, reserved, delayed or buried"),
+        (
+            "put --grp a:1 x",
+            "--grp \"a:1\": must be the name of a group, which has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ \
+             ( ), and does not begin with -",
         ),
         ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
         ("putt", "putt: no such command; did you mean put?"),
     ] {
         let result = parse(words(line)).map(|_| ());
         assert_eq!(result.unwrap_err().to_string(), error, "{line}");
-    }
-}
-
-#[test]
-fn help_and_version_are_asked_for() {
-    for line in ["-h", "--help", "-v", "--version", "help", "help wal", "help wal check", "wal --help"] {
-        assert!(matches!(parse(words(line)), Ok(ControlFlow::Break(_))), "{line}");
     }
 }
 
@@ -185,6 +185,13 @@ fn the_address_may_stand_before_the_verb() {
     for line in ["-a 7", "-a 7 serve", "serve -a 7", "-a 7 healthcheck", "wal check a -a 7"] {
         let error = parse(words(line)).map(|_| ()).unwrap_err().to_string();
         assert!(error.starts_with("-a/--addr: this is a flag of the client; name a verb"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn help_and_version_are_asked_for() {
+    for line in ["-h", "--help", "-v", "--version", "help", "help wal", "help wal check", "wal --help"] {
+        assert!(matches!(parse(words(line)), Ok(ControlFlow::Break(_))), "{line}");
     }
 }
 

@@ -10,8 +10,9 @@ use std::env;
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
-pub use self::show::{Job, Jobs, ListState, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
-pub use self::tubes::{Flush, Move, MoveState, Pause, ServerVerb};
+pub use self::show::{Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
+pub use self::tubes::{Flush, Move, Pause, ServerVerb};
+pub use self::values::JobState;
 use self::values::parse_address;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
@@ -78,6 +79,8 @@ pub enum Verb {
     Tubes(Tubes),
     /// Show the statistics of a tube
     Tube(Tube),
+    /// Show how many jobs of a group are left, and what waits for it
+    Group(Group),
     /// Show the state of a job
     Job(Job),
     /// List the jobs of a tube that are in one state
@@ -131,7 +134,7 @@ impl Verb {
             "move" => MOVE_HELP,
             "work" => WORK_HELP,
             "wait" => WAIT_HELP,
-            "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
+            "group" | "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
             _ => return EXIT_CODES.to_owned(),
         };
         format!("{own}\n{EXIT_CODES}")

@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::inspect;
 use super::output::say;
-use super::stats::Stats;
+use super::stats::{Stats, Value};
 use crate::cli::verbs;
 use crate::ids::JobId;
 
@@ -108,10 +108,18 @@ pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result
             format!("another client has reserved it for {seconds} s; only that client can {verb} it");
         return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning }.into());
     }
+    if let Some(group) = inspect::group_ahead(&stats) {
+        let meaning = format!("it waits for group {group}; beanring kick {id} makes it ready");
+        return Err(Refusal { subject, reply: "HELD".to_owned(), meaning }.into());
+    }
     let reply = connection.ask(format!("reserve-job {id}"))?;
     let taken = reply.into_job(&subject);
-    taken.map_err(|refusal| {
-        refusal.meaning("NOT_FOUND", "another client has reserved or deleted it just now")
-    })?;
+    let is_passed_over = stats.get("passed-over") == Some(&Value::Switch(true));
+    let meaning = if is_passed_over {
+        "other clients have reserved as many jobs of its concurrency key as may run at a time"
+    } else {
+        "another client has reserved or deleted it just now"
+    };
+    taken.map_err(|refusal| refusal.meaning("NOT_FOUND", meaning))?;
     Ok(stats)
 }

@@ -1,4 +1,4 @@
-//! `beanring stats`, `tube` and `job`: the statistics of one thing.
+//! `beanring stats`, `tube`, `group` and `job`: the statistics of one thing.
 
 use super::connection::Connection;
 use super::error::ClientError;
@@ -9,7 +9,7 @@ use crate::ids::JobId;
 
 pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
     let stats = Stats::parse(Kind::Server, &super::connect(&verb.common)?.ask("stats")?.into_ok("stats")?);
-    print(&verb.common, stats, true)
+    print(&verb.common, &stats, true)
 }
 
 pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
@@ -20,12 +20,28 @@ pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
         refusal
             .meaning("NOT_FOUND", "there is no such tube; it exists while it has jobs or is used or watched")
     })?;
-    print(&verb.common, Stats::parse(Kind::Tube, &data), true)
+    print(&verb.common, &Stats::parse(Kind::Tube, &data), true)
+}
+
+pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
+    let reply = super::connect(&verb.common)?.ask(format!("stats-group {}", verb.name))?;
+    let data = reply.into_ok(&format!("group {}", verb.name)).map_err(|refusal| {
+        refusal
+            .meaning("NOT_FOUND", "there is no such group; it exists while it has a job")
+            .meaning("BAD_FORMAT", "the server has no groups")
+    })?;
+    print(&verb.common, &Stats::parse(Kind::Group, &data), false)
 }
 
 pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
     let stats = of_job(&mut super::connect(&verb.common)?, verb.id)?;
-    print(&verb.common, stats, false)
+    print(&verb.common, &stats, false)
+}
+
+/// The group that a held job waits for.
+pub(super) fn group_ahead(job: &Stats) -> Option<&str> {
+    let mut tags = job.text("tags").split(' ').filter(|_| job.text("state") == "held");
+    tags.find_map(|tag| tag.strip_prefix("aft:"))
 }
 
 /// Returns the statistics of a job.
@@ -34,10 +50,10 @@ pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, Cl
     Ok(Stats::parse(Kind::Job, &data))
 }
 
-fn print(common: &Common, stats: Stats, is_sorted: bool) -> Result<(), ClientError> {
+fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
     let mut output = Output::new(common);
     if output.is_json() {
-        output.json(&stats)?;
+        output.json(stats)?;
         return Ok(output.flush()?);
     }
     let mut rows: Vec<(&str, &Value)> = stats.iter().collect();
@@ -46,7 +62,12 @@ fn print(common: &Common, stats: Stats, is_sorted: bool) -> Result<(), ClientErr
     }
     let mut table = Table::without_header(&[Align::Left, Align::Right]);
     for (key, value) in rows {
-        table.row([super::escaped(key.as_bytes()), value.with_unit(key)]);
+        let mut texts = value.texts(key).into_iter();
+        table.row([super::escaped(key.as_bytes()), texts.next().unwrap_or_default()]);
+        texts.for_each(|text| table.row([String::new(), text]));
+    }
+    if let Some(group) = group_ahead(stats) {
+        table.row(["waits-for".to_owned(), super::escaped(group.as_bytes())]);
     }
     Ok(output.table(table)?)
 }

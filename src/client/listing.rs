@@ -5,7 +5,7 @@ use super::error::ClientError;
 use super::output::{Align, Output, Table};
 use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
-use crate::cli::verbs::{self, ListState};
+use crate::cli::verbs::{self, JobState};
 use crate::limits::PAGE_JOBS_MAX;
 
 pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
@@ -49,12 +49,12 @@ fn page(
     Ok(lines.map(|entries| Stats::parse(Kind::Job, entries.as_bytes())).collect())
 }
 
-fn table(state: ListState, jobs: &[Stats]) -> Table {
+fn table(state: JobState, jobs: &[Stats]) -> Table {
     let time = match state {
-        ListState::Ready => Some(("READY FOR", "ready-age")),
-        ListState::Reserved => Some(("TIMES OUT IN", "time-left")),
-        ListState::Delayed => Some(("READY IN", "time-left")),
-        ListState::Buried => None,
+        JobState::Ready => Some(("READY FOR", "ready-age")),
+        JobState::Reserved => Some(("TIMES OUT IN", "time-left")),
+        JobState::Delayed => Some(("READY IN", "time-left")),
+        JobState::Buried | JobState::Held => None,
     };
     let titles = ["ID", "PRI", "AGE", "SIZE"].into_iter().chain(time.map(|(title, _)| title));
     let mut table = Table::new(&titles.map(|title| (title, Align::Right)).collect::<Vec<_>>());

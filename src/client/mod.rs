@@ -44,6 +44,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Stats(verb) => inspect::stats(&verb),
         Verb::Tubes(verb) => tubes::run(&verb),
         Verb::Tube(verb) => inspect::tube(&verb),
+        Verb::Group(verb) => inspect::group(&verb),
         Verb::Job(verb) => inspect::job(&verb),
         Verb::Jobs(verb) => listing::run(&verb),
         Verb::Put(verb) => return put::run(&verb),

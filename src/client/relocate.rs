@@ -12,7 +12,7 @@ use super::interrupt::Interrupt;
 use super::output::Output;
 use super::stats::Stats;
 use super::{inspect, tubes};
-use crate::cli::verbs::{self, MoveState};
+use crate::cli::verbs::{self, JobState};
 use crate::ids::JobId;
 
 /// Jobs that one `move-jobs` moves at most. A signal ends the move between two such commands.
@@ -31,7 +31,7 @@ struct Moved<'a> {
 
 /// Both tubes, each with a connection that uses it.
 struct Move {
-    state: MoveState,
+    state: JobState,
     from: Connection,
     to: Connection,
     moved: u64,
@@ -149,7 +149,7 @@ impl Move {
         }
         // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready
         // if this program died.
-        if self.state == MoveState::Ready {
+        if self.state == JobState::Ready {
             let reply = self.from.ask(format!("reserve-job {id}"))?;
             if reply.word() == "NOT_FOUND" {
                 return Ok(false);
@@ -171,9 +171,10 @@ impl Move {
         let narrow = |key| u32::try_from(stats.number(key)).unwrap_or(u32::MAX);
         let pri = narrow("pri");
         let delay = match self.state {
-            MoveState::Ready => 0,
-            MoveState::Delayed => narrow("time-left"),
-            MoveState::Buried => BURY_DELAY_SECONDS,
+            JobState::Ready => 0,
+            JobState::Delayed => narrow("time-left"),
+            JobState::Buried => BURY_DELAY_SECONDS,
+            JobState::Reserved | JobState::Held => unreachable!("jobs in these states are not moved"),
         };
         let subject = format!("job {id}");
         let reply = self.to.put(pri, delay, narrow("ttr"), body)?;
@@ -182,7 +183,7 @@ impl Move {
         }
         let reply = reply.expect("INSERTED", &subject)?;
         let copy = JobId(reply.number().ok_or_else(|| Refusal::new(&subject, reply.line()))?);
-        if self.state == MoveState::Buried {
+        if self.state == JobState::Buried {
             self.to.ask(format!("reserve-job {copy}"))?.into_job(&subject)?;
             self.to.ask(format!("bury {copy} {pri}"))?.expect("BURIED", &subject)?;
         }

@@ -1,4 +1,4 @@
-//! What `stats`, `stats-tube` and `stats-job` reply: keys with values, and the units of these values.
+//! What `stats`, `stats-tube`, `stats-group` and `stats-job` reply: keys with values, and the units of these values.
 
 use std::fmt;
 
@@ -14,6 +14,8 @@ pub enum Kind {
     Server,
     /// `stats-tube`
     Tube,
+    /// `stats-group`
+    Group,
     /// `stats-job`
     Job,
 }
@@ -27,6 +29,8 @@ pub enum Value {
     Decimal(f64),
     /// Yes or no.
     Switch(bool),
+    /// Names.
+    List(Vec<String>),
     /// Anything else.
     Text(String),
 }
@@ -36,9 +40,10 @@ pub enum Value {
 pub struct Stats(Vec<(String, Value)>);
 
 /// Keys whose values are text even if they look like numbers.
-const TEXTS: [(Kind, &[&str]); 3] = [
+const TEXTS: [(Kind, &[&str]); 4] = [
     (Kind::Server, &["version", "id", "hostname", "os", "platform", "io-driver"]),
     (Kind::Tube, &["name"]),
+    (Kind::Group, &["name"]),
     (Kind::Job, &["tube", "state"]),
 ];
 
@@ -86,6 +91,12 @@ impl Value {
         if let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
             return Self::Text(inner.to_owned());
         }
+        if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
+            && !is_text
+        {
+            let names = inner.split(", ").filter(|name| !name.is_empty());
+            return Self::List(names.map(|name| name.trim_matches('"').to_owned()).collect());
+        }
         let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match text {
             _ if is_text => Self::Text(text.to_owned()),
@@ -96,6 +107,16 @@ impl Value {
                 (_, Ok(number)) if is_decimal => Self::Decimal(number),
                 _ => Self::Text(text.to_owned()),
             },
+        }
+    }
+
+    /// The value for people, in several lines if it is a list.
+    pub fn texts(&self, key: &str) -> Vec<String> {
+        match self {
+            Self::List(names) if !names.is_empty() => {
+                names.iter().map(|name| escaped(name.as_bytes())).collect()
+            }
+            _ => vec![self.with_unit(key)],
         }
     }
 
@@ -130,6 +151,8 @@ impl fmt::Display for Value {
             Self::Number(number) => number.fmt(f),
             Self::Decimal(number) => number.fmt(f),
             Self::Switch(is_on) => f.write_str(if *is_on { "yes" } else { "no" }),
+            Self::List(names) if names.is_empty() => f.write_str("-"),
+            Self::List(names) => f.write_str(&escaped(names.join(", ").as_bytes())),
             Self::Text(text) => f.write_str(&escaped(text.as_bytes())),
         }
     }
@@ -141,6 +164,7 @@ impl Serialize for Value {
             Self::Number(number) => serializer.serialize_u64(*number),
             Self::Decimal(number) => serializer.serialize_f64(*number),
             Self::Switch(is_on) => serializer.serialize_bool(*is_on),
+            Self::List(names) => names.serialize(serializer),
             Self::Text(text) => serializer.serialize_str(text),
         }
     }
@@ -175,6 +199,15 @@ mod tests {
         let job = Stats::parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
         assert_eq!((job.number("id"), job.text("tube")), (7, "123"));
         assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
+        let group = Stats::parse(Kind::Group, b"---\nname: \"7\"\nready: 1\nwaits-for: [\"a\", \"8\"]\n");
+        let expected = r#"{"name":"7","ready":1,"waits-for":["a","8"]}"#;
+        assert_eq!(serde_json::to_string(&group).expect("it is plain"), expected);
+        assert_eq!(group.get("waits-for").map(|groups| groups.texts("waits-for").len()), Some(2));
+        let alone = Stats::parse(Kind::Group, b"waits-for: []\n");
+        assert_eq!(
+            alone.get("waits-for").map(|groups| groups.texts("waits-for")),
+            Some(vec!["-".to_owned()])
+        );
     }
 
     #[test]

@@ -22,8 +22,12 @@ const COUNTS: [Column; 6] = [
     ("PUTS", "total-jobs"),
 ];
 
-/// The place of the buried jobs in [`COUNTS`].
-const BURIED: usize = 3;
+/// The number of [`COUNTS`] that count jobs, of which the last are the buried ones.
+const STATES: usize = 4;
+const BURIED: usize = STATES - 1;
+
+/// The column behind that of the buried jobs, if a tube has held ones. Most servers have none, and a line has 80 columns.
+const HELD: Column = ("HELD", "current-jobs-held");
 
 const OLDEST: &str = "oldest-ready-age";
 
@@ -35,7 +39,8 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
         .filter(|name| verb.pattern.as_ref().is_none_or(|text| matches(text, name)))
         .collect();
     let mut tubes = statistics(&mut connection, &shown)?;
-    tubes.retain(|tube| !verb.busy || COUNTS[..4].iter().any(|(_, key)| tube.number(key) > 0));
+    let has_jobs = |tube: &Stats| COUNTS[..STATES].iter().chain([&HELD]).any(|(_, key)| tube.number(key) > 0);
+    tubes.retain(|tube| !verb.busy || has_jobs(tube));
     sort(&mut tubes, verb.sort);
     if verb.reverse {
         tubes.reverse();
@@ -83,6 +88,7 @@ fn sort(tubes: &mut [Stats], key: SortKey) {
         SortKey::Reserved => Some(COUNTS[1].1),
         SortKey::Delayed => Some(COUNTS[2].1),
         SortKey::Buried => Some(COUNTS[BURIED].1),
+        SortKey::Held => Some(HELD.1),
         SortKey::Waiting => Some(COUNTS[4].1),
         SortKey::Puts => Some(COUNTS[5].1),
         SortKey::Oldest => Some(OLDEST),
@@ -96,8 +102,11 @@ fn sort(tubes: &mut [Stats], key: SortKey) {
 fn table(tubes: &[Stats]) -> Table {
     // beanstalkd does not have it.
     let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
+    let has_held = tubes.iter().any(|tube| tube.number(HELD.1) > 0);
+    let (states, others) = COUNTS.split_at(STATES);
+    let counts = || states.iter().chain(has_held.then_some(&HELD)).chain(others);
     let mut columns = vec![("TUBE", Align::Left)];
-    columns.extend(COUNTS.iter().map(|(title, _)| (*title, Align::Right)));
+    columns.extend(counts().map(|(title, _)| (*title, Align::Right)));
     if has_age {
         columns.push(("OLDEST", Align::Right));
     }
@@ -105,7 +114,7 @@ fn table(tubes: &[Stats]) -> Table {
     let mut table = Table::new(&columns);
     for tube in tubes {
         let mut cells = vec![escaped(tube.text("name").as_bytes())];
-        cells.extend(COUNTS.iter().map(|(_, key)| tube.number(key).to_string()));
+        cells.extend(counts().map(|(_, key)| tube.number(key).to_string()));
         let time = |key| match tube.number(key) {
             0 => "-".to_owned(),
             seconds => Seconds(seconds).to_string(),

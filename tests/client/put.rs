@@ -67,10 +67,69 @@ fn tags_of_a_job() {
         assert_eq!(place.ok(&put), "1\n");
         assert_eq!(place.ok(&put), "1\n", "the first job has the key");
         assert_eq!(place.json(&["job", "1"])["tags"], "idp:order-7:60 con:user-7:2");
-        for wrong in [["--idp", "a b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]] {
+        for wrong in
+            [["--idp", "a b"], ["--idp", "a con:b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]]
+        {
             let ran = place.run(&[&["put", "x"], &wrong[..]].concat());
             assert!(ran.code == Some(2) && ran.stderr.contains("must be a key"), "{ran:?}");
         }
+        let own = ["put", "x", "--grp", "a", "--aft", "a"];
+        place.run(&own).fails(2, "--grp and --aft: a job cannot wait for its own group; name two groups");
+    });
+}
+
+#[test]
+fn jobs_wait_for_a_group() {
+    everywhere("groups by the client", |place| {
+        let member = ["put", "part", "-t", "parts", "--grp", "parts"];
+        if !place.is_beanring {
+            assert!(place.run(&member).stderr.contains("this server has no tags"));
+            return place
+                .run(&["group", "parts"])
+                .fails(1, "group parts: BAD_FORMAT: the server has no groups");
+        }
+        place.ok(&member);
+        let header = || place.ok(&["tubes"]).lines().next().expect("a header").to_owned();
+        assert!(!header().contains("HELD"));
+        place.ok(&["put", "join", "-t", "whole", "--grp", "wholes", "--aft", "parts"]);
+        assert!(header().contains("  BURIED  HELD  WAITING  "), "{}", header());
+        let busiest = place.ok(&["tubes", "--sort", "held"]);
+        assert!(busiest.lines().nth(1).expect("a tube").starts_with("whole "), "{busiest}");
+        assert!(place.ok(&["tubes", "--busy"]).contains("whole"));
+        assert_eq!(place.number(&["tube", "whole"], "current-jobs-held"), 1);
+        assert_eq!(place.json_lines(&["jobs", "whole", "-s", "held"])[0]["id"], 2);
+        assert_eq!(
+            place.json(&["group", "wholes"]),
+            serde_json::json!({
+                "name": "wholes", "ready": 0, "reserved": 0, "delayed": 0, "buried": 0, "held": 1,
+                "waiting-jobs": 0, "waits-for": ["parts"],
+            })
+        );
+        let rows = |arguments: &[&str]| {
+            let text = place.ok(arguments);
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let group = rows(&["group", "parts"]);
+        let expected = [
+            "name parts",
+            "ready 1",
+            "reserved 0",
+            "delayed 0",
+            "buried 0",
+            "held 0",
+            "waiting-jobs 1",
+            "waits-for -",
+        ];
+        assert_eq!(group, expected);
+        assert_eq!(rows(&["job", "2"])[14..], ["tags grp:wholes aft:parts", "waits-for parts"]);
+        place
+            .run(&["bury", "2"])
+            .fails(1, "job 2: HELD: it waits for group parts; beanring kick 2 makes it ready");
+        place.ok(&["delete", "1"]);
+        assert_eq!(place.json(&["job", "2"])["state"], "ready");
+        assert!(!rows(&["job", "2"]).contains(&"waits-for parts".to_owned()));
+        let reason = "group parts: NOT_FOUND: there is no such group; it exists while it has a job";
+        place.run(&["group", "parts"]).fails(1, reason);
     });
 }
 

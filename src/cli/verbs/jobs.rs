@@ -7,7 +7,8 @@ use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 
 use super::Common;
 use super::values::{
-    commands, concurrency_tag, count, idempotency_tag, job_id, positive_seconds, priority, seconds, tube_name,
+    after_tag, commands, concurrency_tag, count, idempotency_tag, job_id, member_tag, positive_seconds,
+    priority, seconds, tube_name,
 };
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
@@ -47,6 +48,12 @@ pub struct Put {
     /// Have at most N jobs of this key reserved at a time [default: 1]
     #[arg(long, value_name = "KEY[:N]", value_parser = concurrency_tag)]
     pub con: Option<String>,
+    /// Make the jobs members of this group
+    #[arg(long, value_name = "NAME", value_parser = member_tag)]
+    pub grp: Option<String>,
+    /// Hold the jobs until all members of this group are deleted
+    #[arg(long, value_name = "NAME", value_parser = after_tag)]
+    pub aft: Option<String>,
     /// Do not print the ids of the jobs
     #[arg(short, long)]
     pub quiet: bool,
@@ -58,7 +65,7 @@ pub struct Put {
 impl Put {
     /// The tags as they stand in the line of a `put`.
     pub fn tags(&self) -> String {
-        let tags = [&self.idp, &self.con].into_iter().flatten();
+        let tags = [&self.idp, &self.con, &self.grp, &self.aft].into_iter().flatten();
         tags.map(|tag| format!(" {tag}")).collect()
     }
 }

@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::Common;
-use super::values::{count, job_id, parse_address, positive_seconds, tube_name};
+use super::values::{JobState, count, group_name, job_id, parse_address, positive_seconds, tube_name};
 use crate::client::top::Column;
 use crate::ids::JobId;
 use crate::io::socket::Address;
@@ -22,7 +22,7 @@ pub struct Stats {
 pub struct Tubes {
     /// Only tubes whose name contains this text in any case, or matches it if it has * or ?
     pub pattern: Option<String>,
-    /// Order: name, ready, reserved, delayed, buried, waiting, total or oldest
+    /// Order: name, ready, reserved, delayed, buried, held, waiting, total or oldest
     #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
     pub sort: SortKey,
     /// Reverse the order
@@ -45,6 +45,7 @@ pub enum SortKey {
     Reserved,
     Delayed,
     Buried,
+    Held,
     Waiting,
     #[value(alias = "total")]
     Puts,
@@ -56,6 +57,17 @@ pub enum SortKey {
 pub struct Tube {
     /// The tube
     #[arg(value_name = "NAME", value_parser = tube_name)]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring group`
+#[derive(Args, Clone, Debug)]
+pub struct Group {
+    /// The group
+    #[arg(value_name = "NAME", value_parser = group_name)]
     pub name: String,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -79,9 +91,10 @@ pub struct Jobs {
     /// The tube
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// State of the jobs: ready, reserved, delayed or buried
+    /// State of the jobs: ready, reserved, delayed, buried or held
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    pub state: ListState,
+    #[arg(value_parser = JobState::among(&JobState::ALL))]
+    pub state: JobState,
     /// Only jobs with a larger id than this
     #[arg(long, value_name = "ID", value_parser = job_id)]
     pub after: Option<JobId>,
@@ -92,28 +105,6 @@ pub struct Jobs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-}
-
-/// A state of which the jobs can be listed.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum ListState {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-}
-
-impl ListState {
-    /// The state as the protocol names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-        }
-    }
 }
 
 /// `beanring peek`
@@ -128,7 +119,8 @@ pub struct Peek {
     pub tube: String,
     /// State of the next job: ready, reserved, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    pub state: ListState,
+    #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]))]
+    pub state: JobState,
     /// Print only the body
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
@@ -165,7 +157,7 @@ pub struct Top {
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = positive_seconds)]
     pub interval: u32,
-    /// Column to sort by: name, ready, reserved, delayed, buried, waiting, put, delete, oldest or paused
+    /// Column to sort by: name, ready, reserved, delayed, buried, held, waiting, put, delete, oldest or paused
     #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
     pub sort: Column,
     /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]

@@ -1,9 +1,9 @@
 //! Verbs that act on a tube or the whole server.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::Common;
-use super::values::{count, seconds, tube_name};
+use super::values::{JobState, count, seconds, tube_name};
 
 /// `beanring pause`
 #[derive(Args, Clone, Debug)]
@@ -44,33 +44,14 @@ pub struct Move {
     pub to: String,
     /// State of the jobs: ready, delayed or buried. They keep it
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    pub state: MoveState,
+    #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Delayed, JobState::Buried]))]
+    pub state: JobState,
     /// Move at most this number of jobs [default: all]
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub count: Option<u32>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-}
-
-/// A state of which jobs can be moved.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum MoveState {
-    Ready,
-    Delayed,
-    Buried,
-}
-
-impl MoveState {
-    /// The state as the protocol names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-        }
-    }
 }
 
 /// `beanring drain` and `beanring undrain`

@@ -1,5 +1,7 @@
 //! The values of flags and arguments, from text.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
 use crate::ids::JobId;
@@ -9,6 +11,46 @@ use crate::tube_name::TubeName;
 
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;
+
+/// The rule of keys and names, which is that of tubes.
+const KEY_RULE: &str =
+    "has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+
+/// A state of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum JobState {
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+    Held,
+}
+
+impl JobState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
+
+    /// The state as the protocol names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Reserved => "reserved",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+            Self::Held => "held",
+        }
+    }
+
+    /// Accepts the states that a verb works with.
+    pub(super) fn among(states: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
+        let names = states.iter().map(|state| state.name());
+        PossibleValuesParser::new(names).map(|name| {
+            let named = Self::ALL.into_iter().find(|state| state.name() == name);
+            named.expect("clap accepts only these names")
+        })
+    }
+}
 
 pub(super) fn parse_address(text: &str) -> Result<Address, String> {
     address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
@@ -30,12 +72,22 @@ pub(super) fn concurrency_tag(text: &str) -> Result<String, String> {
     tag("con", text).ok_or_else(|| format!("must be a key, or KEY:N with N from 1; a key {KEY_RULE}"))
 }
 
-const KEY_RULE: &str =
-    "has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+pub(super) fn member_tag(text: &str) -> Result<String, String> {
+    tag("grp", text).ok_or_else(|| format!("must be the name of a group, which {KEY_RULE}"))
+}
+
+pub(super) fn after_tag(text: &str) -> Result<String, String> {
+    tag("aft", text).ok_or_else(|| format!("must be the name of a group, which {KEY_RULE}"))
+}
+
+pub(super) fn group_name(text: &str) -> Result<String, String> {
+    member_tag(text).map(|_| text.to_owned())
+}
 
 fn tag(kind: &str, text: &str) -> Option<String> {
     let tag = format!("{kind}:{text}");
-    Tags::new(tag.as_bytes()).is_some().then_some(tag)
+    // A space would begin another tag.
+    (!text.contains(' ') && Tags::new(tag.as_bytes()).is_some()).then_some(tag)
 }
 
 pub(super) fn job_id(text: &str) -> Result<JobId, String> {

@@ -19,6 +19,7 @@ use super::interrupt::Interrupt;
 use super::output::Output;
 use super::stats::{Kind, Stats};
 use crate::cli::verbs::Put;
+use crate::tags::Tags;
 
 /// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -29,10 +30,12 @@ const PROGRESS_JOBS: u64 = 1024;
 pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let started = Instant::now();
     let interrupt = Interrupt::catch()?;
+    let tags = verb.tags();
+    check_tags(&tags)?;
     let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
     connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
-    if !verb.tags().is_empty() {
+    if !tags.is_empty() {
         require_tags(&mut connection)?;
     }
     let socket = connection.socket();
@@ -56,13 +59,23 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Each tag is valid, but a job must not wait for its own group.
+fn check_tags(tags: &str) -> Result<(), ClientError> {
+    if Tags::of_put(tags.as_bytes()).is_some() {
+        return Ok(());
+    }
+    let problem = "--grp and --aft: a job cannot wait for its own group; name two groups";
+    Err(ClientError::Usage(problem.to_owned()))
+}
+
 /// Asks whether the server knows tags. One that does not would take a body for commands.
 fn require_tags(connection: &mut Connection) -> Result<(), ClientError> {
     let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
-    match stats.get("job-repeats") {
+    match stats.get("cmd-stats-group") {
         Some(_) => Ok(()),
         None => {
-            Err(ClientError::Usage("--idp and --con: this server has no tags; leave them out".to_owned()))
+            let problem = "this server has no tags; leave out --idp, --con, --grp and --aft";
+            Err(ClientError::Usage(problem.to_owned()))
         }
     }
 }

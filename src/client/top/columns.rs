@@ -15,6 +15,7 @@ pub enum Column {
     Reserved,
     Delayed,
     Buried,
+    Held,
     Waiting,
     Put,
     Delete,
@@ -23,11 +24,12 @@ pub enum Column {
 }
 
 /// The columns beside the name, in their order on the screen.
-const NUMBERS: [Column; 9] = [
+const NUMBERS: [Column; 10] = [
     Column::Ready,
     Column::Reserved,
     Column::Delayed,
     Column::Buried,
+    Column::Held,
     Column::Waiting,
     Column::Put,
     Column::Delete,
@@ -36,11 +38,12 @@ const NUMBERS: [Column; 9] = [
 ];
 
 /// The same columns by importance. A narrow terminal has the first of them.
-const BY_IMPORTANCE: [Column; 9] = [
+const BY_IMPORTANCE: [Column; 10] = [
     Column::Ready,
     Column::Reserved,
     Column::Buried,
     Column::Delayed,
+    Column::Held,
     Column::Oldest,
     Column::Put,
     Column::Delete,
@@ -61,6 +64,7 @@ impl Column {
             Self::Reserved => "RESERVED",
             Self::Delayed => "DELAYED",
             Self::Buried => "BURIED",
+            Self::Held => "HELD",
             Self::Waiting => "WAITING",
             Self::Put => "PUT/S",
             Self::Delete => "DELETE/S",
@@ -95,6 +99,7 @@ impl Column {
             Self::Reserved => count(counts.reserved),
             Self::Delayed => count(counts.delayed),
             Self::Buried => count(counts.buried),
+            Self::Held => count(counts.held),
             Self::Waiting => count(counts.waiting),
             Self::Put => rate(counts.put.per_second()),
             Self::Delete => rate(counts.delete.per_second()),
@@ -113,6 +118,7 @@ impl Column {
                 Self::Reserved => counts.reserved as f64,
                 Self::Delayed => counts.delayed as f64,
                 Self::Buried => counts.buried as f64,
+                Self::Held => counts.held as f64,
                 Self::Waiting => counts.waiting as f64,
                 Self::Put => counts.put.per_second().unwrap_or(0.0),
                 Self::Delete => counts.delete.per_second().unwrap_or(0.0),
@@ -228,12 +234,17 @@ mod tests {
 
     #[test]
     fn narrow_terminals_have_fewer_columns() {
-        let titles =
-            |width| fitting(width, |_| true).1.into_iter().map(Column::title).collect::<Vec<_>>().join(" ");
+        let shown = |width, has: fn(Column) -> bool| {
+            fitting(width, has).1.into_iter().map(Column::title).collect::<Vec<_>>().join(" ")
+        };
+        let titles = |width| shown(width, |column| column != Column::Held);
         assert_eq!(titles(20), "");
         assert_eq!(titles(40), "READY RESERVED");
         assert_eq!(titles(80), "READY RESERVED DELAYED BURIED PUT/S DELETE/S OLDEST");
         assert_eq!(titles(120), "READY RESERVED DELAYED BURIED WAITING PUT/S DELETE/S OLDEST PAUSED");
+        let with_held = |width| shown(width, |_| true);
+        assert_eq!(with_held(80), "READY RESERVED DELAYED BURIED HELD PUT/S OLDEST");
+        assert_eq!(with_held(128), "READY RESERVED DELAYED BURIED HELD WAITING PUT/S DELETE/S OLDEST PAUSED");
         for width in 0..300 {
             let (name, columns) = fitting(width, |_| true);
             let used: u16 = columns.iter().map(|column| column.width() + 1).sum();

@@ -7,7 +7,7 @@ use super::super::escape::{escaped, escaped_lines};
 use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
 use super::text::wrapped;
-use crate::cli::verbs::ListState;
+use crate::cli::verbs::JobState;
 use crate::ids::JobId;
 
 /// The most of a body that is kept and shown.
@@ -22,7 +22,7 @@ pub(super) struct Details {
     pub(super) tube: String,
     pub(super) stats: Stats,
     /// The next job of each state that has one.
-    pub(super) jobs: Vec<(ListState, Option<Peeked>)>,
+    pub(super) jobs: Vec<(JobState, Option<Peeked>)>,
 }
 
 /// A job that was looked at.
@@ -76,6 +76,13 @@ impl Peeked {
                     1 => parts.push(format!("{what} once")),
                     times => parts.push(format!("{what} {times} times")),
                 }
+            }
+            if stats.get("passed-over") == Some(&Value::Switch(true)) {
+                parts.push("passed over".to_owned());
+            }
+            match stats.text("tags") {
+                "" => {}
+                tags => parts.push(format!("tags {}", escaped(tags.as_bytes()))),
             }
         }
         parts.join(", ")

@@ -80,6 +80,8 @@ fn tubes(state: &State) -> Vec<Item> {
     ] {
         items.push(plain(format!("{what} {}", count(server.number(key)))));
     }
+    let held = server.number("current-jobs-held");
+    items.extend((held > 0).then(|| plain(format!("held {}", count(held)))));
     let all = state.tubes.count();
     let filter = state.tubes.filter();
     items.push(plain(match filter {

@@ -156,7 +156,11 @@ fn scroll(shown: &mut Scroll, code: KeyCode) -> bool {
 }
 
 fn sort(state: &mut State, step: isize) {
-    state.tubes.sort_by(state.tubes.sort().beside(step));
+    let mut column = state.tubes.sort().beside(step);
+    while !state.has(column) {
+        column = column.beside(step);
+    }
+    state.tubes.sort_by(column);
     state.follow();
     state.wants_poll = true;
 }

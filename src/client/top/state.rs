@@ -207,6 +207,15 @@ impl State {
         }
     }
 
+    /// Whether the server has something to show in a column.
+    pub(super) fn has(&self, column: Column) -> bool {
+        match column {
+            Column::Oldest => self.tubes.has_oldest(),
+            Column::Held => self.tubes.sort() == column || self.server.number("current-jobs-held") > 0,
+            _ => true,
+        }
+    }
+
     /// The rows on the screen.
     pub(super) fn on_screen(&self) -> std::ops::Range<usize> {
         let end = (self.cursor.first + self.cursor.height).min(self.tubes.shown());

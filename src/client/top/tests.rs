@@ -19,7 +19,7 @@ use super::schedule::Schedule;
 use super::state::State;
 use super::view::{Theme, draw};
 use super::worker::{Report, Request};
-use crate::cli::verbs::ListState;
+use crate::cli::verbs::JobState;
 use crate::ids::JobId;
 
 /// A screen of `top`, and the server behind it.
@@ -105,9 +105,9 @@ impl Session {
                 tube: name.clone(),
                 stats: tube(name).unwrap_or_else(|| Stats::parse(Kind::Tube, b"")),
                 jobs: vec![
-                    (ListState::Ready, Some(Peeked::new(JobId(7), None, all_bytes()))),
-                    (ListState::Delayed, None),
-                    (ListState::Buried, Some(Peeked::new(JobId(8), None, b"a\x1b[2Jb\n\tc".to_vec()))),
+                    (JobState::Ready, Some(Peeked::new(JobId(7), None, all_bytes()))),
+                    (JobState::Delayed, None),
+                    (JobState::Buried, Some(Peeked::new(JobId(8), None, b"a\x1b[2Jb\n\tc".to_vec()))),
                 ],
             })),
         }

@@ -34,6 +34,8 @@ pub(super) struct Counts {
     pub(super) reserved: u64,
     pub(super) delayed: u64,
     pub(super) buried: u64,
+    /// beanstalkd does not have such jobs.
+    pub(super) held: u64,
     pub(super) waiting: u64,
     pub(super) put: Rate,
     pub(super) delete: Rate,
@@ -81,6 +83,7 @@ impl Counts {
         self.reserved = stats.number("current-jobs-reserved");
         self.delayed = stats.number("current-jobs-delayed");
         self.buried = stats.number("current-jobs-buried");
+        self.held = stats.number("current-jobs-held");
         self.waiting = stats.number("current-waiting");
         self.put.read(now, stats.number("total-jobs"));
         self.delete.read(now, stats.number("cmd-delete"));

@@ -92,8 +92,7 @@ pub(super) fn draw(state: &mut State, area: Rect, theme: Theme) -> Buffer {
 fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
     state.cursor.height = usize::from(page.height - 1);
     state.follow();
-    let has_oldest = state.tubes.has_oldest();
-    let (name_width, columns) = fitting(page.width, |column| column != Column::Oldest || has_oldest);
+    let (name_width, columns) = fitting(page.width, |column| state.has(column));
     let sort = state.tubes.sort();
     let mark = if state.tubes.is_ascending() { '▲' } else { '▼' };
     let title = |column: Column| {

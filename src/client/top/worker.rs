@@ -10,7 +10,7 @@ use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
 use super::Event;
 use super::details::{Details, Peeked};
-use crate::cli::verbs::ListState;
+use crate::cli::verbs::JobState;
 use crate::io::socket::Address;
 use crate::tube_name::TubeName;
 
@@ -156,7 +156,7 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
     let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?);
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
-        for state in [ListState::Ready, ListState::Delayed, ListState::Buried] {
+        for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
             let reply = connection.ask(format!("peek-{}", state.name()))?;
             let (id, body) = match reply.word() {
                 "NOT_FOUND" => {

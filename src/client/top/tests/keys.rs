@@ -6,7 +6,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::super::columns::Column;
 use super::super::keys::{After, paste, press};
 use super::super::worker::Request;
-use super::{Session, lines, tubes};
+use super::{SERVER, Session, lines, tubes};
 
 #[test]
 fn filters_show_matching_tubes() {
@@ -139,4 +139,19 @@ fn a_frozen_screen_asks_nothing() {
     assert!(screen[0].ends_with("FROZEN") && session.requests.is_empty(), "{screen:?}");
     assert!(screen[5].contains(" 1 "));
     assert!(session.keys(" ")[5].contains(" 2 "));
+}
+
+#[test]
+fn a_column_that_is_not_there_is_passed_over() {
+    let mut session = Session::new(Column::Buried, 80, 20);
+    session.tube("mail", 1, "");
+    session.settle();
+    session.keys("s");
+    assert_eq!(session.state.tubes.sort(), Column::Waiting);
+    session.keys("<");
+    assert_eq!(session.state.tubes.sort(), Column::Buried);
+    session.server = format!("{SERVER}current-jobs-held: 2\n");
+    session.after(1);
+    session.keys("s");
+    assert_eq!(session.state.tubes.sort(), Column::Held);
 }

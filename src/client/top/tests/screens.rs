@@ -245,3 +245,23 @@ fn beanstalkd_has_fewer_columns() {
     assert_eq!(screen[3], "connections 1   no job log");
     assert!(!screen[4].contains("OLDEST") && screen[4].contains("PAUSED"));
 }
+
+#[test]
+fn held_jobs_have_a_column_while_there_are_some() {
+    let mut session = Session::new(Column::Name, 80, 20);
+    session.tube("mail", 1, "current-jobs-held: 2\n");
+    let titles = |screen: &[String]| {
+        let line = screen.iter().find(|line| line.starts_with("TUBE")).expect("a table");
+        line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    let before = "READY RESERVED DELAYED BURIED PUT/S DELETE/S OLDEST";
+    assert_eq!(titles(&session.settle()), before);
+    session.server = format!("{SERVER}current-jobs-held: 2\n");
+    let screen = session.after(1);
+    assert_eq!(titles(&screen), "READY RESERVED DELAYED BURIED HELD PUT/S OLDEST");
+    assert_eq!(screen[2], "ready 8   reserved 0   delayed 0   buried 0   held 2   tubes 1");
+    let numbers: Vec<&str> = screen[5].split_whitespace().collect();
+    assert_eq!(numbers[..6], ["mail", "1", "0", "0", "0", "2"]);
+    session.server = SERVER.to_owned();
+    assert_eq!(titles(&session.after(1)), before);
+}
