@@ -50,7 +50,8 @@ impl Engine {
 
     fn check_counts(&self) {
         // Nothing is left to count what has happened to jobs.
-        let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, repeats, .. } = self.totals;
+        let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, moves, repeats, .. } =
+            self.totals;
         let mut totals = JobTotals {
             total_jobs,
             timeouts,
@@ -58,6 +59,7 @@ impl Engine {
             releases,
             buries,
             kicks,
+            moves,
             repeats,
             ..JobTotals::default()
         };

@@ -166,6 +166,7 @@ impl Engine {
     /// Moves a job that no client holds, and assigns it to a client that waits for jobs of the tube.
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
         self.steps += 1;
+        self.totals.moves += 1;
         let state = self.jobs.get(job).state;
         if state == JobState::Held {
             return self.move_held(job, to, now);

@@ -34,6 +34,8 @@ pub struct JobTotals {
     pub buries: u64,
     /// Jobs kicked since the start.
     pub kicks: u64,
+    /// Jobs moved to another tube since the start.
+    pub moves: u64,
     /// Puts since the start that repeated the idempotency key of another job.
     pub repeats: u64,
 }

@@ -401,6 +401,7 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         live.client.expect("watch mail\r\n", "WATCHING 2");
         assert_eq!(live.client.ask("reserve\r\n").0, "RESERVED 1 1");
         live.client.expect("bury 1 0\r\n", "BURIED");
+        live.client.expect("move-job 2 default\r\n", "MOVED");
         live.client.expect("delete 99\r\n", "NOT_FOUND");
         let (_, stats) = live.client.ask("stats\r\n");
         let (_, tube) = live.client.ask("stats-tube mail\r\n");
@@ -418,6 +419,7 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
             ("queue_errors_total{kind=\"not_found\"}", "1"),
             ("queue_errors_total{kind=\"bad_format\"}", "0"),
             ("queue_jobs_buried_total", "1"),
+            ("queue_jobs_moved_total", "1"),
             ("queue_tube_jobs_buried_total{tube=\"mail\"}", "1"),
             ("queue_tube_queue_time_seconds_count{tube=\"mail\"}", "1"),
             ("queue_accept_paused", "0"),

@@ -44,6 +44,7 @@ pub struct Model {
     pub releases: u64,
     pub buries: u64,
     pub kicks: u64,
+    pub moves: u64,
     pub repeats: u64,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,

@@ -74,6 +74,7 @@ impl Model {
     /// A ready job is ready in its new tube since now, and a buried one is the last.
     fn change_tube(&mut self, at: usize, to: Name) {
         self.turns += 1;
+        self.moves += 1;
         let job = &mut self.jobs[at];
         (job.tube, job.since) = (to, self.now);
         if let Place::Buried { turn } = &mut job.place {

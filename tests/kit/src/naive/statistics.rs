@@ -24,6 +24,7 @@ impl Model {
             releases: self.releases,
             buries: self.buries,
             kicks: self.kicks,
+            moves: self.moves,
             repeats: self.repeats,
         }
     }
