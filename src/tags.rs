@@ -90,6 +90,11 @@ impl<'a> Tags<'a> {
         self.iter().find_map(|tag| if let Tag::Aft(name) = tag { Some(name) } else { None })
     }
 
+    /// The kinds of the tags, and what stands behind their colons.
+    pub fn pairs(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.split(' ').filter_map(|word| word.split_once(':'))
+    }
+
     fn iter(self) -> impl Iterator<Item = Tag<'a>> {
         self.0.split(' ').filter_map(|word| Tag::parse(word.as_bytes()))
     }
@@ -162,6 +167,8 @@ mod tests {
         let both = Tags::new(b"con:a:2 idp:b:3").unwrap();
         assert_eq!(both, Tags::of_put(b" con:a:2 idp:b:3").unwrap());
         assert_eq!((both.con().unwrap().key.as_str(), both.idp().unwrap().key.as_str()), ("a", "b"));
+        assert_eq!(both.pairs().collect::<Vec<_>>(), [("con", "a:2"), ("idp", "b:3")]);
+        assert_eq!(Tags::NONE.pairs().count(), 0);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn write_rules(yaml: &mut Yaml<'_>, rules: &TubeRules) {
 }
 
 /// The groups that `stats-group` shows behind `waits-for`, at most.
-const GROUPS_SHOWN_MAX: usize = 100;
+pub(super) const GROUPS_SHOWN_MAX: usize = 100;
 
 pub(super) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8>) {
     let Some(stats) = core.engine.group_stats(name) else { unreachable!("the caller has found the group") };

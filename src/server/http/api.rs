@@ -3,11 +3,11 @@
 use std::fmt;
 
 use super::access::Peer;
-use super::arguments;
+use super::arguments::{self, Members};
 use super::page::Page;
 use super::request::Request;
 use super::response::{ErrorKind, Refusal};
-use super::target::{Name, NextState, PREFIX, Target};
+use super::target::{Name, NextState, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::ids::JobId;
 use crate::queue::PageQuery;
@@ -22,18 +22,29 @@ pub(super) enum Operation {
     Tube(Name),
     Next(Name, NextState),
     Jobs(Name, PageQuery),
+    Group(Name),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
-    Put { tube: Name, priority: u32, delay: u32, ttr: u32, bytes: u32 },
+    Put { job: PutTarget, bytes: u32 },
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
     Flush(Name),
+    Move { from: Name, state: MoveState, to: Name, count: u32 },
     KickJob(JobId),
+    MoveJob { id: JobId, to: Name },
     Bury { id: JobId, priority: u32 },
     Release { id: JobId, priority: u32, delay: u32 },
     Delete(JobId),
     Drain,
     Undrain,
+}
+
+/// A state of jobs that can be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MoveState {
+    Ready,
+    Delayed,
+    Buried,
 }
 
 /// How a request is answered.
@@ -57,7 +68,7 @@ impl Target {
     /// What follows the head of a request for it.
     pub const fn body_kind(&self) -> BodyKind {
         match self {
-            Self::Put { .. } => BodyKind::Job,
+            Self::Put(_) => BodyKind::Job,
             Self::Delete(_) => BodyKind::Nothing,
             _ if self.is_write() => BodyKind::Json,
             _ => BodyKind::Nothing,
@@ -117,11 +128,12 @@ impl Plan {
             Target::Tube(tube) => Operation::Tube(tube),
             Target::Next(tube, state) => Operation::Next(tube, state),
             Target::Jobs(tube, query) => Operation::Jobs(tube, query),
+            Target::Group(group) => Operation::Group(group),
             Target::Job(id) => Operation::Job(id),
             Target::Body { id, limit } => Operation::Body { id, limit },
-            Target::Put { tube, priority, delay, ttr } => {
+            Target::Put(job) => {
                 let bytes = u32::try_from(body_bytes).expect("the length was checked");
-                Operation::Put { tube, priority, delay, ttr, bytes }
+                Operation::Put { job, bytes }
             }
             Target::Pause(tube) => {
                 let [seconds] = arguments::read(json, ["seconds"])?;
@@ -132,6 +144,11 @@ impl Plan {
                 Operation::Kick { tube, count }
             }
             Target::Flush(tube) => arguments::read(json, []).map(|[]| Operation::Flush(tube))?,
+            Target::Move(from) => move_of(from, json)?,
+            Target::MoveJob(id) => {
+                let to = Name::new(Members::read(json, &["to"])?.text("to")?.as_bytes())?;
+                Operation::MoveJob { id, to }
+            }
             Target::Bury(id) => {
                 let [priority] = arguments::read(json, ["priority"])?;
                 Operation::Bury { id, priority }
@@ -148,15 +165,59 @@ impl Plan {
     }
 }
 
+/// Reads the arguments of a move of several jobs.
+fn move_of(from: Name, json: &[u8]) -> Result<Operation, Refusal> {
+    let members = Members::read(json, &["state", "to", "count"])?;
+    let state = MoveState::find(members.text("state")?)?;
+    let to = Name::new(members.text("to")?.as_bytes())?;
+    let count = members.number("count")?;
+    if from == to {
+        return Err(Refusal::new(ErrorKind::Conflict, "the jobs are in this tube: name another one in to"));
+    }
+    Ok(Operation::Move { from, state, to, count })
+}
+
+impl MoveState {
+    fn find(word: &str) -> Result<Self, Refusal> {
+        let all = [Self::Ready, Self::Delayed, Self::Buried];
+        let found = all.into_iter().find(|state| state.word() == word);
+        found.ok_or_else(|| Refusal::new(ErrorKind::BadRequest, "state must be ready, delayed or buried"))
+    }
+
+    /// The state as the protocol names it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Delayed => "delayed",
+            Self::Buried => "buried",
+        }
+    }
+}
+
 impl Operation {
+    /// The memory of texts that its request has not.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Self::Move { to, .. } | Self::MoveJob { to, .. } => to.get().as_bytes().len(),
+            _ => 0,
+        }
+    }
+
     /// The word for it in log lines, if it changes something.
     pub const fn action(&self) -> Option<&'static str> {
         match self {
-            Self::Tube(_) | Self::Next(..) | Self::Jobs(..) | Self::Job(_) | Self::Body { .. } => None,
+            Self::Tube(_)
+            | Self::Next(..)
+            | Self::Jobs(..)
+            | Self::Group(_)
+            | Self::Job(_)
+            | Self::Body { .. } => None,
             Self::Put { .. } => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
             Self::Flush(_) => Some("flush"),
+            Self::Move { .. } => Some("move"),
+            Self::MoveJob { .. } => Some("move-job"),
             Self::KickJob(_) => Some("kick-job"),
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
@@ -172,7 +233,8 @@ impl Operation {
             | Self::Next(tube, _)
             | Self::Jobs(tube, _)
             | Self::Flush(tube)
-            | Self::Put { tube, .. }
+            | Self::Put { job: PutTarget { tube, .. }, .. }
+            | Self::Move { from: tube, .. }
             | Self::Pause { tube, .. }
             | Self::Kick { tube, .. } => Some(tube.get().as_str()),
             _ => None,
@@ -184,6 +246,7 @@ impl Operation {
             Self::Job(JobId(id))
             | Self::Body { id: JobId(id), .. }
             | Self::KickJob(JobId(id))
+            | Self::MoveJob { id: JobId(id), .. }
             | Self::Bury { id: JobId(id), .. }
             | Self::Release { id: JobId(id), .. }
             | Self::Delete(JobId(id)) => Some(id),
@@ -197,7 +260,18 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action().unwrap_or("show"))?;
         match self {
-            Self::Put { bytes, .. } => write!(f, " of {}", Count(*bytes, "byte"))?,
+            Self::Put { job, bytes } => {
+                write!(f, " of {}", Count(*bytes, "byte"))?;
+                let tags = job.tags.get();
+                if !tags.is_empty() {
+                    write!(f, " with {}", tags.as_str())?;
+                }
+            }
+            Self::Move { state, to, count, .. } => {
+                let what = format!("{} job", state.word());
+                write!(f, " of at most {} to {}", Count(*count, &what), to.get().as_str())?;
+            }
+            Self::MoveJob { to, .. } => write!(f, " to {}", to.get().as_str())?,
             Self::Pause { seconds, .. } => write!(f, " for {seconds} s")?,
             Self::Kick { count, .. } => write!(f, " of at most {}", Count(*count, "job"))?,
             Self::Bury { priority, .. } => write!(f, " with priority {priority}")?,
@@ -214,9 +288,9 @@ impl fmt::Display for Operation {
 }
 
 /// A number of things: "1 job", "2 jobs".
-struct Count(u32, &'static str);
+struct Count<'a>(u32, &'a str);
 
-impl fmt::Display for Count {
+impl fmt::Display for Count<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(number, thing) = self;
         write!(f, "{number} {thing}{}", if *number == 1 { "" } else { "s" })

@@ -1,4 +1,4 @@
-//! The arguments of an action: whole numbers in the JSON object that is the body of its request.
+//! The arguments of an action: whole numbers and texts in the JSON object that is the body of its request.
 
 use std::fmt;
 
@@ -9,32 +9,60 @@ use super::response::{ErrorKind, Refusal};
 use super::target::must_be_whole;
 
 /// The members of an object in their order, so that a name that occurs twice is seen.
-struct Members(Vec<(String, Value)>);
+pub(super) struct Members(Vec<(String, Value)>);
 
 struct MembersVisitor;
 
-/// Reads the arguments `names`, of which none may be missing and beside which there may be none.
+/// Reads the whole numbers `names`, of which none may be missing and beside which there may be no argument.
 pub(super) fn read<const N: usize>(json: &[u8], names: [&str; N]) -> Result<[u32; N], Refusal> {
-    let Members(members) = parse(json)?;
-    for (at, (name, _)) in members.iter().enumerate() {
-        if !names.contains(&&**name) {
-            let taken = if N == 0 { "none".to_owned() } else { names.join(" and ") };
-            return Err(bad(format!(
-                "the body has a member that this action does not take: it takes {taken}"
-            )));
-        }
-        if members[..at].iter().any(|(other, _)| other == name) {
-            return Err(bad(format!("the body has {name} twice")));
-        }
-    }
+    let members = Members::read(json, &names)?;
     let mut numbers = [0; N];
     for (number, name) in numbers.iter_mut().zip(names) {
-        let range = || must_be_whole(name, &(0..=u32::MAX));
-        let member = members.iter().find(|(other, _)| other == name);
-        let (_, value) = member.ok_or_else(|| bad(format!("the body lacks {name}: {}", range())))?;
-        *number = whole(value).ok_or_else(|| bad(range()))?;
+        *number = members.number(name)?;
     }
     Ok(numbers)
+}
+
+impl Members {
+    /// Reads an object that has no other members than these.
+    pub fn read(json: &[u8], names: &[&str]) -> Result<Self, Refusal> {
+        let Self(members) = parse(json)?;
+        for (at, (name, _)) in members.iter().enumerate() {
+            if !names.contains(&&**name) {
+                let taken = match names {
+                    [] => "none".to_owned(),
+                    [name] => (*name).to_owned(),
+                    [some @ .., last] => format!("{} and {last}", some.join(", ")),
+                };
+                return Err(bad(format!(
+                    "the body has a member that this action does not take: it takes {taken}"
+                )));
+            }
+            if members[..at].iter().any(|(other, _)| other == name) {
+                return Err(bad(format!("the body has {name} twice")));
+            }
+        }
+        Ok(Self(members))
+    }
+
+    pub fn number(&self, name: &str) -> Result<u32, Refusal> {
+        self.get(name, whole, || must_be_whole(name, &(0..=u32::MAX)))
+    }
+
+    pub fn text(&self, name: &str) -> Result<&str, Refusal> {
+        self.get(name, Value::as_str, || format!("{name} must be a text in quotes"))
+    }
+
+    fn get<'a, T>(
+        &'a self,
+        name: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+        rule: impl Fn() -> String,
+    ) -> Result<T, Refusal> {
+        let member = self.0.iter().find(|(other, _)| other == name);
+        let (_, value) = member.ok_or_else(|| bad(format!("the body lacks {name}: {}", rule())))?;
+        read(value).ok_or_else(|| bad(rule()))
+    }
 }
 
 fn parse(json: &[u8]) -> Result<Members, Refusal> {
@@ -102,6 +130,10 @@ mod tests {
         ] {
             assert_eq!(read(json.as_bytes(), ["a", "b"]), Err(bad(message.to_owned())), "{json}");
         }
+        let members = Members::read(b"{\"a\":\"\\u0041\",\"b\":1}", &["a", "b", "c"]).expect("it is valid");
+        assert_eq!((members.text("a"), members.number("b")), (Ok("A"), Ok(1)));
+        assert_eq!(members.text("b"), Err(bad("b must be a text in quotes".to_owned())));
+        assert_eq!(members.text("c"), Err(bad("the body lacks c: c must be a text in quotes".to_owned())));
         let none = "the body has a member that this action does not take: it takes none";
         assert_eq!(read(b"{\"a\":1}", []), Err(bad(none.to_owned())));
     }

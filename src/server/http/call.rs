@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::access::Peer;
 use super::api::Operation;
-use super::json::{CreatedJson, FlushedJson, KickedJson};
+use super::json::{FlushedJson, KickedJson, MovedJson, PutJson};
 use super::request::Request;
 use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
 use super::{HttpConnection, OUTPUT_BYTES_PAUSE, Work};
@@ -100,7 +100,8 @@ impl Call {
 
     pub fn memory_bytes(&self) -> usize {
         let session = self.session.as_ref().map_or(0, |_| size_of::<Session>() + framing::FRONT_BYTES);
-        size_of::<Self>() + session + self.request.memory_bytes() + 4 * ALLOCATION_BYTES
+        let texts = self.request.memory_bytes() + self.operation.text_bytes();
+        size_of::<Self>() + session + texts + 4 * ALLOCATION_BYTES
     }
 
     /// The memory of replies that are not in the response yet.
@@ -151,7 +152,12 @@ impl Core {
             }
         }
         if call.stage == Stage::Receiving {
+            let repeats = self.engine.queue_stats().totals.repeats;
             self.receive_body(call, input, now);
+            if self.engine.queue_stats().totals.repeats > repeats {
+                // It may have changed the priority of the first job.
+                log(*number, peer, &call.operation, None);
+            }
             let put = call.put_id.filter(|&id| self.engine.jobs().find(id).is_some());
             if let (Stage::Replied, Some(id)) = (call.stage, put) {
                 log(*number, peer, &call.operation, Some(id));
@@ -178,6 +184,7 @@ impl Core {
         match notice {
             Notice::Kicked(_, count) => self.reply_to_call(session, Reply::Kicked(count.into())),
             Notice::Flushed(_, count) => self.reply_to_call(session, Reply::Flushed(count.into())),
+            Notice::Moved(_, count) => self.reply_to_call(session, Reply::MovedJobs(count.into())),
             Notice::Listed(_, page) => self.show_page(session, &page, now),
             _ => return,
         }
@@ -268,12 +275,11 @@ impl Core {
                 return self.take_sent(*conn, &mut session.output, end);
             }
             ("OK", Some(bytes)) => ok(next, &reply[end..end + bytes as usize]),
-            ("INSERTED", Some(id)) => {
-                write_whole(request, next, "201 Created", JSON_TYPE, "", &json(&CreatedJson { id }));
-            }
+            ("INSERTED", _) => write_inserted(request, rest, next),
             ("KICKED", Some(kicked)) => ok(next, &json(&KickedJson { kicked })),
             ("FLUSHED", Some(flushed)) => ok(next, &json(&FlushedJson { flushed })),
-            ("BURIED", None) | ("KICKED" | "DELETED" | "RELEASED" | "PAUSED", None) => ok(next, b"{}"),
+            ("MOVED", Some(moved)) => ok(next, &json(&MovedJson { moved })),
+            ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED", None) => ok(next, b"{}"),
             _ => refusal(word, operation, *is_conflict).write(request, next),
         }
         self.end_call(connection);
@@ -342,6 +348,17 @@ fn write_body_head(request: &Request, operation: &Operation, bytes: u64, next: &
     if request.method == "HEAD" { 0 } else { shown }
 }
 
+/// Appends the response to a put: 201 for a new job, and 200 for one that repeats an idempotency key. `reply` has the id of
+/// the job, and of a repeat the state and the new priority of the first job.
+fn write_inserted(request: &Request, reply: &str, next: &mut Vec<u8>) {
+    let mut words = reply.split(' ');
+    let id = words.next().and_then(|id| id.parse().ok()).expect("the reply to a put has an id");
+    let state = words.next().map(str::to_ascii_lowercase);
+    let status = if state.is_none() { "201 Created" } else { "200 OK" };
+    let priority = words.next().and_then(|priority| priority.parse().ok());
+    write_whole(request, next, status, JSON_TYPE, "", &json(&PutJson { id, state, priority }));
+}
+
 /// The response to a reply that is an error.
 fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
     match word {
@@ -349,12 +366,20 @@ fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
             ErrorKind::Conflict,
             "only a buried, delayed or held job can be kicked: look at its state",
         ),
+        "NOT_FOUND" if is_conflict && matches!(operation, Operation::MoveJob { .. }) => {
+            Refusal::new(ErrorKind::Conflict, "a client has reserved the job: wait until it is released")
+        }
+        "NOT_MOVED" => Refusal::new(
+            ErrorKind::Conflict,
+            "the other tube has a job with the same idempotency key: delete one of the jobs",
+        ),
         "NOT_FOUND" if is_conflict => Refusal::new(
             ErrorKind::Conflict,
             "a client has reserved the job, or it waits for a group: wait until it is released, or kick a job that waits",
         ),
         "NOT_FOUND" => {
             let message = match (operation, operation.tube()) {
+                (Operation::Group(_), _) => "there is no such group: a group exists while it has a job",
                 (Operation::Next(..), _) => "the tube has no job in this state, or there is no such tube",
                 (_, Some(_)) => "there is no such tube: look at /api/v1/tubes",
                 (_, None) => "there is no such job: it may have been deleted",

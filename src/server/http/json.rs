@@ -1,11 +1,14 @@
 //! What the API shows of the server and of a job.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::ids::{JobId, JobKey};
 use crate::queue::{JobPage, JobState};
+use crate::server::stats::GROUPS_SHOWN_MAX;
 use crate::server::{Core, DriverStats};
+use crate::tags::Tags;
 use crate::time::Time;
+use crate::tube_name::TubeName;
 use crate::wal::{Durability, Wal};
 
 /// From this many percent of the memory limit on there is a warning.
@@ -49,6 +52,7 @@ struct TotalsJson {
     releases: u64,
     buries: u64,
     kicks: u64,
+    moves: u64,
     timeouts: u64,
     connections: u64,
 }
@@ -109,6 +113,30 @@ pub(super) struct JobJson<'a> {
     buries: u32,
     kicks: u32,
     body_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tags: Option<TagsJson<'a>>,
+    /// The group that a held job waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<&'a str>,
+    /// Of a job with a concurrency key: whether it is ready, and no worker gets it because the key is at its limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passed_over: Option<bool>,
+}
+
+/// Tags as an object, whose members are the kinds.
+struct TagsJson<'a>(Tags<'a>);
+
+/// A group, as `stats-group` shows it.
+#[derive(Serialize)]
+pub(super) struct GroupJson<'a> {
+    name: &'a str,
+    ready: u32,
+    reserved: u32,
+    delayed: u32,
+    buried: u32,
+    held: u32,
+    waiting_jobs: usize,
+    waits_for: Vec<&'a str>,
 }
 
 /// A page of the jobs of a tube.
@@ -117,14 +145,24 @@ pub(super) struct JobPageJson<'a> {
     jobs: Vec<JobJson<'a>>,
 }
 
+/// A job that was put, or the first one with its idempotency key.
 #[derive(Serialize)]
-pub(super) struct CreatedJson {
+pub(super) struct PutJson {
     pub id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
 }
 
 #[derive(Serialize)]
 pub(super) struct KickedJson {
     pub kicked: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct MovedJson {
+    pub moved: u64,
 }
 
 #[derive(Serialize)]
@@ -161,6 +199,7 @@ impl<'a> ServerJson<'a> {
                 releases: totals.releases,
                 buries: totals.buries,
                 kicks: totals.kicks,
+                moves: totals.moves,
                 timeouts: totals.timeouts,
                 connections: core.clients_total,
             },
@@ -257,6 +296,34 @@ impl<'a> JobJson<'a> {
             buries: stats.counts.buries,
             kicks: stats.counts.kicks,
             body_bytes: core.engine.jobs().get(job).body.len() - 2,
+            tags: (!stats.tags.is_empty()).then_some(TagsJson(stats.tags)),
+            waits_for: stats.tags.aft().filter(|_| stats.state == JobState::Held).map(|group| group.as_str()),
+            passed_over: stats.is_passed_over,
         }
+    }
+}
+
+impl Serialize for TagsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.pairs())
+    }
+}
+
+impl<'a> GroupJson<'a> {
+    /// Returns the group, if it has a member.
+    pub fn of(core: &'a Core, name: TubeName<'a>) -> Option<Self> {
+        let stats = core.engine.group_stats(name)?;
+        let members = |state: JobState| stats.members[state as usize];
+        let ahead = core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX);
+        Some(Self {
+            name: name.as_str(),
+            ready: members(JobState::Ready),
+            reserved: members(JobState::Reserved),
+            delayed: members(JobState::Delayed),
+            buried: members(JobState::Buried),
+            held: members(JobState::Held),
+            waiting_jobs: stats.waiting_jobs,
+            waits_for: ahead.map(|group| group.as_str()).collect(),
+        })
     }
 }

@@ -3,9 +3,9 @@
 
 use super::api::Operation;
 use super::call::Begun;
-use super::json::{JobJson, JobPageJson};
+use super::json::{GroupJson, JobJson, JobPageJson};
 use super::response::json;
-use super::target::{Name, NextState};
+use super::target::{Name, NextState, PutTarget};
 use super::tube_json::TubeDetailJson;
 use crate::ids::{JobId, JobKey};
 use crate::protocol::command::Command;
@@ -29,20 +29,27 @@ impl Core {
                     JobsListed::NotFound => self.reply_to_call(session, Reply::NotFound),
                 }
             }
+            Operation::Group(group) => self.show_group(session, group),
             Operation::Job(id) => {
                 let job = self.engine.jobs().find(*id);
                 self.show_job(session, job, &Command::StatsJob(*id), now);
             }
             Operation::Body { id, .. } => self.serve_words(session, format_args!("peek {id}"), now),
-            Operation::Put { tube, priority, delay, ttr, bytes } => {
+            Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } => {
                 if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
                     self.reply_to_call(session, Reply::OutOfMemory);
                     return Begun::Refused { is_conflict: false };
                 }
-                self.serve_words(session, format_args!("put {priority} {delay} {ttr} {bytes}"), now);
+                let tags = tags.get();
+                let space = if tags.is_empty() { "" } else { " " };
+                let words = format_args!("put {priority} {delay} {ttr} {bytes}{space}{}", tags.as_str());
+                self.serve_words(session, words, now);
                 return Begun::Receiving;
             }
-            Operation::Pause { tube, .. } | Operation::Kick { tube, .. } | Operation::Flush(tube)
+            Operation::Pause { tube, .. }
+            | Operation::Kick { tube, .. }
+            | Operation::Flush(tube)
+            | Operation::Move { from: tube, .. }
                 if !self.use_known_tube(session, tube) =>
             {
                 return Begun::Refused { is_conflict: false };
@@ -63,7 +70,19 @@ impl Core {
                     return Begun::Working;
                 }
             }
+            Operation::Move { from, state, to, count } => {
+                let [from, to] = [from, to].map(|tube| tube.get().as_str());
+                self.serve_words(
+                    session,
+                    format_args!("move-jobs {from} {} {to} {count}", state.word()),
+                    now,
+                );
+                if session.protocol.state == SessionState::Working {
+                    return Begun::Working;
+                }
+            }
             Operation::KickJob(id)
+            | Operation::MoveJob { id, .. }
             | Operation::Bury { id, .. }
             | Operation::Release { id, .. }
             | Operation::Delete(id) => {
@@ -89,7 +108,9 @@ impl Core {
         let is_permitted = match self.engine.jobs().get(job).state {
             JobState::Delayed | JobState::Buried => true,
             JobState::Ready => !matches!(operation, Operation::KickJob(_)),
-            JobState::Held => matches!(operation, Operation::KickJob(_) | Operation::Delete(_)),
+            JobState::Held => {
+                matches!(operation, Operation::KickJob(_) | Operation::MoveJob { .. } | Operation::Delete(_))
+            }
             JobState::Reserved => false,
         };
         (!is_permitted).then_some(Begun::Refused { is_conflict: true })
@@ -110,6 +131,9 @@ impl Core {
                 self.serve_words(session, format_args!("release {id} {priority} {delay}"), now);
             }
             Operation::KickJob(_) => self.serve_words(session, format_args!("kick-job {id}"), now),
+            Operation::MoveJob { to, .. } => {
+                self.serve_words(session, format_args!("move-job {id} {}", to.get().as_str()), now);
+            }
             _ => self.serve_words(session, format_args!("delete {id}"), now),
         }
     }
@@ -148,6 +172,13 @@ impl Core {
         }
     }
 
+    fn show_group(&mut self, session: &mut Session, group: &Name) {
+        match GroupJson::of(self, group.get()).map(|group| json(&group)) {
+            Some(data) => self.show(session, true, |_| data),
+            None => self.reply_to_call(session, Reply::NotFound),
+        }
+    }
+
     fn show_next(&mut self, session: &mut Session, tube: &Name, state: NextState, now: Time) {
         if !self.use_known_tube(session, tube) {
             return;
@@ -155,6 +186,7 @@ impl Core {
         let client = session.protocol.client;
         let (job, command) = match state {
             NextState::Ready => (self.engine.peek_ready(client), Command::PeekReady),
+            NextState::Reserved => (self.engine.peek_reserved(client), Command::PeekReserved),
             NextState::Delayed => (self.engine.peek_delayed(client), Command::PeekDelayed),
             NextState::Buried => (self.engine.peek_buried(client), Command::PeekBuried),
         };

@@ -7,6 +7,7 @@ use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
 use crate::queue::{JobState, PageQuery};
+use crate::tags::Tags;
 use crate::tube_name::TubeName;
 
 /// What every path of an API begins with, of whatever version.
@@ -27,6 +28,7 @@ pub(super) struct Name(Box<[u8]>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextState {
     Ready,
+    Reserved,
     Delayed,
     Buried,
 }
@@ -39,13 +41,16 @@ pub(super) enum Target {
     Tube(Name),
     Next(Name, NextState),
     Jobs(Name, PageQuery),
+    Group(Name),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
-    Put { tube: Name, priority: u32, delay: u32, ttr: u32 },
+    Put(PutTarget),
     Pause(Name),
     Kick(Name),
     Flush(Name),
+    Move(Name),
     KickJob(JobId),
+    MoveJob(JobId),
     Bury(JobId),
     Release(JobId),
     Delete(JobId),
@@ -53,7 +58,53 @@ pub(super) enum Target {
     Undrain,
 }
 
+/// The job of a put, but its body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PutTarget {
+    pub tube: Name,
+    pub priority: u32,
+    pub delay: u32,
+    pub ttr: u32,
+    pub tags: PutTags,
+}
+
+/// The tags of a put.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PutTags(Box<[u8]>);
+
+impl PutTags {
+    /// Takes the tags, each of which is a parameter with the name of its kind.
+    fn read(parameters: &mut Parameters) -> Result<Self, Refusal> {
+        let mut words = Vec::new();
+        for kind in ["idp", "con", "grp", "aft"] {
+            let Some(value) = parameters.take(kind) else { continue };
+            let word = format!("{kind}:{value}");
+            // A space would begin another tag.
+            if value.contains(' ') || Tags::new(word.as_bytes()).is_none() {
+                return Err(bad(format!("{kind} is no valid tag: docs/EXTENSIONS.md, Tags of a put")));
+            }
+            words.push(word);
+        }
+        let text = words.join(" ").into_bytes().into_boxed_slice();
+        if !text.is_empty() && Tags::new(&text).is_none() {
+            let message = "a job cannot wait for its own group: give different names in grp and aft";
+            return Err(Refusal::new(ErrorKind::Conflict, message));
+        }
+        Ok(Self(text))
+    }
+
+    pub fn get(&self) -> Tags<'_> {
+        if self.0.is_empty() { Tags::NONE } else { Tags::new(&self.0).expect("the tags were checked") }
+    }
+}
+
 impl Name {
+    pub fn new(name: &[u8]) -> Result<Self, Refusal> {
+        let message =
+            "a tube name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+        TubeName::new(name).map(|name| Self(name.as_bytes().into())).ok_or_else(|| bad(message))
+    }
+
     pub fn get(&self) -> TubeName<'_> {
         TubeName::new(&self.0).expect("the name was checked")
     }
@@ -73,18 +124,16 @@ impl Target {
             [b"tubes"] if get => Self::Tubes(tubes_query(&mut parameters)?),
             [b"tubes", tube] if get => Self::Tube(name(tube)?),
             [b"tubes", tube, b"next", b"ready"] if get => Self::Next(name(tube)?, NextState::Ready),
+            [b"tubes", tube, b"next", b"reserved"] if get => Self::Next(name(tube)?, NextState::Reserved),
             [b"tubes", tube, b"next", b"delayed"] if get => Self::Next(name(tube)?, NextState::Delayed),
             [b"tubes", tube, b"next", b"buried"] if get => Self::Next(name(tube)?, NextState::Buried),
             [b"tubes", tube, b"jobs"] if get => Self::Jobs(name(tube)?, jobs_query(&mut parameters)?),
-            [b"tubes", tube, b"jobs"] if post => Self::Put {
-                tube: name(tube)?,
-                priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
-                delay: parameters.number("delay", 0, 0..=u32::MAX)?,
-                ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, 0..=u32::MAX)?,
-            },
+            [b"tubes", tube, b"jobs"] if post => Self::Put(put_target(tube, &mut parameters)?),
             [b"tubes", tube, b"pause"] if post => Self::Pause(name(tube)?),
             [b"tubes", tube, b"kick"] if post => Self::Kick(name(tube)?),
             [b"tubes", tube, b"flush"] if post => Self::Flush(name(tube)?),
+            [b"tubes", tube, b"move"] if post => Self::Move(name(tube)?),
+            [b"groups", group] if get => Self::Group(name(group)?),
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
             [b"jobs", job, b"body"] if get => {
@@ -92,6 +141,7 @@ impl Target {
                 Self::Body { id: id(job)?, limit }
             }
             [b"jobs", job, b"kick"] if post => Self::KickJob(id(job)?),
+            [b"jobs", job, b"move"] if post => Self::MoveJob(id(job)?),
             [b"jobs", job, b"bury"] if post => Self::Bury(id(job)?),
             [b"jobs", job, b"release"] if post => Self::Release(id(job)?),
             [b"drain"] if post => Self::Drain,
@@ -111,6 +161,7 @@ impl Target {
                 | Self::Tube(_)
                 | Self::Next(..)
                 | Self::Jobs(..)
+                | Self::Group(_)
                 | Self::Job(_)
                 | Self::Body { .. }
         )
@@ -131,12 +182,13 @@ pub(super) fn no_such_path() -> Refusal {
 fn miss(words: &[&[u8]]) -> Refusal {
     let allow = match *words {
         [b"server" | b"tubes"] | [b"tubes", _] => "GET, HEAD",
-        [b"tubes", _, b"next", b"ready" | b"delayed" | b"buried"] => "GET, HEAD",
+        [b"tubes", _, b"next", b"ready" | b"reserved" | b"delayed" | b"buried"] => "GET, HEAD",
+        [b"groups", _] => "GET, HEAD",
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
         [b"tubes", _, b"jobs"] => "GET, HEAD, POST",
-        [b"tubes", _, b"pause" | b"kick" | b"flush"] | [b"drain" | b"undrain"] => "POST",
-        [b"jobs", _, b"kick" | b"bury" | b"release"] => "POST",
+        [b"tubes", _, b"pause" | b"kick" | b"flush" | b"move"] | [b"drain" | b"undrain"] => "POST",
+        [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] => "POST",
         _ => return no_such_path(),
     };
     let message = format!("this path has only {allow}");
@@ -152,14 +204,11 @@ fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::BadRequest, message.into())
 }
 
-/// Reads a tube name. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
+/// Reads the name of a tube or a group. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
 /// segments `.` and `..` even where they are encoded, so it cannot name these tubes in another way.
 fn name(segment: &[u8]) -> Result<Name, Refusal> {
     let decoded = str::from_utf8(segment).ok().and_then(|text| decode(text, false));
-    let segment = decoded.as_deref().unwrap_or(segment);
-    let message =
-        "a tube name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
-    TubeName::new(segment).map(|name| Name(name.as_bytes().into())).ok_or_else(|| bad(message))
+    Name::new(decoded.as_deref().unwrap_or(segment))
 }
 
 fn id(segment: &[u8]) -> Result<JobId, Refusal> {
@@ -172,7 +221,7 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
     let sort = match parameters.take("sort").as_deref() {
         None => SortKey::Name,
         Some(word) => SortKey::find(word).ok_or_else(|| {
-            bad("sort must be name, ready, reserved, delayed, buried, waiting, puts or oldest")
+            bad("sort must be name, ready, reserved, delayed, buried, held, waiting, puts or oldest")
         })?,
     };
     let order = match parameters.take("order").as_deref() {
@@ -189,13 +238,24 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
     Ok(Query { filter, sort, order, offset, limit })
 }
 
+fn put_target(tube: &[u8], parameters: &mut Parameters) -> Result<PutTarget, Refusal> {
+    Ok(PutTarget {
+        tube: name(tube)?,
+        priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
+        delay: parameters.number("delay", 0, 0..=u32::MAX)?,
+        ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, 0..=u32::MAX)?,
+        tags: PutTags::read(parameters)?,
+    })
+}
+
 fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, Refusal> {
     let state = match parameters.take("state").as_deref() {
         None | Some("ready") => JobState::Ready,
         Some("reserved") => JobState::Reserved,
         Some("delayed") => JobState::Delayed,
         Some("buried") => JobState::Buried,
-        Some(_) => return Err(bad("state must be ready, reserved, delayed or buried")),
+        Some("held") => JobState::Held,
+        Some(_) => return Err(bad("state must be ready, reserved, delayed, buried or held")),
     };
     let after = parameters.take("after").map_or(Ok(JobId(0)), |text| id(text.as_bytes()))?;
     let limit = parameters.number("limit", LIMIT_DEFAULT, 1..=LIMIT_MAX)?;
@@ -283,6 +343,10 @@ mod tests {
         let tube = || name(b"a/b").expect("the name is valid");
         let jobs =
             |state, after, limit| Target::Jobs(tube(), PageQuery { state, after: JobId(after), limit });
+        let put = |tags: &[u8]| {
+            let tags = PutTags(tags.into());
+            Target::Put(PutTarget { tube: tube(), priority: PRIORITY_DEFAULT, delay: 1, ttr: 9, tags })
+        };
         for (method, path, target) in [
             ("GET", "server", Target::Server),
             ("HEAD", "server", Target::Server),
@@ -298,11 +362,17 @@ mod tests {
             ("GET", "jobs/7", Target::Job(JobId(7))),
             ("DELETE", "jobs/7", Target::Delete(JobId(7))),
             ("GET", "jobs/7/body?limit=9", Target::Body { id: JobId(7), limit: Some(9) }),
+            ("GET", "tubes/a%2Fb/next/reserved", Target::Next(tube(), NextState::Reserved)),
+            ("GET", "tubes/a%2Fb/jobs?state=held", jobs(JobState::Held, 0, 100)),
+            ("GET", "groups/a%2fb", Target::Group(tube())),
+            ("POST", "tubes/a%2Fb/jobs?ttr=9&delay=1", put(b"")),
             (
                 "POST",
-                "tubes/a%2Fb/jobs?ttr=9&delay=1",
-                Target::Put { tube: tube(), priority: PRIORITY_DEFAULT, delay: 1, ttr: 9 },
+                "tubes/a%2Fb/jobs?ttr=9&aft=x&delay=1&idp=a%2Fb:60&grp=y&con=c:2",
+                put(b"idp:a/b:60 con:c:2 grp:y aft:x"),
             ),
+            ("POST", "tubes/a%2Fb/move", Target::Move(tube())),
+            ("POST", "jobs/7/move", Target::MoveJob(JobId(7))),
             ("POST", "tubes/a%2Fb/pause", Target::Pause(tube())),
             ("POST", "tubes/a%2Fb/kick", Target::Kick(tube())),
             ("POST", "tubes/a%2Fb/flush", Target::Flush(tube())),
@@ -331,7 +401,9 @@ mod tests {
             ("", ErrorKind::NotFound),
             ("nothing", ErrorKind::NotFound),
             ("server/", ErrorKind::NotFound),
-            ("tubes/a/next/reserved", ErrorKind::NotFound),
+            ("tubes/a/next/held", ErrorKind::NotFound),
+            ("groups", ErrorKind::NotFound),
+            ("groups/-a", ErrorKind::BadRequest),
             ("tubes/", ErrorKind::BadRequest),
             ("tubes/-a", ErrorKind::BadRequest),
             ("tubes/a%", ErrorKind::BadRequest),
@@ -353,7 +425,8 @@ mod tests {
             ("tubes?order=up", ErrorKind::BadRequest),
             ("tubes?filter=%ff", ErrorKind::BadRequest),
             ("jobs/1/body?limit=x", ErrorKind::BadRequest),
-            ("tubes/a/jobs?state=held", ErrorKind::BadRequest),
+            ("tubes/a/jobs?state=deleted", ErrorKind::BadRequest),
+            ("tubes/a/jobs?idp=a", ErrorKind::BadRequest),
             ("tubes/a/jobs?after=-1", ErrorKind::BadRequest),
             ("tubes/a/jobs?after=18446744073709551616", ErrorKind::BadRequest),
             ("tubes/a/jobs?limit=0", ErrorKind::BadRequest),
@@ -363,6 +436,11 @@ mod tests {
         ] {
             assert_eq!(find("GET", target), Err(kind), "{target}");
         }
+        for tags in ["idp=", "idp=a:b", "con=a:0", "grp=a:1", "aft=-a", "idp=a+con:b", "idp=a&idp=b"] {
+            let target = format!("tubes/a/jobs?{tags}");
+            assert_eq!(find("POST", &target), Err(ErrorKind::BadRequest), "{target}");
+        }
+        assert_eq!(find("POST", "tubes/a/jobs?grp=a&aft=a"), Err(ErrorKind::Conflict));
         let long = format!("tubes?filter={}", "a".repeat(201));
         assert_eq!(find("GET", &long), Err(ErrorKind::BadRequest));
         let plus = find("GET", "tubes?filter=a+b%2B");

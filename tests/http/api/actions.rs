@@ -117,7 +117,8 @@ fn the_server_shows_its_state() {
         (
             "/totals",
             json!({
-                "puts": 3, "reserves": 1, "deletes": 0, "releases": 0, "buries": 0, "kicks": 0, "timeouts": 0,
+                "puts": 3, "reserves": 1, "deletes": 0, "releases": 0, "buries": 0, "kicks": 0, "moves": 0,
+                "timeouts": 0,
                 "connections": 2
             }),
         ),

@@ -86,7 +86,7 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
         let tubes = all["tubes"].as_array().expect("a list").clone();
         assert_eq!(all["total"], tubes.len());
         assert!(tubes.len() > 100, "{}", tubes.len());
-        for sort in ["name", "ready", "reserved", "delayed", "buried", "waiting", "puts", "oldest"] {
+        for sort in ["name", "ready", "reserved", "delayed", "buried", "held", "waiting", "puts", "oldest"] {
             for order in ["asc", "desc"] {
                 for filter in ["", "B", "mAIl1", "/", "none", "a*", "a."] {
                     let (offset, limit) = (random.below(60), 1 + random.below(60));

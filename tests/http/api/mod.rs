@@ -6,6 +6,7 @@ mod bodies;
 mod gate;
 mod lists;
 mod live;
+mod tags;
 
 use std::time::Duration;
 

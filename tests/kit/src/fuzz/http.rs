@@ -20,7 +20,7 @@ const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 /// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of that many
 /// bytes. The client of the queue reserves no job.
-const CALLS: [(&str, &str, &str, &[&str]); 16] = [
+const CALLS: [(&str, &str, &str, &[&str]); 21] = [
     ("GET", "server", "", &["200"]),
     ("GET", "tubes?sort=waiting&order=desc&offset=#&limit=20", "", &["200"]),
     ("HEAD", "tubes?filter=#", "", &["200"]),
@@ -31,12 +31,17 @@ const CALLS: [(&str, &str, &str, &[&str]); 16] = [
     ("POST", "tubes/#/jobs?delay=#", "@", &["201", "413", "503"]),
     ("POST", "tubes/#/kick", "{\"count\":#}", &["200", "404"]),
     ("POST", "tubes/#/pause", "{\"seconds\":#}", &["200", "404"]),
-    ("POST", "jobs/#/bury", "{\"priority\":#}", &["200", "404"]),
-    ("POST", "jobs/#/release", "{\"priority\":#,\"delay\":#}", &["200", "404"]),
+    ("POST", "jobs/#/bury", "{\"priority\":#}", &["200", "404", "409"]),
+    ("POST", "jobs/#/release", "{\"priority\":#,\"delay\":#}", &["200", "404", "409"]),
     ("DELETE", "jobs/#", "", &["200", "404"]),
     ("GET", "tubes/#/jobs?after=#&limit=9", "", &["200", "404"]),
     ("POST", "tubes/#/flush", "{}", &["200", "404"]),
     ("POST", "jobs/#/kick", "{\"count\":#}", &["400"]),
+    ("POST", "tubes/#/jobs?idp=#:9&con=a&grp=g", "@", &["200", "201", "413", "503"]),
+    ("POST", "tubes/#/jobs?aft=g", "@", &["201", "413", "503"]),
+    ("GET", "groups/g", "", &["200", "404"]),
+    ("POST", "jobs/#/move", "{\"to\":\"#\"}", &["200", "404", "409"]),
+    ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "404"]),
 ];
 const MONITORS_MAX: usize = 8;
 /// More lines than one step renders.
