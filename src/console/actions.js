@@ -1,9 +1,14 @@
 // What people do on a page: forms, questions before an action, and notices of its result.
 
 import { Cancelled, Refused } from './api.js'
-import { el, newId } from './dom.js'
+import { el, field, newId } from './dom.js'
 
 const NOTICE_MS = 6000
+
+/** The letters, digits and signs of the protocol, not beginning with "-". */
+export const NAME_PATTERN = '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*'
+/** The same in words. */
+export const NAME_RULE = '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -'
 
 /** Shows a notice of a result. An error stays until it is closed. */
 export function notify(text, isError = false) {
@@ -65,6 +70,26 @@ export function form(label, button, fields, submit, properties = {}) {
   return { node, send }
 }
 
+/** A field of a name: of a tube, a group or a key. */
+export const nameField = (label, properties = {}, hint = null) =>
+  field(
+    label,
+    {
+      type: 'text',
+      maxlength: 200,
+      autocomplete: 'off',
+      spellcheck: 'false',
+      autocapitalize: 'none',
+      pattern: NAME_PATTERN,
+      title: NAME_RULE,
+      ...properties,
+    },
+    hint,
+  )
+
+/** A field of the name of a tube, which must not be empty. */
+export const tubeField = (label, value = '') => nameField(label, { required: true, value })
+
 /** A button that reads again what was missing. */
 export const lookAgain = (poller) =>
   el('button', { type: 'button', text: 'Look again', on: { click: () => poller.now() } })
@@ -76,28 +101,43 @@ export function closeQuestions() {
 
 /** Asks before an action that cannot be taken back. Resolves to whether the answer is yes. */
 export function ask(question, consequence, yes) {
+  const confirm = el('button', { type: 'submit', class: 'danger', text: yes })
+  return dialog(question, consequence, [], confirm)
+}
+
+/** Asks for the fields of an action. Resolves to whether they are filled in. */
+export function askFor(question, explanation, fields, yes) {
+  return dialog(question, explanation, fields, el('button', { type: 'submit', class: 'primary', text: yes }))
+}
+
+function dialog(question, text, fields, confirm) {
   const id = newId('ask')
   return new Promise((resolve) => {
-    const cancel = el('button', { type: 'button', text: 'Cancel', on: { click: () => dialog.close('no') } })
-    const confirm = el('button', {
-      type: 'button',
-      class: 'danger',
-      text: yes,
-      on: { click: () => dialog.close('yes') },
+    const cancel = el('button', { type: 'button', text: 'Cancel', on: { click: () => node.close('no') } })
+    const questions = el(
+      'form',
+      { class: 'column-form' },
+      ...fields.map((one) => one.node),
+      el('div', { class: 'buttons' }, cancel, confirm),
+    )
+    questions.addEventListener('submit', (event) => {
+      event.preventDefault()
+      node.close('yes')
     })
-    const dialog = el(
+    const node = el(
       'dialog',
       { 'aria-labelledby': id, 'aria-describedby': `${id}-text` },
       el('h2', { id, text: question }),
-      el('p', { id: `${id}-text`, text: consequence }),
-      el('div', { class: 'buttons' }, cancel, confirm),
+      el('p', { id: `${id}-text`, text }),
+      questions,
     )
-    dialog.addEventListener('close', () => {
-      dialog.remove()
-      resolve(dialog.returnValue === 'yes')
+    node.addEventListener('close', () => {
+      node.remove()
+      resolve(node.returnValue === 'yes')
     })
-    document.body.append(dialog)
-    dialog.showModal()
-    cancel.focus()
+    document.body.append(node)
+    node.showModal()
+    const first = fields[0]?.input ?? cancel
+    first.focus()
   })
 }

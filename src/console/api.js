@@ -108,13 +108,16 @@ export async function act(path, parameters = {}) {
 /** Deletes a job. */
 export const remove = async (path) => parsed(await request('DELETE', path))
 
-/** Puts a job. `body` is a string or a file. Returns its id. */
-export async function put(tube, { priority, delay, ttr }, body) {
-  const query = new URLSearchParams({ priority, delay, ttr })
+/**
+ * Puts a job. `parameters` are its numbers and tags, and `body` is a string or a file. Returns its id. If it repeats an
+ * idempotency key, that is the id of the first job, whose state is returned too.
+ */
+export async function put(tube, parameters, body) {
+  const query = new URLSearchParams(parameters)
   const headers = { 'Content-Type': 'application/octet-stream' }
   // The bytes, since a file has a content type of its own.
   const bytes = typeof body === 'string' ? new TextEncoder().encode(body) : await body.arrayBuffer()
-  return parsed(await request('POST', `tubes/${segment(tube)}/jobs?${query}`, { headers, body: bytes })).id
+  return parsed(await request('POST', `tubes/${segment(tube)}/jobs?${query}`, { headers, body: bytes }))
 }
 
 /** Reads the body of a job, or its first `limit` bytes. Returns them and the size of the whole body. */

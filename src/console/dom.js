@@ -26,6 +26,12 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
 
+/** Sets the content of a node, and leaves the document alone if it has that text: a link keeps the focus. */
+function setNodes(node, content) {
+  const text = content.map((part) => part.textContent ?? part).join('')
+  if (node.textContent !== text) node.replaceChildren(...content)
+}
+
 /** Shows or hides a node. */
 export function show(node, isShown) {
   if (node.hidden === isShown) node.hidden = !isShown
@@ -63,8 +69,8 @@ export function numberField(label, value, { min = 0, max = 4294967295, hint = nu
 }
 
 /**
- * A list of names and values. `rows` maps a key to its label. Returns the node, and a function that takes the texts by
- * key. A row whose text is `null` is hidden. A wide list has columns.
+ * A list of names and values. `rows` maps a key to its label. Returns the node, and a function that takes the values by
+ * key: a text, or a list of nodes and texts. A row whose value is `null` is hidden. A wide list has columns.
  */
 export function facts(rows, isWide = false) {
   const node = el('dl', { class: isWide ? 'facts wide' : 'facts' })
@@ -75,11 +81,12 @@ export function facts(rows, isWide = false) {
     node.append(row)
     values.set(key, { row, value })
   }
-  const set = (texts) => {
+  const set = (all) => {
     for (const [key, { row, value }] of values) {
-      const text = texts[key]
-      show(row, text !== null && text !== undefined)
-      if (text !== null && text !== undefined) setText(value, text)
+      const content = all[key]
+      show(row, content !== null && content !== undefined)
+      if (Array.isArray(content)) setNodes(value, content)
+      else if (content !== null && content !== undefined) setText(value, content)
     }
   }
   return { node, set }

@@ -1,9 +1,10 @@
 // A job: its state, its times, its body, and what can be done with it.
 
 import { act, find, remove } from './api.js'
-import { ask, form, lookAgain, notify } from './actions.js'
+import { ask, form, lookAgain, notify, tubeField } from './actions.js'
 import { BodyView } from './body.js'
 import * as format from './format.js'
+import { groupLink } from './group.js'
 import { card, el, facts, field, numberField, setText, show } from './dom.js'
 import { NEVER } from './poll.js'
 import { Controls } from './shell.js'
@@ -31,6 +32,11 @@ export function jobFacts() {
       releases: 'Releases',
       buries: 'Buries',
       kicks: 'Kicks',
+      idp: 'Idempotency key',
+      con: 'Concurrency key',
+      grp: 'Group',
+      waits: 'Waits for group',
+      aft: 'After group',
     },
     true,
   )
@@ -49,8 +55,23 @@ export function jobFacts() {
         ...Object.fromEntries(
           ['reserves', 'timeouts', 'releases', 'buries', 'kicks'].map((key) => [key, format.count(job[key])]),
         ),
+        ...tagFacts(job),
       })
     },
+  }
+}
+
+/** The tags of a job. One that has waited for a group does so no longer. */
+function tagFacts({ tags = {}, waits_for, passed_over }) {
+  const group = (name) => (name === undefined ? null : [groupLink(name)])
+  const con = tags.con?.split(':')
+  const atLimit = passed_over ? ': as many are reserved, so this one is passed over' : ''
+  return {
+    idp: tags.idp?.split(':')[0],
+    con: con === undefined ? null : `${con[0]}, ${con[1] ?? 1} at a time${atLimit}`,
+    grp: group(tags.grp),
+    waits: group(waits_for),
+    aft: waits_for === undefined ? group(tags.aft) : null,
   }
 }
 
@@ -108,6 +129,10 @@ function actionsCard(app, id, controls) {
   const bury = form('Bury the job', 'Bury', [buryAt], () =>
     run(() => act(`${path}/bury`, { priority: Number(buryAt.input.value) }), `Job ${id} is buried.`),
   )
+  const target = tubeField('To tube')
+  const moves = form('Move the job', 'Move', [target], () =>
+    run(() => act(`${path}/move`, { to: target.input.value }), `Job ${id} is in the tube ${target.input.value}.`),
+  )
   const deletes = el('button', {
     type: 'button',
     class: 'danger',
@@ -123,18 +148,27 @@ function actionsCard(app, id, controls) {
     class: 'hint',
     text: 'A client has reserved the job. Only that client can release, bury or delete it.',
   })
+  const held = el('p', {
+    class: 'hint',
+    text: 'The job waits for a group. A kick makes it ready. Until then it can be moved and deleted, but not released or buried.',
+  })
   const kicking = controls.group(
     el('h3', { text: 'Kick' }),
     el('p', { class: 'hint', text: 'Makes a buried, delayed or held job ready.' }),
     kick,
   )
-  const rest = controls.group(
+  const reserving = controls.group(
     el('h3', { text: 'Release' }),
     el('p', { class: 'hint', text: 'Gives the job a priority, and makes it ready, or delayed.' }),
     release.node,
     el('h3', { text: 'Bury' }),
     el('p', { class: 'hint', text: 'Puts the job aside until it is kicked.' }),
     bury.node,
+  )
+  const rest = controls.group(
+    el('h3', { text: 'Move' }),
+    el('p', { class: 'hint', text: 'The job keeps its state, its priority and its counters.' }),
+    moves.node,
     el('h3', { text: 'Delete' }),
     deletes,
   )
@@ -143,12 +177,15 @@ function actionsCard(app, id, controls) {
     // What is typed is not overwritten.
     if (!hasPriority) releaseAt.input.value = buryAt.input.value = String(job.priority)
     hasPriority = true
-    show(reserved, job.state === 'reserved')
     const isReserved = job.state === 'reserved'
+    const isHeld = job.state === 'held'
+    show(reserved, isReserved)
+    show(held, isHeld)
+    if (isReserved || isHeld) reserving.disabled = true
     if (isReserved) rest.disabled = true
     kick.disabled = job.state === 'ready' || isReserved
   }
-  return { node: card('Actions', controls.note, reserved, kicking, rest), set }
+  return { node: card('Actions', controls.note, reserved, held, kicking, reserving, rest), set }
 }
 
 class Job {
@@ -157,6 +194,7 @@ class Job {
   #controls = new Controls()
   #heading = el('span', { class: 'state' })
   #tube = el('p', { class: 'crumbs' })
+  #tubeName = null
   #facts = jobFacts()
   #body
   #actions
@@ -209,8 +247,9 @@ class Job {
     this.#wasFound = true
     setText(this.#heading, job.state)
     this.#heading.className = `state ${job.state}`
-    if (this.#tube.childElementCount === 0)
-      this.#tube.append(el('a', { href: '#/tubes', text: 'Tubes' }), ' / ', tubeLink(job.tube))
+    if (this.#tubeName !== job.tube)
+      this.#tube.replaceChildren(el('a', { href: '#/tubes', text: 'Tubes' }), ' / ', tubeLink(job.tube))
+    this.#tubeName = job.tube
     this.#facts.set(job)
     this.#actions.set(job)
     // A body never changes.

@@ -11,7 +11,7 @@ const PAGE_JOBS = 50
 // What the time left of a job means, in the states that have one.
 const TIMES = { reserved: 'Times out in', delayed: 'Ready in' }
 
-const STATES = ['ready', 'reserved', 'delayed', 'buried']
+const STATES = ['ready', 'reserved', 'delayed', 'buried', 'held']
 
 /** Lists jobs on request, since a long list makes the server visit all of its jobs. */
 export function jobsCard(app, name) {

@@ -1,21 +1,22 @@
 // The start: routes, the page that is shown, and the repeated reading of the server.
 
-import { attempt, closeQuestions, notify } from './actions.js'
+import { attempt, closeQuestions, NAME_PATTERN, NAME_RULE, notify } from './actions.js'
 import { problemPage, tokenPage } from './access.js'
 import { read, token } from './api.js'
 import { el } from './dom.js'
 import { visible } from './format.js'
+import { groupPage } from './group.js'
 import { History } from './history.js'
 import { findJobPage, jobPage } from './job.js'
 import { overviewPage } from './overview.js'
 import { NEVER, Poller } from './poll.js'
-import { putPage, TUBE_NAME, TUBE_PATTERN } from './put.js'
+import { putPage } from './put.js'
 import { announce, showConnection, showPage, showServer } from './shell.js'
 import { tubePage } from './tube.js'
 import { tubesPage } from './tubes.js'
 
 const INTERVAL_MS = 2000
-const IS_TUBE = new RegExp(`^(?=.{1,200}$)${TUBE_PATTERN}$`)
+const IS_NAME = new RegExp(`^(?=.{1,200}$)${NAME_PATTERN}$`)
 const JOB_ID_MAX = 2n ** 64n - 1n
 const PAGES = [
   { name: 'overview', path: /^$/, open: () => overviewPage(app) },
@@ -23,6 +24,7 @@ const PAGES = [
   { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubeOf(decodeURIComponent(name)) },
   { name: 'job', path: /^jobs$/, open: () => findJobPage() },
   { name: 'job', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
+  { name: 'job', path: /^groups\/([^/]+)$/, open: ([, name]) => groupOf(decodeURIComponent(name)) },
   { name: 'put', path: /^put$/, open: (_, query) => putPage(app, query) },
 ]
 
@@ -40,7 +42,7 @@ let isLocked = false
 const app = {
   /** The latest answer about the server. */
   server: null,
-  history: new History(['ready', 'reserved', 'delayed', 'buried'], ['puts', 'reserves', 'deletes', 'timeouts']),
+  history: new History(['ready', 'reserved', 'delayed', 'buried', 'held'], ['puts', 'reserves', 'deletes', 'timeouts']),
   poller,
   /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error. */
   act: (action) => attempt(() => poller.act(action)),
@@ -52,9 +54,15 @@ function missing(title, text, href, label) {
 }
 
 function tubeOf(name) {
-  if (IS_TUBE.test(name)) return tubePage(app, name)
-  const text = `No tube can have the name “${visible(name)}”. A tube name has ${TUBE_NAME}.`
+  if (IS_NAME.test(name)) return tubePage(app, name)
+  const text = `No tube can have the name “${visible(name)}”. A tube name has ${NAME_RULE}.`
   return missing('There is no such tube', text, '#/tubes', 'Go to the tubes')
+}
+
+function groupOf(name) {
+  if (IS_NAME.test(name)) return groupPage(app, name)
+  const text = `No group can have the name “${visible(name)}”. A name has ${NAME_RULE}.`
+  return missing('There is no such group', text, '#/jobs', 'Find a job')
 }
 
 function jobOf(id) {

@@ -12,6 +12,7 @@ export const STATES = [
   { name: 'reserved', label: 'Reserved', color: 'reserved', dash: [8, 3] },
   { name: 'delayed', label: 'Delayed', color: 'delayed', dash: [3, 3] },
   { name: 'buried', label: 'Buried', color: 'buried', dash: [12, 3, 3, 3] },
+  { name: 'held', label: 'Held', color: 'held', dash: [1, 4] },
 ]
 
 const RATES = [
@@ -21,17 +22,22 @@ const RATES = [
   { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
 ]
 
-/** Tiles with the number of jobs in each state. Returns the node, and a function that takes the numbers. */
+/**
+ * Tiles with the number of jobs in each state. Returns the node, and a function that takes the numbers. Held jobs have a
+ * tile while there are some.
+ */
 export function stateTiles() {
   const values = STATES.map(() => el('span', { class: 'tile-value', text: '–' }))
-  const node = el(
-    'ul',
-    { class: 'tiles', 'aria-label': 'Jobs by state' },
-    ...STATES.map((state, index) =>
-      el('li', { class: `tile ${state.color}` }, el('span', { class: 'tile-label', text: state.label }), values[index]),
-    ),
+  const tiles = STATES.map((state, index) =>
+    el('li', { class: `tile ${state.color}` }, el('span', { class: 'tile-label', text: state.label }), values[index]),
   )
-  const set = (jobs) => STATES.forEach((state, index) => setText(values[index], format.count(jobs[state.name])))
+  const node = el('ul', { class: 'tiles', 'aria-label': 'Jobs by state' }, ...tiles)
+  const held = tiles.at(-1)
+  held.hidden = true
+  const set = (jobs) => {
+    STATES.forEach((state, index) => setText(values[index], format.count(jobs[state.name])))
+    show(held, jobs.held > 0)
+  }
   return { node, set }
 }
 
@@ -170,6 +176,7 @@ function serverCards(app) {
     releases: 'Releases',
     buries: 'Buries',
     kicks: 'Kicks',
+    moves: 'Moves',
     timeouts: 'Timeouts',
     connections: 'Connections',
   })

@@ -1,11 +1,11 @@
 // A tube: its counts over time, its times, and what can be done with it.
 
 import { act, find } from './api.js'
-import { ask, form, lookAgain, notify } from './actions.js'
+import { ask, askFor, form, lookAgain, notify, tubeField } from './actions.js'
 import { BodyView } from './body.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
-import { card, el, facts, numberField, setText, show } from './dom.js'
+import { card, el, facts, field, numberField, setText, show } from './dom.js'
 import { History } from './history.js'
 import { jobFacts, jobLink } from './job.js'
 import { jobsCard } from './jobs.js'
@@ -20,6 +20,7 @@ const RATES = [
   { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
 ]
 
+const MOVABLE = ['ready', 'delayed', 'buried']
 const HISTORIES_MAX = 20
 const INTERVAL_MS = 2000
 
@@ -68,7 +69,26 @@ function timesCard() {
   return { node: card('Times', table), set }
 }
 
+/** Asks which jobs of a tube are to be moved, and moves them. */
+async function moveJobs(app, name, tube) {
+  const state = field('State', { tag: 'select' })
+  for (const one of MOVABLE) state.input.append(el('option', { value: one, text: `${one} (${format.count(tube[one])})` }))
+  state.input.value = MOVABLE.find((one) => tube[one] > 0) ?? MOVABLE[0]
+  const count = numberField('Move at most', tube[state.input.value], { min: 1, hint: 'Those that come first.' })
+  state.input.addEventListener('change', () => {
+    count.input.value = tube[state.input.value]
+  })
+  const to = tubeField('To tube')
+  const explanation = 'The jobs keep their ids, states, priorities and counters. The other tube is created if it does not exist.'
+  if (!(await askFor(`Move jobs of the tube ${name}`, explanation, [state, count, to], 'Move'))) return
+  const target = to.input.value
+  const move = { state: state.input.value, to: target, count: Number(count.input.value) }
+  const answer = await app.act(() => act(`${tubePath(name)}/move`, move))
+  if (answer !== null) notify(`Moved ${format.counted(answer.moved, 'job')} to ${target}.`)
+}
+
 function actionsCard(app, name, controls) {
+  let latest = null
   const pauseState = el('p', { class: 'pause-state' })
   const pauseFor = numberField('Seconds to pause', 60, { min: 1 })
   const pause = form('Pause the tube', 'Pause', [pauseFor], async () => {
@@ -100,13 +120,14 @@ function actionsCard(app, name, controls) {
     text: 'Delete all jobs',
     on: {
       click: async () => {
-        const consequence = 'Ready, delayed and buried jobs are deleted. Reserved jobs stay. This cannot be undone.'
+        const consequence = 'Ready, delayed, buried and held jobs are deleted. Reserved jobs stay. This cannot be undone.'
         if (!(await ask(`Delete all jobs of the tube ${name}?`, consequence, 'Delete all'))) return
         const answer = await app.act(() => act(`${tubePath(name)}/flush`, {}))
         if (answer !== null) notify(`Deleted ${format.counted(answer.flushed, 'job')}.`)
       },
     },
   })
+  const move = el('button', { type: 'button', text: 'Move jobs', on: { click: () => moveJobs(app, name, latest) } })
   const put = el('a', {
     class: 'button',
     href: `#/put?tube=${encodeURIComponent(name)}`,
@@ -116,10 +137,11 @@ function actionsCard(app, name, controls) {
     'Actions',
     controls.note,
     pauseState,
-    controls.group(pause.node, resume, kick.node, flush),
+    controls.group(pause.node, resume, kick.node, el('div', { class: 'buttons' }, move, flush)),
     el('p', {}, put),
   )
   const set = (tube) => {
+    latest = tube
     const isPaused = tube.paused_seconds > 0
     setText(
       pauseState,
@@ -132,6 +154,7 @@ function actionsCard(app, name, controls) {
 
 /** Shows the next job of a state on request, since each look is a command of the server. */
 function nextCard(app, name) {
+  const title = (state) => (state === 'reserved' ? 'Longest reserved' : `Next ${state}`)
   const empty = el('p', { class: 'hint', text: 'Choose a state to see the job that is next in it.' })
   const heading = el('p', { class: 'next-job' })
   const details = jobFacts()
@@ -146,11 +169,11 @@ function nextCard(app, name) {
     show(found, job !== null)
     show(empty, job === null)
     if (job === null) return setText(empty, `There is no ${state} job in this tube.`)
-    heading.replaceChildren(`Next ${state} job: `, jobLink(job.id))
+    heading.replaceChildren(`${title(state)} job: `, jobLink(job.id))
     details.set(job)
   }
-  const buttons = ['ready', 'delayed', 'buried'].map((state) =>
-    el('button', { type: 'button', text: `Next ${state}`, on: { click: () => look(state) } }),
+  const buttons = ['ready', 'delayed', 'buried', 'reserved'].map((state) =>
+    el('button', { type: 'button', text: title(state), on: { click: () => look(state) } }),
   )
   return card(
     'Next jobs',

@@ -12,6 +12,7 @@ const COLUMNS = [
   { key: 'reserved', label: 'Reserved', sort: 'reserved', isNumber: true },
   { key: 'delayed', label: 'Delayed', sort: 'delayed', isNumber: true },
   { key: 'buried', label: 'Buried', sort: 'buried', isNumber: true },
+  { key: 'held', label: 'Held', sort: 'held', isNumber: true },
   { key: 'waiting', label: 'Waiting', sort: 'waiting', isNumber: true },
   { key: 'puts', label: 'Puts', sort: 'puts', isNumber: true },
   { key: 'oldest', label: 'Oldest ready', sort: 'oldest', isNumber: true },

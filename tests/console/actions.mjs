@@ -78,6 +78,10 @@ async function the_next_jobs_of_a_tube_are_shown() {
     }
     await view.page.getByRole('link', { name: `job ${buried}` }).click()
     await view.shows('h1', `Job ${buried} buried`)
+    await view.go('#/tubes/mail')
+    const reserved = await client.take()
+    await view.button('Longest reserved').click()
+    await view.shows('.next-job', `Longest reserved job: job ${reserved}`)
     await view.go('#/tubes/empty')
     await view.button('Next buried').click()
     await view.shows('.next', 'There is no buried job in this tube.')
@@ -150,6 +154,87 @@ async function a_job_is_kicked_released_buried_and_deleted() {
     await view.notice(new RegExp(`^Job ${id} is deleted`))
     await view.page.getByText('The job has been deleted').waitFor()
     assert.equal((await state()).error, 'not-found')
+  })
+}
+
+async function jobs_of_a_tube_are_moved() {
+  await withConsole({ expected: [/409/] }, async (view, server, client) => {
+    for (let job = 0; job < 5; job += 1) await client.put('mail', 'x', { delay: 1000 })
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.shows('.tile.delayed .tile-value', '5')
+    const dialog = view.page.getByRole('dialog')
+    await view.button('Move jobs').click()
+    await view.shows('dialog h2', 'Move jobs of the tube mail')
+    assert.equal(await dialog.getByLabel('Move at most').inputValue(), '1')
+    // The count is that of the state.
+    await dialog.getByLabel('State').selectOption('delayed')
+    assert.equal(await dialog.getByLabel('Move at most').inputValue(), '5')
+    await dialog.getByRole('button', { name: 'Move' }).click()
+    assert.equal(await dialog.getByLabel('To tube').evaluate((input) => input.validity.valid), false)
+    await dialog.getByLabel('To tube').fill('mail')
+    await dialog.getByRole('button', { name: 'Move' }).click()
+    await view.notice(/The jobs are in this tube/)
+    await view.button('Move jobs').click()
+    await dialog.getByRole('button', { name: 'Cancel' }).click()
+    assert.equal((await server.api('tubes/mail')).delayed, 5)
+    await view.button('Move jobs').click()
+    await dialog.getByLabel('State').selectOption('delayed')
+    await dialog.getByLabel('Move at most').fill('3')
+    await dialog.getByLabel('To tube').fill('later')
+    await view.page.keyboard.press('Enter')
+    await view.notice(/^Moved 3 jobs to later\.$/)
+    await view.shows('.tile.delayed .tile-value', '2')
+    assert.equal((await server.api('tubes/later')).delayed, 3)
+  })
+}
+
+async function a_job_is_moved() {
+  await withConsole({}, async (view, server, client) => {
+    const id = await client.put('mail', 'x', { priority: 7 })
+    await view.go(`#/jobs/${id}`)
+    const move = view.page.getByRole('form', { name: 'Move the job' })
+    await move.getByLabel('To tube').fill('later')
+    await move.getByRole('button').click()
+    await view.notice(new RegExp(`^Job ${id} is in the tube later\\.$`))
+    await view.shows('.crumbs', /later$/)
+    const { tube, state, priority } = await server.api(`jobs/${id}`)
+    assert.deepEqual([tube, state, priority], ['later', 'ready', 7])
+  })
+}
+
+async function a_job_is_put_with_tags() {
+  await withConsole({ hash: '#/put', expected: [/409/] }, async (view, server) => {
+    const label = (name) => view.page.getByLabel(name, { exact: true })
+    await view.page.getByText('Tags', { exact: true }).click()
+    await label('Idempotency key').fill('order/7')
+    await label('Seconds to keep it').fill('60')
+    await label('Concurrency key').fill('user-7')
+    await label('Jobs at a time').fill('2')
+    await label('Group').fill('parts')
+    await view.button('Put').click()
+    await view.shows('.result', /^Put job \d+ into default\.$/)
+    // The same again is the same job, and more urgent.
+    await label('Priority').fill('5')
+    await view.button('Put').click()
+    await view.shows('.result', /^No new job: job \d+ has this idempotency key\. It is ready, and now has the priority 5\.$/)
+    await view.page.locator('.result a').click()
+    await view.shows(view.fact('idp'), 'order/7')
+    await view.shows(view.fact('con'), 'user-7, 2 at a time')
+    await view.shows(view.fact('grp'), 'parts')
+    assert.equal((await server.api('server')).totals.puts, 1)
+    await view.go('#/put')
+    await view.page.getByText('Tags', { exact: true }).click()
+    await label('Group').fill('parts')
+    await label('After group').fill('parts')
+    await view.button('Put').click()
+    await view.notice(/A job cannot wait for its own group/)
+    // A name that is none is not sent, and is seen.
+    await label('After group').fill('a b')
+    await view.page.getByText('Tags', { exact: true }).click()
+    await view.button('Put').click()
+    assert.ok(await label('After group').isVisible())
+    assert.equal((await server.api('server')).totals.puts, 1)
   })
 }
 
@@ -278,9 +363,12 @@ export const checks = {
   the_next_jobs_of_a_tube_are_shown,
   the_jobs_of_a_tube_are_listed_page_by_page,
   a_job_is_kicked_released_buried_and_deleted,
+  jobs_of_a_tube_are_moved,
+  a_job_is_moved,
   a_question_ends_with_its_page,
   a_reserved_job_belongs_to_its_client,
   a_job_is_put,
+  a_job_is_put_with_tags,
   a_put_that_cannot_be_is_explained,
   the_server_is_drained_and_undrained,
 }

@@ -155,9 +155,10 @@ export class Client {
   }
 
   /** Puts a job, and returns its id. */
-  async put(tube, body, { priority = 1024, delay = 0, ttr = 600 } = {}) {
+  async put(tube, body, { priority = 1024, delay = 0, ttr = 600, tags = null } = {}) {
     const bytes = Buffer.from(body)
-    this.send(`use ${tube}\r\nput ${priority} ${delay} ${ttr} ${bytes.length}\r\n`)
+    const rest = tags === null ? '' : ` ${tags}`
+    this.send(`use ${tube}\r\nput ${priority} ${delay} ${ttr} ${bytes.length}${rest}\r\n`)
     this.send(Buffer.concat([bytes, Buffer.from('\r\n')]))
     assert.equal(await this.line(), `USING ${tube}`)
     const reply = await this.line()

@@ -26,7 +26,12 @@ const VIEWS = {
   job: { hash: ({ text }) => `#/jobs/${text}` },
   'job with a binary body': { hash: ({ binary }) => `#/jobs/${binary}` },
   'job that is missing': { hash: '#/jobs/999' },
+  'held job': { hash: ({ held }) => `#/jobs/${held}` },
+  group: { hash: '#/groups/parts' },
+  'group that is missing': { hash: '#/groups/none' },
+  'jobs to move': { hash: '#/tubes/mail', act: (view) => view.button('Move jobs').click() },
   put: { hash: '#/put' },
+  'put with tags': { hash: '#/put', act: (view) => view.page.getByText('Tags', { exact: true }).click() },
   'no such page': { hash: '#/nothing' },
   notices: {
     hash: '#/tubes/mail',
@@ -73,7 +78,7 @@ const VIEWS = {
     },
   },
 }
-const TOTALS = ['puts', 'reserves', 'deletes', 'releases', 'buries', 'kicks', 'timeouts', 'connections']
+const TOTALS = ['puts', 'reserves', 'deletes', 'releases', 'buries', 'kicks', 'moves', 'timeouts', 'connections']
 
 const rewrite = (page, changes) => changeServer(page, (server) => ({ ...server, ...changes }))
 
@@ -93,7 +98,7 @@ function breakAfter(page, requests) {
   })
 }
 
-/** A server with jobs in every state. Returns it and the ids of two jobs. */
+/** A server with jobs in every state. Returns it and the ids of some jobs. */
 export async function busyServer() {
   const server = await Server.start({ flags: ['--http-allow-writes', '--max-memory', '64m'], wal: true })
   const client = await server.client()
@@ -107,9 +112,11 @@ export async function busyServer() {
   })
   await client.put(LONG, 'x')
   await client.put('mail', 'y', { delay: 3000 })
+  await client.put('parts', 'x', { tags: `grp:parts con:${LONG}:1000000` })
+  const held = await client.put('mail', 'x', { tags: `idp:${LONG} grp:${LONG} aft:parts` })
   for (let tube = 0; tube < 60; tube += 1) await client.put(`tube-${tube}`, 'x')
   await client.ask('pause-tube tube-3 4000')
-  return { server, client, text, binary }
+  return { server, client, text, binary, held }
 }
 
 const AT = [

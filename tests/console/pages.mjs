@@ -332,6 +332,43 @@ async function a_job_shows_its_values() {
   })
 }
 
+async function held_jobs_and_groups_are_shown() {
+  await withConsole({ expected: [/404/] }, async (view, server, client) => {
+    const part = await client.put('parts', 'x', { tags: 'grp:parts' })
+    assert.ok(await view.page.locator('.tile.held').isHidden())
+    const held = await client.put('wholes', 'x', { tags: 'grp:wholes aft:parts' })
+    await view.shows('.tile.held .tile-value', '1')
+    await view.go('#/tubes?sort=held&order=desc')
+    await view.shows('.table-space .table-row:first-child .cell-held', '1')
+    await view.go('#/tubes/wholes')
+    await view.shows('.tile.held .tile-value', '1')
+    await view.shows('.legend li:has-text("Held") .value', '1')
+    await view.button('List held').click()
+    await view.shows('.listed', `1 held job, from ${held} to ${held}.`)
+    await view.page.locator('.job-rows').getByRole('link').click()
+    await view.shows('h1', `Job ${held} held`)
+    for (const name of ['Release', 'Bury']) assert.ok(await view.button(name).isDisabled(), name)
+    for (const name of ['Kick', 'Move', 'Delete']) assert.ok(await view.button(name).isEnabled(), name)
+    await view.shows(view.fact('waits'), 'parts')
+    await view.page.getByRole('link', { name: 'parts', exact: true }).click()
+    await view.shows('h1', 'Group parts')
+    await view.shows(view.fact('ready'), '1')
+    await view.shows(view.fact('waiting'), '1')
+    await view.shows(view.fact('ahead'), 'nothing')
+    await view.go('#/groups/wholes')
+    await view.shows(view.fact('held'), '1')
+    await view.page.getByRole('link', { name: 'parts', exact: true }).click()
+    await client.ask(`delete ${part}`)
+    await view.page.getByText('There is no such group now').waitFor()
+    await view.go(`#/jobs/${held}`)
+    await view.shows('h1', `Job ${held} ready`)
+    await view.shows(view.fact('aft'), 'parts')
+    await view.go('#/groups/a%20b')
+    await view.shows('h1', 'There is no such group')
+    assert.equal((await server.api('server')).jobs.held, 0)
+  })
+}
+
 async function an_address_that_cannot_exist_has_a_page_and_is_not_read() {
   await withConsole({ expected: [/404/] }, async (view) => {
     for (const [hash, title, link] of [
@@ -433,6 +470,7 @@ export const checks = {
   what_is_missing_is_looked_for_once,
   the_way_back_leads_to_the_same_rows,
   a_job_shows_its_values,
+  held_jobs_and_groups_are_shown,
   an_address_that_cannot_exist_has_a_page_and_is_not_read,
   a_hidden_page_reads_nothing,
   it_can_be_used_with_the_keyboard,

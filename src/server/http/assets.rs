@@ -65,7 +65,7 @@ impl Asset {
 /// Files that are served. A program without the console does not contain the files.
 static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
-static FILES: [Asset; 24] = [
+static FILES: [Asset; 25] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
     Asset::new("/assets/access.js", SCRIPT, include_bytes!("../../console/access.js")),
     Asset::new("/assets/actions.js", SCRIPT, include_bytes!("../../console/actions.js")),
@@ -75,6 +75,7 @@ static FILES: [Asset; 24] = [
     Asset::new("/assets/console.css", CSS, include_bytes!("../../console/console.css")),
     Asset::new("/assets/dom.js", SCRIPT, include_bytes!("../../console/dom.js")),
     Asset::new("/assets/format.js", SCRIPT, include_bytes!("../../console/format.js")),
+    Asset::new("/assets/group.js", SCRIPT, include_bytes!("../../console/group.js")),
     Asset::new("/assets/history.js", SCRIPT, include_bytes!("../../console/history.js")),
     Asset::new("/assets/icon.svg", SVG, include_bytes!("../../console/icon.svg")),
     Asset::new("/assets/job.js", SCRIPT, include_bytes!("../../console/job.js")),

@@ -1,0 +1,69 @@
+// A group: how many of its jobs are left, what waits for them, and what they wait for.
+
+import { find, segment } from './api.js'
+import { lookAgain } from './actions.js'
+import * as format from './format.js'
+import { card, el, facts, show } from './dom.js'
+import { STATES } from './overview.js'
+import { NEVER } from './poll.js'
+
+const INTERVAL_MS = 2000
+
+/** The link to the page of a group. */
+export const groupLink = (name) =>
+  el('a', { href: `#/groups/${encodeURIComponent(name)}`, class: 'tube-name', text: name })
+
+/** Links with a comma between two. */
+const listed = (links) => links.flatMap((link, index) => (index === 0 ? [link] : [', ', link]))
+
+class Group {
+  #name
+  #members = facts(Object.fromEntries(STATES.map(({ name, label }) => [name, label])))
+  #others = facts({ waiting: 'Jobs that wait for it', ahead: 'It waits for' })
+  #found
+  #missing
+
+  constructor(app, name) {
+    this.#name = name
+    this.title = `Group ${name}`
+    this.interval = INTERVAL_MS
+    this.#found = el(
+      'div',
+      { class: 'cards', hidden: true },
+      card('Its jobs', this.#members.node),
+      card(
+        'Order',
+        this.#others.node,
+        el('p', { class: 'hint', text: 'The waiting jobs become ready when the last job of the group is deleted.' }),
+      ),
+    )
+    this.#missing = el(
+      'div',
+      { class: 'empty-state', hidden: true },
+      el('p', { text: 'There is no such group now. A group exists while it has a job.' }),
+      lookAgain(app.poller),
+    )
+    this.node = el(
+      'div',
+      {},
+      el('h1', {}, 'Group ', el('span', { class: 'tube-name', text: name })),
+      this.#missing,
+      this.#found,
+    )
+  }
+
+  async refresh(signal) {
+    const group = await find(`groups/${segment(this.#name)}`, signal)
+    this.interval = group === null ? NEVER : INTERVAL_MS
+    show(this.#missing, group === null)
+    show(this.#found, group !== null)
+    if (group === null) return
+    this.#members.set(Object.fromEntries(STATES.map(({ name }) => [name, format.count(group[name])])))
+    this.#others.set({
+      waiting: format.count(group.waiting_jobs),
+      ahead: group.waits_for.length === 0 ? 'nothing' : listed(group.waits_for.map(groupLink)),
+    })
+  }
+}
+
+export const groupPage = (app, name) => new Group(app, name)
