@@ -61,20 +61,29 @@ impl Heap {
     }
 
     /// Inserts an element that is in no container, in amortised O(1).
+    // Inlined: the usual element is above the last one.
+    #[inline(always)]
     pub fn insert<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         self.len += 1;
         if self.min == NIL || slab[key].key() < slab[self.min].key() {
             self.min = key;
         }
         if self.last != NIL && slab[key].key() < slab[self.last].key() {
-            let before = slab[self.last].links().prev;
-            if before != NIL && slab[key].key() < slab[before].key() {
-                return self.plant(slab, key);
-            }
-            let last = self.last;
-            self.leave_run(slab, last);
-            self.plant(slab, last);
+            self.insert_below_last(slab, key);
+        } else {
+            self.append(slab, key);
         }
+    }
+
+    #[inline(never)]
+    fn insert_below_last<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        let before = slab[self.last].links().prev;
+        if before != NIL && slab[key].key() < slab[before].key() {
+            return self.plant(slab, key);
+        }
+        let last = self.last;
+        self.leave_run(slab, last);
+        self.plant(slab, last);
         self.append(slab, key);
     }
 
@@ -86,22 +95,31 @@ impl Heap {
     }
 
     /// Removes any element of this heap, in O(log n).
+    // Inlined: the usual element is in the run.
+    #[inline(always)]
     pub fn remove<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         assert!(self.len > 0, "the element is in this heap");
         self.len -= 1;
         if slab[key].rank() == IN_RUN {
             self.leave_run(slab, key);
-        } else if key == self.root || is_root(slab, key) {
+        } else {
+            self.remove_from_tree(slab, key);
+        }
+        *slab[key].links_mut() = Links::NONE;
+        if self.min == key {
+            self.find_min(slab);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_tree<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        if key == self.root || is_root(slab, key) {
             self.remove_root(slab, key);
         } else {
             remove_inner(slab, key);
         }
-        *slab[key].links_mut() = Links::NONE;
         if self.root == key {
             self.root = self.smallest_root(slab);
-        }
-        if self.min == key {
-            self.find_min(slab);
         }
     }
 
@@ -151,6 +169,7 @@ impl Heap {
         count
     }
 
+    #[inline]
     fn append<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         let node = &mut slab[key];
         *node.links_mut() = Links { prev: self.last, ..Links::NONE };
@@ -163,6 +182,7 @@ impl Heap {
         self.last = key;
     }
 
+    #[inline]
     fn leave_run<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         let Links { next, prev, .. } = *slab[key].links();
         if prev == NIL {
@@ -188,6 +208,7 @@ impl Heap {
         self.add_tree(slab, NIL, key);
     }
 
+    #[inline]
     fn find_min<T: Ranked>(&mut self, slab: &Pages<T>) {
         self.min = match (self.first, self.root) {
             (NIL, only) | (only, NIL) => only,

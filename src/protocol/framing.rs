@@ -54,7 +54,27 @@ impl LineReader {
 
     /// Takes the next complete line off the front of `input`. Returns `None` once `input` is used up, and keeps an incomplete
     /// line at its end for the next call.
+    // Inlined: the usual line has come in one piece.
+    #[inline(always)]
     pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
+        if let State::Between = self.state {
+            if input.is_empty() {
+                return None;
+            }
+            let mut rest = *input;
+            if let Ok(line) = take_line(&mut rest, false)
+                && line.len() <= LINE_BYTES_MAX
+            {
+                *input = rest;
+                return Some(Line::Command(without_crlf(line)));
+            }
+        }
+        self.next_of_any(input)
+    }
+
+    /// The same for lines that are long, or come in pieces.
+    #[inline(never)]
+    fn next_of_any<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
         if input.is_empty() {
             if let State::HandedOut(_) = self.state {
                 self.state = State::Between;

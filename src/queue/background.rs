@@ -67,7 +67,24 @@ impl Engine {
     /// Does a bounded piece of unfinished work, and of what is due at `now`. Returns true if more is left to do at once.
     ///
     /// Unfinished work gets half of the steps and timers get the rest, so neither waits for the other.
+    #[inline(always)]
     pub fn step(&mut self, now: Time) -> bool {
+        let had_work = self.has_work(now);
+        if had_work {
+            self.work_and_fire(now);
+        }
+        (self.disconnect_steps, self.release_steps) = (BACKGROUND_STEPS, BACKGROUND_STEPS);
+        had_work && self.has_work(now)
+    }
+
+    /// Whether there is unfinished work, or something due.
+    #[inline]
+    fn has_work(&self, now: Time) -> bool {
+        !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
+    }
+
+    #[inline(never)]
+    fn work_and_fire(&mut self, now: Time) {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
             let Some(work) = self.work.pop_front() else { break };
@@ -105,8 +122,6 @@ impl Engine {
             }
             self.steps = self.steps.max(least);
         }
-        (self.disconnect_steps, self.release_steps) = (BACKGROUND_STEPS, BACKGROUND_STEPS);
-        !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
     }
 
     pub(super) fn has_unread_page(&self) -> bool {

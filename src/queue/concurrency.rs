@@ -217,9 +217,15 @@ impl Engine {
     }
 
     /// The concurrency key of a job, if it has one.
-    #[inline]
+    // Inlined: most jobs have no tags.
+    #[inline(always)]
     pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
-        self.jobs.get(job).extra().and_then(|extra| self.jobs.extras.get(extra).con)
+        self.jobs.get(job).extra().and_then(|extra| self.con_of_extra(extra))
+    }
+
+    #[cold]
+    fn con_of_extra(&self, extra: ExtraKey) -> Option<ConSlot> {
+        self.jobs.extras.get(extra).con
     }
 
     /// Whether the key of a job is at its limit.
@@ -228,32 +234,54 @@ impl Engine {
         self.con_of(job).is_some_and(|con| self.cons.is_full(con))
     }
 
-    /// Counts a job as held.
-    pub(super) fn count_hold(&mut self, con: ConSlot) {
-        self.cons.slab[con.0].held += 1;
-        self.cons.update_loose(con);
+    /// Counts a job with this extra as held.
+    #[cold]
+    pub(super) fn count_hold(&mut self, extra: ExtraKey) {
+        if let Some(con) = self.con_of_extra(extra) {
+            self.cons.slab[con.0].held += 1;
+            self.cons.update_loose(con);
+        }
     }
 
-    /// Counts a job as not held any more. [`reopen`](Self::reopen) must follow.
-    pub(super) fn count_end_of_hold(&mut self, con: ConSlot) {
-        self.cons.slab[con.0].held -= 1;
-        self.cons.update_loose(con);
+    /// Counts it as not held any more. [`reopen`](Self::reopen) must follow.
+    #[cold]
+    pub(super) fn count_end_of_hold(&mut self, extra: ExtraKey) {
+        if let Some(con) = self.con_of_extra(extra) {
+            self.cons.slab[con.0].held -= 1;
+            self.cons.update_loose(con);
+        }
     }
 
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
-    #[inline]
-    pub(super) fn insert_ready(&mut self, job: JobKey) {
-        match self.con_of(job) {
-            None => self.tubes[self.jobs.get(job).tube].ready.insert(&mut self.jobs.slab, job.0),
+    #[inline(always)]
+    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
+        match extra {
+            None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
+            Some(extra) => self.insert_tagged(job, tube, extra),
+        }
+    }
+
+    #[cold]
+    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
+        match self.con_of_extra(extra) {
+            None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
             Some(con) => self.insert_into_lane(job, con),
         }
     }
 
     /// Removes a job from there.
-    #[inline]
-    pub(super) fn remove_ready(&mut self, job: JobKey) {
-        match self.con_of(job) {
-            None => self.tubes[self.jobs.get(job).tube].ready.remove(&mut self.jobs.slab, job.0),
+    #[inline(always)]
+    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
+        match extra {
+            None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
+            Some(extra) => self.remove_tagged(job, tube, extra),
+        }
+    }
+
+    #[cold]
+    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
+        match self.con_of_extra(extra) {
+            None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
             Some(con) => self.remove_from_lane(job, con),
         }
     }

@@ -292,6 +292,7 @@ impl Engine {
     }
 
     /// Deletes a job that no other client holds. Returns false if there is no such job.
+    #[inline(always)]
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.jobs.find(id) else { return false };

@@ -104,7 +104,7 @@ pub(super) fn hash_names(seed: u64, names: &[&[u8]]) -> u64 {
 
 impl Job {
     /// The key of its extra, if the job has tags.
-    #[inline]
+    #[inline(always)]
     pub(super) fn extra(&self) -> Option<ExtraKey> {
         (self.has_activity && self.extra_or_before != NIL).then_some(ExtraKey(self.extra_or_before))
     }

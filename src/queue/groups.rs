@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 use super::background::{StepLimit, Work};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::text_bytes;
+use super::extras::{Extra, text_bytes};
 use super::job::JobState;
 use crate::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
@@ -92,6 +92,16 @@ impl Groups {
             + self.dependencies.bytes()
             + self.dependency_index.bytes()
             + self.name_bytes
+    }
+
+    /// Counts a member in another state, if the job with this extra has a group.
+    #[cold]
+    pub(super) fn count_member(&mut self, extra: &Extra, before: JobState, after: JobState) {
+        if let Some(group) = extra.group {
+            let members = &mut self.slab[group.0].members;
+            members[before as usize] -= 1;
+            members[after as usize] += 1;
+        }
     }
 
     /// What a job with these tags adds at most to [`bytes`](Self::bytes).
@@ -199,16 +209,6 @@ impl Engine {
         let group = self.groups.find_or_add(name);
         self.groups.slab[group.0].members[self.jobs.get(job).state as usize] += 1;
         self.jobs.extras.get_mut(extra).group = Some(group);
-    }
-
-    /// Counts a member in another state.
-    #[cold]
-    pub(super) fn count_member(&mut self, extra: ExtraKey, before: JobState, after: JobState) {
-        if let Some(group) = self.jobs.extras.get(extra).group {
-            let members = &mut self.groups.slab[group.0].members;
-            members[before as usize] -= 1;
-            members[after as usize] += 1;
-        }
     }
 
     /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the

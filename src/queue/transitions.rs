@@ -17,7 +17,7 @@ use crate::time::{Span, Time};
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
-        let (state, tube) = (record.state, record.tube);
+        let (state, tube, extra) = (record.state, record.tube, record.extra());
         let activity = || record.activity().expect("a delayed or reserved job has an activity");
         match state {
             JobState::Ready => {
@@ -44,8 +44,8 @@ impl Engine {
                 holder.held_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
                 self.record_latency(tube, LatencyKind::Reserved, now.since(since));
-                if let Some(con) = self.con_of(job) {
-                    self.count_end_of_hold(con);
+                if let Some(extra) = extra {
+                    self.count_end_of_hold(extra);
                 }
             }
         }
@@ -54,8 +54,9 @@ impl Engine {
 
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
-        let Job { pri, tube: tube_key, .. } = *self.jobs.get(job);
-        self.remove_ready(job);
+        let record = self.jobs.get(job);
+        let (pri, tube_key, extra) = (record.pri, record.tube, record.extra());
+        self.remove_ready(job, tube_key, extra);
         let tube = &mut self.tubes[tube_key];
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
@@ -69,19 +70,21 @@ impl Engine {
         since
     }
 
-    fn enter(&mut self, job: JobKey, state: JobState) -> &mut Job {
+    #[inline(always)]
+    fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
         self.totals.jobs[state as usize] += 1;
-        let record = self.jobs.get_mut(job);
+        let record = &mut self.jobs.slab[job.0];
         let before = mem::replace(&mut record.state, state);
         if let Some(extra) = record.extra() {
-            self.count_member(extra, before, state);
+            self.groups.count_member(self.jobs.extras.get(extra), before, state);
         }
-        self.jobs.get_mut(job)
+        record
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        let &mut Job { pri, tube: tube_key, .. } = self.enter(job, JobState::Ready);
-        self.insert_ready(job);
+        let record = self.enter(job, JobState::Ready);
+        let (pri, tube_key, extra) = (record.pri, record.tube, record.extra());
+        self.insert_ready(job, tube_key, extra);
         let tube = &mut self.tubes[tube_key];
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
@@ -164,7 +167,7 @@ impl Engine {
         now: Time,
     ) {
         let record = self.enter(job, JobState::Reserved);
-        let (ttr, tube, activity) = (record.ttr, record.tube, record.activity());
+        let (ttr, tube, activity, extra) = (record.ttr, record.tube, record.activity(), record.extra());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
         let activity = &mut self.jobs.activities[key];
         activity.deadline = now + Span::from_secs(ttr);
@@ -180,21 +183,22 @@ impl Engine {
             self.record_latency(tube, LatencyKind::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
-        if let Some(con) = self.con_of(job) {
-            self.count_hold(con);
+        if let Some(extra) = extra {
+            self.count_hold(extra);
         }
     }
 
     /// Changes the priority of a job in any state.
     pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
-        let &Job { pri: before, tube: tube_key, state, .. } = self.jobs.get(job);
-        let is_ready = state == JobState::Ready;
+        let record = self.jobs.get(job);
+        let (before, tube_key, extra) = (record.pri, record.tube, record.extra());
+        let is_ready = record.state == JobState::Ready;
         if is_ready {
-            self.remove_ready(job);
+            self.remove_ready(job, tube_key, extra);
         }
         self.jobs.get_mut(job).pri = pri;
         if is_ready {
-            self.insert_ready(job);
+            self.insert_ready(job, tube_key, extra);
             let tube = &mut self.tubes[tube_key];
             for urgent in [&mut tube.urgent, &mut self.totals.urgent] {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);

@@ -32,6 +32,12 @@ pub(super) struct CommitGate {
 }
 
 impl CommitGate {
+    #[inline(never)]
+    fn add(&mut self, ticket: Ticket, conn: ConnId) {
+        let position = self.waiting.partition_point(|&(other, _)| other <= ticket);
+        self.waiting.insert(position, (ticket, conn));
+    }
+
     pub fn memory_bytes(&self) -> usize {
         self.waiting.capacity() * size_of::<(Ticket, ConnId)>()
     }
@@ -95,13 +101,14 @@ impl Core {
     }
 
     /// Registers the connection for the commit that its next reply waits for, once for each ticket.
+    #[inline(always)]
     fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
-        let known = self.committed().max(output.awaited);
-        if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
-            output.awaited = ticket;
-            let waiting = &mut self.gate.waiting;
-            let position = waiting.partition_point(|&(other, _)| other <= ticket);
-            waiting.insert(position, (ticket, conn));
+        if let Some(wal) = &self.wal {
+            let known = wal.committed().max(output.awaited);
+            if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
+                output.awaited = ticket;
+                self.gate.add(ticket, conn);
+            }
         }
     }
 

@@ -39,22 +39,52 @@ impl Core {
         }
         match command {
             Ok(Command::Put { args, tags }) => {
-                self.commands[CommandKind::Put as usize] += 1;
+                self.count_command(CommandKind::Put);
                 self.serve_put_line(protocol, replies, args, tags, rest, now);
             }
             Ok(command) => {
-                self.commands[command.kind() as usize] += 1;
+                self.count_command(command.kind());
                 replies.set_harmless(
                     self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command),
                 );
-                self.serve_command(protocol, replies, command, now);
+                self.serve_usual_command(protocol, replies, command, now);
                 replies.set_harmless(false);
             }
             Err(error) => replies.refuse(error.into(), &mut self.buffers),
         }
     }
 
-    /// Serves any command but `put`.
+    #[inline(always)]
+    fn count_command(&mut self, kind: CommandKind) {
+        self.commands[kind as usize] += 1;
+        self.metrics.add_command();
+    }
+
+    /// Serves any command but `put`. Those that most clients send are inlined in the loop of a connection, and no others, since
+    /// the compiler does not inline a loop that is too long.
+    #[inline(always)]
+    fn serve_usual_command(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        command: Command<'_>,
+        now: Time,
+    ) {
+        match command {
+            Command::Reserve => self.reserve(protocol, replies, None, now),
+            Command::ReserveWithTimeout { seconds } => {
+                self.reserve(protocol, replies, Some(Span::from_secs(seconds)), now);
+            }
+            Command::Delete(id) => {
+                let reply = done(self.engine.delete(protocol.client, id, now), Reply::Deleted);
+                replies.reply(reply, &mut self.buffers);
+            }
+            command => self.serve_command(protocol, replies, command, now),
+        }
+    }
+
+    /// Serves the other commands.
+    #[inline(never)]
     fn serve_command(
         &mut self,
         protocol: &mut ProtocolState,
@@ -65,10 +95,6 @@ impl Core {
         let client = protocol.client;
         let engine = &mut self.engine;
         let reply = match command {
-            Command::Reserve => return self.reserve(protocol, replies, None, now),
-            Command::ReserveWithTimeout { seconds } => {
-                return self.reserve(protocol, replies, Some(Span::from_secs(seconds)), now);
-            }
             Command::ReserveBatch { count, seconds } => {
                 return self.reserve_batch(protocol, replies, count, seconds.map(Span::from_secs), now);
             }
@@ -129,7 +155,6 @@ impl Core {
                 let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
                 Reply::DeletedBatch { deleted, not_found }
             }
-            Command::Delete(id) => done(engine.delete(client, id, now), Reply::Deleted),
             Command::Release { id, pri, delay } => self.release(client, id, pri, delay, now),
             Command::Bury { id, pri } => done(engine.bury(client, id, pri, now), Reply::Buried),
             Command::KickJob(id) => done(engine.kick_job(id, now), Reply::KickedJob),
@@ -162,7 +187,10 @@ impl Core {
                 protocol.state = SessionState::Closing;
                 return;
             }
-            Command::Put { .. } => unreachable!("a put is served with its body"),
+            Command::Put { .. }
+            | Command::Reserve
+            | Command::ReserveWithTimeout { .. }
+            | Command::Delete(_) => unreachable!("it is served inline"),
             Command::Peek(_)
             | Command::PeekReady
             | Command::PeekDelayed

@@ -9,7 +9,6 @@ use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
-use crate::wal::Wal;
 
 /// A connection whose unsent replies have passed [`OUTPUT_BYTES_PAUSE`] is served again below this.
 const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
@@ -40,9 +39,12 @@ impl Server {
         self.core.iteration_steps = 0;
         self.step_http(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
-        self.count_tables();
+        if self.core.config.max_memory_bytes.is_some() {
+            // Without a limit, only statistics need the count.
+            self.count_tables();
+        }
         let core = &mut self.core;
-        core.metrics.end_iteration(core.commands.iter().sum());
+        core.metrics.end_iteration();
         if let Some(wal) = &mut core.wal {
             wal.compact(&core.engine, now);
             core.effects.push_back(Effect::Disk);
@@ -50,20 +52,25 @@ impl Server {
     }
 
     /// Answers the clients for which a `reserve`, a `wait-job`, or a command that is carried out in pieces, has come to an end.
+    #[inline(always)]
     pub(super) fn deliver_notices(&mut self, now: Time) {
+        self.core.record_changes(now);
+        while let Some(notice) = self.core.engine.next_notice() {
+            self.deliver(notice, now);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver(&mut self, notice: Notice, now: Time) {
         let Self { core, connections } = self;
-        core.record_changes(now);
-        while let Some(notice) = core.engine.next_notice() {
-            // A kick or a flush is carried out to its end even if its client has left.
-            if notice.conn().is_http() {
-                if let Some(connection) = connections.find_http(notice.conn()) {
-                    core.notify_call(connection, notice, now);
-                    core.after_http(connection, now);
-                }
-            } else if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open())
-            {
-                core.answer(session, notice, now);
+        // A kick or a flush is carried out to its end even if its client has left.
+        if notice.conn().is_http() {
+            if let Some(connection) = connections.find_http(notice.conn()) {
+                core.notify_call(connection, notice, now);
+                core.after_http(connection, now);
             }
+        } else if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open()) {
+            core.answer(session, notice, now);
         }
     }
 }
@@ -155,10 +162,11 @@ impl Core {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.is_behind();
         let can_serve = !self.ready_sessions.is_empty() && !is_behind;
-        let has_work = can_serve || self.is_reclaiming || !self.ready_pages.is_empty();
-        let work = has_work.then_some(Time::ZERO);
-        let engine = self.engine.next_deadline().filter(|_| !is_behind);
-        let wal = self.wal.as_ref().and_then(Wal::next_deadline);
-        [work, engine, wal].into_iter().flatten().min()
+        if can_serve || self.is_reclaiming || !self.ready_pages.is_empty() {
+            return Some(Time::ZERO);
+        }
+        let engine = if is_behind { None } else { self.engine.next_deadline() };
+        let Some(wal) = &self.wal else { return engine };
+        [engine, wal.next_deadline()].into_iter().flatten().min()
     }
 }

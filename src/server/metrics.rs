@@ -1,5 +1,7 @@
 //! The histograms of the server itself.
 
+use std::mem;
+
 use crate::histogram::Histogram;
 use crate::time::Time;
 
@@ -30,7 +32,7 @@ pub(super) struct Metrics {
     pub replies: Histogram,
     /// Commands served per event-loop iteration that served any.
     pub commands: Histogram,
-    /// Commands served up to the end of the last such iteration.
+    /// Commands served in this iteration.
     served: u64,
 }
 
@@ -40,12 +42,17 @@ impl Metrics {
         Self { replies, commands, served: 0 }
     }
 
-    /// Ends an event-loop iteration. `served` counts the commands since the start of the server.
+    /// Counts a command of this event-loop iteration.
     #[inline]
-    pub fn end_iteration(&mut self, served: u64) {
-        if served > self.served {
-            self.commands.add(served - self.served);
-            self.served = served;
+    pub fn add_command(&mut self) {
+        self.served += 1;
+    }
+
+    /// Ends an event-loop iteration.
+    #[inline]
+    pub fn end_iteration(&mut self) {
+        if self.served > 0 {
+            self.commands.add(mem::take(&mut self.served));
         }
     }
 

@@ -13,6 +13,7 @@ impl Server {
     /// Answers every request that has waited for the sample.
     pub(super) fn stats_sampled(&mut self, stats: DriverStats, now: Time) {
         (self.core.driver, self.core.sampled_at) = (stats, Some(now));
+        self.count_tables();
         while let Some(conn) = self.core.sample_waiters.pop_front() {
             if conn.is_http() {
                 self.step_page(conn, now);

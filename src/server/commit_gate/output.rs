@@ -345,11 +345,10 @@ impl Batch {
     }
 
     fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
-        for (_, body) in self.bodies.drain(..) {
-            bodies.unpin(body);
+        if !self.bodies.is_empty() {
+            std::mem::take(&mut self.bodies).into_iter().for_each(|(_, body)| bodies.unpin(body));
         }
         buffers.give(std::mem::take(&mut self.bytes));
-        self.bodies = Vec::new();
         (self.len, self.ticket) = (0, 0);
     }
 }
