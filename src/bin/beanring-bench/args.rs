@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use beanring::io::driver::Choice;
-use clap::{Parser, ValueEnum};
+use clap::{Args as Options, Parser, Subcommand, ValueEnum};
 
 use crate::body::STAMP_BYTES;
+use crate::compare::Comparison;
 use crate::failure::Failure;
+
+/// The most rounds of a workload. Their comparison takes the fourth power of this.
+pub const ROUNDS_MAX: u32 = 100;
 
 /// Upper bound of the server's memory per job besides the body, for `--queue-max`.
 const JOB_OVERHEAD_BYTES: u64 = 320;
@@ -56,9 +60,32 @@ Exit code: 0 success, 1 errors or failure, 2 invalid options, 130 interrupted by
 Ctrl-C or SIGTERM (the results so far are shown; a second signal ends the run at
 once).";
 
-/// The raw options.
-#[derive(Parser, Clone, Debug)]
+/// The command line.
+#[derive(Parser, Debug)]
 #[command(name = "beanring-bench", version, about = ABOUT, after_help = NOTES)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
+pub struct CommandLine {
+    /// The load.
+    #[command(flatten)]
+    pub load: Args,
+    /// Something other than a load.
+    #[command(subcommand)]
+    pub tool: Option<Tool>,
+}
+
+/// What else the program does.
+#[derive(Subcommand, Debug)]
+pub enum Tool {
+    /// Tell whether two files of --json differ by more than chance explains
+    Compare(Comparison),
+}
+
+/// The raw options of a load.
+#[derive(Options, Clone, Debug)]
 pub struct Args {
     /// Workloads, one after the other
     #[arg(value_enum, hide_possible_values = true, default_values = ["put", "cycle"])]
@@ -84,6 +111,9 @@ pub struct Args {
     /// Time to measure, such as 10s or 500ms [default: 5s]
     #[arg(short = 't', long, value_parser = duration, value_name = "TIME")]
     pub duration: Option<Duration>,
+    /// Repeat all workloads, one row each time: for compare
+    #[arg(long, default_value_t = 1, value_parser = number::<u32>(1..=ROUNDS_MAX.into()), value_name = "NUMBER")]
+    pub rounds: u32,
     /// Load before the measurement [default: 500ms, or none with --count]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub warm_up: Option<Duration>,
@@ -297,7 +327,8 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Args, String> {
-        let args = Args::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
+        let line = CommandLine::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
+        let args = line.load;
         args.check().map_err(|failure| failure.to_string())?;
         Ok(args)
     }

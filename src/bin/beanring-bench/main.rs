@@ -4,14 +4,15 @@
 //! server. From the bottom: [`net`] transports bytes, [`scan`] and [`resp`] parse replies, [`script`] and [`redis`] are
 //! the protocol side of a workload without I/O, [`connection`] runs a script over a stream, [`pace`] decides when
 //! operations begin, [`meter`] counts and times them, [`phase`] runs a measurement, [`run`] combines the phases of a
-//! workload, and [`report`] shows the results.
+//! workload, [`report`] shows the results, and [`compare`] compares those of two series.
 
 use std::process::ExitCode;
 
 use beanring::cli::help::fitted;
 use clap::{CommandFactory, FromArgMatches};
 
-use args::{Args, Io};
+use args::{Args, CommandLine, Io, Tool};
+use compare::Comparison;
 use failure::Failure;
 use interrupt::EXIT_INTERRUPTED;
 use net::epoll::Epoll;
@@ -20,6 +21,7 @@ use report::Report;
 mod args;
 mod bare;
 mod body;
+mod compare;
 mod connection;
 mod failure;
 mod interrupt;
@@ -38,13 +40,21 @@ mod script;
 mod setup;
 mod talk;
 
+/// For files that cannot be compared, as for invalid options.
+const EXIT_INVALID: u8 = 2;
+
 fn main() -> ExitCode {
-    let mut command = Args::command();
+    let mut command = CommandLine::command();
     command.build();
-    let matches = fitted(command, "Options").get_matches();
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let command = fitted(command, "Options").mut_subcommands(|tool| fitted(tool, "Options"));
+    let matches = command.get_matches();
+    let CommandLine { load: args, tool } =
+        CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(Tool::Compare(comparison)) = tool {
+        return compare(comparison);
+    }
     if let Err(failure) = args.check() {
-        Args::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
+        CommandLine::command().error(clap::error::ErrorKind::ArgumentConflict, failure).exit();
     }
     if let (Some(driver), Some(addr)) = (args.baseline, &args.addr) {
         return match bare::serve(driver, addr) {
@@ -62,6 +72,23 @@ fn main() -> ExitCode {
         Ok(report) if report.has_errors() => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
+    }
+}
+
+/// Only a difference has exit code 1, so that a script can tell it from a mistake.
+fn compare(comparison: Comparison) -> ExitCode {
+    let compared = comparison.run().map_err(|obstacle| obstacle.to_string());
+    let shown = compared.and_then(|outcome| {
+        report::show(&outcome.to_string()).map_err(|failure| failure.to_string())?;
+        Ok(outcome.is_worse())
+    });
+    match shown {
+        Ok(true) => ExitCode::FAILURE,
+        Ok(false) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("beanring-bench: {why}");
+            ExitCode::from(EXIT_INVALID)
+        }
     }
 }
 

@@ -346,6 +346,7 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-fn show(text: &str) -> Result<(), Failure> {
+/// Writes to standard output.
+pub fn show(text: &str) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Output("standard output".into(), error))
 }
