@@ -1,7 +1,7 @@
 // Line charts over time.
 
 import { clock } from './format.js'
-import { el, setText } from './dom.js'
+import { el, setText, show } from './dom.js'
 
 const SPAN_SECONDS = 300
 // A new chart is not yet five minutes wide, nor are its first samples as wide as the page.
@@ -18,12 +18,13 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 /**
  * A chart of columns of a `History`. `lines` has, for each line, the name of its column, its label, and its color (a
  * variable of the style sheet). `format` shows a value, `axisFormat` one at the axis. The legend beside it has the
- * latest values, or those under the pointer, as text.
+ * latest values, or those under the pointer, as text. It leaves out a line that is `rare` while all its values are 0.
  */
 export class Chart {
   #plot = null
   #lines
   #values
+  #items
   #when
   #area
   #hint
@@ -46,19 +47,16 @@ export class Chart {
       role: 'img',
       'aria-label': `Chart of the last five minutes: ${names}`,
     })
-    const legend = el(
-      'ul',
-      { class: 'legend' },
-      ...lines.map((line, index) =>
-        el(
-          'li',
-          {},
-          el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }),
-          el('span', { text: line.label }),
-          this.#values[index],
-        ),
+    this.#items = lines.map((line, index) =>
+      el(
+        'li',
+        {},
+        el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }),
+        el('span', { text: line.label }),
+        this.#values[index],
       ),
     )
+    const legend = el('ul', { class: 'legend' }, ...this.#items)
     this.node = el(
       'figure',
       { class: 'chart' },
@@ -76,6 +74,8 @@ export class Chart {
   update() {
     const hasLine = this.#history.times.length > 1
     this.#hint.hidden = hasLine
+    for (const [index, { name, rare }] of this.#lines.entries())
+      if (rare) show(this.#items[index], this.#history.column(name).some((value) => value > 0))
     if (this.#plot === null) this.#build()
     else this.#plot.setData(this.#data())
     if (!this.#isPointed()) this.#showValues(this.#history.times.length - 1)

@@ -12,7 +12,7 @@ export const STATES = [
   { name: 'reserved', label: 'Reserved', color: 'reserved', dash: [8, 3] },
   { name: 'delayed', label: 'Delayed', color: 'delayed', dash: [3, 3] },
   { name: 'buried', label: 'Buried', color: 'buried', dash: [12, 3, 3, 3] },
-  { name: 'held', label: 'Held', color: 'held', dash: [1, 4] },
+  { name: 'held', label: 'Held', color: 'held', dash: [1, 4], rare: true },
 ]
 
 const RATES = [

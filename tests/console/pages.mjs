@@ -336,6 +336,7 @@ async function held_jobs_and_groups_are_shown() {
   await withConsole({ expected: [/404/] }, async (view, server, client) => {
     const part = await client.put('parts', 'x', { tags: 'grp:parts' })
     assert.ok(await view.page.locator('.tile.held').isHidden())
+    assert.ok(await view.page.locator('.legend li:has-text("Held")').isHidden())
     const held = await client.put('wholes', 'x', { tags: 'grp:wholes aft:parts' })
     await view.shows('.tile.held .tile-value', '1')
     await view.go('#/tubes?sort=held&order=desc')
