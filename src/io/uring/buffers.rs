@@ -38,11 +38,6 @@ pub struct Buffers {
     tails: [u16; GROUPS as usize],
 }
 
-/// The group that the receives of the connection in this slot use.
-pub const fn group_of(slot: u32) -> u16 {
-    (slot % GROUPS as u32) as u16
-}
-
 impl Buffers {
     /// Registers all buffers with a ring.
     pub fn register(submitter: &Submitter<'_>) -> nix::Result<Self> {
@@ -60,6 +55,11 @@ impl Buffers {
             buffers.give_back(Buffer { id, len: 0 });
         }
         Ok(buffers)
+    }
+
+    /// The group that the receives of the connection in this slot use.
+    pub const fn group_of(&self, slot: u32) -> u16 {
+        (slot % GROUPS as u32) as u16
     }
 
     /// The bytes that were received into a buffer.

@@ -16,9 +16,11 @@ mod log_writes;
 mod multishot;
 mod receiving;
 mod registered;
+mod requests;
 mod ring;
 mod self_check;
 mod sending;
+mod setup;
 mod tail_buffers;
 #[cfg(test)]
 mod tests;

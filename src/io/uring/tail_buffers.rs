@@ -4,9 +4,14 @@
 
 use nix::libc::{iovec, msghdr};
 
-use super::kernel::empty_message;
+use super::requests::empty_message;
 use super::ring::Buffer;
 use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
+
+/// The id of the first tail buffer. Those of receive buffers are lower.
+const FIRST: u16 = 1 << 15;
+
+const _: () = assert!(RECEIVE_BUFFERS <= FIRST);
 
 /// The tail buffers. They are never freed: the kernel may write to them as long as the ring exists.
 #[derive(Default)]
@@ -23,6 +28,11 @@ struct TailBuffer {
     header: msghdr,
     pieces: [iovec; 2],
     tail: Box<[u8; RECEIVE_BYTES_MAX]>,
+}
+
+/// Whether a buffer is a tail buffer.
+pub const fn contain(buffer: &Buffer) -> bool {
+    buffer.id >= FIRST
 }
 
 impl TailBuffers {
@@ -49,7 +59,7 @@ impl TailBuffers {
     pub fn complete(&mut self, slot: u32, bytes: u32) -> Option<Buffer> {
         let number = self.in_flight.get_mut(slot as usize)?.take()?;
         let len = bytes.saturating_sub(self.all[number as usize].pieces[0].iov_len as u32);
-        let buffer = Buffer { id: RECEIVE_BUFFERS + number, len };
+        let buffer = Buffer { id: FIRST + number, len };
         if len == 0 {
             self.give_back(&buffer);
             return None;
@@ -59,11 +69,11 @@ impl TailBuffers {
 
     /// The bytes that were received beyond the place.
     pub fn bytes(&self, buffer: &Buffer) -> &[u8] {
-        &self.all[(buffer.id - RECEIVE_BUFFERS) as usize].tail[..buffer.len()]
+        &self.all[(buffer.id - FIRST) as usize].tail[..buffer.len()]
     }
 
     pub fn give_back(&mut self, buffer: &Buffer) {
-        self.spare.push(buffer.id - RECEIVE_BUFFERS);
+        self.spare.push(buffer.id - FIRST);
     }
 
     fn add(&mut self) -> Option<u16> {
