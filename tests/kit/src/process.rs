@@ -190,18 +190,28 @@ impl ServerProcess {
         let started = Instant::now();
         loop {
             thread::sleep(ARRIVAL);
-            match self.state() {
-                'S' => return,
-                state @ ('T' | 't' | 'Z' | 'X') => panic!("the server cannot settle in state {state}"),
-                state => assert!(started.elapsed() < patience, "the server does not sleep: state {state}"),
+            let states = self.thread_states();
+            match states.iter().find(|&&state| state != 'S') {
+                None => return,
+                Some(state @ ('T' | 't' | 'Z' | 'X')) => panic!("the server cannot settle in state {state}"),
+                Some(state) => {
+                    assert!(started.elapsed() < patience, "the server does not sleep: state {state}");
+                }
             }
         }
+    }
+
+    /// Returns the states of all threads.
+    fn thread_states(&self) -> Vec<char> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours");
+        let stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        stats.map(|stat| state_in(&stat)).collect()
     }
 
     /// Returns the state of the process, as in proc(5).
     pub fn state(&self) -> char {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it is ours");
-        stat.rsplit(") ").next().and_then(|fields| fields.chars().next()).expect("the state follows the name")
+        state_in(&stat)
     }
 
     fn try_connect(&self) -> io::Result<Stream> {
@@ -214,6 +224,11 @@ impl ServerProcess {
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
         }
     }
+}
+
+/// The state in a line of proc(5).
+fn state_in(stat: &str) -> char {
+    stat.rsplit(") ").next().and_then(|fields| fields.chars().next()).expect("the state follows the name")
 }
 
 impl Drop for ServerProcess {
