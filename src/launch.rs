@@ -6,7 +6,9 @@ use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::process::{self, ExitCode};
+use std::thread;
 
 use nix::errno::Errno;
 use tracing::{error, info};
@@ -61,6 +63,8 @@ struct Prepared {
     user: Option<User>,
     token: Option<TokenFile>,
     directory: Option<Directory>,
+    /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
+    cpus: usize,
     driver: PreparedDriver,
     /// Why `--io auto` has chosen epoll.
     fallback: Option<Cause>,
@@ -97,7 +101,7 @@ impl Prepared {
         let clock = Clock::start();
         let began = clock.now();
         host::tune_allocator();
-        let descriptors_max = descriptors_max()?;
+        let descriptors_max = descriptors_max(config.io_threads.count)?;
         let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
@@ -125,7 +129,8 @@ impl Prepared {
                 RunningServer { wal_dir, segment_bytes, speaks_http, pid: process::id(), listen, http };
             signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
-        let (driver, fallback) = PreparedDriver::choose(config.io)?;
+        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        let (driver, fallback) = PreparedDriver::choose(config.io, &config.io_threads)?;
         Ok(Self {
             config,
             program,
@@ -141,6 +146,7 @@ impl Prepared {
             user,
             token,
             directory,
+            cpus,
             driver,
             fallback,
         })
@@ -239,10 +245,13 @@ impl fmt::Display for TooFewDescriptors {
 impl Error for TooFewDescriptors {}
 
 /// Raises the limit of open files as far as possible, and returns it.
-fn descriptors_max() -> Result<u64, Box<dyn Error>> {
+fn descriptors_max(io_threads: usize) -> Result<u64, Box<dyn Error>> {
     let max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
+    // Each has a ring and an eventfd.
+    let without_threads = max.saturating_sub(2 * io_threads as u64);
     // Otherwise the start fails at some file, and names that one.
-    if descriptors::connections_within(max) == 0 { Err(TooFewDescriptors(max).into()) } else { Ok(max) }
+    let has_room = descriptors::connections_within(without_threads) > 0;
+    if has_room { Ok(max) } else { Err(TooFewDescriptors(max).into()) }
 }
 
 /// Recovers the jobs in the directory, and returns the job log that continues there.

@@ -58,6 +58,24 @@ fn the_choice_is_logged_once_and_shown_by_stats() {
 }
 
 #[test]
+fn without_io_uring_there_are_no_io_threads() {
+    where_setup_fails(Errno::EPERM, || {
+        let mut command = Command::new(BEANRING);
+        command.args(["-l", "127.0.0.1", "-p", "0", "--io-threads", "2"]).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let lines =
+            BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
+        let warnings: Vec<String> = lines
+            .take_while(|line| !line.contains("ready after"))
+            .filter(|line| line.contains("WARN"))
+            .collect();
+        child.kill().and_then(|()| child.wait()).expect("the child is killed");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].ends_with("--io-threads 2 has no effect: the driver is epoll"), "{warnings:?}");
+    });
+}
+
+#[test]
 fn auto_is_io_uring_where_the_kernel_allows_it() {
     let expected = match kernel::allows("uring") {
         Ok(()) => "uring",

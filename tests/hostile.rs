@@ -1,12 +1,16 @@
 //! Clients that violate the protocol, flood the server or never read. They get an error or wait, and no other client notices.
 
+use std::env;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use beanring::limits::{INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
+use beanring::limits::{
+    INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS,
+    THREAD_BUFFERS_EACH,
+};
 use beanring_testkit::pattern::show;
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
@@ -88,9 +92,12 @@ fn waiting_clients_that_pipeline_take_little_memory() {
     check_server(&mut control);
     server.settle();
     let grown = server.resident_bytes().saturating_sub(before);
-    let each = 2 * (INBOX_BYTES_PAUSE + RECEIVE_BUFFERS_EACH as usize * RECEIVE_BYTES_MAX);
+    let threads = env::var("BEANRING_IO_THREADS").map_or(0, |text| text.parse().expect("a number"));
+    let buffers_each = if threads > 0 { THREAD_BUFFERS_EACH } else { RECEIVE_BUFFERS_EACH };
+    let each = 2 * (INBOX_BYTES_PAUSE + usize::from(buffers_each) * RECEIVE_BYTES_MAX);
     // The flood makes the driver use its buffers too.
-    let buffers = (RECEIVE_BUFFERS as usize + 1) * RECEIVE_BYTES_MAX;
+    let of_threads = threads * usize::from(THREAD_BUFFERS);
+    let buffers = (usize::from(RECEIVE_BUFFERS) + of_threads + 1) * RECEIVE_BYTES_MAX;
     assert!(grown < CLIENTS * each + buffers, "{CLIENTS} waiting clients took {grown} bytes");
     drop(waiting);
     check_server(&mut control);

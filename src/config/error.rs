@@ -110,6 +110,17 @@ pub enum Problem {
         /// The smallest one.
         min: u64,
     },
+    /// The driver that was chosen has no I/O threads.
+    ThreadsWithoutUring,
+    /// CPUs are named, and there are no I/O threads.
+    CpusWithoutThreads,
+    /// It is not a list of CPUs.
+    CpuList,
+    /// It is a list of the wrong length.
+    CpuCount {
+        /// The right one.
+        count: usize,
+    },
     /// A switch is neither on nor off.
     Switch,
     /// It is not one of these words.
@@ -248,6 +259,14 @@ impl fmt::Display for Problem {
             }
             Self::MemoryTooSmall { min } => {
                 write!(f, "must be at least {}, such as 512m or 2g, or 0 for no limit", Size(*min))
+            }
+            Self::ThreadsWithoutUring => {
+                write!(f, "only the driver uring has I/O threads; set --io uring, or remove this setting")
+            }
+            Self::CpusWithoutThreads => write!(f, "needs --io-threads; set it, or remove this setting"),
+            Self::CpuList => write!(f, "must be a list of CPUs such as 0,2-3"),
+            Self::CpuCount { count } => {
+                write!(f, "must name {count} CPUs: one for the event loop, and one for each I/O thread")
             }
             Self::Switch => write!(f, "must be yes or no"),
             Self::Choice(words) => {

@@ -214,7 +214,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             is_accept_paused: self.admission.is_paused(Protocol::Beanstalk),
             cpu: cpu_usage(),
             process: self.process.usage(),
-            ..self.stats
+            ..self.stats.clone()
         };
         self.handle(Event::StatsSampled(stats));
     }
@@ -299,6 +299,9 @@ pub trait Backend {
     /// Runs before an event is handled, for a driver whose iterations begin with the first event.
     fn begin_iteration(&mut self) {}
 
+    /// Samples what its threads use, for a driver that has some.
+    fn sample_threads(&mut self) {}
+
     /// Carries out the effects of the server, and the effects of what that leads to.
     fn carry_out(&mut self) {
         while let Some(effect) = self.shell().server.next_effect() {
@@ -310,7 +313,10 @@ pub trait Backend {
                     self.shell().log_close(conn);
                     self.close(conn);
                 }
-                Effect::SampleStats => self.shell().report_stats(),
+                Effect::SampleStats => {
+                    self.sample_threads();
+                    self.shell().report_stats();
+                }
                 Effect::LogClient(conn, act) => self.shell().log_client(conn, act),
                 Effect::Disk => self.begin_disk_operations(),
                 Effect::Fail => self.shell().run_state = RunState::Failed,

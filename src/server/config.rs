@@ -75,7 +75,7 @@ pub struct HostFacts {
 }
 
 /// What a driver reports for `stats` and `/metrics`. Counts are since its start.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct DriverStats {
     /// Waits for events.
     pub waits: u64,
@@ -89,10 +89,30 @@ pub struct DriverStats {
     pub is_accept_paused: bool,
     /// Repairs of the self-check: requests that were missing, and input that the kernel did not report.
     pub self_check_repairs: u64,
+    /// The threads of a driver with I/O threads.
+    pub threads: Option<ThreadStats>,
     /// CPU time of the process.
     pub cpu: CpuUsage,
     /// Other resources of the process.
     pub process: ProcessUsage,
+}
+
+/// What the threads of a driver use.
+#[derive(Clone, Debug)]
+pub struct ThreadStats {
+    /// CPU time of the event loop in microseconds.
+    pub event_loop_cpu_us: u64,
+    /// At least one.
+    pub io_threads: Vec<IoThreadStats>,
+}
+
+/// What an I/O thread uses.
+#[derive(Clone, Copy, Debug)]
+pub struct IoThreadStats {
+    /// Connections that it receives from and sends to.
+    pub connections: u32,
+    /// CPU time in microseconds.
+    pub cpu_us: u64,
 }
 
 /// CPU time in microseconds.

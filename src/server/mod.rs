@@ -31,7 +31,7 @@ mod trace;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-pub use config::{Config, CpuUsage, DriverStats, HostFacts, ProcessUsage};
+pub use config::{Config, CpuUsage, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats};
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Peer, PeerKind, Token};
 pub use observer::{Observation, Observer};

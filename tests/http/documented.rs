@@ -12,6 +12,8 @@ pub fn check(page: &str) {
     let mut expected: Vec<(String, &str)> =
         rows.iter().map(|row| (row.name.replace("beanring_", "queue_"), row.kind)).collect();
     expected.retain(|(name, _)| counts_descriptors || name != "process_open_fds");
+    let has_threads = page.contains("# TYPE queue_io_threads ");
+    expected.retain(|(name, _)| has_threads || !name.starts_with("queue_io_thread"));
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut found: Vec<(String, &str)> = types.map(|(name, kind)| (name.to_owned(), kind)).collect();
     expected.sort();
@@ -145,4 +147,13 @@ const KEYS_ALONE: [&str; 21] = [
 ];
 
 /// Keys whose values change by themselves, or with each request.
-const KEYS_THAT_MOVE: [&str; 4] = ["io-waits", "cmd-stats", "cmd-stats-tube", "memory-used"];
+const KEYS_THAT_MOVE: [&str; 8] = [
+    "io-waits",
+    "io-thread-event-loop-cpu",
+    "io-thread-1-cpu",
+    "io-thread-2-cpu",
+    "io-thread-3-cpu",
+    "cmd-stats",
+    "cmd-stats-tube",
+    "memory-used",
+];

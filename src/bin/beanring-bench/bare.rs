@@ -5,13 +5,13 @@ use std::io::IoSlice;
 use std::mem;
 
 use beanring::ids::ConnId;
-use beanring::io::Resources;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, PreparedDriver};
 use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
+use beanring::io::{IoThreads, Resources};
 use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
 use beanring::time::Time;
 use memchr::memchr;
@@ -35,7 +35,8 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         registered_bytes_max: 0,
         process: ProcessFiles::default(),
     };
-    let (driver, _) = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
+    let (driver, _) =
+        PreparedDriver::choose(choice, &IoThreads::default()).map_err(|error| failed(&error))?;
     driver.run(Bare::default(), resources).map(drop).map_err(|error| failed(&error))
 }
 

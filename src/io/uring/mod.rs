@@ -24,6 +24,7 @@ mod setup;
 mod tail_buffers;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,17 +33,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 
 use self::connection::Connection;
-pub use self::kernel::KernelRing;
+use self::kernel::KernelRings;
 use self::log_writes::LogWrite;
 use self::registered::Registered;
 use self::ring::{Completion, Ring, Token};
 use self::self_check::SelfCheck;
+use self::threads::PreparedThreads;
 use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
-use super::{DriverError, Exit, Resources, retry_briefly};
+use super::{DriverError, Exit, IoThreads, Resources, retry_briefly};
 use crate::ids::ConnId;
-use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 use crate::server::{Event, Service};
 use crate::time::{Span, Time};
 use crate::wal::{Operation, Outcome};
@@ -53,15 +54,28 @@ pub const NAME: &str = "uring";
 /// Completions taken before the server has its turn.
 const COMPLETIONS_MAX: usize = 1024;
 
-/// The memory of all receive and tail buffers.
-const BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
+/// The rings of a driver, before it runs.
+pub struct PreparedRings {
+    rings: KernelRings,
+    threads: PreparedThreads,
+    cpus: Vec<usize>,
+}
 
-/// Sets up a ring with all that the driver needs.
+/// Sets up the ring of the event loop, and as many as the kernel grants for I/O threads.
 ///
 /// # Errors
-/// If the kernel grants none.
-pub fn ring() -> Result<KernelRing, DriverError> {
-    retry_briefly(KernelRing::new, |&errno| errno == Errno::ENOMEM).map_err(refused)
+/// If the kernel grants none to the event loop.
+pub fn prepare(threads: &IoThreads) -> Result<PreparedRings, DriverError> {
+    let rings = retry_briefly(KernelRings::new, |&errno| errno == Errno::ENOMEM).map_err(refused)?;
+    let cpus = threads.cpus.clone();
+    Ok(PreparedRings { rings, threads: PreparedThreads::new(threads.count), cpus })
+}
+
+impl PreparedRings {
+    /// The number of I/O threads, and why there are fewer than wanted.
+    pub const fn threads(&self) -> (usize, Option<Errno>) {
+        (self.threads.len(), self.threads.refusal)
+    }
 }
 
 const fn refused(errno: Errno) -> DriverError {
@@ -72,10 +86,17 @@ const fn refused(errno: Errno) -> DriverError {
 ///
 /// # Errors
 /// If the ring or a listener breaks, or the server fails.
-pub fn run<S: Service>(server: S, ring: KernelRing, resources: Resources) -> Result<Exit, DriverError> {
+pub fn run<S: Service>(
+    server: S,
+    prepared: PreparedRings,
+    resources: Resources,
+) -> Result<Exit, DriverError> {
     let clock = resources.clock;
-    let mut driver = UringDriver::new(server, ring, resources, clock.now());
+    let PreparedRings { mut rings, threads, cpus } = prepared;
+    rings.start(threads, &cpus);
+    let mut driver = UringDriver::new(server, rings, resources, clock.now());
     let result = driver.run(|| clock.now());
+    driver.ring.end();
     driver.self_check.end();
     let exit = driver.shell.exit(result);
     // The kernel may read and write the memory of requests in flight until the process ends.
@@ -109,7 +130,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             log_write: None,
         };
         driver.shell.now = now;
-        driver.shell.allocated(BUFFER_BYTES);
+        driver.shell.allocated(driver.ring.memory_bytes());
         driver.watch_signals();
         if driver.shell.disk.is_some() {
             driver.watch_disk();
@@ -160,7 +181,9 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                 self.watch_disk();
             }
             Token::LogWrite => self.log_written(result),
+            Token::Registered { ring, number } => self.registered(ring, number, result),
             Token::Cancel => {}
+            Token::Wake => unreachable!("a wake-up ends at the ring"),
         }
         self.carry_out();
         Ok(())
@@ -188,6 +211,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         // The network may read what was sent without a copy after the socket is closed.
         if notifications == 0 {
             self.shell.connections.remove(conn);
+            self.ring.close(conn.slot);
             self.shell.handle(Event::Closed { conn });
         }
     }
@@ -240,6 +264,7 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
         let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(protocol, &fd);
         self.shell.insert(conn, Connection::new(fd, protocol));
+        self.ring.open(conn.slot, protocol);
         self.receive_if_wanted(conn);
         self.carry_out();
     }
@@ -252,5 +277,9 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
 
     fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
         self.begin_operation(operation)
+    }
+
+    fn sample_threads(&mut self) {
+        self.shell.stats.threads = self.ring.thread_stats();
     }
 }

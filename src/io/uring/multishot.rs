@@ -19,8 +19,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 use nix::sys::socket::{Backlog, MsgFlags, accept, listen, recv, send};
 
-use super::buffers::Buffers;
-use super::ring::Buffer;
+use super::buffers::{Buffers, Shape};
 use beanring_testkit::random::Random;
 
 const TRIES: usize = 3_000;
@@ -89,7 +88,7 @@ fn lost(
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4096);
     let ring: IoUring = builder.build(64).expect("the kernel grants a ring");
-    let buffers = Buffers::register(&ring.submitter()).expect("the buffers are registered");
+    let buffers = Buffers::register(&ring.submitter(), Shape::OWN).expect("the buffers are registered");
     let (client, fd) = match work {
         Work::Connect => (None, listener),
         Work::Send => (Some(connect()), own(accept(listener.as_raw_fd()).expect("one has come"))),
@@ -187,7 +186,8 @@ impl Setting {
     fn take_one(&mut self, completion: &cqueue::Entry) -> usize {
         let (result, flags) = (completion.result(), completion.flags());
         if let Some(id) = cqueue::buffer_select(flags) {
-            self.buffers.give_back(Buffer { id, len: 0 });
+            self.buffers.give_back(id);
+            self.buffers.show();
         }
         if !cqueue::more(flags) {
             self.arm();

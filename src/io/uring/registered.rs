@@ -1,80 +1,169 @@
 //! Chunks of body memory that are registered with the kernel as buffers: their pages are locked once instead of for each
 //! send.
 
+use std::ptr::NonNull;
+
 use nix::errno::Errno;
 use tracing::{debug, warn};
 
-use super::ring::Ring;
+use super::ring::{Registration, Ring, RingNumber};
+use crate::bodies::ChunkId;
+use crate::limits::IO_THREADS_MAX;
 use crate::server::BodyMemory;
 
 /// Entries in the kernel's table of registered buffers. A chunk is 2 MiB, so at most 2 GiB are registered.
 pub const REGISTERED_CHUNKS_MAX: u16 = 1024;
 
-/// The registered chunks. A chunk stays registered until the process ends, so the first ones are taken up to the limit.
+/// The registered chunks. A chunk stays registered until the process ends, so the first ones are taken up to the limit. It may be
+/// registered with several rings, under the same number, and counts for each.
 pub struct Registered {
     /// Sorted by address.
     chunks: Vec<Chunk>,
+    /// Chunks so far.
+    count: u16,
     bytes: u64,
     bytes_max: u64,
-    /// There is no room for another chunk, or the kernel takes no more.
-    is_full: bool,
+    /// Rings for which there is no room, or with which the kernel registers no more.
+    full: Rings,
 }
 
 struct Chunk {
+    id: ChunkId,
     address: usize,
     bytes: usize,
-    index: u16,
+    number: u16,
+    /// With which rings it is registered.
+    rings: Rings,
+    /// With which rings it is about to be.
+    pending: Rings,
+}
+
+/// A set of rings.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Rings(u64);
+
+const _: () = assert!(IO_THREADS_MAX < u64::BITS);
+
+impl Rings {
+    const fn has(self, ring: RingNumber) -> bool {
+        self.0 >> ring & 1 == 1
+    }
+
+    const fn add(&mut self, ring: RingNumber) {
+        self.0 |= 1 << ring;
+    }
+
+    const fn remove(&mut self, ring: RingNumber) {
+        self.0 &= !(1 << ring);
+    }
+}
+
+impl Chunk {
+    fn new(id: ChunkId, memory: NonNull<[u8]>, number: u16) -> Self {
+        let (address, bytes) = (memory.addr().get(), memory.len());
+        Self { id, address, bytes, number, rings: Rings::default(), pending: Rings::default() }
+    }
 }
 
 impl Registered {
-    pub const fn new(bytes_max: u64) -> Self {
-        Self { chunks: Vec::new(), bytes: 0, bytes_max, is_full: false }
+    pub fn new(bytes_max: u64) -> Self {
+        Self { chunks: Vec::new(), count: 0, bytes: 0, bytes_max, full: Rings::default() }
     }
 
-    /// The size of all registered memory.
+    /// The size of all registered memory, with what is about to be.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The registered buffer that contains a piece of memory.
-    pub fn find(&self, piece: &[u8]) -> Option<u16> {
+    /// The buffer that contains a piece of memory, if it is registered with this ring.
+    pub fn find(&self, ring: RingNumber, piece: &[u8]) -> Option<u16> {
         let address = piece.as_ptr().addr();
         let after = self.chunks.partition_point(|chunk| chunk.address <= address);
         let chunk = &self.chunks[after.checked_sub(1)?];
         let is_inside = address + piece.len() <= chunk.address + chunk.bytes;
-        is_inside.then_some(chunk.index)
+        (is_inside && chunk.rings.has(ring)).then_some(chunk.number)
     }
 
-    /// Registers the chunk that contains the byte at `address`, if there is room.
-    pub fn add(&mut self, address: usize, bodies: &mut dyn BodyMemory, ring: &mut impl Ring) {
-        if self.is_full {
+    /// Registers the chunk that contains the byte at `address` with a ring, if there is room.
+    pub fn add(
+        &mut self,
+        address: usize,
+        ring: RingNumber,
+        bodies: &mut dyn BodyMemory,
+        kernel: &mut impl Ring,
+    ) {
+        if self.full.has(ring) {
             return;
         }
-        let Some((chunk, memory)) = bodies.chunk_at(address) else { return };
-        let bytes = memory.len();
-        let has_room = self.chunks.len() < REGISTERED_CHUNKS_MAX as usize;
-        if !has_room || self.bytes + bytes as u64 > self.bytes_max {
-            self.is_full = true;
+        let Some((id, memory)) = bodies.chunk_at(address) else { return };
+        let begin = memory.addr().get();
+        let at = self.chunks.partition_point(|chunk| chunk.address < begin);
+        let known = self.chunks.get(at).filter(|chunk| chunk.address == begin);
+        if known.is_some_and(|chunk| chunk.rings.has(ring) || chunk.pending.has(ring)) {
             return;
         }
-        bodies.pin(chunk);
-        let index = self.chunks.len() as u16;
+        let number = known.map_or(self.count, |chunk| chunk.number);
+        let (is_new, bytes) = (known.is_none(), memory.len() as u64);
+        if number == REGISTERED_CHUNKS_MAX || self.bytes + bytes > self.bytes_max {
+            return self.full.add(ring);
+        }
+        if is_new {
+            bodies.pin(id);
+        }
         // SAFETY: a pinned chunk stays mapped, with its pages, until it is unpinned.
         #[allow(unsafe_code)]
-        let result = unsafe { ring.register(index, memory) };
+        let result = unsafe { kernel.register(ring, number, memory) };
+        if is_new && result == Ok(Registration::Busy) {
+            bodies.unpin(id);
+        }
+        if result == Ok(Registration::Busy) {
+            return;
+        }
+        if is_new {
+            self.chunks.insert(at, Chunk::new(id, memory, number));
+            self.count += 1;
+        }
+        self.chunks[at].pending.add(ring);
+        self.bytes += bytes;
+        match result {
+            Ok(Registration::Done) => self.complete(ring, number, Ok(()), bodies),
+            Err(errno) => self.complete(ring, number, Err(errno), bodies),
+            Ok(_) => {}
+        }
+    }
+
+    /// Processes the result of a registration with a ring.
+    pub fn complete(
+        &mut self,
+        ring: RingNumber,
+        number: u16,
+        result: Result<(), Errno>,
+        bodies: &mut dyn BodyMemory,
+    ) {
+        let at = self.chunks.iter().position(|chunk| chunk.number == number);
+        let at = at.expect("a chunk that is about to be registered is known");
+        let chunk = &mut self.chunks[at];
+        chunk.pending.remove(ring);
         match result {
             Ok(()) => {
-                let address = memory.addr().get();
-                let at = self.chunks.partition_point(|chunk| chunk.address < address);
-                self.chunks.insert(at, Chunk { address, bytes, index });
-                self.bytes += bytes as u64;
+                chunk.rings.add(ring);
                 debug!("{} bytes of job bodies are registered for zero-copy sends", self.bytes);
             }
             Err(errno) => {
-                bodies.unpin(chunk);
-                self.is_full = true;
+                self.bytes -= chunk.bytes as u64;
+                self.full.add(ring);
+                self.remove_unused(at, bodies);
                 self.warn(errno);
             }
+        }
+    }
+
+    /// Unpins a chunk that is registered with no ring.
+    fn remove_unused(&mut self, at: usize, bodies: &mut dyn BodyMemory) {
+        let chunk = &self.chunks[at];
+        if chunk.rings == Rings::default() && chunk.pending == Rings::default() {
+            bodies.unpin(chunk.id);
+            self.chunks.remove(at);
         }
     }
 

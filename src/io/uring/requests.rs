@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::libc::{self, iovec, msghdr};
 
 use super::buffers::Buffers;
-use super::ring::{Buffer, Completion, Flags, Token};
+use super::ring::{Buffer, Completion, Flags, RingNumber, Token};
 use super::tail_buffers::{self, TailBuffers};
 use crate::limits::SEND_SLICES_MAX;
 
@@ -26,9 +26,12 @@ const WAS_COPIED: u32 = 1 << 31;
 
 /// The requests on a ring. Nothing of it is freed, since the kernel may use it until the process ends.
 pub struct Requests {
+    ring: RingNumber,
     submissions: SubmissionQueue<'static>,
     /// Requests that found no room in the submission queue.
     backlog: VecDeque<squeue::Entry>,
+    /// Requests that were put into the submission queue so far, modulo 2^32.
+    made: u32,
     buffers: Buffers,
     /// By slot: what a send of several slices that is in flight refers to.
     messages: Vec<Option<Box<Message>>>,
@@ -52,10 +55,12 @@ struct Message {
 }
 
 impl Requests {
-    pub fn new(submissions: SubmissionQueue<'static>, buffers: Buffers) -> Self {
+    pub fn new(ring: RingNumber, submissions: SubmissionQueue<'static>, buffers: Buffers) -> Self {
         Self {
+            ring,
             submissions,
             backlog: VecDeque::new(),
+            made: 0,
             buffers,
             messages: Vec::new(),
             spare: Vec::new(),
@@ -70,17 +75,21 @@ impl Requests {
     pub unsafe fn push(&mut self, token: Token, entry: squeue::Entry) {
         let entry = entry.user_data(token.to_word());
         // SAFETY: the caller promises what this function demands.
-        if !self.backlog.is_empty() || unsafe { self.submissions.push(&entry) }.is_err() {
+        if self.backlog.is_empty() && unsafe { self.submissions.push(&entry) }.is_ok() {
+            self.made = self.made.wrapping_add(1);
+        } else {
             self.backlog.push_back(entry);
         }
     }
 
-    /// Shows the kernel the requests that are queued, as far as they find room. Returns whether all did.
+    /// Shows the kernel the requests, as far as they find room, and then the buffers that were given back: a cancelled receive takes
+    /// no more of them. Returns whether all requests found room.
     pub fn flush(&mut self) -> bool {
         self.submissions.sync();
         if !self.backlog.is_empty() {
             self.flush_backlog();
         }
+        self.buffers.show();
         self.backlog.is_empty()
     }
 
@@ -90,14 +99,32 @@ impl Requests {
             if unsafe { self.submissions.push(entry) }.is_err() {
                 break;
             }
+            self.made = self.made.wrapping_add(1);
             self.backlog.pop_front();
         }
         self.submissions.sync();
     }
 
+    /// The number of requests that were put into the submission queue so far, modulo 2^32.
+    pub const fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Whether there are requests that are not submitted, or completions that the kernel has not written.
+    pub fn need_enter(&self) -> bool {
+        !self.submissions.is_empty() || self.submissions.taskrun() || self.submissions.cq_overflow()
+    }
+
     /// Completes once, when one of these events of poll(2) occurs.
     pub fn poll(&mut self, token: Token, fd: RawFd, events: libc::c_short) {
         let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(token, entry) };
+    }
+
+    /// Completes each time when one of these events of poll(2) occurs, until the last completion.
+    pub fn poll_always(&mut self, token: Token, fd: RawFd, events: libc::c_short) {
+        let entry = opcode::PollAdd::new(Fd(fd), events as u32).multi(true).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(token, entry) };
     }
@@ -220,8 +247,9 @@ impl Requests {
         let len = result.unwrap_or(0);
         let buffer = match token {
             Token::Receive(slot) => {
-                let chosen = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
-                chosen.or_else(|| self.tail_buffers.complete(slot, len))
+                let ring = self.ring;
+                let chosen = cqueue::buffer_select(flags).map(|id| Buffer { ring, id, len });
+                chosen.or_else(|| self.tail_buffers.complete(ring, slot, len))
             }
             _ => None,
         };
@@ -242,7 +270,7 @@ impl Requests {
         if tail_buffers::contain(&buffer) {
             self.tail_buffers.give_back(&buffer);
         } else {
-            self.buffers.give_back(buffer);
+            self.buffers.give_back(buffer.id);
         }
     }
 

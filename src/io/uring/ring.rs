@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use nix::errno::Errno;
 
 use crate::io::socket::{AcceptError, Listener};
+use crate::server::{Protocol, ThreadStats};
 use crate::time::Span;
 
 /// What a request is about. The kernel passes it through as one word.
@@ -33,7 +34,18 @@ pub enum Token {
     Disk,
     /// A write to the job log.
     LogWrite,
+    /// A thread that sleeps in its ring is woken.
+    Wake,
+    /// The registration of the buffer with this number by an I/O thread.
+    Registered {
+        /// The ring that it is registered with.
+        ring: RingNumber,
+        number: u16,
+    },
 }
+
+/// The number of a ring: 0 for that of the event loop, and from 1 upwards for those of the I/O threads.
+pub type RingNumber = u8;
 
 impl Token {
     pub const fn to_word(self) -> u64 {
@@ -47,8 +59,26 @@ impl Token {
             Self::Notification(slot) => (6, slot),
             Self::Disk => (7, 0),
             Self::LogWrite => (8, 0),
+            Self::Wake => (9, 0),
+            Self::Registered { ring, number } => (10, (ring as u32) << 16 | number as u32),
         };
         (kind << 32) | number as u64
+    }
+
+    /// The slot of the connection, if it is about one.
+    pub const fn slot(self) -> Option<u32> {
+        match self {
+            Self::Receive(slot) | Self::Send(slot) | Self::Notification(slot) | Self::Watch(slot) => {
+                Some(slot)
+            }
+            Self::Listener(_)
+            | Self::Signals
+            | Self::Cancel
+            | Self::Disk
+            | Self::LogWrite
+            | Self::Wake
+            | Self::Registered { .. } => None,
+        }
     }
 
     /// Returns the token of a word that [`to_word`](Self::to_word) made.
@@ -67,6 +97,8 @@ impl Token {
             6 => Self::Notification(number),
             7 => Self::Disk,
             8 => Self::LogWrite,
+            9 => Self::Wake,
+            10 => Self::Registered { ring: (number >> 16) as RingNumber, number: number as u16 },
             kind => panic!("a completion of the unknown kind {kind}"),
         }
     }
@@ -87,6 +119,7 @@ pub struct Completion {
 /// A filled receive buffer. It is returned to the kernel by [`Ring::give_back`].
 #[derive(Debug)]
 pub struct Buffer {
+    pub(super) ring: RingNumber,
     pub(super) id: u16,
     pub(super) len: u32,
 }
@@ -107,11 +140,34 @@ pub struct Flags {
     pub more: bool,
 }
 
-/// The kernel's side of the driver. Requests gather until [`enter`](Self::enter). A request that the kernel refuses completes
-/// with an error.
+/// How far the registration of memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registration {
+    Done,
+    /// [`Token::Registered`] follows.
+    Pending,
+    /// Another one is pending on this ring: try again later.
+    Busy,
+}
+
+/// The kernel's side of the driver: the ring of the event loop, and those of I/O threads. A request that the kernel refuses
+/// completes with an error.
 ///
-/// A connection has at most one request of each kind in flight.
+/// Each connection is on one ring. It has at most one request of each kind in flight. Requests on the ring of the event loop gather
+/// until [`enter`](Self::enter). Those on other rings may complete at any time.
 pub trait Ring {
+    /// Chooses the ring for a new connection.
+    fn open(&mut self, slot: u32, protocol: Protocol);
+
+    /// Ends the use of a slot. No request of its connection is in flight.
+    fn close(&mut self, slot: u32);
+
+    /// The ring of a connection.
+    fn ring_of(&self, slot: u32) -> RingNumber;
+
+    /// The memory of all buffers.
+    fn memory_bytes(&self) -> usize;
+
     /// Completes once, when connections wait at a listener.
     ///
     /// A multishot accept would save system calls, but kernels lose wake-ups of such requests (docs/IO.md): the last
@@ -146,11 +202,16 @@ pub trait Ring {
     /// completion if it is the last.
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool);
 
-    /// Registers memory as the buffer with this number.
+    /// Registers memory with a ring as the buffer with this number.
     ///
     /// # Safety
     /// The memory must stay mapped, with its present pages, for the life of the process.
-    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()>;
+    unsafe fn register(
+        &mut self,
+        ring: RingNumber,
+        number: u16,
+        memory: NonNull<[u8]>,
+    ) -> nix::Result<Registration>;
 
     /// Whether the peer is on another machine. What stays on this one is copied in any case.
     fn is_remote(&self, fd: RawFd) -> bool;
@@ -173,7 +234,7 @@ pub trait Ring {
     /// Cancels a request. Its last completion still follows.
     fn cancel(&mut self, token: Token);
 
-    /// Submits all requests and waits for a completion, at most for `timeout`.
+    /// Submits all requests and waits for a completion, at most for `timeout`. Fails if a thread has failed.
     fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()>;
 
     /// Takes the next completion, if there is one.
@@ -184,6 +245,9 @@ pub trait Ring {
 
     /// Returns a buffer to the kernel.
     fn give_back(&mut self, buffer: Buffer);
+
+    /// What the threads use, if there are I/O threads.
+    fn thread_stats(&self) -> Option<ThreadStats>;
 
     /// Returns 0 at the end of the input, 1 if input lies unread, and `EAGAIN` if neither.
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize>;
@@ -207,6 +271,8 @@ mod tests {
             Token::Cancel,
             Token::Disk,
             Token::LogWrite,
+            Token::Wake,
+            Token::Registered { ring: 3, number: 1023 },
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }

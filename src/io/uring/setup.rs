@@ -1,12 +1,15 @@
 //! How a ring is set up: with all that the driver needs and nothing else.
 
+#![allow(unsafe_code)]
+
 use std::io;
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, Submitter, opcode, squeue};
 use nix::errno::Errno;
-use nix::libc;
+use nix::libc::{self, iovec};
 
+use super::registered::REGISTERED_CHUNKS_MAX;
 use crate::io::socket::to_errno;
 use crate::limits::REQUESTS_QUEUED_MAX;
 
@@ -70,6 +73,29 @@ pub fn enable(submitter: &mut Submitter<'_>) -> nix::Result<()> {
     submitter.register_enable_rings().map_err(|error| to_errno(&error))?;
     // Saves a look-up of the descriptor in each call.
     submitter.register_ring_fd().map_err(|error| to_errno(&error))
+}
+
+/// Registers memory as the buffer with this number. The first call makes the table of buffers.
+///
+/// # Errors
+/// Those of io_uring_register(2).
+///
+/// # Safety
+/// The memory must stay mapped, with its present pages, for the life of the process.
+pub unsafe fn register_buffer(
+    submitter: &Submitter<'_>,
+    has_table: &mut bool,
+    number: u16,
+    memory: iovec,
+) -> nix::Result<()> {
+    if !*has_table {
+        let count = u32::from(REGISTERED_CHUNKS_MAX);
+        submitter.register_buffers_sparse(count).map_err(|error| to_errno(&error))?;
+        *has_table = true;
+    }
+    // SAFETY: the caller keeps the memory mapped.
+    unsafe { submitter.register_buffers_update(number.into(), &[memory], None) }
+        .map_err(|error| to_errno(&error))
 }
 
 /// Sets up a ring that only one thread uses: the one that enables it. The kernel processes completions when the thread asks for

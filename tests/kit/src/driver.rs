@@ -26,7 +26,13 @@ pub fn is_allowed(driver: Driver, what: &str) -> bool {
     }
 }
 
-/// Returns the flags that select the driver.
+/// Returns the flags that select the driver. `BEANRING_TEST_IO_THREADS` gives I/O threads to the one that can have some.
 pub fn flags(driver: Driver) -> Vec<String> {
-    vec!["--io".to_owned(), driver.name().to_owned()]
+    let mut flags = vec!["--io".to_owned(), driver.name().to_owned()];
+    if let Ok(threads) = env::var("BEANRING_TEST_IO_THREADS")
+        && driver.name() == "uring"
+    {
+        flags.extend(["--io-threads".to_owned(), threads]);
+    }
+    flags
 }

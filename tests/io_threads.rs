@@ -1,0 +1,192 @@
+//! The driver uring with I/O threads. Other suites run with them too, if `BEANRING_TEST_IO_THREADS` is set.
+
+#![cfg(feature = "uring")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use beanring_testkit::kernel;
+use beanring_testkit::peer::Received;
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::statistics::{number, value};
+use beanring_testkit::stream::Stream;
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+
+/// Starts a server, if the kernel allows it.
+fn start(threads: usize, flags: &[&str]) -> Option<(ServerProcess, Stream)> {
+    if let Err(reason) = kernel::allows("uring") {
+        println!("skipped: I/O threads under uring, because {reason}");
+        return None;
+    }
+    println!("tested: I/O threads under uring");
+    let own = ["--io", "uring", "--io-threads", &threads.to_string()].map(str::to_owned);
+    let flags: Vec<String> = own.into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
+    Some(ServerProcess::start(Path::new(program()), Transport::Tcp, &flags))
+}
+
+/// Receives exactly this.
+fn expect(client: &mut Stream, expected: &[u8]) {
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
+        match client.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => received.extend(bytes),
+            other => panic!("{other:?} after {} bytes", received.len()),
+        }
+    }
+    assert!(received == expected, "{} bytes, {:.99}", received.len(), received.escape_ascii().to_string());
+}
+
+fn stats(client: &mut Stream) -> String {
+    client.send(b"stats\r\n");
+    let mut received = Vec::new();
+    while !received.ends_with(b"\n\r\n") {
+        let Received::Bytes(bytes) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
+        received.extend(bytes);
+    }
+    String::from_utf8(received).expect("statistics are text")
+}
+
+/// The CPU time of a thread, in microseconds.
+fn cpu_us(stats: &str, thread: &str) -> u64 {
+    let seconds = value(stats, &format!("io-thread-{thread}-cpu")).expect("the thread is there");
+    (seconds.parse::<f64>().expect("a number") * 1e6) as u64
+}
+
+#[test]
+fn connections_are_spread_and_the_threads_do_their_io() {
+    for threads in [1, 3] {
+        let Some((server, mut first)) = start(threads, &[]) else { return };
+        let mut clients: Vec<Stream> = (0..29).map(|_| server.connect()).collect();
+        let body = vec![b'b'; 60_000];
+        let put = [b"put 0 0 60 60000\r\n", &body[..], b"\r\n"].concat();
+        for round in 0..3 {
+            for (at, client) in clients.iter_mut().enumerate() {
+                client.send(&put);
+                let id = round * 29 + at + 1;
+                expect(client, format!("INSERTED {id}\r\n").as_bytes());
+                client.send(b"reserve\r\n");
+                let reserved = format!("RESERVED {id} 60000\r\n");
+                expect(client, &[reserved.as_bytes(), &body, b"\r\n"].concat());
+                client.send(format!("delete {id}\r\n").as_bytes());
+                expect(client, b"DELETED\r\n");
+            }
+        }
+        let stats = stats(&mut first);
+        assert_eq!(number(&stats, "io-threads"), threads as u64);
+        let of_threads: Vec<u64> =
+            (1..=threads).map(|thread| number(&stats, &format!("io-thread-{thread}-connections"))).collect();
+        assert_eq!(of_threads.iter().sum::<u64>(), 30);
+        assert!(of_threads.iter().all(|&count| count == 30 / threads as u64), "{of_threads:?}");
+        assert!(cpu_us(&stats, "event-loop") > 0, "{stats}");
+        // A thread has received and sent ten megabytes, and more.
+        assert!((1..=threads).all(|thread| cpu_us(&stats, &thread.to_string()) > 500), "{stats}");
+        drop(clients);
+        server.settle();
+        let stats = self::stats(&mut first);
+        assert_eq!(number(&stats, "current-connections"), 1);
+        let left = (1..=threads).map(|thread| number(&stats, &format!("io-thread-{thread}-connections")));
+        assert_eq!(left.sum::<u64>(), 1, "{stats}");
+    }
+}
+
+#[test]
+fn sleeping_threads_use_no_cpu_time() {
+    let Some((server, mut first)) = start(3, &[]) else { return };
+    stats(&mut first);
+    server.settle();
+    let before = server.cpu_time();
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(server.cpu_time(), before);
+}
+
+#[test]
+fn each_reply_before_a_stop_is_sent_and_the_jobs_are_kept() {
+    let scratch = Scratch::new("io-threads");
+    let directory = scratch.0.to_str().expect("the path is text");
+    for round in 0..3 {
+        let Some((mut server, mut first)) = start(3, &["-b", directory]) else { return };
+        let mut clients: Vec<Stream> = (0..12).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(&b"put 0 0 60 1\r\na\r\n".repeat(100));
+        }
+        let mut inserted = 0;
+        for client in &mut clients {
+            let mut lines = 0;
+            while lines < 100 {
+                let Received::Bytes(bytes) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
+                lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
+            }
+            inserted += lines;
+        }
+        assert_eq!(inserted, 1200);
+        let ready = number(&stats(&mut first), "current-jobs-ready");
+        assert_eq!(ready, 1200 * (round + 1));
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+    }
+}
+
+/// Starts a server with 32 threads over a UNIX socket, by the command `around` it if there is one. Returns what it logs.
+fn start_many(around: &[&str]) -> Option<String> {
+    let scratch = Scratch::new("io-threads-many");
+    let (log, socket) = (scratch.0.join("log"), scratch.0.join("socket"));
+    if let Err(reason) = kernel::allows("uring") {
+        println!("skipped: 32 I/O threads under uring, because {reason}");
+        return None;
+    }
+    println!("tested: 32 I/O threads under uring");
+    let listen = format!("unix:{}", socket.display());
+    let server = [program(), "--io", "uring", "--io-threads", "32", "-l", &listen];
+    let words: Vec<&str> = around.iter().copied().chain(server).collect();
+    let stderr = fs::File::create(&log).expect("a file is created");
+    let mut child = Command::new(words[0]).args(&words[1..]).stderr(stderr).spawn().expect("it starts");
+    let text = loop {
+        let text = fs::read_to_string(&log).expect("the log is text");
+        if text.contains("ready after") {
+            break text;
+        }
+        assert_eq!(child.try_wait().expect("the child is ours"), None, "{text}");
+    };
+    let mut client = UnixStream::connect(&socket).expect("the server accepts connections");
+    client.write_all(b"put 0 0 60 1\r\na\r\n").expect("the server receives");
+    let mut reply = [0; 12];
+    client.read_exact(&mut reply).expect("the server replies");
+    assert_eq!(&reply, b"INSERTED 1\r\n");
+    child.kill().and_then(|()| child.wait()).expect("the child is killed");
+    Some(text)
+}
+
+#[test]
+fn a_start_with_more_threads_than_cpus_warns_once() {
+    let Some(text) = start_many(&[]) else { return };
+    assert!(text.contains("I/O driver: uring, with 32 I/O threads (experimental)"), "{text}");
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let warnings = text.lines().filter(|line| line.contains("WARN --io-threads 32")).count();
+    assert_eq!(warnings, usize::from(cpus < 34), "{text}");
+}
+
+/// A ring needs some 270 KiB of locked memory.
+#[test]
+fn the_server_runs_with_the_rings_that_the_kernel_grants() {
+    let without_right = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
+    let limit = ["prlimit", "--memlock=1500000:1500000"];
+    let around = if geteuid().is_root() { [&limit[..], &without_right].concat() } else { limit.to_vec() };
+    let Some(text) = start_many(&around) else { return };
+    if text.contains("with 32 I/O threads") {
+        println!("skipped: refused rings under uring, because this kernel does not count their memory");
+        return;
+    }
+    let line = text.lines().find(|line| line.contains("the kernel grants the rings of")).expect("a warning");
+    let granted = line.split("rings of ").nth(1).and_then(|rest| rest.split(' ').next());
+    let granted = granted.and_then(|text| text.parse().ok()).unwrap_or(0);
+    assert!((1..32).contains(&granted), "{line}");
+    assert!(text.contains(&format!("I/O driver: uring, with {granted} I/O thread")), "{text}");
+}
