@@ -1,52 +1,17 @@
 //! Commands through the whole server, without a kernel: from received bytes to sent bytes.
 
-use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
-use beanring::ids::ConnId;
-use beanring::limits::JOB_BYTES_DEFAULT;
-use beanring::server::{Effect, Event, Protocol, Server, Service};
-use beanring::time::Time;
-use beanring_testkit::config::config;
+use beanring_testkit::bench::server::Rig;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Commands per receive.
 const DEPTH: u64 = 32;
 
-struct Rig {
-    server: Server,
-    conn: ConnId,
-    answers: Vec<u8>,
-}
-
-impl Rig {
-    fn new() -> Self {
-        let mut server = Server::new(config(JOB_BYTES_DEFAULT));
-        let conn = server.accept(Protocol::Beanstalk);
-        Self { server, conn, answers: Vec::new() }
-    }
-
-    /// One event-loop iteration of a driver.
-    fn turn(&mut self, input: &[u8]) {
-        self.answers.clear();
-        let conn = self.conn;
-        self.server.handle(Time::ZERO, Event::Received { conn, bytes: input });
-        while let Some(effect) = self.server.next_effect() {
-            assert_eq!(effect, Effect::Send(conn));
-            let mut slices: Vec<IoSlice<'_>> = Vec::new();
-            self.server.outgoing(conn, &mut slices);
-            slices.iter().for_each(|slice| self.answers.extend_from_slice(slice));
-            let bytes = self.answers.len();
-            self.server.handle(Time::ZERO, Event::Sent { conn, bytes });
-        }
-        self.server.turn(Time::ZERO);
-    }
-
-    /// Returns the ids in the replies to puts.
-    fn deletes(&self) -> String {
-        let answers = std::str::from_utf8(&self.answers).expect("text");
-        answers.lines().map(|line| line.replace("INSERTED", "delete") + "\r\n").collect()
-    }
+/// Returns commands that delete the jobs of these replies to puts.
+fn deletes_of(replies: &[u8]) -> String {
+    let replies = std::str::from_utf8(replies).expect("text");
+    replies.lines().map(|line| line.replace("INSERTED", "delete") + "\r\n").collect()
 }
 
 /// Measures each of three steps that together leave no job behind.
@@ -57,6 +22,7 @@ fn commands(c: &mut Criterion) {
     group.throughput(Throughput::Elements(DEPTH));
     for (step, name) in ["put", "reserve", "delete"].into_iter().enumerate() {
         let mut rig = Rig::new();
+        let conn = rig.connect();
         group.bench_function(name, |b| {
             b.iter_custom(|rounds| {
                 let mut spent = Duration::ZERO;
@@ -65,12 +31,12 @@ fn commands(c: &mut Criterion) {
                     for (at, input) in [&puts, &reserves, &String::new()].into_iter().enumerate() {
                         let input = if at == 2 { &deletes } else { input };
                         let started = Instant::now();
-                        rig.turn(input.as_bytes());
+                        let replies = rig.turn(conn, input.as_bytes());
                         if at == step {
                             spent += started.elapsed();
                         }
                         if at == 0 {
-                            deletes = rig.deletes();
+                            deletes = deletes_of(replies);
                         }
                     }
                 }

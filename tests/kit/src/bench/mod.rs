@@ -4,6 +4,7 @@ pub mod engine;
 pub mod logs;
 pub mod machine;
 pub mod process;
+pub mod server;
 pub mod signals;
 pub mod stats;
 pub mod table;
