@@ -87,6 +87,8 @@ pub struct ServerConfig {
     pub http_allow_writes: bool,
     /// Serve connections that begin with a request of another protocol like any other.
     pub allow_foreign_protocols: bool,
+    /// Accept and show thousandths of a second in times of jobs and waits.
+    pub sub_second: bool,
     /// The prefix of metric names.
     pub metrics_prefix: String,
     /// The maximum number of tubes that `/metrics` shows.
@@ -200,6 +202,7 @@ impl ServerConfig {
             http_token: http_token(given.take("http-token"))?,
             http_allow_writes: switch(given, "http-allow-writes")?,
             allow_foreign_protocols: switch(given, "allow-foreign-protocols")?,
+            sub_second: switch(given, "sub-second")?,
             metrics_prefix: metrics_prefix(given.take("metrics-prefix"))?,
             metrics_tubes: metrics_tubes(given.take("metrics-tubes"))?,
             user: user(given.take("user"))?,

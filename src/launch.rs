@@ -286,6 +286,7 @@ fn server_config(
         max_watches: config.max_watches,
         wal_segment_bytes: config.wal.segment_bytes,
         allow_foreign_protocols: config.allow_foreign_protocols,
+        sub_second: config.sub_second,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         http_access,
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),

@@ -1,6 +1,10 @@
 //! Points in time and spans of time, in nanoseconds. There is no clock here: drivers read the clock and pass `now`.
 
+mod seconds;
+
 use std::ops::Add;
+
+pub use self::seconds::Seconds;
 
 /// A point in time: nanoseconds of a monotonic clock that starts at the time since 1970. So the times in a job log mean
 /// something to the next process.

@@ -11,7 +11,7 @@ use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
 use beanring::tags::Tags;
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
@@ -67,7 +67,18 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
             let body = [vec![b'a' + step; 5 + 7 * usize::from(step)], b"\r\n".to_vec()].concat();
             let id = engine.next_id();
             let body_slot = store(&mut engine, &body);
-            engine.put(client, NewJob { id, pri: 1, delay: 0, ttr: 60, body: body_slot, extra: None }, NOW);
+            engine.put(
+                client,
+                NewJob {
+                    id,
+                    pri: 1,
+                    delay: Seconds::ZERO,
+                    ttr: Seconds::whole(60),
+                    body: body_slot,
+                    extra: None,
+                },
+                NOW,
+            );
             jobs.insert(id.0, body);
         }
         after.push(jobs.clone());
@@ -78,6 +89,11 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
     }
     log.check();
     (fs::read(scratch.join(FILE)).expect("a segment"), after)
+}
+
+/// The state of a job that was just put.
+fn ready() -> PersistedState {
+    PersistedState { pri: 0, delay: Seconds::ZERO, state: UnreservedState::Ready, counts: Counts::default() }
 }
 
 fn store(engine: &mut Engine, body: &[u8]) -> Slot {
@@ -227,15 +243,22 @@ fn a_recycled_first_file_is_not_missing() {
 /// A checksum does not prove that a server wrote the record.
 #[test]
 fn impossible_jobs_are_not_read() {
-    let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
+    let state = ready();
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job =
-        |id: u64| JobRecord { id: JobId(id), created: NOW, ttr: 60, tube, tags: Tags::NONE, state, body };
+    let job = |id: u64| JobRecord {
+        id: JobId(id),
+        created: NOW,
+        ttr: Seconds::whole(60),
+        tube,
+        tags: Tags::NONE,
+        state,
+        body,
+    };
     let buried = |order| PersistedState { state: UnreservedState::Buried(order), ..state };
     let impossible = [
         Record::Job(job(0)),
         Record::Job(job(u64::MAX)),
-        Record::Job(JobRecord { ttr: 0, ..job(2) }),
+        Record::Job(JobRecord { ttr: Seconds::ZERO, ..job(2) }),
         Record::Job(JobRecord { created: Time::ZERO, ..job(2) }),
         Record::Job(JobRecord { body: b"", ..job(2) }),
         Record::Job(JobRecord { body: b"no end", ..job(2) }),
@@ -253,9 +276,19 @@ fn impossible_jobs_are_not_read() {
 
 #[test]
 fn ids_that_could_run_out_are_refused() {
-    let state = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
+    let state = ready();
     let (tube, body) = (TubeName::DEFAULT, &b"body\r\n"[..]);
-    let job = |id| Record::Job(JobRecord { id, created: NOW, ttr: 60, tube, tags: Tags::NONE, state, body });
+    let job = |id| {
+        Record::Job(JobRecord {
+            id,
+            created: NOW,
+            ttr: Seconds::whole(60),
+            tube,
+            tags: Tags::NONE,
+            state,
+            body,
+        })
+    };
     let most = JobId::START_MAX;
     for (id, is_refused) in [(most, false), (JobId(most.0 + 1), true), (JobId::LAST, true)] {
         let next_id = JobId(id.0 + 1);
@@ -321,7 +354,11 @@ fn check_older(format: u32) {
     let client = engine.connect(ConnId { slot: 0, generation: 1 });
     let body = store(&mut engine, b"new\r\n");
     let id = engine.next_id();
-    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 1, body, extra: None }, NOW);
+    engine.put(
+        client,
+        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(1), body, extra: None },
+        NOW,
+    );
     log.record(&mut engine, NOW);
     write(&mut log, &scratch);
     drop(directory);

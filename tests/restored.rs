@@ -3,7 +3,7 @@
 use beanring::ids::{ConnId, JobId};
 use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, UnreservedState};
 use beanring::tags::Tags;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::{Rule, RuleKey, RuleValue};
 
@@ -19,11 +19,11 @@ fn restored(now: Time) -> Engine {
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let delay = Span::from_secs(DELAY);
     let state = UnreservedState::Delayed(WRITTEN + delay);
-    let kept = PersistedState { pri: 0, delay: DELAY, state, counts: Counts::default() };
+    let kept = PersistedState { pri: 0, delay: DELAY.into(), state, counts: Counts::default() };
     engine.restore(Restored {
         id: JobId(1),
         created: WRITTEN,
-        ttr: 60,
+        ttr: Seconds::whole(60),
         tube,
         tags: Tags::NONE,
         state: kept,
@@ -55,14 +55,26 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
-    engine.restore(Restored { id: JobId(1), created, ttr: 60, tube, tags: Tags::NONE, state: kept, body });
+    engine.restore(Restored {
+        id: JobId(1),
+        created,
+        ttr: Seconds::whole(60),
+        tube,
+        tags: Tags::NONE,
+        state: kept,
+        body,
+    });
     engine.settle_restored(now);
     // A job that is put later has been ready for a shorter time, whatever the clock was before.
     let client = engine.connect(ConnId { slot: 0, generation: 0 });
     let later = now + Span::from_secs(1);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let id = engine.next_id();
-    engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body, extra: None }, later);
+    engine.put(
+        client,
+        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+        later,
+    );
     engine.check();
     engine.tube_stats(tube, later).oldest_ready
 }
@@ -70,10 +82,15 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
 #[test]
 fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() {
     let second = Span::from_secs(1);
-    let plain = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
+    let plain = PersistedState {
+        pri: 0,
+        delay: Seconds::ZERO,
+        state: UnreservedState::Ready,
+        counts: Counts::default(),
+    };
     assert_eq!(ready_for(WRITTEN, plain, WRITTEN + HOUR), Span::from_secs(3601), "since it was put");
     let ended = WRITTEN + Span::from_secs(DELAY);
-    let delayed = PersistedState { delay: DELAY, state: UnreservedState::Delayed(ended), ..plain };
+    let delayed = PersistedState { delay: DELAY.into(), state: UnreservedState::Delayed(ended), ..plain };
     assert_eq!(ready_for(WRITTEN, delayed, WRITTEN + HOUR), Span::from_secs(3501), "since the delay ended");
     let reserved = PersistedState { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
     assert_eq!(ready_for(WRITTEN, reserved, WRITTEN + HOUR), second, "since the start");
@@ -84,7 +101,12 @@ fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() 
 fn restored_jobs_keep_the_order_in_which_they_became_ready() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
-    let plain = PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Counts::default() };
+    let plain = PersistedState {
+        pri: 0,
+        delay: Seconds::ZERO,
+        state: UnreservedState::Ready,
+        counts: Counts::default(),
+    };
     // After compaction old jobs come behind new ones in the log.
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
@@ -92,7 +114,7 @@ fn restored_jobs_keep_the_order_in_which_they_became_ready() {
         engine.restore(Restored {
             id: JobId(id),
             created,
-            ttr: 60,
+            ttr: Seconds::whole(60),
             tube,
             tags: Tags::NONE,
             state: plain,
@@ -119,11 +141,19 @@ fn expires(burials: [u64; 2], now: Time) -> Option<Time> {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
         let state = PersistedState {
             pri: 0,
-            delay: 0,
+            delay: Seconds::ZERO,
             state: UnreservedState::Buried(burial),
             counts: Counts::default(),
         };
-        engine.restore(Restored { id, created: WRITTEN, ttr: 60, tube, tags: Tags::NONE, state, body });
+        engine.restore(Restored {
+            id,
+            created: WRITTEN,
+            ttr: Seconds::whole(60),
+            tube,
+            tags: Tags::NONE,
+            state,
+            body,
+        });
     }
     engine.settle_restored(now);
     let rule = Rule::new(name, RuleKey::Retention, RuleValue::Number(DELAY.into()));

@@ -147,15 +147,15 @@ fn events(job: &Job) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Time;
+    use crate::time::{Seconds, Time};
 
     fn job(id: u64, state: State, buries: u32) -> Job {
         Job {
             id: JobId(id),
             created: Time::from_nanos(id),
-            ttr: 1,
+            ttr: Seconds::ONE,
             pri: 0,
-            delay: 0,
+            delay: Seconds::ZERO,
             body_bytes: 2,
             deadline: Time::ZERO,
             counts: Counts { buries, ..Counts::default() },

@@ -14,7 +14,7 @@ pub use self::history::{History, Imported, Mismatch, Place};
 use crate::ids::JobId;
 use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, PersistedState, UnreservedState};
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 
 /// The size of the version at the beginning of a file.
@@ -29,7 +29,6 @@ const JOB_BYTES: usize = 80;
 const LATEST: Time = Time::from_nanos(i64::MAX as u64);
 
 const NANOS_PER_US: u64 = 1_000;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The version of a file's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,9 +56,9 @@ pub struct Entry<'a> {
 pub struct Job {
     pub id: JobId,
     pub created: Time,
-    pub ttr: u32,
+    pub ttr: Seconds,
     pub pri: u32,
-    pub delay: u32,
+    pub delay: Seconds,
     /// The size of the body with CR LF.
     pub body_bytes: u32,
     /// When a delayed job becomes ready.
@@ -155,7 +154,10 @@ impl Version {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= LATEST.as_nanos());
-        let seconds = |at| u32::try_from(nanos(at)? / NANOS_PER_SECOND).ok();
+        let seconds = |at| {
+            let span = Span::from_nanos(nanos(at)?);
+            Some(Seconds::of(span)).filter(|_| span.as_secs() <= u32::MAX.into())
+        };
         let job = Job {
             id: JobId(word(0)),
             pri: half(8),
@@ -202,7 +204,7 @@ impl State {
 
 impl Job {
     /// Converts a job of the queue.
-    pub fn new(id: JobId, created: Time, ttr: u32, from: &PersistedState, body_bytes: u32) -> Self {
+    pub fn new(id: JobId, created: Time, ttr: Seconds, from: &PersistedState, body_bytes: u32) -> Self {
         let (state, deadline) = match from.state {
             UnreservedState::Ready => (State::Ready, Time::ZERO),
             UnreservedState::Delayed(until) => (State::Delayed, until),
@@ -217,7 +219,7 @@ impl Job {
     fn encode(&self) -> [u8; JOB_BYTES] {
         let mut bytes = [0; JOB_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-        let span = |seconds| Span::from_secs(seconds).as_nanos().to_le_bytes();
+        let span = |seconds: Seconds| seconds.span().as_nanos().to_le_bytes();
         put(0, &self.id.0.to_le_bytes());
         put(8, &self.pri.to_le_bytes());
         put(16, &span(self.delay));
@@ -261,9 +263,9 @@ mod tests {
         Job {
             id: JobId(3),
             created: Time::from_nanos(1_795_264_890_000_000_000),
-            ttr: 30,
+            ttr: Seconds::new(30, 1).unwrap(),
             pri: 9,
-            delay: 50,
+            delay: Seconds::new(50, 999).unwrap(),
             body_bytes: 6,
             deadline: Time::from_nanos(1_795_264_940_000_000_000),
             counts: Counts { reserves: 5, timeouts: 4, releases: 3, buries: 2, kicks: 1 },
@@ -297,7 +299,8 @@ mod tests {
         let entry = Version::V7.parse(&bytes).unwrap();
         let Job { id, created, ttr, pri, delay, body_bytes, deadline, counts, state } = entry.job;
         assert_eq!(entry.tube.unwrap().as_str(), "foo");
-        assert_eq!((id, ttr, pri, delay, body_bytes), (JobId(2), 20, 7, 100, 2));
+        assert_eq!((id, pri, body_bytes), (JobId(2), 7, 2));
+        assert_eq!((ttr, delay), (Seconds::whole(20), Seconds::whole(100)));
         assert_eq!((counts, state), (Counts::default(), State::Delayed));
         assert_eq!(deadline.since(created).as_secs(), 100);
     }

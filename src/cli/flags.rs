@@ -97,6 +97,11 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
     },
     Flag {
+        help: "Accept and show times with up to three decimals, such as a delay of 0.25 seconds",
+        kind: Kind::Switch,
+        ..Flag::long_value("sub-second", "", Heading::Network)
+    },
+    Flag {
         help: "Keep a job log in DIR, so that jobs survive a restart or crash",
         old_name: Some("log-dir"),
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)

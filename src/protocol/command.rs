@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use crate::ids::JobId;
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
+use crate::time::Seconds;
 use crate::tube_name::TubeName;
 use crate::tube_rules::Rule;
 
@@ -32,8 +33,8 @@ pub enum Command<'a> {
     Reserve,
     /// `reserve-with-timeout`
     ReserveWithTimeout {
-        /// How long to wait, in seconds.
-        seconds: u32,
+        /// How long to wait.
+        seconds: Seconds,
     },
     /// `reserve-job`
     ReserveJob(JobId),
@@ -45,8 +46,8 @@ pub enum Command<'a> {
         id: JobId,
         /// The new priority.
         pri: u32,
-        /// Seconds until the job is ready.
-        delay: u32,
+        /// The time until the job is ready.
+        delay: Seconds,
     },
     /// `bury`
     Bury {
@@ -93,8 +94,8 @@ pub enum Command<'a> {
     PauseTube {
         /// The tube, or `None` if the name is invalid. beanstalkd finds that out only after it has counted the command.
         tube: Option<TubeName<'a>>,
-        /// How long no job is reserved from the tube, in seconds.
-        seconds: u32,
+        /// How long no job is reserved from the tube.
+        seconds: Seconds,
     },
     /// `peek-reserved`, which beanstalkd does not have.
     PeekReserved,
@@ -147,8 +148,8 @@ pub enum Command<'a> {
     ReserveBatch {
         /// Maximum number of jobs, at least 1.
         count: u32,
-        /// How long to wait for the first job, in seconds. `None` is no wait, and no job is no error.
-        seconds: Option<u32>,
+        /// How long to wait for the first job. `None` is no wait, and no job is no error.
+        seconds: Option<Seconds>,
     },
     /// `reserve-mode`, which beanstalkd does not have.
     ReserveMode(ReserveMode),
@@ -158,8 +159,8 @@ pub enum Command<'a> {
     WaitJob {
         /// The job.
         id: JobId,
-        /// How long to wait for its end, in seconds.
-        seconds: u32,
+        /// How long to wait for its end.
+        seconds: Seconds,
     },
     /// `cancel-reserve`, which beanstalkd does not have.
     CancelReserve,
@@ -203,10 +204,10 @@ impl JobStateWord {
 pub struct PutArgs {
     /// Priority; smaller is more urgent.
     pub pri: u32,
-    /// Seconds until the job is ready.
-    pub delay: u32,
-    /// Time to run: seconds that a worker may keep the job reserved. 0 counts as 1, or as a rule of the tube says.
-    pub ttr: u32,
+    /// The time until the job is ready.
+    pub delay: Seconds,
+    /// Time to run: how long a worker may keep the job reserved. 0 counts as 1, or as a rule of the tube says.
+    pub ttr: Seconds,
     /// Length of the body without its CR LF.
     pub bytes: u32,
 }

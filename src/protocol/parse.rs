@@ -9,6 +9,7 @@ use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS
 use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
+use crate::time::Seconds;
 use crate::tube_name::TubeName;
 use crate::tube_rules::{Rule, RuleKey};
 
@@ -27,9 +28,19 @@ const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
 /// Any number with at most this many digits fits in 64 bits.
 const DIGITS_SAFE: usize = u64::MAX.ilog10() as usize;
 
-/// Parses one command line without its CR LF.
+/// Parses one command line without its CR LF. Times are whole seconds.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    let verdict = parse_words(line);
+    refuse_nul(line, parse_words(line))
+}
+
+/// Parses a line that [`parse`] refuses with [`ParseError::BadFormat`]. Times may have a decimal part.
+// A line of whole numbers never comes here, so that it costs the same as without decimals.
+#[cold]
+pub fn parse_decimals(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    refuse_nul(line, parse_words_with_decimals(line))
+}
+
+fn refuse_nul<'a>(line: &[u8], verdict: Result<Command<'a>, ParseError>) -> Result<Command<'a>, ParseError> {
     // A NUL is an error anywhere. In a name, a number or at the end it has failed already, but these lines have parts that were
     // not read.
     let has_unread_part = matches!(
@@ -47,17 +58,17 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     let after = |word: &[u8]| line.strip_prefix(word).map(Args);
 
     if let Some(args) = after(b"put ") {
-        put(args, line.len())
+        put::<false>(args, line.len())
     } else if let Some(args) = after(b"delete ") {
         args.only_id().map(Command::Delete)
     } else if let Some(args) = after(b"reserve-with-timeout ") {
-        reserve_with_timeout(args)
+        reserve_with_timeout::<false>(args)
     } else if let Some(args) = after(b"reserve-job ") {
         args.only_id().map(Command::ReserveJob)
     } else if let Some(args) = after(b"reserve") {
         reserve(args)
     } else if let Some(args) = after(b"release ") {
-        release(args)
+        release::<false>(args)
     } else if let Some(args) = after(b"bury ") {
         bury(args)
     } else if let Some(args) = after(b"touch ") {
@@ -103,7 +114,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     } else if let Some(args) = after(b"move-jobs ") {
         move_jobs(args)
     } else if let Some(args) = after(b"pause-tube") {
-        pause_tube(args)
+        pause_tube::<false>(args)
     } else if let Some(args) = after(b"tube-config ") {
         tube_config(args)
     } else if let Some(args) = after(b"flush-tube ") {
@@ -113,7 +124,7 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     } else if let Some(args) = after(b"delete-batch ") {
         delete_batch(args)
     } else if let Some(args) = after(b"wait-job ") {
-        wait_job(args)
+        wait_job::<false>(args)
     } else if let Some(args) = after(b"cancel-reserve") {
         args.end(Command::CancelReserve)
     } else if let Some(args) = after(b"drain") {
@@ -128,8 +139,31 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
     }
 }
 
-fn put(mut args: Args<'_>, line_bytes: usize) -> Result<Command<'_>, ParseError> {
-    let numbers = PutArgs { pri: args.u32()?, delay: args.u32()?, ttr: args.u32()?, bytes: args.u32()? };
+/// Matches the words of the commands with times.
+fn parse_words_with_decimals(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    let after = |word: &[u8]| line.strip_prefix(word).map(Args);
+
+    if let Some(args) = after(b"put ") {
+        put::<true>(args, line.len())
+    } else if let Some(args) = after(b"reserve-with-timeout ") {
+        reserve_with_timeout::<true>(args)
+    } else if let Some(args) = after(b"reserve-batch ") {
+        reserve_batch::<true>(args)
+    } else if let Some(args) = after(b"release ") {
+        release::<true>(args)
+    } else if let Some(args) = after(b"pause-tube") {
+        pause_tube::<true>(args)
+    } else if let Some(args) = after(b"wait-job ") {
+        wait_job::<true>(args)
+    } else {
+        Err(ParseError::BadFormat)
+    }
+}
+
+fn put<const DECIMALS: bool>(mut args: Args<'_>, line_bytes: usize) -> Result<Command<'_>, ParseError> {
+    let pri = args.u32()?;
+    let (delay, ttr) = (args.seconds::<DECIMALS>()?, args.seconds::<DECIMALS>()?);
+    let numbers = PutArgs { pri, delay, ttr, bytes: args.u32()? };
     let tags = Tags::of_put(args.0);
     // Only tags make a line longer than others.
     if line_bytes > LINE_BYTES_MAX - 2 && tags.is_none_or(Tags::is_empty) {
@@ -145,7 +179,7 @@ fn put_batch(mut args: Args<'_>) -> Result<u32, ParseError> {
 
 fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
     if let Some(rest) = args.0.strip_prefix(b"-batch ") {
-        reserve_batch(Args(rest))
+        reserve_batch::<false>(Args(rest))
     } else if let Some(word) = args.0.strip_prefix(b"-mode ") {
         ReserveMode::named(word).map(Command::ReserveMode).ok_or(ParseError::BadFormat)
     } else {
@@ -153,22 +187,22 @@ fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
     }
 }
 
-fn reserve_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+fn reserve_batch<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let count = args.u32()?;
-    let seconds = if args.0.is_empty() { None } else { Some(args.timeout()?) };
+    let seconds = if args.0.is_empty() { None } else { Some(args.timeout::<DECIMALS>()?) };
     if !(1..=BATCH_JOBS_MAX).contains(&count) {
         return Err(ParseError::BadFormat);
     }
     args.end(Command::ReserveBatch { count, seconds })
 }
 
-fn reserve_with_timeout(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let command = Command::ReserveWithTimeout { seconds: args.timeout()? };
+fn reserve_with_timeout<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let command = Command::ReserveWithTimeout { seconds: args.timeout::<DECIMALS>()? };
     args.end(command)
 }
 
-fn wait_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let command = Command::WaitJob { id: args.id()?, seconds: args.timeout()? };
+fn wait_job<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let command = Command::WaitJob { id: args.id()?, seconds: args.timeout::<DECIMALS>()? };
     args.end(command)
 }
 
@@ -183,8 +217,9 @@ fn watch(args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.end(Command::WatchWeighted { tube, weight })
 }
 
-fn release(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let command = Command::Release { id: args.id()?, pri: args.u32()?, delay: args.u32()? };
+fn release<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let (id, pri) = (args.id()?, args.u32()?);
+    let command = Command::Release { id, pri, delay: args.seconds::<DECIMALS>()? };
     args.end(command)
 }
 
@@ -249,14 +284,14 @@ fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 
 /// The only command with any number of spaces before the tube name, even none: beanstalkd's word for it does not end in a
 /// space.
-fn pause_tube(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+fn pause_tube<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.skip_spaces();
     let (name, rest) = TubeName::split_alphabet(args.0);
     if name.is_empty() {
         return Err(ParseError::BadFormat);
     }
     let mut args = Args(rest);
-    let seconds = args.u32()?;
+    let seconds = args.seconds::<DECIMALS>()?;
     args.end(Command::PauseTube { tube: TubeName::new(name), seconds })
 }
 
@@ -289,11 +324,27 @@ impl<'a> Args<'a> {
         self.u64()?.try_into().map_err(|_| ParseError::BadFormat)
     }
 
-    /// Takes a timeout in seconds.
+    /// Takes a number of seconds, which may have a decimal part if `DECIMALS`.
     #[inline]
-    fn timeout(&mut self) -> Result<u32, ParseError> {
-        let seconds = self.u32()?;
-        if seconds <= TIMEOUT_SECONDS_MAX { Ok(seconds) } else { Err(ParseError::BadFormat) }
+    fn seconds<const DECIMALS: bool>(&mut self) -> Result<Seconds, ParseError> {
+        let whole = self.u32()?;
+        let millis = if DECIMALS { self.millis()? } else { 0 };
+        Seconds::new(whole, millis).ok_or(ParseError::BadFormat)
+    }
+
+    /// Takes the decimal part of a number, if a point follows it.
+    fn millis(&mut self) -> Result<u16, ParseError> {
+        let [b'.', rest @ ..] = self.0 else { return Ok(0) };
+        let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (decimals, rest) = rest.split_at(length);
+        self.0 = rest;
+        Seconds::millis_of(decimals).ok_or(ParseError::BadFormat)
+    }
+
+    #[inline]
+    fn timeout<const DECIMALS: bool>(&mut self) -> Result<Seconds, ParseError> {
+        let seconds = self.seconds::<DECIMALS>()?;
+        if seconds.as_whole() <= TIMEOUT_SECONDS_MAX { Ok(seconds) } else { Err(ParseError::BadFormat) }
     }
 
     #[inline]

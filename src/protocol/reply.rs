@@ -6,6 +6,7 @@ use std::io::Write;
 use crate::ids::JobId;
 use crate::protocol::parse::ParseError;
 use crate::reserve_mode::ReserveMode;
+use crate::time::Seconds;
 use crate::tube_name::TubeName;
 
 /// A reply, or the first line of one that carries data.
@@ -369,8 +370,12 @@ impl<'a> Yaml<'a> {
         self.out.push(b'\n');
     }
 
-    /// Writes `- {key: number, ...}`, an entry of a list.
-    pub fn item_of_numbers(&mut self, entries: impl IntoIterator<Item = (&'static str, u64)>) {
+    /// Writes `- {key: number, ...}`, an entry of a list. A time comes last.
+    pub fn item_of_numbers(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'static str, u64)>,
+        time: Option<(&'static str, Seconds)>,
+    ) {
         self.out.extend_from_slice(ITEM);
         let mut separator: &[u8] = b"{";
         for (key, number) in entries {
@@ -379,6 +384,9 @@ impl<'a> Yaml<'a> {
             self.out.extend_from_slice(b": ");
             self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             separator = b", ";
+        }
+        if let Some((key, seconds)) = time {
+            write!(self.out, ", {key}: {seconds}").expect("writing to a Vec cannot fail");
         }
         self.out.extend_from_slice(b"}\n");
     }
@@ -483,7 +491,10 @@ mod tests {
         check_yaml(|yaml| yaml.quoted("name", "default"), "name: \"default\"\n");
         check_yaml(|yaml| yaml.quoted("os", r#"a "b" \c"#), "os: \"a \\\"b\\\" \\\\c\"\n");
         check_yaml(|yaml| yaml.item(TubeName::DEFAULT), "- default\n");
-        check_yaml(|yaml| yaml.item_of_numbers([("id", 7), ("pri", 0)]), "- {id: 7, pri: 0}\n");
+        check_yaml(|yaml| yaml.item_of_numbers([("id", 7), ("pri", 0)], None), "- {id: 7, pri: 0}\n");
+        let half = Seconds::new(2, 500).unwrap();
+        let item = |yaml: &mut Yaml<'_>| yaml.item_of_numbers([("id", 7)], Some(("time-left", half)));
+        check_yaml(item, "- {id: 7, time-left: 2.5}\n");
         let two = |yaml: &mut Yaml<'_>| {
             yaml.number("a", 1);
             yaml.number("b", 2);

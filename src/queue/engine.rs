@@ -21,7 +21,7 @@ use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 
 /// The queue.
@@ -339,7 +339,7 @@ impl Engine {
     }
 
     /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
-    pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> Released {
+    pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return Released::NotFound };
         let record = self.jobs.get_mut(job);
@@ -376,7 +376,7 @@ impl Engine {
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
-        let ttr = Span::from_secs(self.jobs.get(job).ttr);
+        let ttr = self.jobs.ttr(job).span();
         let activity = self.jobs.activity_key(job);
         let held = &mut self.clients[client].reserved;
         held.remove(&mut self.jobs.activities, activity);

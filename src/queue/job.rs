@@ -1,12 +1,14 @@
 //! Jobs: the record of each job, and finding it by id.
 
+use std::num::NonZeroU8;
+
 use super::extras::Extras;
 use super::job_index::JobIndex;
 use super::reserved_order::Neighbors;
 use crate::bodies::Slot;
 use crate::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
@@ -62,7 +64,8 @@ impl JobState {
 }
 
 /// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
-/// [`Activity`]. Jobs with tags have one too, and an [`Extra`](super::extras::Extra).
+/// [`Activity`]. Jobs with tags have one too, and an [`Extra`](super::extras::Extra). So have jobs whose time to run is not in whole
+/// seconds.
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct Job {
@@ -75,8 +78,8 @@ pub struct Job {
     pub body: Slot,
     /// The priority. A smaller value is more urgent.
     pub pri: u32,
-    /// Time to run in seconds, at least 1.
-    pub ttr: u32,
+    /// Whole seconds of the time to run: see [`Jobs::ttr`].
+    pub(super) ttr: u32,
     /// A client can move a job that no client holds to another tube.
     pub tube: TubeSlot,
     /// The job log keeps a reserved job as ready.
@@ -97,15 +100,21 @@ pub struct Job {
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);
 
-/// What a job has from the first time on that it is delayed, reserved, buried or kicked; with tags from the beginning.
+/// What a job has from the first time on that it is delayed, reserved, buried or kicked; with tags, or with a time to run that
+/// is not in whole seconds, from the beginning.
 #[derive(Debug)]
 pub struct Activity {
     // Persistent.
     /// When a delayed job becomes ready, or the delay of a held one is over. When a buried job was buried. Of a reserved job, which
     /// the job log keeps as ready: when it times out.
     pub deadline: Time,
-    /// The delay of the last put or release, in seconds.
-    pub delay: u32,
+    /// Whole seconds of the delay of the last put or release.
+    delay: u32,
+    /// Milliseconds beyond the whole seconds: those of the time to run in the lower 10 bits, and the lower 6 bits of those of the
+    /// delay.
+    ttr_and_delay_millis: u16,
+    /// The upper 4 bits of those of the delay, and [`MARK`], which leaves a value for `Option`.
+    delay_millis: NonZeroU8,
     /// For `stats-job`.
     pub counts: Counts,
     /// Of a buried job: the number of its burial, which is larger than those of earlier ones. Of a reserved one: its neighbors in the
@@ -119,8 +128,7 @@ pub struct Activity {
     pub job: JobKey,
     /// When the job became ready, or was reserved. Meaningless in other states.
     pub since: Time,
-    is_held: bool,
-    /// The client that holds the job. Meaningless unless `is_held`.
+    /// The client that holds the job, or [`NIL`].
     holder: ClientSlot,
     /// In the tube's heap of delayed jobs, its ready order, or the holder's heap of reserved jobs.
     links: Links,
@@ -128,6 +136,13 @@ pub struct Activity {
 }
 
 const _: () = assert!(size_of::<Option<Activity>>() == 80);
+
+/// The bits of a number of milliseconds below 1,000, and how many of them stand beside those of the time to run.
+const MILLIS_BITS: u32 = 10;
+const DELAY_BITS_LOW: u32 = u16::BITS - MILLIS_BITS;
+
+/// Is always set.
+const MARK: NonZeroU8 = NonZeroU8::new(0x80).expect("it is not zero");
 
 /// Counts of events of one job, for `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -184,6 +199,12 @@ impl Jobs {
         self.slab[job.0].activity().map(|key| &self.activities[key])
     }
 
+    /// The time to run of the job, at least a millisecond.
+    pub fn ttr(&self, job: JobKey) -> Seconds {
+        let millis = self.activity(job).map_or(0, Activity::ttr_millis);
+        Seconds::new(self.slab[job.0].ttr, millis).expect("a job has milliseconds below a second")
+    }
+
     pub(super) fn holder(&self, job: &Job) -> Option<ClientSlot> {
         job.activity().and_then(|key| self.activities[key].holder())
     }
@@ -219,7 +240,7 @@ impl Jobs {
             created,
             body,
             pri,
-            ttr,
+            ttr: ttr.as_whole(),
             tube,
             state: JobState::Ready,
             links: Links::NONE,
@@ -232,6 +253,9 @@ impl Jobs {
         if let Some(extra) = extra {
             self.activity_key(JobKey(key));
             self.slab[key].extra_or_before = extra.0;
+        }
+        if ttr.millis() != 0 {
+            self.activity_mut(JobKey(key)).set_ttr_millis(ttr.millis());
         }
         JobKey(key)
     }
@@ -262,12 +286,13 @@ impl Jobs {
             record.activity_or_after = self.activities.insert(Activity {
                 deadline: Time::ZERO,
                 delay: 0,
+                ttr_and_delay_millis: 0,
+                delay_millis: MARK,
                 counts: Counts::default(),
                 burial_or_neighbors: 0,
                 id: record.id,
                 job,
                 since: Time::ZERO,
-                is_held: false,
                 holder: ClientSlot(NIL),
                 links: Links::NONE,
                 rank: 0,
@@ -304,10 +329,10 @@ pub struct NewJob {
     pub id: JobId,
     /// The priority. A smaller value is more urgent.
     pub pri: u32,
-    /// Seconds until the job is ready.
-    pub delay: u32,
-    /// Time to run in seconds, at least 1.
-    pub ttr: u32,
+    /// The time until the job is ready.
+    pub delay: Seconds,
+    /// The time to run, which is not zero.
+    pub ttr: Seconds,
     /// The body with its CR LF.
     pub body: Slot,
     /// From [`Engine::announce_tags`](super::Engine::announce_tags), if the job has tags.
@@ -322,6 +347,30 @@ impl Job {
 }
 
 impl Activity {
+    /// The delay of the last put or release.
+    pub fn delay(&self) -> Seconds {
+        let low = self.ttr_and_delay_millis >> MILLIS_BITS;
+        let high = u16::from(self.delay_millis.get() & !MARK.get());
+        let millis = high << DELAY_BITS_LOW | low;
+        Seconds::new(self.delay, millis).expect("a delay has milliseconds below a second")
+    }
+
+    pub(super) fn set_delay(&mut self, delay: Seconds) {
+        self.delay = delay.as_whole();
+        let (ttr_millis, delay_millis) = (self.ttr_millis(), delay.millis());
+        self.ttr_and_delay_millis = delay_millis << MILLIS_BITS | ttr_millis;
+        self.delay_millis = MARK | (delay_millis >> DELAY_BITS_LOW) as u8;
+    }
+
+    /// The milliseconds of the time to run beyond whole seconds.
+    pub(super) const fn ttr_millis(&self) -> u16 {
+        self.ttr_and_delay_millis & ((1 << MILLIS_BITS) - 1)
+    }
+
+    const fn set_ttr_millis(&mut self, millis: u16) {
+        self.ttr_and_delay_millis = self.ttr_and_delay_millis & !((1 << MILLIS_BITS) - 1) | millis;
+    }
+
     /// The number of burials before that of the job, which must be buried.
     pub const fn burial(&self) -> u64 {
         self.burial_or_neighbors
@@ -343,17 +392,18 @@ impl Activity {
 
     /// The client that holds the job.
     pub(super) fn holder(&self) -> Option<ClientSlot> {
-        self.is_held.then_some(self.holder)
+        (self.holder != ClientSlot(NIL)).then_some(self.holder)
     }
 
     pub(super) fn set_holder(&mut self, holder: ClientSlot) {
-        (self.is_held, self.holder) = (true, holder);
+        self.holder = holder;
     }
 
     /// Ends the hold and returns the client that held the job.
     pub(super) fn take_holder(&mut self) -> ClientSlot {
-        assert!(std::mem::take(&mut self.is_held), "a client holds the job");
-        self.holder
+        let holder = std::mem::replace(&mut self.holder, ClientSlot(NIL));
+        assert!(holder != ClientSlot(NIL), "a client holds the job");
+        holder
     }
 }
 

@@ -7,7 +7,7 @@ use super::tube::Pause;
 use crate::bodies::Slot;
 use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
 use crate::tags::Tags;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 
 /// The part of a job's persistent state that can change.
@@ -15,8 +15,8 @@ use crate::tube_name::TubeName;
 #[allow(missing_docs)]
 pub struct PersistedState {
     pub pri: u32,
-    /// The delay of the last put or release, in seconds.
-    pub delay: u32,
+    /// The delay of the last put or release.
+    pub delay: Seconds,
     pub state: UnreservedState,
     pub counts: Counts,
 }
@@ -41,7 +41,7 @@ pub enum UnreservedState {
 pub struct Restored<'a> {
     pub id: JobId,
     pub created: Time,
-    pub ttr: u32,
+    pub ttr: Seconds,
     pub tube: TubeKey,
     pub tags: Tags<'a>,
     pub state: PersistedState,
@@ -65,7 +65,7 @@ impl Engine {
         };
         PersistedState {
             pri: record.pri,
-            delay: activity.map_or(0, |activity| activity.delay),
+            delay: activity.map_or(Seconds::ZERO, Activity::delay),
             state,
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
         }
@@ -114,12 +114,14 @@ impl Engine {
             UnreservedState::Buried(_) => JobState::Buried,
             UnreservedState::Held(_) => JobState::Held,
         };
-        let is_plain = delay == 0 && state == UnreservedState::Ready && counts == Counts::default();
+        let is_plain =
+            delay == Seconds::ZERO && state == UnreservedState::Ready && counts == Counts::default();
         if is_plain && self.jobs.activity(job).is_none() {
             return;
         }
         let activity = self.jobs.activity_mut(job);
-        (activity.delay, activity.counts) = (delay, counts);
+        activity.set_delay(delay);
+        activity.counts = counts;
         match state {
             UnreservedState::Ready => {}
             UnreservedState::Delayed(until) | UnreservedState::Held(until) => activity.deadline = until,
@@ -160,20 +162,22 @@ impl Engine {
             let is_held = state == JobState::Held && self.tags(job).aft().is_some();
             match (state, self.jobs.activity(job)) {
                 (_, Some(activity)) if is_held => {
-                    let latest = now + Span::from_secs(activity.delay);
+                    let latest = now + activity.delay().span();
                     self.jobs.activity_mut(job).deadline = activity.deadline.min(latest);
                     held.push((id, job));
                 }
                 (JobState::Delayed, Some(activity)) if activity.deadline > now => {
-                    let latest = now + Span::from_secs(activity.delay);
+                    let latest = now + activity.delay().span();
                     self.enter_delayed(job, activity.deadline.min(latest));
                 }
                 (JobState::Buried, Some(activity)) => buried.push((activity.burial(), id, job)),
                 (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
                 (_, None) if created <= now => ready.push((created, job)),
-                // With tags it has an activity that shows no event.
-                (_, Some(&Activity { delay: 0, counts, .. }))
-                    if created <= now && counts == Counts::default() =>
+                // With tags or a fraction of a second it has an activity that shows no event.
+                (_, Some(activity))
+                    if created <= now
+                        && activity.delay() == Seconds::ZERO
+                        && activity.counts == Counts::default() =>
                 {
                     ready.push((created, job));
                 }

@@ -12,7 +12,7 @@ use super::rate::Bucket;
 use crate::ids::{ClientKey, JobKey, RulesSlot, TubeSlot};
 use crate::intrusive::{Chained, Index, NIL, Pages};
 use crate::limits::RULED_TUBES_MAX;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 use crate::tube_rules::{Rule, RuleKey, RuleValue, TubeRules};
 
@@ -192,16 +192,16 @@ impl Engine {
 
     // Puts.
 
-    /// The time to run of a job that the client puts with this one, in seconds.
+    /// The time to run of a job that the client puts with this one.
     #[inline]
-    pub fn ttr_of_put(&self, client: ClientKey, ttr: u32) -> u32 {
-        if ttr > 0 { ttr } else { self.default_ttr(self.clients.get(client).used) }
+    pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds) -> Seconds {
+        if ttr > Seconds::ZERO { ttr } else { self.default_ttr(self.clients.get(client).used) }
     }
 
     #[cold]
-    fn default_ttr(&self, tube: TubeSlot) -> u32 {
+    fn default_ttr(&self, tube: TubeSlot) -> Seconds {
         let rules = self.tubes[tube].rules().map(|rules| &self.rules.slab[rules.0].rules);
-        rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).unwrap_or(1)
+        rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).map_or(Seconds::ONE, Seconds::whole)
     }
 
     /// Whether the tube that the client uses may get this many further jobs, whose bodies have this size together without their

@@ -1,12 +1,12 @@
 //! Statistics of the queue, a tube and a job. The server renders them.
 
 use super::engine::Engine;
-use super::job::{Counts, JobState};
+use super::job::{Activity, Counts, JobState};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::histogram::Histogram;
 use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
 use crate::tags::Tags;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 
 /// Counts of the whole queue, updated by every transition.
@@ -90,10 +90,8 @@ pub struct JobStats<'a> {
     pub state: JobState,
     pub pri: u32,
     pub age: Span,
-    /// In seconds.
-    pub delay: u32,
-    /// In seconds.
-    pub ttr: u32,
+    pub delay: Seconds,
+    pub ttr: Seconds,
     /// The time until a delayed job becomes ready or a reserved one times out. Zero in other states.
     pub time_left: Span,
     pub counts: Counts,
@@ -187,8 +185,8 @@ impl Engine {
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),
-            delay: activity.map_or(0, |activity| activity.delay),
-            ttr: job.ttr,
+            delay: activity.map_or(Seconds::ZERO, Activity::delay),
+            ttr: self.jobs.ttr(key),
             time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
             tags: self.tags(key),

@@ -12,7 +12,7 @@ use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
 use crate::ids::{ClientSlot, GroupSlot, JobKey};
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
@@ -96,15 +96,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: u32, now: Time) {
-        if delay == 0 {
+    pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: Seconds, now: Time) {
+        if delay == Seconds::ZERO {
             if let Some(activity) = self.jobs.existing_activity_mut(job) {
-                activity.delay = 0;
+                activity.set_delay(Seconds::ZERO);
             }
             return self.enter_ready(job, now);
         }
-        self.jobs.activity_mut(job).delay = delay;
-        self.enter_delayed(job, now + Span::from_secs(delay));
+        self.jobs.activity_mut(job).set_delay(delay);
+        self.enter_delayed(job, now + delay.span());
     }
 
     pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
@@ -118,10 +118,10 @@ impl Engine {
     }
 
     /// Holds a job that is put until a group is done. Its delay begins now.
-    pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: u32, now: Time) {
+    pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: Seconds, now: Time) {
         let activity = self.jobs.activity_mut(job);
-        activity.delay = delay;
-        activity.deadline = now + Span::from_secs(delay);
+        activity.set_delay(delay);
+        activity.deadline = now + delay.span();
         self.enter_held(job, group);
     }
 
@@ -170,7 +170,7 @@ impl Engine {
         let (ttr, tube, activity, extra) = (record.ttr, record.tube, record.activity(), record.extra());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
         let activity = &mut self.jobs.activities[key];
-        activity.deadline = now + Span::from_secs(ttr);
+        activity.deadline = now + Span::from_secs(ttr) + Span::from_millis(activity.ttr_millis().into());
         activity.since = now;
         activity.set_holder(client);
         activity.counts.reserves += 1;

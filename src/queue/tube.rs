@@ -497,6 +497,7 @@ mod tests {
     use super::super::{Engine, NewJob};
     use super::*;
     use crate::ids::ConnId;
+    use crate::time::Seconds;
 
     #[test]
     fn a_tube_has_latency_counters_from_its_first_reservation_on() {
@@ -508,7 +509,11 @@ mod tests {
             engine.watch(client, name);
             engine.ignore(client, TubeName::DEFAULT);
             let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
-            engine.put(client, NewJob { id, pri: 0, delay: 0, ttr: 60, body, extra: None }, Time::ZERO);
+            engine.put(
+                client,
+                NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+                Time::ZERO,
+            );
             let before = engine.memory_bytes();
             engine.reserve(client, None, Time::ZERO);
             let grown = engine.memory_bytes() - before;

@@ -3,7 +3,7 @@
 use super::http::{Hosts, HttpAccess};
 use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::TubeLimits;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub wal_segment_bytes: u64,
     /// Does not close connections that begin with a request of another protocol.
     pub allow_foreign_protocols: bool,
+    /// Accepts and shows thousandths of a second in times of jobs and waits.
+    pub sub_second: bool,
     /// The host names that HTTP requests may contain.
     pub http_hosts: Hosts,
     /// Who may use the API over HTTP.
@@ -43,6 +45,18 @@ pub struct Config {
 }
 
 impl Config {
+    /// What `stats` and the API show of a span: whole seconds, unless thousandths are accepted.
+    pub(super) const fn shown(&self, span: Span) -> Seconds {
+        let seconds = Seconds::of(span);
+        if self.sub_second { seconds } else { seconds.floor() }
+    }
+
+    /// The same, rounded up.
+    pub(super) fn shown_rounded_up(&self, span: Span) -> Seconds {
+        let unit = if self.sub_second { Span::from_millis(1) } else { Span::from_secs(1) };
+        self.shown((Time::ZERO + span).round_up(unit).since(Time::ZERO))
+    }
+
     /// The limits of tubes and watches.
     pub(super) fn tube_limits(&self) -> TubeLimits {
         let number = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);

@@ -10,13 +10,13 @@ use super::{ClientAct, Core, Effect};
 use crate::ids::{ClientKey, JobId, JobKey};
 use crate::limits::COMMAND_STEPS;
 use crate::protocol::command::{Command, CommandKind, JobStateWord};
-use crate::protocol::parse::parse;
+use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
 use crate::queue::{
     Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Released,
     Reserved,
 };
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 use crate::tube_rules::Rule;
 
@@ -33,7 +33,10 @@ impl Core {
         rest: &mut &[u8],
         now: Time,
     ) {
-        let command = parse(line);
+        let mut command = parse(line);
+        if matches!(command, Err(ParseError::BadFormat)) && self.config.sub_second {
+            command = parse_decimals(line);
+        }
         if protocol.put_batch.is_some() {
             return self.serve_batch_line(protocol, replies, command);
         }
@@ -73,7 +76,7 @@ impl Core {
         match command {
             Command::Reserve => self.reserve(protocol, replies, None, now),
             Command::ReserveWithTimeout { seconds } => {
-                self.reserve(protocol, replies, Some(Span::from_secs(seconds)), now);
+                self.reserve(protocol, replies, Some(seconds.span()), now);
             }
             Command::Delete(id) => {
                 let reply = done(self.engine.delete(protocol.client, id, now), Reply::Deleted);
@@ -96,19 +99,17 @@ impl Core {
         let engine = &mut self.engine;
         let reply = match command {
             Command::ReserveBatch { count, seconds } => {
-                return self.reserve_batch(protocol, replies, count, seconds.map(Span::from_secs), now);
+                return self.reserve_batch(protocol, replies, count, seconds.map(Seconds::span), now);
             }
-            Command::WaitJob { id, seconds } => {
-                match engine.wait_job(client, id, Span::from_secs(seconds), now) {
-                    JobAwaited::NotFound => Reply::NotFound,
-                    JobAwaited::Buried => Reply::Buried,
-                    JobAwaited::TimedOut => Reply::TimedOut,
-                    JobAwaited::Waiting => {
-                        (protocol.state, protocol.batch) = (SessionState::Waiting, 0);
-                        return;
-                    }
+            Command::WaitJob { id, seconds } => match engine.wait_job(client, id, seconds.span(), now) {
+                JobAwaited::NotFound => Reply::NotFound,
+                JobAwaited::Buried => Reply::Buried,
+                JobAwaited::TimedOut => Reply::TimedOut,
+                JobAwaited::Waiting => {
+                    (protocol.state, protocol.batch) = (SessionState::Waiting, 0);
+                    return;
                 }
-            }
+            },
             Command::CancelReserve => Reply::NotWaiting,
             Command::ReserveJob(id) => {
                 let job = engine.reserve_job(client, id, now);
@@ -161,7 +162,7 @@ impl Core {
             Command::Touch(id) => done(engine.touch(client, id, now), Reply::Touched),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
-                done(engine.pause(tube, Span::from_secs(seconds), now), Reply::Paused)
+                done(engine.pause(tube, seconds.span(), now), Reply::Paused)
             }
             Command::TubeConfig { tube, rule: Some(rule) } => self.set_rule(tube, rule, now),
             Command::Use(tube) => self.use_tube(client, tube),
@@ -224,7 +225,14 @@ impl Core {
         can_use
     }
 
-    fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: u32, now: Time) -> Reply<'static> {
+    fn release(
+        &mut self,
+        client: ClientKey,
+        id: JobId,
+        pri: u32,
+        delay: Seconds,
+        now: Time,
+    ) -> Reply<'static> {
         if self.engine.has_rules() {
             // The job may move to a new tube.
             self.update_log_room();

@@ -7,7 +7,7 @@ use crate::ids::TubeKey;
 use crate::protocol::command::CommandKind::{self, *};
 use crate::protocol::reply::ErrorKind;
 use crate::queue::{JobState, JobTotals, LatencyKind, Percentiles, RuleCounts, TubeStats};
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::wal::{Wal, WalStats};
 
 /// A value of the server or a tube.
@@ -15,6 +15,8 @@ use crate::wal::{Wal, WalStats};
 pub(super) enum Value<'a> {
     Number(u64),
     Seconds(f64),
+    /// Whole seconds, or with `--sub-second` up to three decimals.
+    Decimal(Seconds),
     Flag(bool),
     /// Text that needs no quotes.
     Word(&'a str),
@@ -491,6 +493,7 @@ pub(super) struct TubeMetric {
 
 enum Source {
     Stats(fn(&TubeStats<'_>) -> u64),
+    Span(fn(&TubeStats<'_>) -> Span),
     /// Separate from `Stats`, because it looks at each client that watches many tubes.
     Waiting,
     /// Separate from `Stats`, because it reads all bins of a histogram.
@@ -568,15 +571,17 @@ pub(super) const TUBE: &[TubeMetric] = &[
         counter("tube_pauses_total", "Number of pause-tube commands for a tube."),
         |tube| tube.pauses,
     ),
+    TubeMetric { entry: Entry { key: Some("pause"), metric: None }, source: Source::Span(|tube| tube.pause) },
     TubeMetric {
-        entry: Entry { key: Some("pause"), metric: None },
-        source: Source::Stats(|tube| tube.pause.as_secs()),
+        entry: Entry {
+            key: Some("pause-time-left"),
+            metric: Some(gauge(
+                "tube_pause_remaining_seconds",
+                "Seconds until the pause of a tube ends, rounded down; 0 without one.",
+            )),
+        },
+        source: Source::Span(|tube| tube.pause_left),
     },
-    both(
-        "pause-time-left",
-        gauge("tube_pause_remaining_seconds", "Whole seconds until the pause of a tube ends; 0 without one."),
-        |tube| tube.pause_left.as_secs(),
-    ),
     both(
         "oldest-ready-age",
         gauge("tube_oldest_ready_age_seconds", "Whole seconds since the oldest ready job became ready."),
@@ -619,6 +624,7 @@ impl TubeMetric {
         let engine = &core.engine;
         match self.source {
             Source::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
+            Source::Span(read) => Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now)))),
             Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
             Source::Latency(kind, read) => {
                 Value::Number(read(&engine.tube_times(tube, kind)).as_nanos() / 1000)

@@ -5,7 +5,7 @@ use super::metric_catalog::{self, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 use crate::tube_name::TubeName;
 use crate::tube_rules::{RuleValue, TubeRules};
 
@@ -73,6 +73,7 @@ fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
     match value {
         Value::Number(number) => yaml.number(key, number),
         Value::Seconds(seconds) => yaml.plain(key, format_args!("{seconds:.6}")),
+        Value::Decimal(seconds) => yaml.plain(key, seconds),
         Value::Flag(flag) => yaml.plain(key, flag),
         Value::Word(word) => yaml.plain(key, word),
         Value::Text(text) => yaml.quoted(key, text),
@@ -86,8 +87,8 @@ pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
         let stats = core.engine.job_stats(job, now);
         let size = core.engine.jobs().get(job).body.len() - 2;
         let time = match page.state {
-            JobState::Ready => Some(("ready-age", core.engine.ready_age(job, now))),
-            JobState::Reserved | JobState::Delayed => Some(("time-left", stats.time_left)),
+            JobState::Ready => Some(("ready-age", Seconds::of(core.engine.ready_age(job, now)).floor())),
+            JobState::Reserved | JobState::Delayed => Some(("time-left", core.config.shown(stats.time_left))),
             JobState::Buried | JobState::Held => None,
         };
         let entries = [
@@ -96,21 +97,22 @@ pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
             ("age", stats.age.as_secs()),
             ("size", size as u64),
         ];
-        yaml.item_of_numbers(entries.into_iter().chain(time.map(|(key, span)| (key, span.as_secs()))));
+        yaml.item_of_numbers(entries, time);
     }
 }
 
 pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     let stats = core.engine.job_stats(job, now);
+    let shown = |span| core.config.shown(span);
     let mut yaml = Yaml::new(out);
     yaml.number("id", stats.id.0);
     yaml.quoted("tube", stats.tube.as_str());
     yaml.plain("state", stats.state.word());
     yaml.number("pri", stats.pri);
     yaml.number("age", stats.age.as_secs());
-    yaml.number("delay", stats.delay);
-    yaml.number("ttr", stats.ttr);
-    yaml.number("time-left", stats.time_left.as_secs());
+    yaml.plain("delay", shown(stats.delay.span()));
+    yaml.plain("ttr", shown(stats.ttr.span()));
+    yaml.plain("time-left", shown(stats.time_left));
     yaml.number("file", core.wal.as_ref().map_or(0, |wal| wal.file_of(job)));
     yaml.number("reserves", stats.counts.reserves);
     yaml.number("timeouts", stats.counts.timeouts);

@@ -14,7 +14,7 @@ use crate::ids::{JobId, JobKey};
 use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState};
 use crate::tags::Tags;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 use crate::tube_rules::{Rule, RuleKey, RuleValue};
 
@@ -89,7 +89,7 @@ pub enum Record<'a> {
 pub struct JobRecord<'a> {
     pub id: JobId,
     pub created: Time,
-    pub ttr: u32,
+    pub ttr: Seconds,
     pub tube: TubeName<'a>,
     pub tags: Tags<'a>,
     pub state: PersistedState,
@@ -100,7 +100,8 @@ pub struct JobRecord<'a> {
 impl<'a> JobRecord<'a> {
     /// Describes a job of the queue.
     pub fn of(job: JobKey, engine: &'a Engine) -> Self {
-        let Job { id, created, ttr, .. } = *engine.jobs().get(job);
+        let Job { id, created, .. } = *engine.jobs().get(job);
+        let ttr = engine.jobs().ttr(job);
         let (tube, tags) = (engine.tube_of(job), engine.tags(job));
         let (state, body) = (engine.persisted_state(job), engine.body(job));
         Self { id, created, ttr, tube, tags, state, body }
@@ -112,7 +113,7 @@ impl<'a> JobRecord<'a> {
         let Self { id, created, ttr, body, .. } = self;
         (1..=JobId::LAST.0).contains(&id.0)
             && *created > Time::ZERO
-            && *ttr > 0
+            && *ttr > Seconds::ZERO
             && body.ends_with(b"\r\n")
             && body.len() <= JOB_BYTES_MAX as usize + 2
     }
@@ -296,7 +297,9 @@ impl Record<'_> {
                 let mut fixed = Fields::<JOB_BYTES>::default();
                 let tube = job.tube.as_bytes();
                 fixed.u64(job.id.0).u64(job.created.as_nanos()).state(&job.state);
-                fixed.u32(job.ttr).u32((tube.len() as u32) << 24 | state_code(&job.state.state));
+                let word =
+                    (tube.len() as u32) << 24 | u32::from(job.ttr.millis()) << 14 | state_word(&job.state);
+                fixed.u32(job.ttr.as_whole()).u32(word);
                 out.push(&fixed.bytes);
                 if !job.tags.is_empty() {
                     out.push(&(job.tags.as_str().len() as u32).to_le_bytes());
@@ -307,12 +310,12 @@ impl Record<'_> {
             }
             Self::Change { id, state } => {
                 let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).state(state).u32(state_code(&state.state));
+                fixed.u64(id.0).state(state).u32(state_word(state));
                 out.push(&fixed.bytes);
             }
             Self::Moved { id, state, tube } => {
                 let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).state(state).u32(state_code(&state.state));
+                fixed.u64(id.0).state(state).u32(state_word(state));
                 out.push(&fixed.bytes);
                 out.push(tube.as_bytes());
             }
@@ -437,7 +440,9 @@ impl Record<'_> {
                         (Tags::new(tags)?, body)
                     }
                 };
-                let job = JobRecord { id, created, ttr, tube, tags, state: raw.state(word & 0xff)?, body };
+                let ttr = Seconds::new(ttr, (word >> 14 & MILLIS_MASK) as u16)?;
+                let job =
+                    JobRecord { id, created, ttr, tube, tags, state: raw.state(word & STATE_MASK)?, body };
                 Record::Job(Some(job).filter(JobRecord::is_possible)?)
             }
             2 => {
@@ -484,13 +489,21 @@ impl Record<'_> {
     }
 }
 
-const fn state_code(state: &UnreservedState) -> u32 {
-    match state {
+/// The bits of a number of milliseconds below 1,000.
+const MILLIS_MASK: u32 = 0x3ff;
+
+/// The bits of what [`state_word`] returns.
+const STATE_MASK: u32 = MILLIS_MASK << 4 | 0xf;
+
+/// The kind of a persisted state in 4 bits, and the milliseconds of its delay beyond whole seconds in 10 bits.
+fn state_word(state: &PersistedState) -> u32 {
+    let kind = match state.state {
         UnreservedState::Ready => 0,
         UnreservedState::Delayed(_) => 1,
         UnreservedState::Buried(_) => 2,
         UnreservedState::Held(_) => 3,
-    }
+    };
+    u32::from(state.delay.millis()) << 4 | kind
 }
 
 const fn rule_code(key: RuleKey) -> u32 {
@@ -532,7 +545,7 @@ impl<const N: usize> Fields<N> {
         self.put(&value.to_le_bytes())
     }
 
-    /// All of a persisted state but its kind, which [`state_code`] encodes: 36 bytes.
+    /// All of a persisted state but what [`state_word`] encodes: 36 bytes.
     fn state(&mut self, state: &PersistedState) -> &mut Self {
         let order = match state.state {
             UnreservedState::Ready => 0,
@@ -540,7 +553,7 @@ impl<const N: usize> Fields<N> {
             UnreservedState::Buried(order) => order,
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
-        self.u64(order).u32(state.pri).u32(state.delay);
+        self.u64(order).u32(state.pri).u32(state.delay.as_whole());
         [reserves, timeouts, releases, buries, kicks].into_iter().for_each(|count| {
             self.u32(count);
         });
@@ -581,14 +594,15 @@ impl Reader<'_> {
 }
 
 impl RawState {
-    fn state(self, code: u32) -> Option<PersistedState> {
-        let state = match code {
+    fn state(self, word: u32) -> Option<PersistedState> {
+        let delay = Seconds::new(self.delay, (word >> 4 & MILLIS_MASK) as u16)?;
+        let state = match word & !(MILLIS_MASK << 4) {
             0 => UnreservedState::Ready,
             1 => UnreservedState::Delayed(Time::from_nanos(self.order)),
             2 if self.order <= BURIALS_MAX => UnreservedState::Buried(self.order),
             3 => UnreservedState::Held(Time::from_nanos(self.order)),
             _ => return None,
         };
-        Some(PersistedState { pri: self.pri, delay: self.delay, state, counts: self.counts })
+        Some(PersistedState { pri: self.pri, delay, state, counts: self.counts })
     }
 }

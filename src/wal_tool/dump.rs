@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, UnreservedState};
+use crate::time::Seconds;
 use crate::tube_rules::RuleValue;
 use crate::wal::record::{Record, RuleRecord};
 
@@ -41,7 +42,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ttr: Option<u32>,
+    ttr: Option<Seconds>,
     #[serde(flatten)]
     state: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,7 @@ struct Line<'a> {
 struct State {
     state: &'static str,
     pri: u32,
-    delay: u32,
+    delay: Seconds,
     #[serde(skip_serializing_if = "Option::is_none")]
     delayed_until: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::ids::JobId;
 use beanring::io::driver::Driver;
 use beanring::queue::Counts;
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
 
 use crate::{Scratch, refusal};
@@ -18,9 +18,9 @@ fn write_binlog(dir: &Path, id: u64, state: State) {
     let job = Job {
         id: JobId(id),
         created: Time::from_nanos(1_700_000_000_000_000_000),
-        ttr: 60,
+        ttr: Seconds::whole(60),
         pri: 1,
-        delay: 0,
+        delay: Seconds::ZERO,
         body_bytes: 6,
         deadline: Time::ZERO,
         counts: Counts::default(),

@@ -9,7 +9,7 @@ use beanring::ids::JobId;
 use beanring::io::binlog_import;
 use beanring::io::wal_files::{self, Directory};
 use beanring::queue::{Counts, Engine};
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::{Durability, WalConfig};
@@ -39,9 +39,9 @@ fn job(id: u64, body: &[u8]) -> Job {
     Job {
         id: JobId(id),
         created: Time::from_nanos(NOW.as_nanos() - id),
-        ttr: 60,
+        ttr: Seconds::whole(60),
         pri: 1,
-        delay: 0,
+        delay: Seconds::ZERO,
         body_bytes: body.len() as u32,
         deadline: Time::ZERO,
         counts: Counts::default(),

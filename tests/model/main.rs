@@ -16,7 +16,7 @@ use beanring::queue::{
     Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, Kicked, LatencyKind, NewJob, Notice,
     PageQuery, Percentiles, Reserved, TimeSum,
 };
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::Rule;
 use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Stored, Told, Value};
@@ -168,7 +168,7 @@ impl Pair {
                     None if !engine.admits(client, 1, body_bytes) => Stored::Refused,
                     None => Stored::Job,
                 };
-                assert_eq!(stored, model.store(conn, id.0, [pri, delay, ttr], tags, body_bytes));
+                assert_eq!(stored, model.store(conn, id.0, pri, [delay, ttr], tags, body_bytes));
                 if stored != Stored::Job {
                     engine.free_tags(extra);
                 } else {
@@ -179,7 +179,7 @@ impl Pair {
                 }
             }
             Op::Reserve { conn, seconds } => {
-                let patience = seconds.map(Span::from_secs);
+                let patience = seconds.map(Seconds::span);
                 let answer = match engine.reserve(keys[&conn], patience, now) {
                     Reserved::Job(job) => Reserve::Job(id_of(engine, job)),
                     Reserved::Drawn(job) => {
@@ -213,7 +213,7 @@ impl Pair {
                 assert_eq!(answer, model.reserve_job(conn, id).then_some(id));
             }
             Op::WaitJob { conn, id, seconds } => {
-                let patience = Span::from_secs(seconds);
+                let patience = seconds.span();
                 let answer = engine.wait_job(keys[&conn], JobId(id), patience, now);
                 assert_eq!(answer, model.wait_job(conn, id, patience));
             }
@@ -288,7 +288,7 @@ impl Pair {
                 model.pass(now);
             }
             Op::Pause { tube, seconds } => {
-                let length = Span::from_secs(seconds);
+                let length = seconds.span();
                 let answer = named(tube, |name| engine.pause(name, length, now));
                 assert_eq!(answer, model.pause(tube, length));
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use beanring::queue::JobState;
 use beanring::reserve_mode::ReserveMode;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_rules::RuleKey;
 
 use beanring_testkit::naive::{Conn, Model, Name, Tags, Value};
@@ -47,13 +47,13 @@ pub enum Op {
     Put {
         conn: Conn,
         pri: u32,
-        delay: u32,
-        ttr: u32,
+        delay: Seconds,
+        ttr: Seconds,
         tags: Tags,
     },
     Reserve {
         conn: Conn,
-        seconds: Option<u32>,
+        seconds: Option<Seconds>,
     },
     /// Reserves a job, and then further ones.
     ReserveBatch {
@@ -67,7 +67,7 @@ pub enum Op {
     WaitJob {
         conn: Conn,
         id: u64,
-        seconds: u32,
+        seconds: Seconds,
     },
     Delete {
         conn: Conn,
@@ -82,7 +82,7 @@ pub enum Op {
         conn: Conn,
         id: u64,
         pri: u32,
-        delay: u32,
+        delay: Seconds,
     },
     Bury {
         conn: Conn,
@@ -106,7 +106,7 @@ pub enum Op {
     },
     Pause {
         tube: Name,
-        seconds: u32,
+        seconds: Seconds,
     },
     /// Sets a rule of a tube, or removes it.
     Rule {
@@ -161,6 +161,8 @@ struct Profile {
     groups: u64,
     /// Clients set rules of tubes.
     has_rules: bool,
+    /// Times have fractions of a second.
+    has_millis: bool,
     /// The run has a flood of more jobs than the engine moves in one step.
     flood: bool,
 }
@@ -185,6 +187,7 @@ impl Generator {
             tagged_one_in: random.pick(&[1, 4, u64::MAX]),
             has_mixed_limits: random.one_in(3),
             groups: random.pick(&[0, 1, 3]),
+            has_millis: random.one_in(2),
             flood: random.one_in(20),
             has_rules: random.one_in(2),
         };
@@ -227,10 +230,10 @@ impl Generator {
             13..16 => Op::Ignore { conn, tube: self.random.pick(&[0, tube]) },
             16..18 => self.plan_watches(model, conn),
             18..36 => self.put(conn),
-            36..52 => Op::Reserve { conn, seconds: self.random.pick(&[None, Some(0), Some(1), Some(3)]) },
+            36..52 => Op::Reserve { conn, seconds: self.timeout() },
             52 => Op::ReserveBatch { conn, count: self.random.pick(&[1, 2, 5, 400]) },
             53 => Op::ReserveJob { conn, id: self.job(model) },
-            54 => Op::WaitJob { conn, id: self.awaited(model), seconds: self.random.pick(&[0, 1, 3, 3000]) },
+            54 => Op::WaitJob { conn, id: self.awaited(model), seconds: self.seconds(&[0, 1, 3, 3000]) },
             55 => {
                 let ids = [self.held_or_any(model, conn), self.held_or_any(model, conn)];
                 Op::DeleteBatch { conn, ids }
@@ -244,7 +247,7 @@ impl Generator {
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
             80 if self.may_flush() && self.random.one_in(2) => Op::Flush { conn, tube },
-            80..84 => Op::Pause { tube, seconds: self.random.pick(&[0, 1, 2, 5]) },
+            80..84 => Op::Pause { tube, seconds: self.seconds(&[0, 1, 2, 5]) },
             84 if self.profile.has_rules && self.random.one_in(2) => self.rule(tube),
             84 => Op::Peek { conn },
             85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
@@ -299,8 +302,8 @@ impl Generator {
     /// Some hundred jobs that are all delayed, ready, held by one client, or buried, and an operation that moves all of them.
     fn plan_flood(&mut self, conn: Conn) -> Op {
         let kind = self.random.below_u64(6);
-        let (pri, ttr, delay) =
-            (self.pri(), 1 + self.random.below_u64(3) as u32, 2 * u32::from(kind == 0 || kind == 4));
+        let (pri, ttr) = (self.pri(), Seconds::whole(100 + 100 * self.random.below_u64(3) as u32));
+        let delay = Seconds::whole(2 * u32::from(kind == 0 || kind == 4));
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
         let (flush, may_flush) = (Op::Flush { conn, tube: 0 }, self.may_flush());
@@ -308,9 +311,9 @@ impl Generator {
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
         plan.push_back(Op::Watch { conn, tube: 0 });
-        plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr: 100 * ttr, tags: Tags::default() }));
+        plan.extend((0..count).map(|_| Op::Put { conn, pri, delay, ttr, tags: Tags::default() }));
         if (1..4).contains(&kind) {
-            plan.extend((0..count).map(|_| Op::Reserve { conn, seconds: Some(0) }));
+            plan.extend((0..count).map(|_| Op::Reserve { conn, seconds: Some(Seconds::ZERO) }));
         }
         self.flood_left = plan.len();
         plan.push_back(match kind {
@@ -326,7 +329,8 @@ impl Generator {
     }
 
     fn put(&mut self, conn: Conn) -> Op {
-        let ttr = self.random.below_u64(self.profile.ttr_max + 1) as u32;
+        let whole = self.random.below_u64(self.profile.ttr_max + 1) as u32;
+        let ttr = self.with_millis(whole);
         let tags = self.tags();
         Op::Put { conn, pri: self.pri(), delay: self.delay(), ttr, tags }
     }
@@ -380,8 +384,30 @@ impl Generator {
         self.random.below_u64(self.profile.pri_max) as u32
     }
 
-    fn delay(&mut self) -> u32 {
-        if self.random.one_in(2) { 0 } else { self.random.below_u64(self.profile.delay_max) as u32 }
+    fn delay(&mut self) -> Seconds {
+        if self.random.one_in(2) {
+            return Seconds::ZERO;
+        }
+        let whole = self.random.below_u64(self.profile.delay_max) as u32;
+        self.with_millis(whole)
+    }
+
+    fn timeout(&mut self) -> Option<Seconds> {
+        if self.random.one_in(4) { None } else { Some(self.seconds(&[0, 1, 3])) }
+    }
+
+    fn seconds(&mut self, choices: &[u32]) -> Seconds {
+        let whole = self.random.pick(choices);
+        self.with_millis(whole)
+    }
+
+    /// Seconds, often with a fraction if the run has them.
+    fn with_millis(&mut self, whole: u32) -> Seconds {
+        if !self.profile.has_millis || self.random.one_in(2) {
+            return Seconds::whole(whole);
+        }
+        let millis = self.random.pick(&[1, 63, 64, 500, 999]);
+        Seconds::new(whole, millis).expect("it is below a second")
     }
 
     fn job(&mut self, model: &Model) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beanring::ids::IdpSlot;
 use beanring::queue::{Activity, Change, Counts, Engine, JobState};
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::{RuleKey, RuleValue};
 
@@ -26,10 +26,10 @@ struct Entry {
     /// The group that it was put to wait for.
     after: Option<String>,
     pri: u32,
-    ttr: u32,
+    ttr: Seconds,
     created: Time,
     body: Vec<u8>,
-    delay: u32,
+    delay: Seconds,
     place: Lasting,
     counts: Counts,
 }
@@ -113,19 +113,19 @@ impl SegmentIndex {
         // A job that a worker has reserved since then was ready.
         let (delay, place) = match activity {
             Some(activity) if job.state == JobState::Delayed => {
-                (activity.delay, Lasting::Delayed(activity.deadline))
+                (activity.delay(), Lasting::Delayed(activity.deadline))
             }
             Some(activity) if job.state == JobState::Held => {
-                (activity.delay, Lasting::Held(activity.deadline))
+                (activity.delay(), Lasting::Held(activity.deadline))
             }
-            _ => (0, Lasting::Ready),
+            _ => (Seconds::ZERO, Lasting::Ready),
         };
         if let Change::Put(_) = change {
             let entry = Entry {
                 tube: engine.tube_of(key).as_str().into(),
                 after: engine.tags(key).aft().map(|name| name.as_str().to_owned()),
                 pri: job.pri,
-                ttr: job.ttr,
+                ttr: engine.jobs().ttr(key),
                 created: job.created,
                 body: engine.body(key).into(),
                 delay,

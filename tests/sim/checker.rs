@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use beanring::ids::ClientKey;
 use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
-use beanring::protocol::command::PutArgs;
-use beanring::protocol::parse::parse;
+use beanring::protocol::command::{Command, PutArgs};
+use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, JobEnd, JobState, Repeated, UnreservedState};
 use beanring::time::{Span, Time};
@@ -352,7 +352,7 @@ impl Checker {
         if self.clients[client].put_batch.is_some() {
             return self.batch_line(client, expected);
         }
-        match parse(&text) {
+        match self.parse(&text) {
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
                 self.totals.commands[command.kind() as usize] += 1;
@@ -361,6 +361,14 @@ impl Checker {
             Err(error) => self.answer(client, error.into()),
         }
         self.take_notices();
+    }
+
+    /// Parses a line as the server does with its flags.
+    fn parse<'a>(&self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
+        match parse(line) {
+            Err(ParseError::BadFormat) if self.totals.sub_second => parse_decimals(line),
+            parsed => parsed,
+        }
     }
 
     fn put(&mut self, client: usize, args: PutArgs, tags: Option<Tags>) {
@@ -407,7 +415,7 @@ impl Checker {
     /// Stores a job with a new id, unless it repeats another or its tube is full.
     fn store(&mut self, client: usize, id: u64, args: PutArgs, tags: Tags, body: Rc<[u8]>) -> Reply<'static> {
         let PutArgs { pri, delay, ttr, bytes } = args;
-        match self.model.store(client as Conn, id, [pri, delay, ttr], tags, bytes.into()) {
+        match self.model.store(client as Conn, id, pri, [delay, ttr], tags, bytes.into()) {
             Stored::Repeated(Repeated { id, state, pri }) => {
                 Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
             }

@@ -44,6 +44,8 @@ pub struct Generator {
     profile: Profile,
     planned: VecDeque<Action>,
     bodies: u64,
+    /// The server accepts fractions of a second.
+    has_decimals: bool,
 }
 
 impl Generator {
@@ -57,7 +59,8 @@ impl Generator {
         };
         let is_small = random.below(3) == 0;
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
-        let setting = Setting { durability, space: if is_small { 5 } else { 100 }, memory };
+        let (space, sub_second) = (if is_small { 5 } else { 100 }, random.below(2) == 0);
+        let setting = Setting { durability, space, memory, sub_second };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),
@@ -75,10 +78,11 @@ impl Generator {
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
         };
-        (Self { random, profile, planned: VecDeque::new(), bodies: 0 }, setting)
+        (Self { random, profile, planned: VecDeque::new(), bodies: 0, has_decimals: sub_second }, setting)
     }
 
     pub fn next(&mut self, world: &World) -> Action {
+        self.has_decimals = world.setting.sub_second;
         if world.has_failed && self.one_in(3) && !world.links.is_empty() {
             return Action::Transmit { client: self.random.below(world.links.len()), bytes: 1 << 20 };
         } else if world.has_failed {
@@ -193,13 +197,19 @@ impl Generator {
             34 => "reserve\r\ncancel-reserve".to_owned(),
             35..44 => "reserve".to_owned(),
             44..46 => {
-                let (count, timeout) = (self.pick(&[1, 2, 3, 10, 1000]), self.pick(&["", " 0", " 1", " 3"]));
+                let (count, seconds) =
+                    (self.pick(&[1, 2, 3, 10, 1000]), self.pick(&[None, Some(0), Some(1), Some(3)]));
+                let timeout = seconds.map_or_else(String::new, |seconds| format!(" {}", self.time(seconds)));
                 format!("reserve-batch {count}{timeout}")
             }
-            46..52 => format!("reserve-with-timeout {}", self.pick(&[0, 0, 1, 3])),
+            46..52 => {
+                let seconds = self.pick(&[0, 0, 1, 3]);
+                format!("reserve-with-timeout {}", self.time(seconds))
+            }
             52..54 => format!("reserve-job {}", self.job(model)),
             54 if self.one_in(2) => {
-                format!("wait-job {} {}", self.awaited(model), self.pick(&[0, 1, 3, 1000]))
+                let seconds = self.pick(&[0, 1, 3, 1000]);
+                format!("wait-job {} {}", self.awaited(model), self.time(seconds))
             }
             54 => "cancel-reserve".to_owned(),
             55 => self.delete_batch(model, conn),
@@ -215,7 +225,10 @@ impl Generator {
             81 if !self.profile.has_mixed_limits && self.profile.groups <= 1 && self.one_in(3) => {
                 format!("flush-tube {tube}")
             }
-            81..84 => format!("pause-tube {tube} {}", self.pick(&[0, 1, 2, 5])),
+            81..84 => {
+                let seconds = self.pick(&[0, 1, 2, 5]);
+                format!("pause-tube {tube} {}", self.time(seconds))
+            }
             84 if self.profile.has_rules && self.one_in(2) => self.tube_config(&tube),
             84 if self.one_in(3) => format!("stats-group g{}", self.random.below(3)),
             84 if self.one_in(2) => format!("move-job {} {tube}", self.job(model)),
@@ -240,7 +253,16 @@ impl Generator {
             94..97 => self.pick(&["list-tubes", "list-tube-used", "list-tubes-watched"]).to_owned(),
             97 if self.one_in(20) => "put-batch 0".to_owned(),
             97 => self
-                .pick(&["what", "", "put 1", "delete x", "use -x", "pause-tube -x 1", "reserve now"])
+                .pick(&[
+                    "what",
+                    "",
+                    "put 1",
+                    "delete x",
+                    "use -x",
+                    "pause-tube -x 1",
+                    "reserve now",
+                    "wait-job 1 0.5",
+                ])
                 .to_owned(),
             98 if self.one_in(4) => "quit".to_owned(),
             98 => "x".repeat(200 + self.random.below(60)),
@@ -293,7 +315,7 @@ impl Generator {
 
     /// A put that the parser rejects has a body only in a batch, which knows its length.
     fn put(&mut self, is_in_batch: bool, out: &mut Vec<u8>) {
-        let (pri, delay, ttr) = (self.pri(), self.delay(), self.random.below(self.profile.ttr_max + 1));
+        let (pri, delay, ttr) = (self.pri(), self.delay(), self.ttr());
         self.bodies += 1;
         let mut body = self.bodies.to_string().into_bytes();
         let length = 1 + self.random.below(self.profile.body_max);
@@ -342,8 +364,21 @@ impl Generator {
         self.random.below(self.profile.pri_max)
     }
 
-    fn delay(&mut self) -> usize {
-        if self.one_in(2) { 0 } else { self.random.below(self.profile.delay_max) }
+    fn delay(&mut self) -> String {
+        let seconds = if self.one_in(2) { 0 } else { self.random.below(self.profile.delay_max) };
+        self.time(seconds)
+    }
+
+    fn ttr(&mut self) -> String {
+        let seconds = self.random.below(self.profile.ttr_max + 1);
+        self.time(seconds)
+    }
+
+    /// A number of seconds. If the server accepts it, often with a fraction.
+    fn time(&mut self, seconds: usize) -> String {
+        let is_whole = !self.has_decimals || self.one_in(2);
+        let decimals = if is_whole { "" } else { self.pick(&[".0", ".001", ".063", ".5", ".75", ".999"]) };
+        format!("{seconds}{decimals}")
     }
 
     fn job(&mut self, model: &Model) -> u64 {

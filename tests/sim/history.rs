@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::queue::{Counts, Engine, UnreservedState};
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::RuleKey;
 
@@ -18,8 +18,8 @@ pub struct DurableJob {
     pub tube: Name,
     pub tags: Tags,
     pub pri: u32,
-    pub delay: u32,
-    pub ttr: u32,
+    pub delay: Seconds,
+    pub ttr: Seconds,
     pub created: Time,
     /// The number of reserves may be older than the rest: it is written with the next other change.
     pub counts: Counts,
@@ -158,7 +158,7 @@ impl DurableState {
                 tags: Tags::of(engine.tags(key)),
                 pri: kept.pri,
                 delay: kept.delay,
-                ttr: job.ttr,
+                ttr: engine.jobs().ttr(key),
                 created: job.created,
                 counts: kept.counts,
                 state: kept.state,

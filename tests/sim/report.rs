@@ -19,13 +19,31 @@ pub struct Totals {
     pub total_connections: u64,
     pub draining: bool,
     pub max_job_bytes: u32,
+    /// Commands and reports have fractions of a second.
+    pub sub_second: bool,
 }
 
 impl Totals {
     /// Returns the counts of a new server.
     pub const fn new(max_job_bytes: u32) -> Self {
         let commands = [0; CommandKind::COUNT];
-        Self { commands, connections: 0, total_connections: 0, draining: false, max_job_bytes }
+        Self {
+            commands,
+            connections: 0,
+            total_connections: 0,
+            draining: false,
+            max_job_bytes,
+            sub_second: false,
+        }
+    }
+
+    /// Returns what the server shows of a time.
+    fn shown(&self, span: Span) -> String {
+        let (seconds, millis) = (span.as_secs(), span.as_nanos() / 1_000_000 % 1000);
+        if millis == 0 || !self.sub_second {
+            return seconds.to_string();
+        }
+        format!("{seconds}.{millis:03}").trim_end_matches('0').to_owned()
     }
 }
 
@@ -97,7 +115,7 @@ pub fn stats(model: &Model, totals: &Totals) -> Report {
     report
 }
 
-pub fn tube(model: &Model, tube: &Tube) -> Report {
+pub fn tube(model: &Model, totals: &Totals, tube: &Tube) -> Report {
     let (jobs, urgent, [using, watching, waiting]) = model.tube_figures(tube.name);
     let (until, length) = tube.pause.unwrap_or((Time::ZERO, Span::ZERO));
     vec![
@@ -113,8 +131,8 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
         ("current-waiting", known(waiting)),
         ("cmd-delete", known(tube.deletes)),
         ("cmd-pause-tube", known(tube.pauses)),
-        ("pause", known(length.as_secs())),
-        ("pause-time-left", known(until.since(model.now).as_secs())),
+        ("pause", Some(totals.shown(length))),
+        ("pause-time-left", Some(totals.shown(until.since(model.now)))),
         ("oldest-ready-age", known(model.oldest_ready(tube.name).as_secs())),
         ("queue-time-p50-us", None),
         ("queue-time-p95-us", None),
@@ -127,7 +145,7 @@ pub fn tube(model: &Model, tube: &Tube) -> Report {
     ]
 }
 
-pub fn job(model: &Model, job: &Job) -> Report {
+pub fn job(model: &Model, totals: &Totals, job: &Job) -> Report {
     let state = match job.state() {
         JobState::Ready => "ready",
         JobState::Reserved => "reserved",
@@ -142,9 +160,9 @@ pub fn job(model: &Model, job: &Job) -> Report {
         ("state", known(state)),
         ("pri", known(job.pri)),
         ("age", known(model.now.since(job.created).as_secs())),
-        ("delay", known(job.delay)),
-        ("ttr", known(job.ttr)),
-        ("time-left", known(left.as_secs())),
+        ("delay", Some(totals.shown(job.delay.span()))),
+        ("ttr", Some(totals.shown(job.ttr.span()))),
+        ("time-left", Some(totals.shown(left))),
         ("file", None),
         ("reserves", known(job.counts.reserves)),
         ("timeouts", known(job.counts.timeouts)),
@@ -175,6 +193,7 @@ pub const fn state_of(word: JobStateWord) -> JobState {
 /// Returns the reply to `list-jobs`, or none if there is no such tube.
 pub fn page(
     model: &Model,
+    totals: &Totals,
     tube: Name,
     state: JobStateWord,
     (after, limit): (u64, u32),
@@ -186,7 +205,7 @@ pub fn page(
         let job = model.jobs.iter().find(|job| job.id == id).expect("it is listed");
         let time = match (state, job.deadline()) {
             (JobState::Ready, _) => format!(", ready-age: {}", model.now.since(job.since).as_secs()),
-            (_, Some(at)) => format!(", time-left: {}", at.since(model.now).as_secs()),
+            (_, Some(at)) => format!(", time-left: {}", totals.shown(at.since(model.now))),
             (_, None) => String::new(),
         };
         let age = model.now.since(job.created).as_secs();

@@ -23,7 +23,8 @@ impl Script {
             Some(Durability::Never) => "never",
         };
         let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
-        let mut text = format!("log {mode}, segments {}, memory {memory}\n", self.setting.space);
+        let decimals = if self.setting.sub_second { ", decimals" } else { "" };
+        let mut text = format!("log {mode}, segments {}, memory {memory}{decimals}\n", self.setting.space);
         for action in &self.actions {
             writeln!(text, "{action}").expect("writing to a String cannot fail");
         }
@@ -34,8 +35,13 @@ impl Script {
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let words: Vec<&str> =
             lines.next().expect("a setting").split([' ', ',']).filter(|word| !word.is_empty()).collect();
-        let ["log", mode, "segments", room, "memory", memory] = words[..] else {
+        let ["log", mode, "segments", room, "memory", memory, ref rest @ ..] = words[..] else {
             panic!("{words:?} is not a setting")
+        };
+        let sub_second = match rest {
+            [] => false,
+            ["decimals"] => true,
+            _ => panic!("{words:?} is not a setting"),
         };
         let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
@@ -46,7 +52,7 @@ impl Script {
             other => panic!("{other} is not a mode"),
         };
         let space = room.parse().expect("a number of segments");
-        let setting = Setting { durability, space, memory };
+        let setting = Setting { durability, space, memory, sub_second };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 

@@ -42,11 +42,13 @@ pub struct Setting {
     pub space: usize,
     /// The memory limit, in bytes.
     pub memory: Option<u64>,
+    /// The server accepts fractions of a second.
+    pub sub_second: bool,
 }
 
 impl Setting {
     fn config(&self) -> Config {
-        Config { max_memory_bytes: self.memory, ..config(MAX_JOB_BYTES) }
+        Config { max_memory_bytes: self.memory, sub_second: self.sub_second, ..config(MAX_JOB_BYTES) }
     }
 }
 
@@ -73,6 +75,7 @@ impl World {
         let server = start(setting, &mut disk, &steps, now);
         let record_bytes_max = setting.durability.map(|_| (SEGMENT_BYTES - HEADER_BYTES) as usize);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some(), record_bytes_max);
+        checker.totals.sub_second = setting.sub_second;
         checker.model.now = now;
         let links = Vec::new();
         Self {
@@ -406,12 +409,15 @@ impl World {
         }
         self.disk.crash(crash, random);
         self.disk.was_full.set(false);
+        // An operator may add or remove the flag.
+        self.setting.sub_second ^= random.below(4) == 0;
         self.server = start(self.setting, &mut self.disk, &self.steps, self.now);
         self.disk_due = self.now;
         self.links.clear();
         (self.has_failed, self.ample_space_since) = (false, None);
         self.steps.clear();
         self.checker.restarted(self.server.engine(), promise, self.now);
+        self.checker.totals.sub_second = self.setting.sub_second;
         self.process_outputs();
     }
 }

@@ -3,7 +3,7 @@
 use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, NewJob, Notice, Reserved};
 use beanring::tags::Tags;
-use beanring::time::Span;
+use beanring::time::{Seconds, Span};
 use beanring::tube_name::TubeName;
 
 use super::{Bench, MOVED_MAX, URGENT, USUAL, assert_steps};
@@ -12,7 +12,11 @@ fn put(bench: &mut Bench, client: ClientKey, pri: u32, tag: &str) -> JobId {
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
     let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
-    bench.engine.put(client, NewJob { id, pri, delay: 0, ttr: 100, body, extra }, bench.now);
+    bench.engine.put(
+        client,
+        NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        bench.now,
+    );
     id
 }
 

@@ -3,6 +3,7 @@
 use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, Change, JobState, NewJob};
 use beanring::tags::Tags;
+use beanring::time::Seconds;
 use beanring::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
@@ -11,7 +12,11 @@ fn put(bench: &mut Bench, client: ClientKey, delay: u32, tags: &str) -> JobId {
     let id = bench.engine.next_id();
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
     let extra = bench.engine.announce_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
-    bench.engine.put(client, NewJob { id, pri: USUAL, delay, ttr: 100, body, extra }, bench.now);
+    bench.engine.put(
+        client,
+        NewJob { id, pri: USUAL, delay: delay.into(), ttr: Seconds::whole(100), body, extra },
+        bench.now,
+    );
     id
 }
 

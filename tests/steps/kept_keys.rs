@@ -3,7 +3,7 @@
 use beanring::ids::JobId;
 use beanring::queue::NewJob;
 use beanring::tags::Tags;
-use beanring::time::Span;
+use beanring::time::{Seconds, Span};
 
 use super::{Bench, USUAL, assert_steps};
 
@@ -13,7 +13,11 @@ fn put_and_delete(bench: &mut Bench, tag: &str) -> JobId {
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
     let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
-    bench.engine.put(client, NewJob { id, pri: USUAL, delay: 0, ttr: 100, body, extra }, bench.now);
+    bench.engine.put(
+        client,
+        NewJob { id, pri: USUAL, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        bench.now,
+    );
     assert!(bench.engine.delete(client, id, bench.now));
     id
 }

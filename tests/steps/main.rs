@@ -18,7 +18,7 @@ use beanring::queue::{
     BACKGROUND_STEPS, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked, LogRoom,
     NewJob, Notice, PageQuery, Reserved,
 };
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
@@ -61,7 +61,11 @@ impl Bench {
     fn put_large(&mut self, client: ClientKey, pri: u32, delay: u32, body_bytes: u32) -> JobId {
         let id = self.engine.next_id();
         let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
-        self.engine.put(client, NewJob { id, pri, delay, ttr: 100, body, extra: None }, self.now);
+        self.engine.put(
+            client,
+            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, extra: None },
+            self.now,
+        );
         id
     }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::queue::{Engine, NewJob, Reserved};
 use beanring::reserve_mode::ReserveMode;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 
 const SEEDS: u64 = 5;
@@ -37,7 +37,14 @@ impl Weighted {
         for _ in 0..jobs {
             let id = self.engine.next_id();
             let body = self.engine.bodies_mut().allocate(2).expect("there is memory");
-            let new = NewJob { id, pri: 0, delay: 0, ttr: 1_000_000, body, extra: None };
+            let new = NewJob {
+                id,
+                pri: 0,
+                delay: Seconds::ZERO,
+                ttr: Seconds::whole(1_000_000),
+                body,
+                extra: None,
+            };
             self.engine.put(self.producer, new, self.now);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, Kicked, NARROW_WATCH_MAX, Notice, Released, Reserved};
+use beanring::time::Seconds;
 use beanring::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
@@ -115,7 +116,7 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
     bench.engine.take_steps();
     let mut steps = 0;
     for id in held {
-        assert_eq!(bench.engine.release(worker, id, USUAL, 0, bench.now), Released::Done);
+        assert_eq!(bench.engine.release(worker, id, USUAL, Seconds::ZERO, bench.now), Released::Done);
         steps += bench.take_steps(CALL_STEPS_MAX);
     }
     assert!(steps <= 2, "no client has begun to wait, but {JOBS} releases took {steps} steps");

@@ -137,8 +137,7 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
         let record = Record::Job(JobRecord {
             id: job.id,
             created: job.created,
-            // beanstalkd raises smaller values to 1.
-            ttr: job.ttr.max(1),
+            ttr: job.ttr.or_one(),
             tube: TubeName::new(tube).expect("the reader checked it"),
             tags: Tags::NONE,
             state: *state,

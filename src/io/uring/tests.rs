@@ -266,6 +266,7 @@ fn conversations_with_the_fake_kernel() {
             let config = Config {
                 max_memory_bytes: conversation.max_memory,
                 allow_foreign_protocols: conversation.allow_foreign_protocols,
+                sub_second: conversation.sub_second,
                 ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
             };
             let mut peer = Simulated::with(config, None, seed);

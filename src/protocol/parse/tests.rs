@@ -1,9 +1,8 @@
-//! Parsed lines: every command, every limit, and a naive parser to compare with.
+//! Parsed lines: every command, and every limit.
 
-use std::mem;
+mod naive;
 
 use super::*;
-use crate::protocol::random::Random;
 use crate::tube_rules::RuleValue;
 
 fn check(line: &str, expect: Command<'_>) {
@@ -32,7 +31,7 @@ fn move_jobs(state: JobStateWord, bound: u32) -> Command<'static> {
 
 #[test]
 fn every_command_is_parsed() {
-    let args = PutArgs { pri: 1, delay: 2, ttr: 3, bytes: 4 };
+    let args = PutArgs { pri: 1, delay: Seconds::whole(2), ttr: Seconds::whole(3), bytes: 4 };
     check("put 1 2 3 4", Command::Put { args, tags: Some(Tags::NONE) });
     check("put 1 2 3 4 idp:k:5", Command::Put { args, tags: Tags::new(b"idp:k:5") });
     check("peek 7", Command::Peek(JobId(7)));
@@ -40,10 +39,10 @@ fn every_command_is_parsed() {
     check("peek-delayed", Command::PeekDelayed);
     check("peek-buried", Command::PeekBuried);
     check("reserve", Command::Reserve);
-    check("reserve-with-timeout 5", Command::ReserveWithTimeout { seconds: 5 });
+    check("reserve-with-timeout 5", Command::ReserveWithTimeout { seconds: Seconds::whole(5) });
     check("reserve-job 7", Command::ReserveJob(JobId(7)));
     check("delete 7", Command::Delete(JobId(7)));
-    check("release 7 1 2", Command::Release { id: JobId(7), pri: 1, delay: 2 });
+    check("release 7 1 2", Command::Release { id: JobId(7), pri: 1, delay: Seconds::whole(2) });
     check("bury 7 1", Command::Bury { id: JobId(7), pri: 1 });
     check("kick 9", Command::Kick { bound: 9 });
     check("kick-job 7", Command::KickJob(JobId(7)));
@@ -59,7 +58,7 @@ fn every_command_is_parsed() {
     check("list-tubes", Command::ListTubes);
     check("list-tube-used", Command::ListTubeUsed);
     check("list-tubes-watched", Command::ListTubesWatched);
-    check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: 8 });
+    check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: Seconds::whole(8) });
     check("peek-reserved", Command::PeekReserved);
     let list = |state, after, limit| Command::ListJobs { tube: tube("t"), state, after: JobId(after), limit };
     check("list-jobs t ready", list(JobStateWord::Ready, 0, 100));
@@ -73,9 +72,9 @@ fn every_command_is_parsed() {
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
     check("put-batch 5", Command::PutBatch { count: Some(5) });
     check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
-    check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(6) });
+    check("reserve-batch 5 6", Command::ReserveBatch { count: 5, seconds: Some(Seconds::whole(6)) });
     check("stats-group t", Command::StatsGroup(tube("t")));
-    check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: 5 });
+    check("wait-job 7 5", Command::WaitJob { id: JobId(7), seconds: Seconds::whole(5) });
     check("cancel-reserve", Command::CancelReserve);
     check("tube-config t", Command::TubeConfig { tube: tube("t"), rule: None });
     let rule = Rule::new(tube("t"), RuleKey::Rate, RuleValue::Number(5));
@@ -146,15 +145,16 @@ fn the_limits_of_numbers_are_exact() {
     check("kick 18446744073709551615", Command::Kick { bound: u32::MAX });
     check_bad(&["kick 18446744073709551616", "kick 5x", "kick 5 ", "kick -1", "kick +1", "kick \t1"]);
 
-    check("reserve-with-timeout 2147483647", Command::ReserveWithTimeout { seconds: 2_147_483_647 });
+    let longest = Seconds::whole(2_147_483_647);
+    check("reserve-with-timeout 2147483647", Command::ReserveWithTimeout { seconds: longest });
     check_bad(&["reserve-with-timeout 2147483648", "reserve-with-timeout -1"]);
     check_bad(&["reserve-with-timeout x", "reserve-with-timeout 0x", "reserve-with-timeout 1 "]);
 
-    check("wait-job  7  2147483647", Command::WaitJob { id: JobId(7), seconds: i32::MAX as u32 });
+    check("wait-job  7  2147483647", Command::WaitJob { id: JobId(7), seconds: longest });
     check_bad(&["wait-job 7", "wait-job 7 ", "wait-job 7 x", "wait-job 7 -1", "wait-job 7 2147483648"]);
     check_bad(&["wait-job ", "wait-job x 1", "wait-job 7 1 ", "wait-job 7 1 2", "cancel-reserve "]);
 
-    let release = Command::Release { id: JobId(7), pri: u32::MAX, delay: u32::MAX };
+    let release = Command::Release { id: JobId(7), pri: u32::MAX, delay: Seconds::whole(u32::MAX) };
     check("release  7  4294967295  4294967295", release);
     check_bad(&["release 7", "release 7 1", "release 7 4294967296 0", "release 7 0 4294967296"]);
     check_bad(&["release 7-1 0", "release 7 1 2 3", "bury 7", "bury 7 1x", "bury 7 4294967296"]);
@@ -163,8 +163,9 @@ fn the_limits_of_numbers_are_exact() {
 #[test]
 fn a_batch_has_one_to_a_thousand_jobs() {
     check("reserve-batch 1", Command::ReserveBatch { count: 1, seconds: None });
-    check("reserve-batch 1000 0", Command::ReserveBatch { count: 1000, seconds: Some(0) });
-    check("reserve-batch  7  2147483647", Command::ReserveBatch { count: 7, seconds: Some(i32::MAX as u32) });
+    check("reserve-batch 1000 0", Command::ReserveBatch { count: 1000, seconds: Some(Seconds::ZERO) });
+    let seconds = Some(Seconds::whole(2_147_483_647));
+    check("reserve-batch  7  2147483647", Command::ReserveBatch { count: 7, seconds });
     check_bad(&["reserve-batch", "reserve-batch ", "reserve-batch 0", "reserve-batch 1001"]);
     check_bad(&["reserve-batch 1 ", "reserve-batch 1 x", "reserve-batch 1 2 3", "reserve-batch 1x"]);
     check_bad(&["reserve-batch 1 -1", "reserve-batch 1 2147483648", "reserve-batchx 1", "reserve-batch -1"]);
@@ -311,7 +312,7 @@ fn a_mode_has_its_exact_word() {
 }
 
 fn check_put(args: &str, bytes: u32, tags: Option<&str>) {
-    let put = PutArgs { pri: 0, delay: 0, ttr: 0, bytes };
+    let put = PutArgs { pri: 0, delay: Seconds::ZERO, ttr: Seconds::ZERO, bytes };
     let tags =
         tags.map(|tags| if tags.is_empty() { Tags::NONE } else { Tags::new(tags.as_bytes()).unwrap() });
     check(&format!("put {args}"), Command::Put { args: put, tags });
@@ -349,364 +350,73 @@ fn tube_names_are_checked() {
     check(&format!("use {longest}"), Command::Use(tube(&longest)));
     check_bad(&[&format!("use {too_long}"), "use  t", "use t ", "use t u", "use -t", "stats-tube  t"]);
 
-    let pause = |name| Command::PauseTube { tube: Some(tube(name)), seconds: 0 };
+    let pause = |name| Command::PauseTube { tube: Some(tube(name)), seconds: Seconds::ZERO };
     check(&format!("pause-tube {longest} 0"), pause(&longest));
     check("pause-tube   t   0", pause("t"));
     check("pause-tubet 0", pause("t"));
     check("pause-tube 5 0", pause("5"));
     for bad_name in [&*too_long, "-t"] {
-        check(&format!("pause-tube {bad_name} 0"), Command::PauseTube { tube: None, seconds: 0 });
+        check(&format!("pause-tube {bad_name} 0"), Command::PauseTube { tube: None, seconds: Seconds::ZERO });
     }
     check_bad(&["pause-tube t\t0", "pause-tube * 0"]);
     check_bad(&["pause-tube t0", "pause-tube t, 0", "pause-tube t 0 ", "pause-tube t 4294967296"]);
+}
+
+/// Parses a line as a server with `--sub-second` does.
+fn parse_with_decimals(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    match parse(line) {
+        Err(ParseError::BadFormat) => parse_decimals(line),
+        parsed => parsed,
+    }
+}
+
+#[test]
+fn decimals_are_parsed_where_a_time_is() {
+    let millis = |whole, millis| Seconds::new(whole, millis).unwrap();
+    let check = |line: &str, expect: Command<'_>| {
+        assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?} without decimals");
+        assert_eq!(parse_with_decimals(line.as_bytes()), Ok(expect), "{line:?}");
+    };
+    let args = PutArgs { pri: 0, delay: millis(0, 250), ttr: millis(1, 500), bytes: 3 };
+    check("put 0 0.25 1.5 3", Command::Put { args, tags: Some(Tags::NONE) });
+    check("put  0   00.250  1.500 3 idp:k", Command::Put { args, tags: Tags::new(b"idp:k") });
+    check("put 0 0.25 1.5 3 x", Command::Put { args, tags: None });
+    check("put 0 0.25 1.5 3.0", Command::Put { args, tags: None });
+    check("release 7 1 0.001", Command::Release { id: JobId(7), pri: 1, delay: millis(0, 1) });
+    let longest = millis(u32::MAX, 999);
+    check("release 7 1 4294967295.999", Command::Release { id: JobId(7), pri: 1, delay: longest });
+    check("reserve-with-timeout 0.5", Command::ReserveWithTimeout { seconds: millis(0, 500) });
+    let seconds = millis(i32::MAX as u32, 999);
+    check("reserve-with-timeout 2147483647.999", Command::ReserveWithTimeout { seconds });
+    check("reserve-batch 5 0.0", Command::ReserveBatch { count: 5, seconds: Some(Seconds::ZERO) });
+    check("pause-tube t.5 0.5", Command::PauseTube { tube: Some(tube("t.5")), seconds: millis(0, 500) });
+    check("wait-job 7 1.05", Command::WaitJob { id: JobId(7), seconds: millis(1, 50) });
+    for line in [
+        "put 0 .5 1 3",
+        "put 0 1. 1 3",
+        "put 0 1.2345 1 3",
+        "put 0 1.5.5 1 3",
+        "put 0 1e3 1 3",
+        "put 0 1,5 1 3",
+        "put 0.5 1 1 3",
+        "put 0 4294967296.0 1 3",
+        "put 0 1.5 1 3\0",
+        "release 7.5 1 2",
+        "release 7 1 -0.5",
+        "reserve-with-timeout 2147483648.0",
+        "reserve-with-timeout 1.5 ",
+        "reserve-batch 1.5 1",
+        "pause-tube t .5",
+        "wait-job 1.5 1",
+        "kick 1.5",
+        "watch t 1.5",
+    ] {
+        assert_eq!(parse_with_decimals(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+    }
 }
 
 #[test]
 fn a_nul_is_an_error_anywhere() {
     check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
     check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
-}
-
-/// Returns the tags if they are well-formed.
-fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
-    let Some(text) = rest.strip_prefix(b" ") else { return rest.is_empty().then_some(Tags::NONE) };
-    let words: Vec<Vec<&[u8]>> =
-        text.split(|&byte| byte == b' ').map(|word| word.split(|&byte| byte == b':').collect()).collect();
-    let is_number = |number: &[u8]| {
-        !number.is_empty()
-            && number.iter().all(u8::is_ascii_digit)
-            && std::str::from_utf8(number).unwrap().parse::<u32>().is_ok()
-    };
-    let is_tag = |word: &Vec<&[u8]>| match word[..] {
-        [b"idp", key] => TubeName::new(key).is_some(),
-        [b"idp", key, ttl] => TubeName::new(key).is_some() && is_number(ttl),
-        [b"grp" | b"aft", name] => TubeName::new(name).is_some(),
-        _ => false,
-    };
-    let has_doubles = (1..words.len()).any(|at| words[..at].iter().any(|word| word[0] == words[at][0]));
-    let named = |kind: &[u8]| words.iter().find(|word| word[0] == kind).map(|word| word[1..].to_vec());
-    let is_circle = named(b"grp").is_some() && named(b"grp") == named(b"aft");
-    (words.iter().all(is_tag) && !has_doubles && !is_circle).then(|| Tags::new(text).unwrap())
-}
-
-/// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
-fn naive_parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    use ParseError::{BadFormat, UnknownCommand};
-
-    const WORDS: [&str; 40] = [
-        "put ",
-        "put-batch ",
-        "peek ",
-        "peek-ready",
-        "peek-delayed",
-        "peek-buried",
-        "peek-reserved",
-        "reserve-with-timeout ",
-        "reserve-job ",
-        "reserve-batch ",
-        "reserve-mode ",
-        "reserve",
-        "delete ",
-        "release ",
-        "bury ",
-        "kick ",
-        "kick-job ",
-        "touch ",
-        "stats-job ",
-        "stats-tube ",
-        "stats-group ",
-        "stats",
-        "use ",
-        "watch ",
-        "ignore ",
-        "list-tubes-watched",
-        "list-tube-used",
-        "list-tubes",
-        "list-jobs ",
-        "move-job ",
-        "move-jobs ",
-        "tube-config ",
-        "flush-tube ",
-        "delete-batch ",
-        "wait-job ",
-        "cancel-reserve",
-        "drain",
-        "undrain",
-        "quit",
-        "pause-tube",
-    ];
-    fn number(rest: &mut &[u8], max: u64) -> Result<u64, ParseError> {
-        let digits_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
-        let digits = &rest[digits_start..];
-        let digits_end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-        *rest = &digits[digits_end..];
-        let value: u64 = std::str::from_utf8(&digits[..digits_end])
-            .expect("digits are ASCII")
-            .parse()
-            .map_err(|_| BadFormat)?;
-        if value <= max { Ok(value) } else { Err(BadFormat) }
-    }
-    fn word_of<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-        let begin = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
-        let word = rest[begin..].split(|&byte| byte == b' ').next().unwrap_or_default();
-        *rest = &rest[begin + word.len()..];
-        word
-    }
-    fn state_of(word: &[u8]) -> Option<JobStateWord> {
-        Some(match word {
-            b"ready" => JobStateWord::Ready,
-            b"reserved" => JobStateWord::Reserved,
-            b"delayed" => JobStateWord::Delayed,
-            b"buried" => JobStateWord::Buried,
-            b"held" => JobStateWord::Held,
-            _ => return None,
-        })
-    }
-    const U32: u64 = u32::MAX as u64;
-
-    if line.contains(&0) {
-        return Err(BadFormat);
-    }
-    let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
-    let mut rest = &line[word.len()..];
-    let name = TubeName::new(rest).ok_or(BadFormat);
-    let command = match word {
-        "put " => {
-            let [pri, delay, ttr, bytes] = [(); 4].map(|()| number(&mut rest, U32));
-            let (pri, delay, ttr, bytes) = (pri? as u32, delay? as u32, ttr? as u32, bytes? as u32);
-            let tags = naive_tags(rest);
-            let is_long = line.len() + 2 > 224;
-            if is_long && tags.is_none_or(|tags| tags == Tags::NONE) {
-                return Err(BadFormat);
-            }
-            return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });
-        }
-        "put-batch " => {
-            let count = number(&mut rest, 1000).ok().filter(|&count| count > 0 && rest.is_empty());
-            return Ok(Command::PutBatch { count: count.map(|count| count as u32) });
-        }
-        "quit" => return Ok(Command::Quit),
-        "use " => return name.map(Command::Use),
-        "watch " => match rest.iter().position(|&byte| byte == b' ') {
-            None => return name.map(Command::Watch),
-            Some(end) => {
-                let tube = TubeName::new(&rest[..end]).ok_or(BadFormat)?;
-                rest = &rest[end..];
-                let weight = NonZeroU32::new(number(&mut rest, U32)? as u32).ok_or(BadFormat)?;
-                Command::WatchWeighted { tube, weight }
-            }
-        },
-        "ignore " => return name.map(Command::Ignore),
-        "stats-tube " => return name.map(Command::StatsTube),
-        "stats-group " => return name.map(Command::StatsGroup),
-        "flush-tube " => return name.map(Command::FlushTube),
-        "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
-        "peek-ready" => Command::PeekReady,
-        "peek-delayed" => Command::PeekDelayed,
-        "peek-buried" => Command::PeekBuried,
-        "peek-reserved" => Command::PeekReserved,
-        "reserve-with-timeout " => {
-            Command::ReserveWithTimeout { seconds: number(&mut rest, 2_147_483_647)? as u32 }
-        }
-        "reserve-job " => Command::ReserveJob(JobId(number(&mut rest, u64::MAX)?)),
-        "reserve-batch " => {
-            let count = number(&mut rest, 1000)? as u32;
-            let seconds = if rest.is_empty() { None } else { Some(number(&mut rest, 2_147_483_647)? as u32) };
-            if count == 0 {
-                return Err(BadFormat);
-            }
-            Command::ReserveBatch { count, seconds }
-        }
-        "reserve-mode " => Command::ReserveMode(match mem::take(&mut rest) {
-            b"default" => ReserveMode::Default,
-            b"fifo" => ReserveMode::Fifo,
-            b"weighted" => ReserveMode::Weighted,
-            b"weighted-fair" => ReserveMode::WeightedFair,
-            _ => return Err(BadFormat),
-        }),
-        "reserve" => Command::Reserve,
-        "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
-        "release " => Command::Release {
-            id: JobId(number(&mut rest, u64::MAX)?),
-            pri: number(&mut rest, U32)? as u32,
-            delay: number(&mut rest, U32)? as u32,
-        },
-        "bury " => {
-            Command::Bury { id: JobId(number(&mut rest, u64::MAX)?), pri: number(&mut rest, U32)? as u32 }
-        }
-        "kick " => Command::Kick { bound: number(&mut rest, u64::MAX)?.min(U32) as u32 },
-        "kick-job " => Command::KickJob(JobId(number(&mut rest, u64::MAX)?)),
-        "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
-        "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
-        "stats" => Command::Stats,
-        "list-jobs " => {
-            let name = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
-            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
-            let after = if rest.is_empty() { 0 } else { number(&mut rest, u64::MAX)? };
-            let limit = if rest.is_empty() { 100 } else { number(&mut rest, 1000)? as u32 };
-            if limit == 0 {
-                return Err(BadFormat);
-            }
-            Command::ListJobs { tube: name, state, after: JobId(after), limit }
-        }
-        "move-job " => {
-            let id = JobId(number(&mut rest, u64::MAX)?);
-            if rest.first() != Some(&b' ') {
-                return Err(BadFormat);
-            }
-            Command::MoveJob { id, tube: TubeName::new(word_of(&mut rest)).ok_or(BadFormat)? }
-        }
-        "move-jobs " => {
-            let from = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
-            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
-            let to = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
-            let bound = number(&mut rest, u64::MAX)?.min(U32) as u32;
-            if state == JobStateWord::Reserved || state == JobStateWord::Held || from == to {
-                return Err(BadFormat);
-            }
-            Command::MoveJobs { from, state, to, bound }
-        }
-        "tube-config " => {
-            let tube = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
-            if rest.is_empty() {
-                return Ok(Command::TubeConfig { tube, rule: None });
-            }
-            let (key, value) = (word_of(&mut rest), word_of(&mut rest));
-            let key =
-                RuleKey::ALL.into_iter().find(|known| known.word().as_bytes() == key).ok_or(BadFormat)?;
-            let value = match key {
-                _ if value == b"0" => RuleValue::None,
-                RuleKey::DeadLetter => RuleValue::Tube(TubeName::new(value).ok_or(BadFormat)?),
-                _ if value.is_empty() => return Err(BadFormat),
-                _ => {
-                    let mut digits = value;
-                    let value = number(&mut digits, u64::MAX)?;
-                    if !digits.is_empty() {
-                        return Err(BadFormat);
-                    }
-                    RuleValue::Number(value)
-                }
-            };
-            Command::TubeConfig { tube, rule: Some(Rule::new(tube, key, value).ok_or(BadFormat)?) }
-        }
-        "delete-batch " => {
-            let ids = Ids::new(rest);
-            let mut count = 0;
-            while count == 0 || !rest.is_empty() {
-                number(&mut rest, u64::MAX)?;
-                count += 1;
-            }
-            if count > 1000 {
-                return Err(BadFormat);
-            }
-            Command::DeleteBatch(ids)
-        }
-        "wait-job " => Command::WaitJob {
-            id: JobId(number(&mut rest, u64::MAX)?),
-            seconds: number(&mut rest, 2_147_483_647)? as u32,
-        },
-        "cancel-reserve" => Command::CancelReserve,
-        "drain" => Command::Drain,
-        "undrain" => Command::Undrain,
-        "list-tubes-watched" => Command::ListTubesWatched,
-        "list-tube-used" => Command::ListTubeUsed,
-        "list-tubes" => Command::ListTubes,
-        "pause-tube" => {
-            let name_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
-            let name = &rest[name_start..];
-            let name_length =
-                (0..name.len()).take_while(|&at| TubeName::new(&[b'a', name[at]]).is_some()).count();
-            rest = &name[name_length..];
-            Command::PauseTube {
-                tube: TubeName::new(&name[..name_length]),
-                seconds: number(&mut rest, U32)? as u32,
-            }
-        }
-        _ => unreachable!("{word} is not in the table"),
-    };
-    if rest.is_empty() { Ok(command) } else { Err(BadFormat) }
-}
-
-fn mutate(line: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(line.len() + 1);
-    match random.below(6) {
-        0 => line.truncate(at),
-        1 => line.insert(at, random.pick(b" 0159-+aput:\0\r\n\t\x80.,")),
-        2 => drop(line.splice(at..at, b" ".repeat(random.below(3)))),
-        3 => {
-            let number = random.pick(&[
-                "2147483647",
-                "2147483648",
-                "4294967295",
-                "4294967296",
-                "18446744073709551615",
-                "18446744073709551616",
-                "99999999999999999999",
-                "000000000000000000000000001",
-            ]);
-            let start = line.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
-            line.truncate(start);
-            line.extend(number.bytes());
-        }
-        _ if at < line.len() => _ = line.remove(at),
-        _ => {}
-    }
-}
-
-#[test]
-fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 44] = [
-        "put 1 2 3 4",
-        "put 1 2 3 4 idp:k:9",
-        "put-batch 5",
-        "peek 7",
-        "peek-ready",
-        "peek-delayed",
-        "peek-buried",
-        "peek-reserved",
-        "reserve",
-        "reserve-with-timeout 5",
-        "reserve-job 7",
-        "delete 7",
-        "release 7 1 2",
-        "bury 7 1",
-        "kick 9",
-        "kick-job 7",
-        "touch 7",
-        "stats",
-        "stats-job 7",
-        "stats-tube t1",
-        "stats-group t1",
-        "use t1",
-        "watch t1",
-        "ignore t1",
-        "list-tubes",
-        "list-tube-used",
-        "list-tubes-watched",
-        "pause-tube t1 8",
-        "list-jobs t1 buried 7 8",
-        "move-job 7 t1",
-        "move-jobs t1 ready t2 9",
-        "tube-config t1",
-        "tube-config t1 max-jobs 7",
-        "tube-config t1 dead-letter t2",
-        "flush-tube t1",
-        "delete-batch 7 8",
-        "reserve-batch 5 6",
-        "reserve-mode weighted",
-        "watch t1 5",
-        "wait-job 7 5",
-        "cancel-reserve",
-        "drain",
-        "undrain",
-        "quit",
-    ];
-    let mut random = Random::new();
-    for _ in 0..200_000 {
-        let mut line = random.pick(&LINES).as_bytes().to_vec();
-        for _ in 0..random.below(4) {
-            mutate(&mut line, &mut random);
-        }
-        assert_eq!(parse(&line), naive_parse(&line), "{:?}", line.escape_ascii().to_string());
-    }
 }

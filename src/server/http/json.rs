@@ -7,7 +7,7 @@ use crate::queue::{JobPage, JobState};
 use crate::server::stats::GROUPS_SHOWN_MAX;
 use crate::server::{Core, DriverStats};
 use crate::tags::Tags;
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 use crate::tube_name::TubeName;
 use crate::wal::{Durability, Wal};
 
@@ -104,9 +104,9 @@ pub(super) struct JobJson<'a> {
     state: &'static str,
     priority: u32,
     age_seconds: u64,
-    delay_seconds: u32,
-    ttr_seconds: u32,
-    time_left_seconds: u64,
+    delay_seconds: Seconds,
+    ttr_seconds: Seconds,
+    time_left_seconds: Seconds,
     reserves: u32,
     timeouts: u32,
     releases: u32,
@@ -280,6 +280,7 @@ impl<'a> JobPageJson<'a> {
 impl<'a> JobJson<'a> {
     pub fn of(core: &'a Core, job: JobKey, now: Time) -> Self {
         let stats = core.engine.job_stats(job, now);
+        let shown = |span| core.config.shown(span);
         let JobId(id) = stats.id;
         Self {
             id,
@@ -287,9 +288,9 @@ impl<'a> JobJson<'a> {
             state: stats.state.word(),
             priority: stats.pri,
             age_seconds: stats.age.as_secs(),
-            delay_seconds: stats.delay,
-            ttr_seconds: stats.ttr,
-            time_left_seconds: stats.time_left.as_secs(),
+            delay_seconds: shown(stats.delay.span()),
+            ttr_seconds: shown(stats.ttr.span()),
+            time_left_seconds: shown(stats.time_left),
             reserves: stats.counts.reserves,
             timeouts: stats.counts.timeouts,
             releases: stats.counts.releases,

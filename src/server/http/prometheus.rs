@@ -163,6 +163,7 @@ impl<'a> Page<'a> {
                 self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             }
             Value::Seconds(seconds) => write!(self.out, "{seconds}").expect("writing to a Vec cannot fail"),
+            Value::Decimal(seconds) => write!(self.out, "{seconds}").expect("writing to a Vec cannot fail"),
             Value::Flag(flag) => self.out.push(if flag { b'1' } else { b'0' }),
             Value::Word(text) | Value::Text(text) => unreachable!("{text:?} is a label, not a value"),
         }

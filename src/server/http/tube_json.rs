@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::ids::TubeKey;
 use crate::queue::{LatencyKind, Percentiles, TubeStats};
 use crate::server::Core;
-use crate::time::{Span, Time};
+use crate::time::{Seconds, Span, Time};
 
 /// A tube in the list.
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ pub(super) struct TubeJson<'a> {
     puts: u64,
     deletes: u64,
     timeouts: u64,
-    paused_seconds: u64,
+    paused_seconds: Seconds,
     oldest_ready_seconds: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct TubeJson<'a> {
 pub(super) struct TubeDetailJson<'a> {
     #[serde(flatten)]
     tube: TubeJson<'a>,
-    pause_seconds: u64,
+    pause_seconds: Seconds,
     pauses: u64,
     buries: u64,
     percentiles: PercentilesJson,
@@ -84,7 +84,7 @@ impl<'a> TubeJson<'a> {
             puts: total_jobs,
             deletes,
             timeouts,
-            paused_seconds: pause_left.as_nanos().div_ceil(1_000_000_000),
+            paused_seconds: core.config.shown_rounded_up(pause_left),
             oldest_ready_seconds: (ready > 0).then(|| oldest_ready.as_secs()),
         }
     }
@@ -96,7 +96,7 @@ impl<'a> TubeDetailJson<'a> {
         let times = |kind| TimesJson::of(&core.engine.tube_times(key, kind));
         Self {
             tube: TubeJson::of(core, key, now),
-            pause_seconds: stats.pause.as_secs(),
+            pause_seconds: core.config.shown(stats.pause),
             pauses: stats.pauses,
             buries: stats.buries,
             percentiles: PercentilesJson {

@@ -20,6 +20,7 @@ macro_rules! server_config {
             max_watches: None,
             wal_segment_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
             allow_foreign_protocols: false,
+            sub_second: false,
             http_hosts: beanring::server::Hosts::any(),
             http_access: beanring::server::HttpAccess { token: None, allow_writes: false },
             wal_dir: None,
@@ -47,6 +48,7 @@ pub fn config_for(conversation: &Conversation) -> Config {
     Config {
         max_memory_bytes: conversation.max_memory,
         allow_foreign_protocols: conversation.allow_foreign_protocols,
+        sub_second: conversation.sub_second,
         ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
     }
 }

@@ -29,6 +29,8 @@ pub struct Conversation {
     pub max_memory: Option<u64>,
     /// Whether the server accepts requests of other protocols.
     pub allow_foreign_protocols: bool,
+    /// Whether the server accepts times with decimals.
+    pub sub_second: bool,
     /// Names of the connections, in the order of their first use.
     pub connections: Vec<String>,
     pub steps: Vec<Step>,
@@ -117,6 +119,7 @@ impl Conversation {
             max_job_size: None,
             max_memory: None,
             allow_foreign_protocols: false,
+            sub_second: false,
             connections: Vec::new(),
             steps: Vec::new(),
         };
@@ -164,6 +167,7 @@ impl Conversation {
                     "allow-foreign-protocols" => {
                         self.allow_foreign_protocols = value.parse().map_err(|_| unknown())?;
                     }
+                    "sub-second" => self.sub_second = value.parse().map_err(|_| unknown())?,
                     _ => return Err(unknown()),
                 }
             }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobEnd, JobState, Released, Repeated, RuleCounts};
 use beanring::reserve_mode::ReserveMode;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 
 pub use rules::{Ruled, Value};
 pub use tags::{Kept, Tags};
@@ -77,10 +77,10 @@ pub struct Job {
     pub id: u64,
     pub tube: Name,
     pub pri: u32,
-    pub ttr: u32,
+    pub ttr: Seconds,
     pub created: Time,
     /// Of the last put or release.
-    pub delay: u32,
+    pub delay: Seconds,
     pub place: Place,
     /// When the job got to this place.
     pub since: Time,
@@ -282,18 +282,34 @@ impl Model {
     }
 
     /// Stores a job whose body is complete, unless it repeats another, or its tube is full.
-    pub fn store(&mut self, conn: Conn, id: u64, numbers: [u32; 3], tags: Tags, bytes: u64) -> Stored {
-        if let Some(repeated) = self.repeat(conn, numbers[0], tags) {
+    pub fn store(
+        &mut self,
+        conn: Conn,
+        id: u64,
+        pri: u32,
+        times: [Seconds; 2],
+        tags: Tags,
+        bytes: u64,
+    ) -> Stored {
+        if let Some(repeated) = self.repeat(conn, pri, tags) {
             return Stored::Repeated(repeated);
         }
         if !self.admits(conn, 1, bytes) {
             return Stored::Refused;
         }
-        self.store_new(conn, id, numbers, tags, bytes);
+        self.store_new(conn, id, pri, times, tags, bytes);
         Stored::Job
     }
 
-    fn store_new(&mut self, conn: Conn, id: u64, [pri, delay, ttr]: [u32; 3], tags: Tags, bytes: u64) {
+    fn store_new(
+        &mut self,
+        conn: Conn,
+        id: u64,
+        pri: u32,
+        [delay, ttr]: [Seconds; 2],
+        tags: Tags,
+        bytes: u64,
+    ) {
         let tube = self.get(conn).used;
         let ttr = self.ttr_of_put(tube, ttr);
         self.total_jobs += 1;
@@ -340,7 +356,7 @@ impl Model {
         true
     }
 
-    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: u32) -> Released {
+    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: Seconds) -> Released {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return Released::NotFound };
         let place = self.ready_or_delayed(delay);
         let job = &mut self.jobs[at];
@@ -373,7 +389,7 @@ impl Model {
     pub fn touch(&mut self, conn: Conn, id: u64) -> bool {
         let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
         let job = &mut self.jobs[at];
-        let restarted = self.now + Span::from_secs(job.ttr);
+        let restarted = self.now + job.ttr.span();
         if let Place::Reserved { until, .. } = &mut job.place {
             *until = restarted;
         }
@@ -478,7 +494,7 @@ impl Model {
         self.note_lapse(at);
         let job = &mut self.jobs[at];
         job.since = self.now;
-        let until = self.now + Span::from_secs(job.ttr);
+        let until = self.now + job.ttr.span();
         job.place = Place::Reserved { by: conn, until, turn: self.turns };
         job.counts.reserves += 1;
         job.id
@@ -505,8 +521,8 @@ impl Model {
         }
     }
 
-    fn ready_or_delayed(&self, delay: u32) -> Place {
-        if delay == 0 { Place::Ready } else { Place::Delayed { until: self.now + Span::from_secs(delay) } }
+    fn ready_or_delayed(&self, delay: Seconds) -> Place {
+        if delay == Seconds::ZERO { Place::Ready } else { Place::Delayed { until: self.now + delay.span() } }
     }
 
     fn held_longest(&self, conn: Conn) -> Option<usize> {

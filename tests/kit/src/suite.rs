@@ -14,7 +14,8 @@ pub fn flags(conversation: &Conversation) -> Vec<String> {
     let size = conversation.max_job_size.iter().flat_map(|size| ["-z".to_owned(), size.to_string()]);
     let memory = conversation.max_memory.iter().flat_map(|max| ["--max-memory".to_owned(), max.to_string()]);
     let foreign = conversation.allow_foreign_protocols.then(|| "--allow-foreign-protocols".to_owned());
-    size.chain(memory).chain(foreign).collect()
+    let sub_second = conversation.sub_second.then(|| "--sub-second".to_owned());
+    size.chain(memory).chain(foreign).chain(sub_second).collect()
 }
 
 /// Returns the conversations with beanring that can run in real time.

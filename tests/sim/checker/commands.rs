@@ -3,7 +3,7 @@
 use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
 use beanring::queue::{JobAwaited, JobMoved, Released};
-use beanring::time::Span;
+use beanring::time::Seconds;
 use beanring::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Name, Tags, Value};
 
@@ -22,10 +22,10 @@ impl Checker {
             Command::PutBatch { count } => return self.begin_batch(client, count),
             Command::Reserve => return self.reserve(client, None),
             Command::ReserveWithTimeout { seconds } => {
-                return self.reserve(client, Some(Span::from_secs(seconds)));
+                return self.reserve(client, Some(seconds.span()));
             }
             Command::ReserveBatch { count, seconds } => {
-                return self.reserve_batch(client, count, seconds.map(Span::from_secs));
+                return self.reserve_batch(client, count, seconds.map(Seconds::span));
             }
             Command::ReserveJob(id) => {
                 let is_done = model.reserve_job(conn, id.0);
@@ -73,7 +73,7 @@ impl Checker {
                 let (deleted, not_found) = model.delete_batch(conn, &ids);
                 Reply::DeletedBatch { deleted, not_found }
             }
-            Command::WaitJob { id, seconds } => match model.wait_job(conn, id.0, Span::from_secs(seconds)) {
+            Command::WaitJob { id, seconds } => match model.wait_job(conn, id.0, seconds.span()) {
                 JobAwaited::NotFound => Reply::NotFound,
                 JobAwaited::Buried => Reply::Buried,
                 JobAwaited::TimedOut => Reply::TimedOut,
@@ -98,7 +98,7 @@ impl Checker {
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
-                done(model.pause(number(tube), Span::from_secs(seconds)), Reply::Paused)
+                done(model.pause(number(tube), seconds.span()), Reply::Paused)
             }
             Command::Use(tube) => {
                 model.use_tube(conn, number(tube));
@@ -137,13 +137,13 @@ impl Checker {
         let answer = match command {
             Command::Stats => Expected::Data(report::stats(model, &self.totals)),
             Command::StatsJob(id) => match model.jobs.iter().find(|job| job.id == id.0) {
-                Some(job) => Expected::Data(report::job(model, job)),
+                Some(job) => Expected::Data(report::job(model, &self.totals, job)),
                 None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
             },
             Command::StatsTube(name) => {
                 let number = number_of(name.as_bytes());
                 match model.tubes.iter().find(|tube| tube.name == number) {
-                    Some(tube) => Expected::Data(report::tube(model, tube)),
+                    Some(tube) => Expected::Data(report::tube(model, &self.totals, tube)),
                     None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
                 }
             }
@@ -165,7 +165,14 @@ impl Checker {
             Command::ListTubesWatched => Expected::Line(names(&record.watched)),
             Command::ListJobs { tube, state, after, limit } => {
                 let size_of = |id: u64| self.bodies[&id].len() - 2;
-                match report::page(model, number_of(tube.as_bytes()), state, (after.0, limit), size_of) {
+                match report::page(
+                    model,
+                    &self.totals,
+                    number_of(tube.as_bytes()),
+                    state,
+                    (after.0, limit),
+                    size_of,
+                ) {
                     Some(lines) => Expected::Line(lines),
                     None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
                 }

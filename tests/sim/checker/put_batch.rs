@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::protocol::command::{Command, PutArgs};
-use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
 use beanring::tags;
 use beanring::wal::job_record_bytes;
@@ -31,7 +30,9 @@ impl Checker {
 
     /// Takes the line of the next job. Any other line, or one that is too long, leaves the end of the batch unknown.
     pub(super) fn batch_line(&mut self, client: usize, line: Option<&[u8]>) {
-        let Some(Ok(Command::Put { args, tags })) = line.map(parse) else { return self.lose_batch(client) };
+        let Some(Ok(Command::Put { args, tags })) = line.map(|line| self.parse(line)) else {
+            return self.lose_batch(client);
+        };
         let tags = tags.map(Tags::of);
         let record = &mut self.clients[client];
         let body = record.served..record.served + args.bytes as usize + 2;

@@ -11,7 +11,7 @@ use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::WAL_FILE_BYTES_DEFAULT;
 use crate::queue::{Engine, PersistedState, UnreservedState};
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 use crate::tube_name::TubeName;
 
 /// The result of an export.
@@ -49,7 +49,13 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
     write_last_id(last, engine.upcoming_id(), now, &mut files.gathered);
     for (_, id, key) in jobs {
         let (record, body) = (engine.jobs().get(key), engine.body(key));
-        let job = Job::new(id, record.created, record.ttr, &engine.persisted_state(key), body.len() as u32);
+        let job = Job::new(
+            id,
+            record.created,
+            engine.jobs().ttr(key),
+            &engine.persisted_state(key),
+            body.len() as u32,
+        );
         files.append(engine.tube_of(key), &job, body)?;
     }
     files.finish()?;
@@ -70,9 +76,13 @@ fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     if last + 1 >= next.0 {
         return;
     }
-    let state =
-        PersistedState { pri: 0, delay: 0, state: UnreservedState::Ready, counts: Default::default() };
-    let job = Job::new(JobId(next.0 - 1), now, 1, &state, 2);
+    let state = PersistedState {
+        pri: 0,
+        delay: Seconds::ZERO,
+        state: UnreservedState::Ready,
+        counts: Default::default(),
+    };
+    let job = Job::new(JobId(next.0 - 1), now, Seconds::ONE, &state, 2);
     beanstalkd_binlog::encode_job(TubeName::DEFAULT, &job, b"\r\n", out);
     beanstalkd_binlog::encode_change(&Job { state: State::Deleted, ..job }, out);
 }

@@ -117,14 +117,14 @@ mod tests {
     use crate::ids::JobId;
     use crate::queue::{Counts, PersistedState, UnreservedState};
     use crate::tags::Tags;
-    use crate::time::Time;
+    use crate::time::{Seconds, Time};
     use crate::tube_name::TubeName;
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
 
     const STATE: PersistedState = PersistedState {
         pri: 0,
-        delay: 0,
+        delay: Seconds::ZERO,
         state: UnreservedState::Ready,
         counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
     };
@@ -133,7 +133,7 @@ mod tests {
         losses.record(&Record::Job(JobRecord {
             id: JobId(id),
             created: Time::ZERO,
-            ttr: 1,
+            ttr: Seconds::ONE,
             tube: TubeName::DEFAULT,
             tags: Tags::NONE,
             state: STATE,

@@ -3,12 +3,12 @@
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{Engine, NewJob, Notice, Reserved};
 use beanring::tags::Tags;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 
 /// Size of each job body, with its CR LF.
 pub const BODY_BYTES: u32 = 66;
-const TTR: u32 = 1000;
+const TTR: Seconds = Seconds::whole(1000);
 
 /// An engine, its clock and its clients.
 pub struct Rig {
@@ -55,7 +55,7 @@ impl Rig {
     /// Allocates a job that is not in the engine yet.
     pub fn new_job(&mut self, pri: u32, delay: u32) -> NewJob {
         let body = self.engine.bodies_mut().allocate(BODY_BYTES).expect("there is memory");
-        NewJob { id: self.engine.next_id(), pri, delay, ttr: TTR, body, extra: None }
+        NewJob { id: self.engine.next_id(), pri, delay: delay.into(), ttr: TTR, body, extra: None }
     }
 
     /// Puts ready jobs of these concurrency keys in turn, and has a client reserve one of each. The limit is one.

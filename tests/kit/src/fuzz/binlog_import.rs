@@ -9,7 +9,7 @@ use beanring::ids::JobId;
 use beanring::io::binlog_import::import;
 use beanring::io::wal_files::{Directory, recover};
 use beanring::queue::{Counts, Engine, PersistedState, UnreservedState};
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::{Durability, WalConfig};
 
@@ -136,14 +136,14 @@ impl Written {
         self.last_id += 1 + input.below(3) as u64;
         let bytes = input.pick(&[0, 1, 30, 500, 9_000]);
         let body = [filler(self.last_id, bytes), b"\r\n".to_vec()].concat();
-        let delay = input.pick(&[0, 0, 10, 4_000_000]);
+        let delay: u32 = input.pick(&[0, 0, 10, 4_000_000]);
         let created = Time::from_nanos(BEGIN.as_nanos() - A_US * u64::from(input.half()) - A_US);
         let job = Job {
             id: JobId(self.last_id),
             created,
-            ttr: 1 + u32::from(input.byte()),
+            ttr: Seconds::whole(1 + u32::from(input.byte())),
             pri: u32::from(input.half()),
-            delay,
+            delay: delay.into(),
             body_bytes: body.len() as u32,
             deadline: Time::from_nanos(created.as_nanos() + 1_000_000_000 * u64::from(delay)),
             counts: Counts::default(),

@@ -130,7 +130,10 @@ impl Conversation<'_> {
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
-            6 => format!("reserve-with-timeout {}", self.input.pick(&[0, 1, 2, 60, i32::MAX as u32])),
+            6 => format!(
+                "reserve-with-timeout {}",
+                self.input.pick(&["0", "1", "2", "0.5", "60", "2147483647"])
+            ),
             7 => format!("reserve-job {}", self.id()),
             8 => format!("peek {}", self.id()),
             9 => {
@@ -150,10 +153,14 @@ impl Conversation<'_> {
             24 => format!("ignore {}", self.tube()),
             25 => ["list-tubes", "list-tube-used", "list-tubes-watched"][self.input.below(3)].to_owned(),
             29 => {
-                let timeout = self.input.pick(&["", " 0", " 1", " 60"]);
+                let timeout = self.input.pick(&["", " 0", " 1", " 0.75", " 60"]);
                 format!("reserve-batch {}{timeout}", self.input.pick(&[1, 2, 5, 1000, 1001]))
             }
-            31 | 32 => format!("wait-job {} {}", self.id(), self.input.pick(&[0, 1, 60, i32::MAX as u32])),
+            31 | 32 => format!(
+                "wait-job {} {}",
+                self.id(),
+                self.input.pick(&["0", "1", "0.001", "60", "2147483647"])
+            ),
             33 => "cancel-reserve".to_owned(),
             34 => format!("watch {} {}", self.tube(), self.input.pick(&[1, 2, 1000, u32::MAX])),
             35 => {
@@ -199,7 +206,7 @@ impl Conversation<'_> {
             at => sizes[at % sizes.len()],
         };
         let (pri, delay) = (self.pri(), self.delay());
-        let ttr = self.input.pick(&[60, 0, 1, 2, u32::MAX]);
+        let ttr = self.input.pick(&["60", "0", "1", "2", "0.001", "1.5", "4294967295"]);
         let ending: &[u8] =
             self.input.pick(&[b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n\n", b"", b"\r\nstats\r\n"]);
         self.bodies += 1;
@@ -253,8 +260,8 @@ impl Conversation<'_> {
         self.input.pick(&[0, 1, 1023, 1024, u32::MAX])
     }
 
-    fn delay(&mut self) -> u32 {
-        self.input.pick(&[0, 0, 0, 1, 2, 100, u32::MAX])
+    fn delay(&mut self) -> &'static str {
+        self.input.pick(&["0", "0", "0", "1", "2", "100", "0.5", "4294967295.999"])
     }
 
     fn tube(&mut self) -> String {

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use beanring::ids::JobId;
 use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::Command;
-use beanring::protocol::parse::{ParseError, parse};
+use beanring::protocol::parse::{self, ParseError};
 use beanring::tube_rules::RuleKey;
 
 use super::framing::bytes_max;
@@ -148,6 +148,14 @@ impl Default for Dialogue {
             used: b"default".to_vec(),
             watched: BTreeSet::from([b"default".to_vec()]),
         }
+    }
+}
+
+/// Parses a line as the server of the fuzzer does, which accepts decimals.
+fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
+    match parse::parse(line) {
+        Err(ParseError::BadFormat) => parse::parse_decimals(line),
+        parsed => parsed,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::queue::Engine;
-use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability, Operation};
 
@@ -63,7 +63,7 @@ impl Driver {
         });
         let job_bytes_logged = disk.as_ref().map(|_| SEGMENT_BYTES as usize);
         Self {
-            server: Server::with_wal(config(max_job_bytes), engine, log),
+            server: Server::with_wal(Config { sub_second: true, ..config(max_job_bytes) }, engine, log),
             now: BEGIN,
             ends: Vec::new(),
             book: Book::new(max_job_bytes, job_bytes_logged),

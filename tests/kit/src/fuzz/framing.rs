@@ -4,7 +4,7 @@ use beanring::ids::JobId;
 use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::framing::{Line, LineReader};
-use beanring::protocol::parse::parse;
+use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::RuleValue;
 
@@ -69,13 +69,18 @@ pub(super) fn bytes_max(line: &[u8]) -> usize {
 }
 
 fn check(line: &[u8]) {
+    check_parsed(line, parse);
+    check_parsed(line, parse_decimals);
+}
+
+fn check_parsed(line: &[u8], parse: impl Fn(&[u8]) -> Result<Command<'_>, ParseError>) {
     let Ok(command) = parse(line) else { return };
     assert!(!line.contains(&0), "a NUL is no part of a command");
     if let Command::ReserveWithTimeout { seconds }
     | Command::ReserveBatch { seconds: Some(seconds), .. }
     | Command::WaitJob { seconds, .. } = command
     {
-        assert!(i32::try_from(seconds).is_ok(), "{seconds}");
+        assert!(i32::try_from(seconds.as_whole()).is_ok(), "{seconds}");
     }
     if let Some(plain) = plainly(&command) {
         assert!(plain.len() + 2 <= bytes_max(plain.as_bytes()), "{command:?}");

@@ -6,7 +6,7 @@ use beanring::bodies::Slot;
 use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::queue::{Counts, Engine, KeptKey, NewJob, PersistedState, UnreservedState};
 use beanring::tags::Tags;
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
@@ -24,6 +24,20 @@ const LOG_ID: u64 = 0x1234_5678_9abc_def0;
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const STEPS_MAX: usize = 256;
 
+const DELAYS: [Seconds; 7] = [
+    Seconds::ZERO,
+    Seconds::ZERO,
+    Seconds::ONE,
+    Seconds::whole(100),
+    millis(0, 1),
+    millis(100, 999),
+    Seconds::whole(u32::MAX),
+];
+
+const fn millis(whole: u32, millis: u16) -> Seconds {
+    Seconds::new(whole, millis).expect("it is below a second")
+}
+
 /// The files of a job log by their numbers.
 pub type Files = BTreeMap<SegmentNumber, Vec<u8>>;
 
@@ -31,7 +45,7 @@ pub type Files = BTreeMap<SegmentNumber, Vec<u8>>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptJob {
     pub created: Time,
-    pub ttr: u32,
+    pub ttr: Seconds,
     pub tube: String,
     pub tags: String,
     pub kept: PersistedState,
@@ -60,7 +74,7 @@ pub struct MadeLog {
 pub fn jobs_of(engine: &Engine) -> Jobs {
     let jobs = engine.jobs().iter().map(|(key, job)| {
         let (tube, kept) = (engine.tube_of(key).as_str().to_owned(), engine.persisted_state(key));
-        let (created, ttr, body) = (job.created, job.ttr, engine.body(key).to_vec());
+        let (created, ttr, body) = (job.created, engine.jobs().ttr(key), engine.body(key).to_vec());
         let tags = engine.tags(key).as_str().to_owned();
         (job.id.0, KeptJob { created, ttr, tube, tags, kept, body })
     });
@@ -157,7 +171,7 @@ impl Writer {
             7 => _ = self.engine.reserve_job(client, id, now),
             8 => _ = self.engine.bury(client, id, u32::from(input.byte()), now),
             9 => {
-                let delay = input.pick(&[0, 1, 100, u32::MAX]);
+                let delay = input.pick(&DELAYS);
                 self.engine.release(client, id, u32::from(input.byte()), delay, now);
             }
             10 => _ = self.engine.kick_job(id, now),
@@ -195,8 +209,8 @@ impl Writer {
 
     fn put(&mut self, input: &mut Input<'_>, has_key: bool) {
         let bytes = input.pick(&[0, 5, 40, 300, 1_000, 4_000, 9_000, 30_000]);
-        let (pri, delay) = (u32::from(input.byte()), input.pick(&[0, 0, 0, 1, 100, u32::MAX]));
-        let tags = format!("idp:k{}:{}", bytes / 1_000, delay);
+        let (pri, delay) = (u32::from(input.byte()), input.pick(&DELAYS));
+        let tags = format!("idp:k{}:{}", bytes / 1_000, delay.as_whole());
         self.put_one(bytes, pri, delay, if has_key { &tags } else { "" });
     }
 
@@ -205,7 +219,7 @@ impl Writer {
         let bytes = input.pick(&[20, 200, 2_000]);
         for number in 0..40 {
             let tags = format!("idp:flood-{number}:1000");
-            self.put_one(bytes, number, 0, if number % 3 == 0 { &tags } else { "" });
+            self.put_one(bytes, number, Seconds::ZERO, if number % 3 == 0 { &tags } else { "" });
             self.record();
             let last = self.engine.upcoming_id().0;
             if number % 4 > 0 {
@@ -216,7 +230,7 @@ impl Writer {
         }
     }
 
-    fn put_one(&mut self, bytes: usize, pri: u32, delay: u32, tags: &str) {
+    fn put_one(&mut self, bytes: usize, pri: u32, delay: Seconds, tags: &str) {
         let tube_bytes = self.engine.used(self.client).name().as_bytes().len();
         let tags = Tags::new(tags.as_bytes()).unwrap_or(Tags::NONE);
         let space = self.log.space_for_put(tube_bytes, tags, bytes + 2);
@@ -231,7 +245,8 @@ impl Writer {
         }
         let body = [filler(id.0, bytes), b"\r\n".to_vec()].concat();
         let slot = store(&mut self.engine, &body);
-        self.engine.put(self.client, NewJob { id, pri, delay, ttr: 60, body: slot, extra }, self.now);
+        let ttr = Seconds::new(60, (bytes % 1000) as u16).expect("it is below a second");
+        self.engine.put(self.client, NewJob { id, pri, delay, ttr, body: slot, extra }, self.now);
         self.made.bodies.insert(id.0, body);
     }
 
@@ -341,7 +356,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
                 0xfe => filler(id.0, 2),
                 byte => [filler(id.0, usize::from(byte)), b"\r\n".to_vec()].concat(),
             };
-            let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), any(input, 0) as u32);
+            let (created, ttr) = (Time::from_nanos(1 + (any(input, 0) >> 1)), forge_seconds(input));
             let state = forge_state(input);
             let tags = if what & 0x10 > 0 { Tags::new(b"aft:g grp:h idp:k:60") } else { None };
             let tags = tags.unwrap_or(Tags::NONE);
@@ -376,7 +391,12 @@ fn forge_state(input: &mut Input<'_>) -> PersistedState {
         2 => UnreservedState::Held(Time::from_nanos(any(input, 0) >> 1)),
         _ => UnreservedState::Buried(any(input, 0)),
     };
-    PersistedState { pri: u32::from(input.byte()), delay: any(input, 0) as u32, state, counts }
+    PersistedState { pri: u32::from(input.byte()), delay: forge_seconds(input), state, counts }
+}
+
+fn forge_seconds(input: &mut Input<'_>) -> Seconds {
+    let any = any(input, 0);
+    Seconds::new(any as u32, (any >> 32) as u16 % 1000).expect("it is below a second")
 }
 
 /// Changes the kind of a record or some of its payload, and recomputes its checksum.

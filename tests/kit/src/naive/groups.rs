@@ -1,18 +1,18 @@
 //! Groups: jobs that wait until all jobs with a tag are deleted.
 
 use beanring::queue::JobState;
-use beanring::time::Span;
+use beanring::time::Seconds;
 
 use super::{Job, Model, Place, Tags};
 
 impl Model {
     /// The place of a job that is put now, before it is there.
-    pub(super) fn first_place(&mut self, delay: u32, tags: Tags) -> Place {
+    pub(super) fn first_place(&mut self, delay: Seconds, tags: Tags) -> Place {
         if !self.is_behind(tags) {
             return self.ready_or_delayed(delay);
         }
         self.turns += 1;
-        Place::Held { until: self.now + Span::from_secs(delay), turn: self.turns, is_free: false }
+        Place::Held { until: self.now + delay.span(), turn: self.turns, is_free: false }
     }
 
     /// Whether a job with these tags has to wait.

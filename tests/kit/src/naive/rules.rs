@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beanring::queue::{JobEnd, JobState, RuleCounts};
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::{RuleKey, RuleValue};
 
@@ -94,9 +94,9 @@ impl Model {
 
     // Puts.
 
-    pub(super) fn ttr_of_put(&self, tube: Name, ttr: u32) -> u32 {
+    pub(super) fn ttr_of_put(&self, tube: Name, ttr: Seconds) -> Seconds {
         let default = self.number(tube, RuleKey::DefaultTtr).map_or(1, |seconds| seconds as u32);
-        if ttr == 0 { default } else { ttr }
+        if ttr == Seconds::ZERO { default.into() } else { ttr }
     }
 
     /// Whether a client may put this many jobs with bodies of this size together. A refusal is counted.

@@ -1,0 +1,367 @@
+//! A naive parser to compare with, on random lines.
+
+use std::mem;
+
+use super::super::*;
+use super::parse_with_decimals;
+use crate::protocol::random::Random;
+use crate::tube_rules::RuleValue;
+
+/// Returns the tags if they are well-formed.
+fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
+    let Some(text) = rest.strip_prefix(b" ") else { return rest.is_empty().then_some(Tags::NONE) };
+    let words: Vec<Vec<&[u8]>> =
+        text.split(|&byte| byte == b' ').map(|word| word.split(|&byte| byte == b':').collect()).collect();
+    let is_number = |number: &[u8]| {
+        !number.is_empty()
+            && number.iter().all(u8::is_ascii_digit)
+            && std::str::from_utf8(number).unwrap().parse::<u32>().is_ok()
+    };
+    let is_tag = |word: &Vec<&[u8]>| match word[..] {
+        [b"idp", key] => TubeName::new(key).is_some(),
+        [b"idp", key, ttl] => TubeName::new(key).is_some() && is_number(ttl),
+        [b"grp" | b"aft", name] => TubeName::new(name).is_some(),
+        _ => false,
+    };
+    let has_doubles = (1..words.len()).any(|at| words[..at].iter().any(|word| word[0] == words[at][0]));
+    let named = |kind: &[u8]| words.iter().find(|word| word[0] == kind).map(|word| word[1..].to_vec());
+    let is_circle = named(b"grp").is_some() && named(b"grp") == named(b"aft");
+    (words.iter().all(is_tag) && !has_doubles && !is_circle).then(|| Tags::new(text).unwrap())
+}
+
+/// Applies the rules as beanstalkd does: it tries the words in its order, then parses the arguments one by one.
+fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseError> {
+    use ParseError::{BadFormat, UnknownCommand};
+
+    const WORDS: [&str; 40] = [
+        "put ",
+        "put-batch ",
+        "peek ",
+        "peek-ready",
+        "peek-delayed",
+        "peek-buried",
+        "peek-reserved",
+        "reserve-with-timeout ",
+        "reserve-job ",
+        "reserve-batch ",
+        "reserve-mode ",
+        "reserve",
+        "delete ",
+        "release ",
+        "bury ",
+        "kick ",
+        "kick-job ",
+        "touch ",
+        "stats-job ",
+        "stats-tube ",
+        "stats-group ",
+        "stats",
+        "use ",
+        "watch ",
+        "ignore ",
+        "list-tubes-watched",
+        "list-tube-used",
+        "list-tubes",
+        "list-jobs ",
+        "move-job ",
+        "move-jobs ",
+        "tube-config ",
+        "flush-tube ",
+        "delete-batch ",
+        "wait-job ",
+        "cancel-reserve",
+        "drain",
+        "undrain",
+        "quit",
+        "pause-tube",
+    ];
+    fn number(rest: &mut &[u8], max: u64) -> Result<u64, ParseError> {
+        let digits_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+        let digits = &rest[digits_start..];
+        let digits_end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+        *rest = &digits[digits_end..];
+        let value: u64 = std::str::from_utf8(&digits[..digits_end])
+            .expect("digits are ASCII")
+            .parse()
+            .map_err(|_| BadFormat)?;
+        if value <= max { Ok(value) } else { Err(BadFormat) }
+    }
+    let time = |rest: &mut &[u8], max: u64| {
+        let whole = number(rest, max)? as u32;
+        let Some(decimals) = rest.strip_prefix(b".").filter(|_| has_decimals) else {
+            return Ok(Seconds::whole(whole));
+        };
+        let end = decimals.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(decimals.len());
+        *rest = &decimals[end..];
+        let text = std::str::from_utf8(&decimals[..end]).expect("digits are ASCII");
+        let millis = if end <= 3 { format!("{text:0<3}").parse().unwrap() } else { 1000 };
+        if end > 0 { Seconds::new(whole, millis).ok_or(BadFormat) } else { Err(BadFormat) }
+    };
+    fn word_of<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+        let begin = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
+        let word = rest[begin..].split(|&byte| byte == b' ').next().unwrap_or_default();
+        *rest = &rest[begin + word.len()..];
+        word
+    }
+    fn state_of(word: &[u8]) -> Option<JobStateWord> {
+        Some(match word {
+            b"ready" => JobStateWord::Ready,
+            b"reserved" => JobStateWord::Reserved,
+            b"delayed" => JobStateWord::Delayed,
+            b"buried" => JobStateWord::Buried,
+            b"held" => JobStateWord::Held,
+            _ => return None,
+        })
+    }
+    const U32: u64 = u32::MAX as u64;
+
+    if line.contains(&0) {
+        return Err(BadFormat);
+    }
+    let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
+    let mut rest = &line[word.len()..];
+    let name = TubeName::new(rest).ok_or(BadFormat);
+    let command = match word {
+        "put " => {
+            let pri = number(&mut rest, U32)? as u32;
+            let (delay, ttr) = (time(&mut rest, U32)?, time(&mut rest, U32)?);
+            let bytes = number(&mut rest, U32)? as u32;
+            let tags = naive_tags(rest);
+            let is_long = line.len() + 2 > 224;
+            if is_long && tags.is_none_or(|tags| tags == Tags::NONE) {
+                return Err(BadFormat);
+            }
+            return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });
+        }
+        "put-batch " => {
+            let count = number(&mut rest, 1000).ok().filter(|&count| count > 0 && rest.is_empty());
+            return Ok(Command::PutBatch { count: count.map(|count| count as u32) });
+        }
+        "quit" => return Ok(Command::Quit),
+        "use " => return name.map(Command::Use),
+        "watch " => match rest.iter().position(|&byte| byte == b' ') {
+            None => return name.map(Command::Watch),
+            Some(end) => {
+                let tube = TubeName::new(&rest[..end]).ok_or(BadFormat)?;
+                rest = &rest[end..];
+                let weight = NonZeroU32::new(number(&mut rest, U32)? as u32).ok_or(BadFormat)?;
+                Command::WatchWeighted { tube, weight }
+            }
+        },
+        "ignore " => return name.map(Command::Ignore),
+        "stats-tube " => return name.map(Command::StatsTube),
+        "stats-group " => return name.map(Command::StatsGroup),
+        "flush-tube " => return name.map(Command::FlushTube),
+        "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
+        "peek-ready" => Command::PeekReady,
+        "peek-delayed" => Command::PeekDelayed,
+        "peek-buried" => Command::PeekBuried,
+        "peek-reserved" => Command::PeekReserved,
+        "reserve-with-timeout " => Command::ReserveWithTimeout { seconds: time(&mut rest, 2_147_483_647)? },
+        "reserve-job " => Command::ReserveJob(JobId(number(&mut rest, u64::MAX)?)),
+        "reserve-batch " => {
+            let count = number(&mut rest, 1000)? as u32;
+            let seconds = if rest.is_empty() { None } else { Some(time(&mut rest, 2_147_483_647)?) };
+            if count == 0 {
+                return Err(BadFormat);
+            }
+            Command::ReserveBatch { count, seconds }
+        }
+        "reserve-mode " => Command::ReserveMode(match mem::take(&mut rest) {
+            b"default" => ReserveMode::Default,
+            b"fifo" => ReserveMode::Fifo,
+            b"weighted" => ReserveMode::Weighted,
+            b"weighted-fair" => ReserveMode::WeightedFair,
+            _ => return Err(BadFormat),
+        }),
+        "reserve" => Command::Reserve,
+        "delete " => Command::Delete(JobId(number(&mut rest, u64::MAX)?)),
+        "release " => Command::Release {
+            id: JobId(number(&mut rest, u64::MAX)?),
+            pri: number(&mut rest, U32)? as u32,
+            delay: time(&mut rest, U32)?,
+        },
+        "bury " => {
+            Command::Bury { id: JobId(number(&mut rest, u64::MAX)?), pri: number(&mut rest, U32)? as u32 }
+        }
+        "kick " => Command::Kick { bound: number(&mut rest, u64::MAX)?.min(U32) as u32 },
+        "kick-job " => Command::KickJob(JobId(number(&mut rest, u64::MAX)?)),
+        "touch " => Command::Touch(JobId(number(&mut rest, u64::MAX)?)),
+        "stats-job " => Command::StatsJob(JobId(number(&mut rest, u64::MAX)?)),
+        "stats" => Command::Stats,
+        "list-jobs " => {
+            let name = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
+            let after = if rest.is_empty() { 0 } else { number(&mut rest, u64::MAX)? };
+            let limit = if rest.is_empty() { 100 } else { number(&mut rest, 1000)? as u32 };
+            if limit == 0 {
+                return Err(BadFormat);
+            }
+            Command::ListJobs { tube: name, state, after: JobId(after), limit }
+        }
+        "move-job " => {
+            let id = JobId(number(&mut rest, u64::MAX)?);
+            if rest.first() != Some(&b' ') {
+                return Err(BadFormat);
+            }
+            Command::MoveJob { id, tube: TubeName::new(word_of(&mut rest)).ok_or(BadFormat)? }
+        }
+        "move-jobs " => {
+            let from = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
+            let to = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let bound = number(&mut rest, u64::MAX)?.min(U32) as u32;
+            if state == JobStateWord::Reserved || state == JobStateWord::Held || from == to {
+                return Err(BadFormat);
+            }
+            Command::MoveJobs { from, state, to, bound }
+        }
+        "tube-config " => {
+            let tube = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            if rest.is_empty() {
+                return Ok(Command::TubeConfig { tube, rule: None });
+            }
+            let (key, value) = (word_of(&mut rest), word_of(&mut rest));
+            let key =
+                RuleKey::ALL.into_iter().find(|known| known.word().as_bytes() == key).ok_or(BadFormat)?;
+            let value = match key {
+                _ if value == b"0" => RuleValue::None,
+                RuleKey::DeadLetter => RuleValue::Tube(TubeName::new(value).ok_or(BadFormat)?),
+                _ if value.is_empty() => return Err(BadFormat),
+                _ => {
+                    let mut digits = value;
+                    let value = number(&mut digits, u64::MAX)?;
+                    if !digits.is_empty() {
+                        return Err(BadFormat);
+                    }
+                    RuleValue::Number(value)
+                }
+            };
+            Command::TubeConfig { tube, rule: Some(Rule::new(tube, key, value).ok_or(BadFormat)?) }
+        }
+        "delete-batch " => {
+            let ids = Ids::new(rest);
+            let mut count = 0;
+            while count == 0 || !rest.is_empty() {
+                number(&mut rest, u64::MAX)?;
+                count += 1;
+            }
+            if count > 1000 {
+                return Err(BadFormat);
+            }
+            Command::DeleteBatch(ids)
+        }
+        "wait-job " => Command::WaitJob {
+            id: JobId(number(&mut rest, u64::MAX)?),
+            seconds: time(&mut rest, 2_147_483_647)?,
+        },
+        "cancel-reserve" => Command::CancelReserve,
+        "drain" => Command::Drain,
+        "undrain" => Command::Undrain,
+        "list-tubes-watched" => Command::ListTubesWatched,
+        "list-tube-used" => Command::ListTubeUsed,
+        "list-tubes" => Command::ListTubes,
+        "pause-tube" => {
+            let name_start = rest.iter().position(|&byte| byte != b' ').ok_or(BadFormat)?;
+            let name = &rest[name_start..];
+            let name_length =
+                (0..name.len()).take_while(|&at| TubeName::new(&[b'a', name[at]]).is_some()).count();
+            rest = &name[name_length..];
+            Command::PauseTube { tube: TubeName::new(&name[..name_length]), seconds: time(&mut rest, U32)? }
+        }
+        _ => unreachable!("{word} is not in the table"),
+    };
+    if rest.is_empty() { Ok(command) } else { Err(BadFormat) }
+}
+
+fn mutate(line: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(line.len() + 1);
+    match random.below(6) {
+        0 => line.truncate(at),
+        1 => line.insert(at, random.pick(b" 0159-+aput:\0\r\n\t\x80..,")),
+        2 => drop(line.splice(at..at, b" ".repeat(random.below(3)))),
+        3 => {
+            let number = random.pick(&[
+                "2147483647",
+                "2147483648",
+                "4294967295",
+                "4294967296",
+                "18446744073709551615",
+                "18446744073709551616",
+                "99999999999999999999",
+                "000000000000000000000000001",
+            ]);
+            let start = line.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+            line.truncate(start);
+            line.extend(number.bytes());
+        }
+        _ if at < line.len() => _ = line.remove(at),
+        _ => {}
+    }
+}
+
+#[test]
+fn random_lines_agree_with_the_naive_parser() {
+    const LINES: [&str; 50] = [
+        "put 1 2 3 4",
+        "put 1 2.5 3.25 4",
+        "put 1 2.5 3.025 4 idp:k:9",
+        "put 1 2 3 4 idp:k:9",
+        "put-batch 5",
+        "peek 7",
+        "peek-ready",
+        "peek-delayed",
+        "peek-buried",
+        "peek-reserved",
+        "reserve",
+        "reserve-with-timeout 5",
+        "reserve-with-timeout 0.5",
+        "reserve-job 7",
+        "delete 7",
+        "release 7 1 2",
+        "release 7 1 2.5",
+        "bury 7 1",
+        "kick 9",
+        "kick-job 7",
+        "touch 7",
+        "stats",
+        "stats-job 7",
+        "stats-tube t1",
+        "stats-group t1",
+        "use t1",
+        "watch t1",
+        "ignore t1",
+        "list-tubes",
+        "list-tube-used",
+        "list-tubes-watched",
+        "pause-tube t1 8",
+        "pause-tube t1 8.5",
+        "list-jobs t1 buried 7 8",
+        "move-job 7 t1",
+        "move-jobs t1 ready t2 9",
+        "tube-config t1",
+        "tube-config t1 max-jobs 7",
+        "tube-config t1 dead-letter t2",
+        "flush-tube t1",
+        "delete-batch 7 8",
+        "reserve-batch 5 6",
+        "reserve-batch 5 6.5",
+        "reserve-mode weighted",
+        "watch t1 5",
+        "wait-job 7 5",
+        "cancel-reserve",
+        "drain",
+        "undrain",
+        "quit",
+    ];
+    let mut random = Random::new();
+    for _ in 0..200_000 {
+        let mut line = random.pick(&LINES).as_bytes().to_vec();
+        for _ in 0..random.below(4) {
+            mutate(&mut line, &mut random);
+        }
+        let shown = line.escape_ascii().to_string();
+        assert_eq!(parse(&line), naive_parse(&line, false), "{shown:?}");
+        assert_eq!(parse_with_decimals(&line), naive_parse(&line, true), "{shown:?} with decimals");
+    }
+}
