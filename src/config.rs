@@ -6,9 +6,11 @@ mod error;
 mod file;
 mod given;
 mod io_threads;
+mod rules;
 pub mod settings;
 pub mod size;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -30,6 +32,7 @@ use crate::limits::{
 use crate::server::Hosts;
 use crate::tags::Tags;
 use crate::time::Span;
+use crate::tube_rules::TubeRules;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::job_record_bytes;
 use crate::wal::segment::HEADER_BYTES;
@@ -111,6 +114,8 @@ pub struct ServerConfig {
     pub max_tubes: Option<u32>,
     /// Maximum number of tubes that a connection watches, if there is one.
     pub max_watches: Option<u32>,
+    /// Rules of tubes by their names.
+    pub tube_rules: BTreeMap<String, TubeRules>,
     /// The file of `--config`, if there was one.
     pub file: Option<PathBuf>,
     /// The directory of the job log, if there is one.
@@ -214,6 +219,7 @@ impl ServerConfig {
             max_connections: maximum(given, "max-connections", 0)?,
             max_tubes: maximum(given, "max-tubes", TUBES_DEFAULT)?,
             max_watches: maximum(given, "max-watches", WATCHES_DEFAULT)?,
+            tube_rules: std::mem::take(&mut given.rules),
             file: given.take("config").map(|file| file.path().to_owned()),
             wal_dir,
             wal,

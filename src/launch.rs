@@ -31,6 +31,8 @@ use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
+use crate::tube_name::TubeName;
+use crate::tube_rules::Rule;
 use crate::wal::{Durability, Wal};
 
 /// The system refuses what every server needs.
@@ -176,6 +178,7 @@ impl Prepared {
         let mut engine = Engine::new(seed);
         let recovery_began = clock.now();
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
+        set_rules(&config, &mut engine, clock.now());
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
         let disk =
@@ -269,6 +272,16 @@ fn recover(
     let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
     report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
     Ok(wal)
+}
+
+/// Sets the rules of tubes that the file has. They replace those of the job log, which keeps its own.
+fn set_rules(config: &ServerConfig, engine: &mut Engine, now: Time) {
+    for (name, rules) in &config.tube_rules {
+        let tube = TubeName::new(name.as_bytes()).expect("the name was checked");
+        for (key, value) in rules.iter() {
+            engine.restore_rule(tube, Rule::new(tube, key, value).expect("the rule was checked"), now);
+        }
+    }
 }
 
 fn server_config(

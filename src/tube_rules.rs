@@ -59,7 +59,7 @@ impl RuleKey {
     }
 
     /// The largest number that it may have.
-    const fn max(self) -> u64 {
+    pub const fn max(self) -> u64 {
         match self {
             Self::MaxBytes => i64::MAX as u64,
             Self::Rate => RATE_MAX,

@@ -273,7 +273,7 @@ const MISTAKES_ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "--config beanring.toml",
         "",
         "[server]\nport = 7",
-        "beanring.toml:1:2: [server]: tables are not supported; put the keys at the top of the file",
+        "beanring.toml:1:2: [server]: no such table; put the keys at the top of the file",
     ),
     (
         "--config beanring.toml",

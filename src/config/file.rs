@@ -1,4 +1,4 @@
-//! The file of `--config`: TOML with the long names of flags as keys.
+//! The file of `--config`: TOML with the long names of flags as keys, and with rules of tubes.
 
 use std::fs;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, Problem, suggestion};
+use super::{ConfigError, Problem, rules, suggestion};
 use crate::cli::flags::{Flag, Kind, Sources};
 
 /// The message of the parser for a key that it has read before.
@@ -54,9 +54,12 @@ impl Reader<'_> {
         for (key, value) in table.into_inner() {
             let at = key.span();
             let key = key.into_inner();
+            if key == rules::TUBES {
+                settings.rules = rules::read(&value).map_err(|(at, problem)| self.wrong(at, problem))?;
+                continue;
+            }
             if is_table(value.get_ref()) {
-                return Err(self
-                    .wrong(at, "tables are not supported; put the keys at the top of the file".to_owned()));
+                return Err(self.wrong(at, "no such table; put the keys at the top of the file".to_owned()));
             }
             let Some(flag) = Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) else {
                 return Err(self.unknown(at, &key));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{environment, file};
 use crate::cli::flags::{Flag, variable};
 use crate::config::ConfigError;
+use crate::tube_rules::TubeRules;
 
 /// The most of a value that an error repeats.
 pub(super) const SHOWN_CHARS_MAX: usize = 80;
@@ -54,6 +55,8 @@ pub enum Origin {
 #[derive(Clone, Default, Debug)]
 pub struct Settings {
     given: BTreeMap<&'static str, Vec<Setting>>,
+    /// Rules of tubes by their names. Only the file has them.
+    pub rules: BTreeMap<String, TubeRules>,
     /// Obsolete flags of beanstalkd that were given.
     pub obsolete: Vec<&'static str>,
 }
@@ -67,7 +70,9 @@ impl Settings {
     pub fn complete(mut self) -> Result<Self, ConfigError> {
         self.fill_from(environment::read(std::env::vars_os())?);
         if let Some(config) = self.get("config").cloned() {
-            self.fill_from(file::read(&config.refuse_empty("a file")?)?);
+            let mut file = file::read(&config.refuse_empty("a file")?)?;
+            self.rules = std::mem::take(&mut file.rules);
+            self.fill_from(file);
         }
         Ok(self)
     }

@@ -3,6 +3,9 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::cli::flags::{FLAGS, Sources};
+use crate::limits::RULED_TUBES_MAX;
+use crate::tube_name::TubeName;
+use crate::tube_rules::RuleValue;
 
 fn settings(line: &str) -> Settings {
     match crate::cli::parse(["beanring"].into_iter().chain(line.split_whitespace())) {
@@ -436,15 +439,15 @@ fn an_error_of_the_file_has_its_line() {
         ("port = 1\nprot = 2", "beanring.toml:2: prot: no such key; did you mean port?"),
         (
             "[server]\nport = 2",
-            "beanring.toml:1:2: [server]: tables are not supported; put the keys at the top of the file",
+            "beanring.toml:1:2: [server]: no such table; put the keys at the top of the file",
         ),
         (
             "[[wal-dir]]\nport = 2",
-            "beanring.toml:1:3: [[wal-dir]]: tables are not supported; put the keys at the top of the file",
+            "beanring.toml:1:3: [[wal-dir]]: no such table; put the keys at the top of the file",
         ),
         (
             "server.port = 2",
-            "beanring.toml:1:1: server.port = 2: tables are not supported; put the keys at the top of the file",
+            "beanring.toml:1:1: server.port = 2: no such table; put the keys at the top of the file",
         ),
         ("port = 1.5", "beanring.toml:1:8: port = 1.5: must be a whole number"),
         ("\nport = 70000", "beanring.toml:2: port = 70000: must be a number from 0 to 65535"),
@@ -528,5 +531,54 @@ fn a_text_that_is_not_toml_is_shown_with_its_remedy() {
         ("\u{7}=é", "beanring.toml:1:1: =é: must be KEY = VALUE, with a text in quotes"),
     ] {
         assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
+    }
+}
+
+#[test]
+fn the_file_has_rules_of_tubes() {
+    let text = r#"
+        port = 1
+        [tubes.mail]
+        max-attempts = 5
+        dead-letter = "mail/dead"
+        [tubes."mail/dead"]
+        retention = 1_000
+    "#;
+    let config = with_file(text, "").expect("the file is valid");
+    let rules = config.tube_rules.iter().flat_map(|(tube, rules)| {
+        rules.iter().map(move |(key, value)| format!("{tube} {} {value:?}", key.word()))
+    });
+    let dead = TubeName::new(b"mail/dead").expect("a valid name");
+    let expected = [
+        format!("mail max-attempts {:?}", RuleValue::Number(5)),
+        format!("mail dead-letter {:?}", RuleValue::Tube(dead)),
+        format!("mail/dead retention {:?}", RuleValue::Number(1000)),
+    ];
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_mistake_in_a_rule_has_its_place() {
+    let many: String = (0..=RULED_TUBES_MAX).map(|tube| format!("[tubes.t{tube:04}]\nrate = 1\n")).collect();
+    for (text, error) in [
+        ("tubes = 1", "1:9: tubes = 1: must be tables, such as [tubes.mail]"),
+        ("[tubes]\nmail = 1", "2:8: mail = 1: must be a table: [tubes.mail]"),
+        ("[tubes.\"a b\"]\nrate = 1", "1:8: [tubes.\"a b\"]: this is not the name of a tube"),
+        ("[tubes.t]\nmax-job = 1", "2:1: max-job = 1: no such rule; did you mean max-jobs?"),
+        ("[tubes.t]\nspeed = 1", "2:1: speed = 1: no such rule"),
+        ("[tubes.t]\nrate = 0", "2:8: rate = 0: must be a number from 1 to 1000000"),
+        ("[tubes.t]\nrate = 1.5", "2:8: rate = 1.5: must be a number from 1 to 1000000"),
+        ("[tubes.t]\nmax-jobs = \"5\"", "2:12: max-jobs = \"5\": must be a number from 1 to 4294967295"),
+        (
+            "[tubes.t]\ndead-letter = \"t\"",
+            "2:15: dead-letter = \"t\": must be the name of another tube, as a text in quotes",
+        ),
+        (
+            "[tubes.t]\ndead-letter = 5",
+            "2:15: dead-letter = 5: must be the name of another tube, as a text in quotes",
+        ),
+        (&many, "2001:8: [tubes.t1000]: at most 1000 tubes may have rules"),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), format!("beanring.toml:{error}"), "{text:?}");
     }
 }

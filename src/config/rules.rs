@@ -1,0 +1,77 @@
+//! The tables `[tubes.NAME]` of the file: rules of tubes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::suggestion;
+use crate::limits::RULED_TUBES_MAX;
+use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey, TubeRules};
+
+/// The key whose tables have the rules.
+pub const TUBES: &str = "tubes";
+
+/// Where a mistake is in the file, and what it is.
+pub type Mistake = (Range<usize>, String);
+
+/// Reads the rules of all tubes, by their names.
+///
+/// # Errors
+/// The first mistake.
+pub fn read(tubes: &Spanned<DeValue<'_>>) -> Result<BTreeMap<String, TubeRules>, Mistake> {
+    let DeValue::Table(table) = tubes.get_ref() else {
+        return Err((tubes.span(), "must be tables, such as [tubes.mail]".to_owned()));
+    };
+    let mut all = BTreeMap::new();
+    for (name, rules) in table.iter() {
+        let Some(tube) = TubeName::new(name.get_ref().as_bytes()) else {
+            return Err((name.span(), "this is not the name of a tube".to_owned()));
+        };
+        if all.len() == RULED_TUBES_MAX {
+            return Err((name.span(), format!("at most {RULED_TUBES_MAX} tubes may have rules")));
+        }
+        all.insert(tube.as_str().to_owned(), rules_of(tube, rules)?);
+    }
+    Ok(all)
+}
+
+fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRules, Mistake> {
+    let DeValue::Table(table) = rules.get_ref() else {
+        return Err((rules.span(), format!("must be a table: [tubes.{}]", tube.as_str())));
+    };
+    let mut set = TubeRules::default();
+    for (word, value) in table.iter() {
+        let Some(key) = RuleKey::named(word.get_ref().as_bytes()) else {
+            return Err((word.span(), unknown(word.get_ref())));
+        };
+        let text = match value.get_ref() {
+            DeValue::Integer(number) if key != RuleKey::DeadLetter => Some(number.to_string()),
+            DeValue::String(text) if key == RuleKey::DeadLetter => Some(text.to_string()),
+            _ => None,
+        };
+        // A table sets rules. To have none is to have no line.
+        let text = text.filter(|text| text != "0");
+        let rule = text.as_ref().and_then(|text| Rule::parse(tube, key, text.as_bytes()));
+        let Some(rule) = rule else { return Err((value.span(), expected(key))) };
+        set.set(rule);
+    }
+    Ok(set)
+}
+
+fn unknown(word: &str) -> String {
+    let known = RuleKey::ALL.into_iter().map(|key| key.word().to_owned());
+    match suggestion(word, known) {
+        Some(known) => format!("no such rule; did you mean {known}?"),
+        None => "no such rule".to_owned(),
+    }
+}
+
+fn expected(key: RuleKey) -> String {
+    match key {
+        RuleKey::DeadLetter => "must be the name of another tube, as a text in quotes".to_owned(),
+        key => format!("must be a number from 1 to {}", key.max()),
+    }
+}
