@@ -11,7 +11,7 @@ use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
 pub use self::show::{Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
-pub use self::tubes::{Flush, Move, Pause, ServerVerb};
+pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 pub use self::values::JobState;
 use self::values::parse_address;
 use crate::config::settings::{Origin, Setting};
@@ -52,6 +52,19 @@ const EXTENSION_HELP: &str = "\
 This verb needs a beanring server; beanstalkd lacks the command.
 ";
 
+const CONFIG_HELP: &str = "\
+Rules:
+  max-attempts N     after N timeouts and releases a job is buried, or moved
+  dead-letter TUBE   to this tube
+  max-jobs N         a put beyond N jobs is refused
+  max-bytes N        a put beyond N bytes of bodies is refused
+  default-ttr N      time to run of a job that is put with 0, in seconds
+  retention N        a buried job is deleted after N seconds
+  rate N             workers get at most N jobs per second
+
+This verb needs a beanring server; beanstalkd lacks the command.
+";
+
 const WAIT_HELP: &str = "\
 This verb needs a beanring server; beanstalkd lacks the command.
 
@@ -89,7 +102,7 @@ pub enum Verb {
     Put(Put),
     /// Take the next job of some tubes, and print it
     Reserve(Reserve),
-    /// Show the next job of a tube, or a job by its id, without reserving it
+    /// Show the next job of a tube, or a job by id, without reserving it
     Peek(Peek),
     /// Make buried or delayed jobs ready
     Kick(Kick),
@@ -105,6 +118,8 @@ pub enum Verb {
     Wait(Wait),
     /// Give no jobs of a tube to workers for a time
     Pause(Pause),
+    /// Set a rule of a tube, such as max-attempts, or show its rules
+    TubeConfig(TubeConfig),
     /// Delete the jobs of a tube that no worker has reserved
     Flush(Flush),
     /// Have the server refuse new jobs
@@ -117,7 +132,7 @@ pub enum Verb {
     Move(Move),
     /// Run a command for each job
     Work(Work),
-    /// Watch the server and its tubes in a live view, and steer them by keys
+    /// Watch the server and its tubes live, and steer them by keys
     Top(Top),
 }
 
@@ -134,6 +149,7 @@ impl Verb {
             "move" => MOVE_HELP,
             "work" => WORK_HELP,
             "wait" => WAIT_HELP,
+            "tube-config" => CONFIG_HELP,
             "group" | "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
             _ => return EXIT_CODES.to_owned(),
         };

@@ -229,7 +229,9 @@ fn meaning(word: &str) -> &'static str {
         "JOB_TOO_BIG" => {
             "the body is larger than the server accepts; raise -z of the server, or split the job"
         }
-        "BURIED" => "the server has no memory to queue the job, and has buried it; kick it later",
+        "BURIED" => {
+            "the server has buried the job: it has had all attempts, or there is no memory to queue it; kick it later"
+        }
         "INTERNAL_ERROR" => "the server has an error; see its log",
         "UNKNOWN_COMMAND" => "the server does not have this command",
         "BAD_FORMAT" => "the server does not accept a value of the command",

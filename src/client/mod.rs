@@ -19,6 +19,7 @@ mod reserve;
 mod server_state;
 mod stats;
 pub mod top;
+mod tube_config;
 mod tubes;
 pub mod units;
 mod wait;
@@ -57,6 +58,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Touch(verb) => return hold::touch(&verb),
         Verb::Wait(verb) => return wait::run(&verb),
         Verb::Pause(verb) => server_state::pause(&verb),
+        Verb::TubeConfig(verb) => tube_config::run(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),
         Verb::Undrain(verb) => server_state::undrain(&verb.common),

@@ -42,7 +42,7 @@ pub struct Stats(Vec<(String, Value)>);
 /// Keys whose values are text even if they look like numbers.
 const TEXTS: [(Kind, &[&str]); 4] = [
     (Kind::Server, &["version", "id", "hostname", "os", "platform", "io-driver"]),
-    (Kind::Tube, &["name"]),
+    (Kind::Tube, &["name", "dead-letter"]),
     (Kind::Group, &["name"]),
     (Kind::Job, &["tube", "state"]),
 ];
@@ -140,8 +140,18 @@ fn is_size(key: &str) -> bool {
 }
 
 fn is_time(key: &str) -> bool {
-    let times =
-        ["uptime", "age", "delay", "ttr", "time-left", "pause", "pause-time-left", "oldest-ready-age"];
+    let times = [
+        "uptime",
+        "age",
+        "delay",
+        "ttr",
+        "time-left",
+        "pause",
+        "pause-time-left",
+        "oldest-ready-age",
+        "default-ttr",
+        "retention",
+    ];
     times.contains(&key)
 }
 

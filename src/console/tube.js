@@ -21,6 +21,17 @@ const RATES = [
 ]
 
 const MOVABLE = ['ready', 'delayed', 'buried']
+// By the keys of tube-config: a label, and how a value is shown.
+const RULES = {
+  'max-attempts': ['Attempts of a job', (value) => format.count(value)],
+  'dead-letter': ['Tube of dead letters', (value) => value],
+  'max-jobs': ['Jobs at most', (value) => format.count(value)],
+  'max-bytes': ['Bytes of bodies at most', (value) => format.count(value)],
+  'default-ttr': ['Time to run by default', (value) => format.seconds(value)],
+  retention: ['Buried jobs are kept', (value) => format.seconds(value)],
+  rate: ['Jobs per second', (value) => format.count(value)],
+}
+
 const HISTORIES_MAX = 20
 const INTERVAL_MS = 2000
 
@@ -85,6 +96,18 @@ async function moveJobs(app, name, tube) {
   const move = { state: state.input.value, to: target, count: Number(count.input.value) }
   const answer = await app.act(() => act(`${tubePath(name)}/move`, move))
   if (answer !== null) notify(`Moved ${format.counted(answer.moved, 'job')} to ${target}.`)
+}
+
+/** Shows the rules of the tube, while it has any. */
+function rulesCard() {
+  const rows = facts(Object.fromEntries(Object.entries(RULES).map(([key, [label]]) => [key, label])))
+  const node = card('Rules', rows.node)
+  const set = (rules = {}) => {
+    const texts = Object.entries(rules).map(([key, value]) => [key, RULES[key][1](value)])
+    show(node, texts.length > 0)
+    rows.set(Object.fromEntries(texts))
+  }
+  return { node, set }
 }
 
 function actionsCard(app, name, controls) {
@@ -191,6 +214,7 @@ class Tube {
   #tiles = stateTiles()
   #charts
   #times = timesCard()
+  #rules = rulesCard()
   #counters
   #controls = new Controls()
   #actions
@@ -224,7 +248,14 @@ class Tube {
       {},
       this.#tiles.node,
       el('div', { class: 'charts' }, ...this.#charts.map((one) => el('div', { class: 'card' }, one.node))),
-      el('div', { class: 'cards' }, this.#actions.node, this.#times.node, card('Counters', this.#counters.node)),
+      el(
+        'div',
+        { class: 'cards' },
+        this.#actions.node,
+        this.#times.node,
+        card('Counters', this.#counters.node),
+        this.#rules.node,
+      ),
       nextCard(app, name),
       jobsCard(app, name),
     )
@@ -267,6 +298,7 @@ class Tube {
     this.#tiles.set(tube)
     for (const chart of this.#charts) chart.update()
     this.#times.set(tube.percentiles)
+    this.#rules.set(tube.rules)
     this.#actions.set(tube)
     this.#counters.set({
       urgent: format.count(tube.urgent),

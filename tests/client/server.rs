@@ -136,6 +136,38 @@ fn a_tube_is_flushed() {
 }
 
 #[test]
+fn rules_of_a_tube_are_set_shown_and_removed() {
+    everywhere("tube-config by the client", |place| {
+        if !place.is_beanring {
+            let refused = "tube mail: UNKNOWN_COMMAND: the server has no tube-config: it is no beanring server, or an older one";
+            place.run(&["tube-config", "mail"]).fails(1, refused);
+            place.run(&["tube-config", "mail", "rate", "5"]).fails(1, refused);
+            return;
+        }
+        let absent = "tube mail: NOT_FOUND: there is no such tube, and no rule of that name";
+        place.run(&["tube-config", "mail"]).fails(1, absent);
+        assert_eq!(place.ok(&["tube-config", "mail", "retention", "90"]), "set retention of mail to 90\n");
+        assert_eq!(place.json(&["tube-config", "mail", "dead-letter", "7"])["key"], "dead-letter");
+        let rules = place.ok(&["tube-config", "mail"]);
+        let lines: Vec<Vec<&str>> = rules.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines, [vec!["retention", "1", "min", "30", "s"], vec!["dead-letter", "7"]], "{rules}");
+        let rules = &place.json(&["tube-config", "mail"])["rules"];
+        assert_eq!((&rules["retention"], &rules["dead-letter"]), (&90.into(), &"7".into()));
+        assert_eq!(place.ok(&["tube-config", "mail", "retention", "0"]), "removed retention of mail\n");
+        assert_eq!(place.ok(&["tube-config", "mail", "dead-letter", "0"]), "removed dead-letter of mail\n");
+        place.run(&["tube-config", "mail"]).fails(1, absent);
+        place
+            .run(&["tube-config", "mail", "rate", "1000001"])
+            .fails(2, "rate must be a number from 1 to 1000000; 0 removes it");
+        place
+            .run(&["tube-config", "mail", "dead-letter", "mail"])
+            .fails(2, "dead-letter must be the name of another tube; 0 removes it");
+        assert_eq!(place.run(&["tube-config", "mail", "rate"]).code, Some(2));
+        assert_eq!(place.run(&["tube-config", "mail", "speed", "1"]).code, Some(2));
+    });
+}
+
+#[test]
 fn a_paused_tube_gives_no_jobs() {
     everywhere("pause by the client", |place| {
         place.ok(&["put", "-t", "mail", "x"]);

@@ -209,6 +209,13 @@ async function a_tube_shows_counts_and_times() {
     await view.shows('.times tbody tr:first-child td', /µs|ms|s$/)
     assert.equal(await view.page.locator('.chart canvas').count(), 2)
     assert.equal(await view.page.title(), 'Tube mail – beanring')
+    const rules = view.page.getByRole('region', { name: 'Rules' })
+    assert.equal(await rules.count(), 0)
+    assert.equal(await client.ask('tube-config mail max-jobs 5000'), 'CONFIGURED')
+    assert.equal(await client.ask('tube-config mail dead-letter mail/dead'), 'CONFIGURED')
+    await view.shows(view.fact('max-jobs'), '5,000')
+    await view.shows(view.fact('dead-letter'), 'mail/dead')
+    assert.equal(await rules.locator('dt:visible').count(), 2)
   })
 }
 

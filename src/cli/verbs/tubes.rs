@@ -3,7 +3,8 @@
 use clap::Args;
 
 use super::Common;
-use super::values::{JobState, count, seconds, tube_name};
+use super::values::{JobState, count, rule_key, seconds, tube_name};
+use crate::tube_rules::RuleKey;
 
 /// `beanring pause`
 #[derive(Args, Clone, Debug)]
@@ -14,6 +15,23 @@ pub struct Pause {
     /// How long, such as 30, 10m or 1d; 0 ends a pause
     #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
     pub time: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `beanring tube-config`
+#[derive(Args, Clone, Debug)]
+pub struct TubeConfig {
+    /// The tube, which need not exist
+    #[arg(value_name = "TUBE", value_parser = tube_name)]
+    pub tube: String,
+    /// The rule [default: show all rules]
+    #[arg(value_name = "KEY", requires = "value", value_parser = rule_key)]
+    pub key: Option<RuleKey>,
+    /// A number, or the name of the dead-letter tube; 0 removes the rule
+    #[arg(value_name = "VALUE")]
+    pub value: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,

@@ -8,6 +8,7 @@ use crate::ids::JobId;
 use crate::io::socket::Address;
 use crate::tags::Tags;
 use crate::tube_name::TubeName;
+use crate::tube_rules::RuleKey;
 
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;
@@ -62,6 +63,11 @@ pub(super) fn parse_address(text: &str) -> Result<Address, String> {
 pub(super) fn tube_name(text: &str) -> Result<String, String> {
     let rule = "must be 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and not begin with -";
     TubeName::new(text.as_bytes()).map(|name| name.as_str().to_owned()).ok_or_else(|| rule.to_owned())
+}
+
+pub(super) fn rule_key(text: &str) -> Result<RuleKey, String> {
+    let words = RuleKey::ALL.map(RuleKey::word).join(", ");
+    RuleKey::named(text.as_bytes()).ok_or_else(|| format!("must be one of {words}"))
 }
 
 pub(super) fn idempotency_tag(text: &str) -> Result<String, String> {

@@ -12,6 +12,7 @@ use super::tubes::TubeList;
 use crate::ids::JobId;
 use crate::queue::PageQuery;
 use crate::server::Core;
+use crate::tube_rules::RuleKey;
 
 /// The longest JSON body: many times the arguments of any action.
 const JSON_BYTES_MAX: u64 = 4096;
@@ -30,6 +31,7 @@ pub(super) enum Operation {
     Kick { tube: Name, count: u32 },
     Flush(Name),
     Move { from: Name, state: MoveState, to: Name, count: u32 },
+    Config { tube: Name, key: RuleKey, value: Box<str> },
     KickJob(JobId),
     MoveJob { id: JobId, to: Name },
     Bury { id: JobId, priority: u32 },
@@ -149,6 +151,10 @@ impl Plan {
                 let to = Name::new(Members::read(json, &["to"])?.text("to")?.as_bytes())?;
                 Operation::MoveJob { id, to }
             }
+            Target::Config(tube) => {
+                let (key, value) = arguments::rule(json, tube.get())?;
+                Operation::Config { tube, key, value }
+            }
             Target::Bury(id) => {
                 let [priority] = arguments::read(json, ["priority"])?;
                 Operation::Bury { id, priority }
@@ -218,6 +224,7 @@ impl Operation {
             Self::Flush(_) => Some("flush"),
             Self::Move { .. } => Some("move"),
             Self::MoveJob { .. } => Some("move-job"),
+            Self::Config { .. } => Some("config"),
             Self::KickJob(_) => Some("kick-job"),
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
@@ -235,6 +242,7 @@ impl Operation {
             | Self::Flush(tube)
             | Self::Put { job: PutTarget { tube, .. }, .. }
             | Self::Move { from: tube, .. }
+            | Self::Config { tube, .. }
             | Self::Pause { tube, .. }
             | Self::Kick { tube, .. } => Some(tube.get().as_str()),
             _ => None,
@@ -274,6 +282,7 @@ impl fmt::Display for Operation {
             Self::MoveJob { to, .. } => write!(f, " to {}", to.get().as_str())?,
             Self::Pause { seconds, .. } => write!(f, " for {seconds} s")?,
             Self::Kick { count, .. } => write!(f, " of at most {}", Count(*count, "job"))?,
+            Self::Config { key, value, .. } => write!(f, " of {} {value}", key.word())?,
             Self::Bury { priority, .. } => write!(f, " with priority {priority}")?,
             Self::Release { priority, delay, .. } => {
                 write!(f, " with priority {priority} and a delay of {delay} s")?;

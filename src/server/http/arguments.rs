@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::response::{ErrorKind, Refusal};
 use super::target::must_be_whole;
+use crate::tube_name::TubeName;
+use crate::tube_rules::{Rule, RuleKey};
 
 /// The members of an object in their order, so that a name that occurs twice is seen.
 pub(super) struct Members(Vec<(String, Value)>);
@@ -63,6 +65,28 @@ impl Members {
         let (_, value) = member.ok_or_else(|| bad(format!("the body lacks {name}: {}", rule())))?;
         read(value).ok_or_else(|| bad(rule()))
     }
+}
+
+/// Reads the arguments `key` and `value` of a rule. Returns the key and the text of the value.
+pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), Refusal> {
+    let members = Members::read(json, &["key", "value"])?;
+    let key = |value: &Value| RuleKey::named(value.as_str()?.as_bytes());
+    let key =
+        members.get("key", key, || format!("key must be {}", RuleKey::ALL.map(RuleKey::word).join(", ")))?;
+    let text = |value: &Value| {
+        let text = match value {
+            Value::Number(number) => number.to_string(),
+            Value::String(text) if key == RuleKey::DeadLetter => text.clone(),
+            _ => return None,
+        };
+        let is_valid = Rule::parse(tube, key, text.as_bytes()).is_some();
+        is_valid.then_some(text)
+    };
+    let text = members.get("value", text, || match key {
+        RuleKey::DeadLetter => "value must be the name of another tube, or 0".to_owned(),
+        key => format!("value must be a whole number from 0 to {}", key.max()),
+    })?;
+    Ok((key, text.into()))
 }
 
 fn parse(json: &[u8]) -> Result<Members, Refusal> {
@@ -136,5 +160,34 @@ mod tests {
         assert_eq!(members.text("c"), Err(bad("the body lacks c: c must be a text in quotes".to_owned())));
         let none = "the body has a member that this action does not take: it takes none";
         assert_eq!(read(b"{\"a\":1}", []), Err(bad(none.to_owned())));
+    }
+
+    #[test]
+    fn a_rule_has_a_key_and_a_value() {
+        let mail = TubeName::new(b"mail").expect("a valid name");
+        let read = |json: &str| rule(json.as_bytes(), mail).map_err(|refusal| refusal.message.to_string());
+        let rule = |key, text: &str| Ok((key, text.into()));
+        assert_eq!(read("{\"key\":\"rate\",\"value\":5}"), rule(RuleKey::Rate, "5"));
+        assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
+        assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
+        let keys = "key must be max-attempts, max-jobs, max-bytes, default-ttr, retention, rate, dead-letter";
+        for (json, message) in [
+            ("{\"key\":\"rate\"}", "the body lacks value: value must be a whole number from 0 to 1000000"),
+            ("{\"key\":\"rate\",\"key\":\"rate\"}", "the body has key twice"),
+            (
+                "{\"key\":\"rate\",\"value\":1,\"x\":1}",
+                "the body has a member that this action does not take: it takes key and value",
+            ),
+            ("{\"key\":\"speed\",\"value\":1}", keys),
+            ("{\"key\":1,\"value\":1}", keys),
+            ("{\"key\":\"rate\",\"value\":\"1\"}", "value must be a whole number from 0 to 1000000"),
+            ("{\"key\":\"rate\",\"value\":1.5}", "value must be a whole number from 0 to 1000000"),
+            ("{\"key\":\"rate\",\"value\":-1}", "value must be a whole number from 0 to 1000000"),
+            ("{\"key\":\"rate\",\"value\":null}", "value must be a whole number from 0 to 1000000"),
+            ("{\"key\":\"dead-letter\",\"value\":\"mail\"}", "value must be the name of another tube, or 0"),
+            ("{\"key\":\"dead-letter\",\"value\":\"a b\"}", "value must be the name of another tube, or 0"),
+        ] {
+            assert_eq!(read(json), Err(message.to_owned()), "{json}");
+        }
     }
 }

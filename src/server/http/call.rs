@@ -279,7 +279,9 @@ impl Core {
             ("KICKED", Some(kicked)) => ok(next, &json(&KickedJson { kicked })),
             ("FLUSHED", Some(flushed)) => ok(next, &json(&FlushedJson { flushed })),
             ("MOVED", Some(moved)) => ok(next, &json(&MovedJson { moved })),
-            ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED", None) => ok(next, b"{}"),
+            ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED" | "CONFIGURED", None) => {
+                ok(next, b"{}");
+            }
             _ => refusal(word, operation, *is_conflict).write(request, next),
         }
         self.end_call(connection);
@@ -392,7 +394,7 @@ fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
         ),
         "OUT_OF_MEMORY" | "BURIED" => Refusal::new(
             ErrorKind::OutOfMemory,
-            "there is no memory for the job, no room in the job log, or there are too many tubes: delete jobs, or raise the limit",
+            "there is no memory for the job, no room in the job log, the tube is full, or there are too many tubes: delete jobs, or raise the limit",
         ),
         "JOB_TOO_BIG" => Refusal::new(ErrorKind::TooLarge, "the job body is too large (-z/--max-job-size)"),
         _ => Refusal::new(ErrorKind::Internal, "the server cannot write its job log and stops: read its log"),

@@ -81,6 +81,10 @@ impl Core {
                     return Begun::Working;
                 }
             }
+            Operation::Config { tube, key, value } => {
+                let words = format_args!("tube-config {} {} {value}", tube.get().as_str(), key.word());
+                self.serve_words(session, words, now);
+            }
             Operation::KickJob(id)
             | Operation::MoveJob { id, .. }
             | Operation::Bury { id, .. }

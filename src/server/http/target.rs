@@ -49,6 +49,7 @@ pub(super) enum Target {
     Kick(Name),
     Flush(Name),
     Move(Name),
+    Config(Name),
     KickJob(JobId),
     MoveJob(JobId),
     Bury(JobId),
@@ -134,6 +135,7 @@ impl Target {
             [b"tubes", tube, b"flush"] if post => Self::Flush(name(tube)?),
             [b"tubes", tube, b"move"] if post => Self::Move(name(tube)?),
             [b"groups", group] if get => Self::Group(name(group)?),
+            [b"tubes", tube, b"config"] if post => Self::Config(name(tube)?),
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
             [b"jobs", job, b"body"] if get => {
@@ -187,7 +189,9 @@ fn miss(words: &[&[u8]]) -> Refusal {
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
         [b"tubes", _, b"jobs"] => "GET, HEAD, POST",
-        [b"tubes", _, b"pause" | b"kick" | b"flush" | b"move"] | [b"drain" | b"undrain"] => "POST",
+        [b"tubes", _, b"pause" | b"kick" | b"flush" | b"move" | b"config"] | [b"drain" | b"undrain"] => {
+            "POST"
+        }
         [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] => "POST",
         _ => return no_such_path(),
     };
@@ -376,6 +380,7 @@ mod tests {
             ("POST", "tubes/a%2Fb/pause", Target::Pause(tube())),
             ("POST", "tubes/a%2Fb/kick", Target::Kick(tube())),
             ("POST", "tubes/a%2Fb/flush", Target::Flush(tube())),
+            ("POST", "tubes/a%2Fb/config", Target::Config(tube())),
             ("POST", "jobs/7/kick", Target::KickJob(JobId(7))),
             ("POST", "jobs/7/bury", Target::Bury(JobId(7))),
             ("POST", "jobs/7/release", Target::Release(JobId(7))),

@@ -1,11 +1,12 @@
 //! What the API shows of a tube.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::ids::TubeKey;
 use crate::queue::{LatencyKind, Percentiles, TubeStats};
 use crate::server::Core;
 use crate::time::{Seconds, Span, Time};
+use crate::tube_rules::{RuleValue, TubeRules};
 
 /// A tube in the list.
 #[derive(Serialize)]
@@ -36,6 +37,20 @@ pub(super) struct TubeDetailJson<'a> {
     pauses: u64,
     buries: u64,
     percentiles: PercentilesJson,
+    /// Of a tube with rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<RulesJson<'a>>,
+}
+
+/// The rules that are set, by the words of `tube-config`.
+struct RulesJson<'a>(&'a TubeRules);
+
+/// A number, or the name of a tube.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RuleJson<'a> {
+    Number(u64),
+    Tube(&'a str),
 }
 
 #[derive(Serialize)]
@@ -103,7 +118,21 @@ impl<'a> TubeDetailJson<'a> {
                 queue_time: times(LatencyKind::Queue),
                 reserved_time: times(LatencyKind::Reserved),
             },
+            rules: core.engine.rules_of(stats.name).map(|(rules, _)| RulesJson(rules)),
         }
+    }
+}
+
+impl Serialize for RulesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().filter_map(|(key, value)| {
+            let value = match value {
+                RuleValue::None => return None,
+                RuleValue::Number(number) => RuleJson::Number(number),
+                RuleValue::Tube(tube) => RuleJson::Tube(tube.as_str()),
+            };
+            Some((key.word(), value))
+        }))
     }
 }
 

@@ -77,6 +77,17 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                 }),
             ),
             (post("tubes/mail/pause", "{\"seconds\":0.0}"), 200, json!({})),
+            (post("tubes/mail/config", "{\"key\":\"max-jobs\",\"value\":2}"), 200, json!({})),
+            (post("tubes/mail/config", "{\"value\":\"dead\",\"key\":\"dead-letter\"}"), 200, json!({})),
+            (
+                put("tubes/mail/jobs", b"x"),
+                507,
+                json!({
+                    "error": "out-of-memory",
+                    "message": "there is no memory for the job, no room in the job log, the tube is full, or there are too many \
+                        tubes: delete jobs, or raise the limit"
+                }),
+            ),
             (delete("jobs/1"), 200, json!({})),
             (post("drain", " {} "), 200, json!({})),
             (post("undrain", "{}"), 200, json!({})),

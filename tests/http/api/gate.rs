@@ -108,6 +108,7 @@ fn writes() -> Vec<(Vec<u8>, u16)> {
         (delete("jobs/1"), 200),
         (put("tubes/b/jobs", b"x"), 201),
         (post("tubes/b/flush", "{}"), 200),
+        (post("tubes/b/config", "{\"key\":\"rate\",\"value\":5}"), 200),
     ]
 }
 

@@ -20,7 +20,7 @@ const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 /// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of that many
 /// bytes. The client of the queue reserves no job.
-const CALLS: [(&str, &str, &str, &[&str]); 21] = [
+const CALLS: [(&str, &str, &str, &[&str]); 22] = [
     ("GET", "server", "", &["200"]),
     ("GET", "tubes?sort=waiting&order=desc&offset=#&limit=20", "", &["200"]),
     ("HEAD", "tubes?filter=#", "", &["200"]),
@@ -42,6 +42,7 @@ const CALLS: [(&str, &str, &str, &[&str]); 21] = [
     ("GET", "groups/g", "", &["200", "404"]),
     ("POST", "jobs/#/move", "{\"to\":\"#\"}", &["200", "404", "409"]),
     ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "404"]),
+    ("POST", "tubes/#/config", "{\"key\":\"max-attempts\",\"value\":#}", &["200", "400"]),
 ];
 const MONITORS_MAX: usize = 8;
 /// More lines than one step renders.
