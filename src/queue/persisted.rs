@@ -155,7 +155,8 @@ impl Engine {
                 self.join_group(job, extra);
             }
         }
-        let (mut ready, mut buried, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ready, mut delayed) = (Vec::new(), Vec::new());
+        let (mut buried, mut held) = (Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, tube, .. } = *self.jobs.get(job);
             self.tubes[tube].body_bytes += self.body_bytes(job);
@@ -168,28 +169,31 @@ impl Engine {
                 }
                 (JobState::Delayed, Some(activity)) if activity.deadline > now => {
                     let latest = now + activity.delay().span();
-                    self.enter_delayed(job, activity.deadline.min(latest));
+                    delayed.push((activity.deadline.min(latest), id, job));
                 }
                 (JobState::Buried, Some(activity)) => buried.push((activity.burial(), id, job)),
-                (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, job)),
-                (_, None) if created <= now => ready.push((created, job)),
+                (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, id, job)),
+                (_, None) if created <= now => ready.push((created, id, job)),
                 // With tags or a fraction of a second it has an activity that shows no event.
                 (_, Some(activity))
                     if created <= now
                         && activity.delay() == Seconds::ZERO
                         && activity.counts == Counts::default() =>
                 {
-                    ready.push((created, job));
+                    ready.push((created, id, job));
                 }
                 // The job log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
                 _ => {
                     self.jobs.activity_mut(job);
-                    ready.push((now, job));
+                    ready.push((now, id, job));
                 }
             }
         }
+        // By id where times are equal: the order in the job log is another one after compaction.
         ready.sort_unstable();
-        ready.into_iter().for_each(|(since, job)| self.enter_ready(job, since));
+        ready.into_iter().for_each(|(since, _, job)| self.enter_ready(job, since));
+        delayed.sort_unstable();
+        delayed.into_iter().for_each(|(until, _, job)| self.enter_delayed(job, until));
         self.settle_buried(buried, now);
         self.settle_held(held);
         let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();

@@ -155,9 +155,8 @@ struct Profile {
     pri_max: u64,
     /// One put in this many has tags.
     tagged_one_in: u64,
-    /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
+    /// Jobs of a concurrency key have different limits.
     has_mixed_limits: bool,
-    /// Number of groups. A flush may end several, in an order that the model does not know.
     groups: u64,
     /// Clients set rules of tubes.
     has_rules: bool,
@@ -246,7 +245,7 @@ impl Generator {
             71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
-            80 if self.may_flush() && self.random.one_in(2) => Op::Flush { conn, tube },
+            80 if self.random.one_in(2) => Op::Flush { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.seconds(&[0, 1, 2, 5]) },
             84 if self.profile.has_rules && self.random.one_in(2) => self.rule(tube),
             84 => Op::Peek { conn },
@@ -306,7 +305,7 @@ impl Generator {
         let delay = Seconds::whole(2 * u32::from(kind == 0 || kind == 4));
         let count = 300 + self.random.below_u64(500);
         let (kick, stay) = (Op::Kick { conn, bound: u32::MAX }, Op::Peek { conn });
-        let (flush, may_flush) = (Op::Flush { conn, tube: 0 }, self.may_flush());
+        let flush = Op::Flush { conn, tube: 0 };
         let moved = |state| Op::MoveJobs { conn, from: 0, state, to: 1, bound: u32::MAX };
         let plan = &mut self.planned;
         plan.push_back(Op::Use { conn, tube: 0 });
@@ -319,11 +318,10 @@ impl Generator {
         plan.push_back(match kind {
             0 => self.random.pick(&[kick, stay, moved(JobState::Delayed)]),
             1 => Op::Disconnect { conn },
-            2 if may_flush => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
-            2 | 3 => kick,
-            4 if may_flush => flush,
-            _ if may_flush => self.random.pick(&[flush, moved(JobState::Ready)]),
-            _ => moved(JobState::Ready),
+            2 => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
+            3 => kick,
+            4 => flush,
+            _ => self.random.pick(&[flush, moved(JobState::Ready)]),
         });
         Op::Peek { conn }
     }
@@ -349,11 +347,6 @@ impl Generator {
         });
         let (idp, con) = (has_idp.then_some(idp), has_con.then_some((key, limit)));
         Tags { idp, con, grp, aft: aft.filter(|_| aft != grp) }
-    }
-
-    /// A flush may end several groups or concurrency limits, in an order that the model does not know.
-    const fn may_flush(&self) -> bool {
-        self.profile.groups <= 1 && !self.profile.has_mixed_limits
     }
 
     fn rule(&mut self, tube: Name) -> Op {

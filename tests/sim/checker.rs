@@ -505,18 +505,50 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
             model.turns = model.turns.max(turn);
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
-        let since = engine.jobs().activity(key).map_or(created, |activity| activity.since);
+        let activity = engine.jobs().activity(key);
+        let (since, is_fresh) = (activity.map_or(created, |activity| activity.since), activity.is_none());
         // The number of a burial is its time.
         let since =
             if let Place::Buried { turn } = place { Time::from_nanos(turn).min(model.now) } else { since };
         let bytes = engine.body(key).len() as u64 - 2;
-        model.jobs.push(Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes });
+        let entered = 0;
+        model.jobs.push(Job {
+            id,
+            tube,
+            pri,
+            ttr,
+            created,
+            delay,
+            place,
+            since,
+            counts,
+            tags,
+            bytes,
+            entered,
+            is_fresh,
+        });
     }
     for (&(tube, key), &value) in &state.rules {
         model.set_rule(tube, key, Some(value));
     }
+    number_arrivals(model);
     model.kept = kept_keys(engine);
     model.note_done_groups();
+}
+
+/// Numbers restored jobs in the order in which they came to their places: as far as the log has it, and else by their ids.
+fn number_arrivals(model: &mut Model) {
+    model.jobs.sort_by_key(|job| match job.place {
+        Place::Ready => (job.since.as_nanos(), job.id),
+        Place::Delayed { until } => (until.as_nanos(), job.id),
+        Place::Buried { turn } => (turn, job.id),
+        Place::Held { .. } | Place::Reserved { .. } => (0, job.id),
+    });
+    for (job, turn) in model.jobs.iter_mut().zip(1..) {
+        job.entered = turn;
+    }
+    model.turns = model.turns.max(model.jobs.len() as u64);
+    model.jobs.sort_by_key(|job| job.id);
 }
 
 /// The keys of deleted jobs, sorted.

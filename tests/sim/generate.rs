@@ -24,9 +24,8 @@ struct Profile {
     body_max: usize,
     /// One put in this many has tags.
     tagged_one_in: usize,
-    /// Jobs of a concurrency key have different limits. Then there is no flush, because the order of its deletions would matter.
+    /// Jobs of a concurrency key have different limits.
     has_mixed_limits: bool,
-    /// Number of groups. A flush may end several, in an order that the model does not know.
     groups: usize,
     /// Clients set rules of tubes.
     has_rules: bool,
@@ -222,9 +221,7 @@ impl Generator {
             73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
             79..81 => format!("kick-job {}", self.job(model)),
-            81 if !self.profile.has_mixed_limits && self.profile.groups <= 1 && self.one_in(3) => {
-                format!("flush-tube {tube}")
-            }
+            81 if self.one_in(3) => format!("flush-tube {tube}"),
             81..84 => {
                 let seconds = self.pick(&[0, 1, 2, 5]);
                 format!("pause-tube {tube} {}", self.time(seconds))

@@ -51,7 +51,7 @@ pub struct Model {
     pub rules: BTreeMap<Name, Ruled>,
     pub rule_totals: RuleCounts,
     pub last_id: u64,
-    /// Numbers waits and burials.
+    /// Numbers waits, and the arrivals of jobs at their places.
     pub turns: u64,
     /// Of the whole queue.
     pub lapses: Lapses,
@@ -88,6 +88,10 @@ pub struct Job {
     pub tags: Tags,
     /// The size of the body.
     pub bytes: u64,
+    /// Numbers the jobs of a place in the order in which they came there.
+    pub entered: u64,
+    /// It has no tags and no fraction of a second, and has been ready in its tube since it was put.
+    pub is_fresh: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -317,7 +321,12 @@ impl Model {
         let place = self.first_place(delay, tags);
         let at = self.jobs.partition_point(|job| job.id < id);
         let (created, since, counts) = (self.now, self.now, Counts::default());
-        self.jobs.insert(at, Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes });
+        let is_fresh = place == Place::Ready && tags == Tags::default() && ttr.millis() == 0;
+        let entered = self.next_turn();
+        self.jobs.insert(
+            at,
+            Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes, entered, is_fresh },
+        );
         self.serve_after(at);
     }
 
@@ -334,8 +343,7 @@ impl Model {
         if patience == Some(Span::ZERO) {
             return Reserve::TimedOut;
         }
-        self.turns += 1;
-        let wait = Wait { turn: self.turns, until: patience.map(|patience| self.now + patience) };
+        let wait = Wait { turn: self.next_turn(), until: patience.map(|patience| self.now + patience) };
         self.client(conn).wait = Some(wait);
         Reserve::Waiting
     }
@@ -369,8 +377,9 @@ impl Model {
             return if self.buries > buries { Released::Buried } else { Released::Done };
         }
         self.note_lapse(at);
+        let turn = self.next_turn();
         let job = &mut self.jobs[at];
-        (job.delay, job.place, job.since) = (delay, place, self.now);
+        (job.delay, job.place, job.since, job.entered) = (delay, place, self.now, turn);
         self.serve_after(at);
         Released::Done
     }
@@ -463,6 +472,11 @@ impl Model {
         self.clients.iter().find(|client| client.conn == conn).expect("the client is there")
     }
 
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
     /// Assigns jobs to waiting clients: the client that has waited longest gets its most urgent job first.
     fn serve(&mut self) {
         let mut waiting: Vec<_> =
@@ -490,20 +504,21 @@ impl Model {
     }
 
     fn hold(&mut self, at: usize, conn: Conn) -> u64 {
-        self.turns += 1;
+        let turn = self.next_turn();
         self.note_lapse(at);
         let job = &mut self.jobs[at];
-        job.since = self.now;
+        (job.since, job.is_fresh) = (self.now, false);
         let until = self.now + job.ttr.span();
-        job.place = Place::Reserved { by: conn, until, turn: self.turns };
+        job.place = Place::Reserved { by: conn, until, turn };
         job.counts.reserves += 1;
         job.id
     }
 
     fn make_ready(&mut self, at: usize) {
         self.note_lapse(at);
+        let turn = self.next_turn();
         let job = &mut self.jobs[at];
-        (job.place, job.since) = (Place::Ready, self.now);
+        (job.place, job.since, job.entered) = (Place::Ready, self.now, turn);
         self.serve_after(at);
     }
 

@@ -1,25 +1,35 @@
 //! Commands that name many jobs at once.
 
-use beanring::queue::{JobEnd, JobMoved, JobState};
+use beanring::queue::{JobMoved, JobState};
 
 use super::{Conn, Job, Model, Name, Place};
 
 impl Model {
     /// Returns the number of jobs deleted, or none if there is no such tube.
     pub fn flush(&mut self, name: Name) -> Option<u32> {
-        let tube = self.tubes.iter_mut().find(|tube| tube.name == name)?;
-        let is_flushed = |job: &mut Job| job.tube == name && job.state() != JobState::Reserved;
-        let flushed: Vec<Job> = self.jobs.extract_if(.., is_flushed).collect();
-        let count = flushed.len() as u64;
-        tube.deletes += count;
-        self.deletes += count;
-        for job in flushed {
-            self.keep_key(&job);
-            self.end_job(job.id, JobEnd::Deleted);
+        self.tubes.iter().find(|tube| tube.name == name)?;
+        let mut count = 0;
+        // A deletion may release held jobs of the tube, or have a client reserve one.
+        while let Some(at) = self.next_to_flush(name) {
+            self.remove(at);
+            count += 1;
         }
-        self.release_held();
-        self.drop_tubes();
-        Some(count as u32)
+        Some(count)
+    }
+
+    /// Held jobs come first, then delayed, buried and ready ones, and within a state those that came there first. Ready jobs
+    /// that are fresh come before the others.
+    fn next_to_flush(&self, name: Name) -> Option<usize> {
+        let rank = |job: &Job| match job.place {
+            Place::Held { .. } => Some(0),
+            Place::Delayed { .. } => Some(1),
+            Place::Buried { .. } => Some(2),
+            Place::Ready => Some(4 - u8::from(job.is_fresh)),
+            Place::Reserved { .. } => None,
+        };
+        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.tube == name);
+        let ranked = there.filter_map(|(at, job)| Some((rank(job)?, job.entered, at)));
+        ranked.min().map(|(.., at)| at)
     }
 
     /// Moves a job that no client holds to a tube.
@@ -73,12 +83,12 @@ impl Model {
 
     /// A ready job is ready in its new tube since now, and a buried one is the last.
     fn change_tube(&mut self, at: usize, to: Name) {
-        self.turns += 1;
+        let entered = self.next_turn();
         self.moves += 1;
         let job = &mut self.jobs[at];
-        (job.tube, job.since) = (to, self.now);
+        (job.tube, job.since, job.entered, job.is_fresh) = (to, self.now, entered, false);
         if let Place::Buried { turn } = &mut job.place {
-            *turn = self.turns;
+            *turn = entered;
         }
         self.serve();
     }

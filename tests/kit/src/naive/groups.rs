@@ -11,8 +11,7 @@ impl Model {
         if !self.is_behind(tags) {
             return self.ready_or_delayed(delay);
         }
-        self.turns += 1;
-        Place::Held { until: self.now + delay.span(), turn: self.turns, is_free: false }
+        Place::Held { until: self.now + delay.span(), turn: self.next_turn(), is_free: false }
     }
 
     /// Whether a job with these tags has to wait.
@@ -52,6 +51,7 @@ impl Model {
             let at = self.find(id, |_| true).expect("the job is there");
             match self.jobs[at].place {
                 Place::Held { until, .. } if until > self.now => {
+                    self.jobs[at].entered = self.next_turn();
                     self.jobs[at].place = Place::Delayed { until };
                 }
                 _ => self.make_ready(at),

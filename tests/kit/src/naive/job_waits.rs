@@ -21,9 +21,8 @@ impl Model {
         if patience == Span::ZERO {
             return JobAwaited::TimedOut;
         }
-        self.turns += 1;
-        let until = self.now + patience;
-        self.client(conn).job_wait = Some(JobWait { id, until, turn: self.turns });
+        let (until, turn) = (self.now + patience, self.next_turn());
+        self.client(conn).job_wait = Some(JobWait { id, until, turn });
         JobAwaited::Waiting
     }
 

@@ -150,9 +150,9 @@ impl Model {
             }
             Some(to) => {
                 self.make_tube(to);
-                let now = self.now;
+                let (now, turn) = (self.now, self.next_turn());
                 let job = &mut self.jobs[at];
-                (job.tube, job.place, job.since) = (to, Place::Ready, now);
+                (job.tube, job.place, job.since, job.entered) = (to, Place::Ready, now, turn);
                 self.serve_tube(to);
             }
         }
@@ -226,10 +226,10 @@ impl Model {
 
     /// Buries a job that no client holds any more.
     pub(super) fn bury_at(&mut self, at: usize) {
-        self.turns += 1;
+        let turn = self.next_turn();
         self.buries += 1;
         let job = &mut self.jobs[at];
-        (job.place, job.since) = (Place::Buried { turn: self.turns }, self.now);
+        (job.place, job.since, job.entered) = (Place::Buried { turn }, self.now, turn);
         job.counts.buries += 1;
         let tube = job.tube;
         self.tube(tube).buries += 1;

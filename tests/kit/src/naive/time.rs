@@ -2,7 +2,7 @@
 
 use beanring::time::Time;
 
-use super::{Client, Conn, Job, MARGIN, Model, Name, Told};
+use super::{Client, Conn, Job, MARGIN, Model, Name, Place, Told};
 
 impl Model {
     /// Handles everything that is due up to `to`, each event at its instant. At the same instant, clients come before tubes,
@@ -35,12 +35,23 @@ impl Model {
         jobs.chain(pauses).chain(waits).chain(self.rule_deadlines()).min()
     }
 
-    /// Returns true if the order of events up to `to` does not decide which client gets which job, or which job is buried first.
+    /// Returns true if the order of events up to `to` does not decide which client gets which job, which job is buried first, or in
+    /// which order jobs of a tube become ready.
     pub fn is_calm(&self, to: Time) -> bool {
-        let jobs = self.jobs.iter().filter_map(Job::deadline);
-        let pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
-        let is_quiet = jobs.chain(pauses).chain(self.rule_deadlines()).all(|at| at > to);
-        is_quiet || self.clients.iter().all(|client| client.wait.is_none()) && !self.may_retire()
+        let due = || self.jobs.iter().filter(|job| job.deadline().is_some_and(|at| at <= to));
+        // One timer returns all jobs of a client, and one ends all delays of a tube.
+        let timer = |job: &Job| match job.place {
+            Place::Reserved { by, .. } => Some(by),
+            _ => None,
+        };
+        let is_apart = |job: &Job| due().all(|other| other.tube != job.tube || timer(other) == timer(job));
+        let mut pauses = self.tubes.iter().filter_map(|tube| tube.pause.map(|(until, _)| until));
+        if self.rule_deadlines().any(|at| at <= to) {
+            return false;
+        }
+        let is_quiet = due().next().is_none() && pauses.all(|at| at > to);
+        let is_waiting = self.clients.iter().any(|client| client.wait.is_some());
+        is_quiet || due().all(is_apart) && !is_waiting && !self.may_retire()
     }
 
     /// The times at which the safety margins of waiting clients begin.
