@@ -2,6 +2,7 @@
 
 use super::bulk::Flush;
 use super::change::Change;
+use super::client::Wait;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::job_list::JobSearch;
@@ -10,11 +11,14 @@ use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use crate::ids::{ClientKey, ClientSlot, ConSlot, ConnId, GroupSlot, JobKey, TubeKey, TubeSlot};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
 /// piece of this size.
 pub const BACKGROUND_STEPS: u32 = 256;
+
+/// A wait that should end does not end before the search for a job, and looks again after this time.
+const SEARCH_PAUSE: Span = Span::from_millis(1);
 
 /// Unfinished work. It pins the tube that it names.
 pub(super) enum Work {
@@ -30,6 +34,8 @@ pub(super) enum Work {
     Disconnect { client: ClientKey },
     /// Open the lanes of a concurrency key.
     Reopen { con: ConSlot },
+    /// Shut the lanes of full concurrency keys in a tube.
+    Shut { tube: TubeKey },
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
     /// Release the jobs that wait for a group that is done.
@@ -165,6 +171,7 @@ impl Engine {
                 }
             }
             Work::Reopen { con } => self.run_reopen(con, limit, now),
+            Work::Shut { tube } => self.run_shut(self.tubes.slot(tube), limit, now),
             Work::Assign { tube } => {
                 let tube = self.tubes.slot(tube);
                 self.tubes[tube].assigning = false;
@@ -251,6 +258,10 @@ impl Engine {
             let soon = margin.filter(|&margin| margin <= now);
             let notice = match (soon, end) {
                 (Some(soon), end) if end.is_none_or(|end| soon <= end) => Some(Notice::DeadlineSoon(conn)),
+                (_, Some(_)) if self.is_search_unfinished(client) => {
+                    self.clients[client].wait = Some(Wait { until: Some(now + SEARCH_PAUSE), ..wait });
+                    None
+                }
                 (_, Some(_)) => Some(Notice::TimedOut(conn)),
                 _ => None,
             };

@@ -65,7 +65,8 @@ impl Engine {
     }
 
     /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, as that many `reserve`s would, and appends
-    /// them. Takes fewer if the bodies would come to more than [`BATCH_BODY_BYTES_MAX`].
+    /// them. Takes fewer if the bodies would come to more than [`BATCH_BODY_BYTES_MAX`], and none of a tube in which very many jobs
+    /// are passed over first.
     ///
     /// A client that could wait must not overtake clients that do, so it takes no job of a tube whose jobs background work
     /// assigns. `may_overtake` is set for a client that could not.
@@ -82,7 +83,8 @@ impl Engine {
         if most == 0 {
             return;
         }
-        self.shut_full_lanes_for(client);
+        let limit = self.step_limit(BACKGROUND_STEPS + most as u32);
+        self.shut_full_lanes_for(client, limit);
         self.count_looks(client);
         let mut lots = self.lots;
         let first = |watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake).map(Reverse);
@@ -93,7 +95,7 @@ impl Engine {
             if self.is_at_limit(job) {
                 // A job of this batch has taken the last place of its key. The tube keeps its lot.
                 let tube = self.jobs.get(job).tube;
-                self.shut_full_lanes(tube);
+                self.shut_full_lanes(tube, limit);
                 let next = self.first_reservable(tube, may_overtake);
                 turns.extend(next.map(|job| Reverse((lot, job, watch))));
                 continue;

@@ -100,7 +100,9 @@ impl Engine {
                     }
                 }
                 Work::List(search) => tallies.entry(self.tubes.slot(search.tube)).or_default().pins += 1,
-                Work::Assign { tube } => tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1,
+                Work::Assign { tube } | Work::Shut { tube } => {
+                    tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1;
+                }
                 Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
                 Work::Answer { .. } | Work::PurgeTubeOrder => {}
             }
@@ -128,6 +130,9 @@ impl Engine {
             let assigning =
                 self.work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
             assert_eq!(tube.assigning, assigning, "one piece of work assigns the jobs of a tube");
+            let is_shut = |work: &&Work| matches!(work, Work::Shut { tube } if *tube == key);
+            let shutting = self.work.iter().filter(is_shut).count();
+            assert_eq!(usize::from(tube.shutting), shutting, "one piece of work shuts the lanes of a tube");
             assert!(tube.is_referenced() || key.slot == self.default_tube, "an unreferenced tube is removed");
         }
         assert!(tallies.is_empty(), "no job or client names a removed tube");

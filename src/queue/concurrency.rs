@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A key that becomes full leaves its lanes in other tubes open, because there may be very many. They are shut when a
-//! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready.
+//! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready. A search that
+//! meets very many of them leaves the rest to background work, and clients wait for a job of the tube until that is done.
 
 use super::background::{BACKGROUND_STEPS, StepLimit, Work};
 use super::engine::Engine;
@@ -36,6 +37,8 @@ pub(super) struct ConKeys {
     jobs: usize,
     /// Number of keys that are full and have an open lane.
     loose: u32,
+    /// Number of tubes whose lanes background work shuts.
+    shutting: u32,
 }
 
 struct ConKey {
@@ -85,6 +88,7 @@ impl ConKeys {
             name_bytes: 0,
             jobs: 0,
             loose: 0,
+            shutting: 0,
         }
     }
 
@@ -356,17 +360,25 @@ impl Engine {
         self.cons.update_loose(con);
     }
 
-    /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube.
+    /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube, up to the limit. If there are more, the tube
+    /// is not reservable until background work has shut them.
     #[inline]
-    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot) {
+    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: StepLimit) {
         if self.cons.loose > 0 {
-            self.shut_full_lanes_of(tube);
+            self.shut_full_lanes_of(tube, limit);
         }
     }
 
     #[cold]
-    fn shut_full_lanes_of(&mut self, tube: TubeSlot) {
+    fn shut_full_lanes_of(&mut self, tube: TubeSlot, limit: StepLimit) {
+        if self.tubes[tube].shutting {
+            return;
+        }
         while let Some(job) = self.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job)) {
+            if self.is_reached(limit) {
+                self.shut_later(tube);
+                break;
+            }
             let con = self.con_of(job).expect("a job at its limit has a key");
             let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
             self.steps += 1;
@@ -378,18 +390,45 @@ impl Engine {
 
     /// The same for all tubes that a client watches.
     #[inline]
-    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot) {
+    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: StepLimit) {
         if self.cons.loose > 0 {
-            self.shut_full_lanes_watched(client);
+            self.shut_full_lanes_watched(client, limit);
         }
     }
 
     #[cold]
-    fn shut_full_lanes_watched(&mut self, client: ClientSlot) {
+    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: StepLimit) {
         self.count_looks(client);
         let watches = self.reservable_watches(client);
         let tubes: Vec<TubeSlot> = watches.map(|watch| self.clients.watches[watch.0].tube).collect();
-        tubes.into_iter().for_each(|tube| self.shut_full_lanes_of(tube));
+        tubes.into_iter().for_each(|tube| self.shut_full_lanes_of(tube, limit));
+    }
+
+    fn shut_later(&mut self, tube: TubeSlot) {
+        let record = &mut self.tubes[tube];
+        record.pins += 1;
+        record.shutting = true;
+        self.cons.shutting += 1;
+        self.work.push_back(Work::Shut { tube: self.tubes.key(tube) });
+    }
+
+    /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
+    pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+        self.tubes[tube].shutting = false;
+        self.cons.shutting -= 1;
+        self.shut_full_lanes_of(tube, limit);
+        self.assign_jobs(tube, limit, now);
+        self.unpin(tube);
+    }
+
+    /// Whether background work shuts lanes of a tube that the client watches, so that it is not known whether there is a job for it.
+    pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
+        if self.cons.shutting == 0 {
+            return false;
+        }
+        let record = &self.clients[client];
+        self.steps += record.watch_count() as u32;
+        record.watches.iter().any(|watch| self.tubes[self.clients.watches[watch.0].tube].shutting)
     }
 
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
@@ -466,6 +505,8 @@ impl Engine {
         }
         assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
         assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose as usize);
+        let shutting = self.tubes.iter().filter(|(_, tube)| tube.shutting).count();
+        assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
             lane.parked.check(&self.jobs.slab);
             let &Job { pri, id, .. } = self.jobs.get(lane.head);

@@ -430,10 +430,12 @@ impl Engine {
         true
     }
 
-    /// The most urgent ready job of the used tube whose concurrency key is not at its limit.
+    /// The most urgent ready job of the used tube whose concurrency key is not at its limit. `None` as long as background work
+    /// has to find it.
     pub fn peek_ready(&mut self, client: ClientKey) -> Option<JobKey> {
-        self.shut_full_lanes(self.clients.get(client).used);
-        self.used(client).ready.min().map(JobKey)
+        self.shut_full_lanes(self.clients.get(client).used, self.step_limit(BACKGROUND_STEPS));
+        let tube = self.used(client);
+        tube.ready.min().filter(|_| !tube.shutting).map(JobKey)
     }
 
     /// The reserved job of the used tube that was reserved first.

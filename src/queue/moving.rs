@@ -132,11 +132,14 @@ impl Engine {
             if self.is_reached(limit) {
                 return false;
             }
-            self.shut_full_lanes(work.from.slot);
+            if work.state == JobState::Ready {
+                self.shut_full_lanes(work.from.slot, limit);
+            }
             let tube = self.tubes.get(work.from);
             let next = match work.state {
                 JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
                 JobState::Buried => tube.buried.front().map(JobKey),
+                _ if tube.shutting => return false,
                 _ => tube.ready.min().map(JobKey),
             };
             let name = self.tubes.get(work.to).name();

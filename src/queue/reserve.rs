@@ -36,11 +36,11 @@ enum Search {
 impl Engine {
     /// Reserves a job of the watched tubes: the most urgent one, unless the client has another
     /// [`ReserveMode`](crate::reserve_mode::ReserveMode). If there is none, the client waits for up to `timeout`, or
-    /// without limit if that is `None`.
+    /// without limit if that is `None`. It also waits as long as background work has to find out whether there is one.
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);
         self.mark_worker(client);
-        self.shut_full_lanes_for(client);
+        self.shut_full_lanes_for(client, self.step_limit(BACKGROUND_STEPS));
         // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
         let may_overtake = timeout == Some(Span::ZERO);
         let is_drawn = self.clients[client].mode.is_weighted();
@@ -56,7 +56,7 @@ impl Engine {
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
             return Reserved::DeadlineSoon;
         }
-        if timeout == Some(Span::ZERO) {
+        if timeout == Some(Span::ZERO) && !self.is_search_unfinished(client) {
             return Reserved::TimedOut;
         }
         self.start_waiting(client, timeout.map(|span| now + span));
@@ -92,7 +92,7 @@ impl Engine {
         }
         // At least one job is assigned per call, so that the work ends even if each call begins at its limit.
         let mut may_assign = true;
-        while self.has_job(tube) {
+        while self.has_job(tube, limit) {
             let client = match self.longest_waiting(tube, limit) {
                 Search::Found(client) if may_assign => client,
                 Search::None => return,
@@ -108,8 +108,8 @@ impl Engine {
     }
 
     /// Whether the tube has a job that a waiting client can get.
-    fn has_job(&mut self, tube: TubeSlot) -> bool {
-        self.shut_full_lanes(tube);
+    fn has_job(&mut self, tube: TubeSlot, limit: StepLimit) -> bool {
+        self.shut_full_lanes(tube, limit);
         self.tubes[tube].in_reservable
     }
 

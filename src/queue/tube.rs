@@ -64,6 +64,8 @@ pub struct Tube {
     pub(super) pins: u32,
     /// Background work assigns the tube's jobs to waiting clients.
     pub(super) assigning: bool,
+    /// Background work shuts lanes of full concurrency keys. Until it has, no job of the tube is reserved.
+    pub(super) shutting: bool,
     /// The tube is in [`Tubes::reservable`].
     pub(super) in_reservable: bool,
     /// The tube has handed out as many jobs as its rate permits for now.
@@ -117,7 +119,7 @@ pub struct Tubes {
     pub(super) slab: Pages<Tube>,
     index: intrusive::Index,
     order: TubeOrder,
-    /// Tubes with a ready job that are neither paused nor throttled.
+    /// Tubes with a ready job that are neither paused nor throttled, and whose lanes no background work shuts.
     pub(super) reservable: List,
     /// The memory of all names.
     name_bytes: usize,
@@ -200,7 +202,7 @@ impl Tube {
     }
 
     fn is_reservable(&self) -> bool {
-        !self.ready.is_empty() && self.pause.is_none() && !self.is_throttled
+        !self.ready.is_empty() && self.pause.is_none() && !self.is_throttled && !self.shutting
     }
 }
 
@@ -341,6 +343,7 @@ impl Tubes {
             timer,
             pins: 0,
             assigning: false,
+            shutting: false,
             in_reservable: false,
             is_throttled: false,
             rules: NIL,

@@ -360,6 +360,7 @@ impl Core {
             Reserved::TimedOut => Reply::TimedOut,
             Reserved::Waiting => {
                 (protocol.state, protocol.batch) = (SessionState::Waiting, count);
+                protocol.is_batch_at_once = timeout.is_none();
                 return;
             }
         };

@@ -189,8 +189,9 @@ impl Core {
         }
         // With its input ended, the client may be gone: no job should have to find that out.
         self.engine.end_wait(session.protocol.client);
+        let reply = session.protocol.timed_out();
         self.with_replies(&mut session.output, |core, replies| {
-            replies.reply(Reply::TimedOut, &mut core.buffers);
+            replies.reply(reply, &mut core.buffers);
         });
         session.protocol.state = SessionState::Serving;
     }

@@ -115,6 +115,7 @@ impl Core {
 
     fn answer(&mut self, session: &mut Session, notice: Notice, now: Time) {
         session.note_request(now);
+        let timed_out = session.protocol.timed_out();
         let (client, batch) = (session.protocol.client, std::mem::take(&mut session.protocol.batch));
         self.with_replies(&mut session.output, |core, replies: &mut Replies| {
             let reply = match notice {
@@ -122,7 +123,7 @@ impl Core {
                     return core.complete_batch(client, replies, job, batch, now);
                 }
                 Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
-                Notice::TimedOut(_) => Reply::TimedOut,
+                Notice::TimedOut(_) => timed_out,
                 Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
                 Notice::Kicked(_, count) => Reply::Kicked(count.into()),
                 Notice::Flushed(_, count) => Reply::Flushed(count.into()),

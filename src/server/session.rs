@@ -59,6 +59,8 @@ pub(super) struct ProtocolState {
     pub is_choked: bool,
     /// In [`SessionState::Waiting`]: the number of jobs that a `reserve-batch` takes, or 0 for any other reserve.
     pub batch: u32,
+    /// In [`SessionState::Waiting`]: the `reserve-batch` has no timeout. It waits only until it is known whether there is a job.
+    pub is_batch_at_once: bool,
     /// The `put-batch` whose jobs are arriving: the next line belongs to it.
     pub put_batch: Option<Box<PutBatch>>,
     /// The list that is being rendered, in [`SessionState::Listing`].
@@ -134,6 +136,7 @@ impl Session {
                 input,
                 is_choked: false,
                 batch: 0,
+                is_batch_at_once: false,
                 put_batch: None,
                 list: None,
             },
@@ -177,6 +180,11 @@ impl Session {
 }
 
 impl ProtocolState {
+    /// The reply to a wait that ends without a job.
+    pub const fn timed_out(&self) -> Reply<'static> {
+        if self.batch > 0 && self.is_batch_at_once { Reply::ReservedBatch(0) } else { Reply::TimedOut }
+    }
+
     /// Whether commands can be served now.
     pub fn can_serve(&self) -> bool {
         self.state == SessionState::Serving && !self.is_choked

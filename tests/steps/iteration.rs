@@ -6,6 +6,7 @@ use beanring::ids::ConnId;
 use beanring::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
 use beanring::queue::{BACKGROUND_STEPS, JobState};
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::time::{Span, Time};
 
 use super::START;
 use super::wide::{WATCHED, WIDE};
@@ -16,11 +17,12 @@ use beanring_testkit::connection::send_all;
 pub struct Loop {
     pub server: Server,
     pub sent: HashMap<ConnId, Vec<u8>>,
+    now: Time,
 }
 
 impl Loop {
     pub fn new() -> Self {
-        Self { server: Server::new(config(2 << 20)), sent: HashMap::new() }
+        Self { server: Server::new(config(2 << 20)), sent: HashMap::new(), now: START }
     }
 
     pub fn connect(&mut self) -> ConnId {
@@ -28,7 +30,7 @@ impl Loop {
     }
 
     pub fn receive(&mut self, conn: ConnId, text: &str) {
-        self.server.handle(START, Event::Received { conn, bytes: text.as_bytes() });
+        self.server.handle(self.now, Event::Received { conn, bytes: text.as_bytes() });
         self.carry_out();
     }
 
@@ -40,12 +42,20 @@ impl Loop {
         }
     }
 
+    /// Lets time pass, and waits until the server has nothing left to do.
+    pub fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        while self.is_busy() {
+            self.turn();
+        }
+    }
+
     pub fn is_busy(&self) -> bool {
-        self.server.next_deadline().is_some_and(|at| at <= START)
+        self.server.next_deadline().is_some_and(|at| at <= self.now)
     }
 
     pub fn turn(&mut self) {
-        self.server.turn(START);
+        self.server.turn(self.now);
         self.carry_out();
     }
 
@@ -53,9 +63,9 @@ impl Loop {
         while let Some(effect) = self.server.next_effect() {
             match effect {
                 Effect::Send(conn) => self.send(conn),
-                Effect::Close(conn) => self.server.handle(START, Event::Closed { conn }),
+                Effect::Close(conn) => self.server.handle(self.now, Event::Closed { conn }),
                 Effect::SampleStats => {
-                    self.server.handle(START, Event::StatsSampled(DriverStats::default()));
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(_) | Effect::Resume(_) => {}
                 other => panic!("{other:?}"),
@@ -64,7 +74,7 @@ impl Loop {
     }
 
     fn send(&mut self, conn: ConnId) {
-        self.sent.entry(conn).or_default().extend(send_all(&mut self.server, conn, START));
+        self.sent.entry(conn).or_default().extend(send_all(&mut self.server, conn, self.now));
     }
 
     /// Counts the replies that begin with this text.
