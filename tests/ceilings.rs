@@ -195,6 +195,33 @@ fn a_job_log_larger_than_the_memory_limit_is_recovered() {
     assert!(client.ask(&put(0, 0, &body)).0.starts_with("INSERTED "));
 }
 
+/// Without tags a body of the largest size fits into a segment of the job log. With tags it may fit into none.
+#[test]
+fn a_job_whose_tags_leave_no_room_in_a_segment_is_too_big() {
+    let scratch = Scratch::new("tagged");
+    let name = "t".repeat(200);
+    let tagged =
+        |bytes: usize| format!("put 0 0 60 {bytes} grp:{name} idp:{name}\r\n{}\r\n", "b".repeat(bytes));
+    let batch = |each: usize| format!("put-batch 2\r\n{}", put(0, 0, &"b".repeat(each)).repeat(2));
+    {
+        let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-s", "64k"]);
+        let most = client.stat("max-job-size") as usize;
+        client.expect(&format!("use {name}\r\n"), &format!("USING {name}"));
+        assert!(client.ask(&put(0, 0, &"b".repeat(most))).0.starts_with("INSERTED "));
+        client.expect(&tagged(most), "JOB_TOO_BIG");
+        assert!(client.ask(&tagged(most - 500)).0.starts_with("INSERTED "));
+        client.expect(&batch(most / 2), "JOB_TOO_BIG");
+        client.expect(&batch(most / 2 - 500), "INSERTED_BATCH 2");
+        for _ in 0..2 {
+            assert!(client.line().expect("the server runs").starts_with("INSERTED "));
+        }
+        server.signal(nix::sys::signal::Signal::SIGTERM);
+        assert_eq!(server.wait(), Some(0));
+    }
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-s", "64k"]);
+    assert_eq!(client.stat("current-jobs-ready"), 4);
+}
+
 #[test]
 fn connections_above_the_limit_wait_in_the_backlog() {
     const MOST: usize = 5;

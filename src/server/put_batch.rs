@@ -6,7 +6,7 @@
 use super::Core;
 use super::commit_gate::Replies;
 use super::observer::Observation;
-use super::puts::repeated;
+use super::puts::{refusal_for, repeated};
 use super::session::{IncomingJob, Input, ProtocolState, SessionState};
 use crate::ids::{ClientKey, JobId};
 use crate::limits::BATCH_BODY_BYTES_MAX;
@@ -191,9 +191,7 @@ impl Core {
         let refusal = match refusal {
             Some(reply) => Some(reply),
             None if self.draining => Some(Reply::Draining),
-            None if !self.has_space_for_jobs(client, &jobs, record_bytes) => Some(Reply::OutOfMemory),
-            None if !self.engine.admits(client, jobs.len(), body_bytes as u64) => Some(Reply::OutOfMemory),
-            None => None,
+            None => self.refusal_of_jobs(client, &jobs, body_bytes, record_bytes),
         };
         if let Some(reply) = refusal {
             self.free_jobs(jobs);
@@ -225,11 +223,20 @@ impl Core {
         Reply::Inserted(id)
     }
 
-    /// Whether memory and the job log have space for the records of jobs whose bodies are there.
-    fn has_space_for_jobs(&mut self, client: ClientKey, jobs: &[IncomingJob], record_bytes: u64) -> bool {
+    /// The reply to jobs whose bodies are there, if the job log, memory or the rules of the tube have no space for them.
+    fn refusal_of_jobs(
+        &mut self,
+        client: ClientKey,
+        jobs: &[IncomingJob],
+        body_bytes: usize,
+        record_bytes: u64,
+    ) -> Option<Reply<'static>> {
         let wal = self.wal.as_mut();
-        wal.is_none_or(|wal| wal.space_for_records(record_bytes) != PutSpace::Unavailable)
-            && self.has_memory_for_jobs(client, jobs)
+        let space = wal.map_or(PutSpace::Available, |wal| wal.space_for_records(record_bytes));
+        let is_refused = space.is_refused()
+            || !self.has_memory_for_jobs(client, jobs)
+            || !self.engine.admits(client, jobs.len(), body_bytes as u64);
+        is_refused.then(|| refusal_for(space))
     }
 
     /// Drops a batch whose end is unknown, and closes its connection: the input behind it must not be taken for commands.

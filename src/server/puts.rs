@@ -32,8 +32,8 @@ impl Core {
         let client = protocol.client;
         self.engine.mark_producer(client);
         let space = self.space_for_put(client, args.bytes, tags);
-        if space == PutSpace::Unavailable || !self.has_memory_for(client, args.bytes + 2, tags) {
-            protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
+        if space.is_refused() || !self.has_memory_for(client, args.bytes + 2, tags) {
+            protocol.input = Input::Skip { left: bytes, reply: refusal_for(space) };
         } else {
             let id = self.engine.next_id();
             let extra = self.engine.announce_tags(tags);
@@ -91,7 +91,7 @@ impl Core {
             Reply::ExpectedCrlf
         } else if self.draining {
             Reply::Draining
-        } else if self.space_for_announced(client, args.bytes, extra) == PutSpace::Unavailable {
+        } else if self.space_for_announced(client, args.bytes, extra).is_refused() {
             Reply::OutOfMemory
         } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
             self.free_incoming(incoming);
@@ -124,4 +124,12 @@ impl Core {
 pub(super) fn repeated(first: Repeated) -> Reply<'static> {
     let Repeated { id, state, pri } = first;
     Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
+}
+
+/// Makes the reply to jobs that the server has no space for. Space for those that fit into no segment will never come.
+pub(super) const fn refusal_for(space: PutSpace) -> Reply<'static> {
+    match space {
+        PutSpace::TooLarge => Reply::JobTooBig,
+        _ => Reply::OutOfMemory,
+    }
 }

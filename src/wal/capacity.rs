@@ -28,6 +28,15 @@ pub enum PutSpace {
     Pending,
     /// There is no space, and none is being made.
     Unavailable,
+    /// No segment is large enough.
+    TooLarge,
+}
+
+impl PutSpace {
+    /// Whether the job is refused.
+    pub const fn is_refused(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TooLarge)
+    }
 }
 
 /// The numbers that all capacity decisions follow from, at one moment. It only computes.

@@ -191,10 +191,12 @@ impl Wal {
         self.space_for_records(job_record_bytes(tube_bytes, tags, body_bytes) as u64)
     }
 
-    /// The same for jobs whose records come to this size. They never have space if they do not fit into one segment.
+    /// The same for jobs whose records come to this size, and must fit into one segment.
     pub fn space_for_records(&mut self, bytes: u64) -> PutSpace {
         let capacity = self.capacity();
-        if !capacity.fits_segment(bytes) || self.space.is_stalled() {
+        if !capacity.fits_segment(bytes) {
+            PutSpace::TooLarge
+        } else if self.space.is_stalled() {
             PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
             PutSpace::Available

@@ -98,7 +98,7 @@ impl Checker {
         if self.totals.draining {
             return Some(Reply::Draining);
         }
-        self.record_bytes_max.is_some_and(|max| record_bytes > max).then_some(Reply::OutOfMemory)
+        self.record_bytes_max.is_some_and(|max| record_bytes > max).then_some(Reply::JobTooBig)
     }
 
     fn lose_batch(&mut self, client: usize) {
