@@ -226,6 +226,11 @@ impl Bodies {
         more_mappings || more_chunks
     }
 
+    /// Returns up to this much of the memory of freed large bodies to the kernel now, because others have taken its place.
+    pub fn reclaim_now(&mut self, bytes: usize) {
+        self.mappings.reclaim_bytes(bytes);
+    }
+
     /// Makes the next [`Bodies::reclaim`] return this much of the memory that is kept for reuse, because something else
     /// needs it.
     pub fn want(&mut self, bytes: usize) {

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
-use beanring::limits::JOB_BYTES_DEFAULT;
-use beanring::server::Config;
+use beanring::limits::{JOB_BYTES_DEFAULT, RECEIVE_DIRECT_BYTES_MAX};
+use beanring::server::{Config, Event, Protocol, Server, Service};
+use beanring::time::Time;
 use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::config::config;
 use beanring_testkit::driver;
@@ -144,6 +146,29 @@ fn many_arriving_bodies_stay_below_the_memory_limit() {
         }
         assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} accepted and refused", io.name());
     });
+}
+
+/// The memory of refused bodies returns to the kernel in pieces. Bodies that arrive meanwhile must not take more than that.
+#[test]
+fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twice() {
+    const LIMIT: u64 = 32 * MIB as u64;
+    let mut server = Server::new(Config { max_memory_bytes: Some(LIMIT), ..config(100_000_000) });
+    let conns: Vec<ConnId> = (0..60).map(|_| server.accept(Protocol::Beanstalk)).collect();
+    for &conn in &conns {
+        let bytes = b"put 0 0 60 8000000\r\n";
+        server.handle(Time::ZERO, Event::Received { conn, bytes });
+    }
+    let piece = vec![b'p'; RECEIVE_DIRECT_BYTES_MAX];
+    let mut highest = 0;
+    for _ in 0..8 {
+        for &conn in &conns {
+            server.handle(Time::ZERO, Event::Received { conn, bytes: &piece });
+            while server.next_effect().is_some() {}
+            highest = highest.max(server.memory_bytes());
+        }
+    }
+    server.check();
+    assert!((LIMIT / 2..LIMIT + MIB as u64).contains(&highest), "{highest} bytes with a limit of {LIMIT}");
 }
 
 #[test]

@@ -83,7 +83,12 @@ impl Mappings {
 
     /// Returns one piece to the kernel. Returns true if there is more.
     pub fn reclaim(&mut self) -> bool {
-        let mut budget_bytes = PIECE_BYTES;
+        self.reclaim_bytes(PIECE_BYTES)
+    }
+
+    /// Returns up to this much, and no more than a piece, to the kernel. Returns true if there is more.
+    pub fn reclaim_bytes(&mut self, bytes: usize) -> bool {
+        let mut budget_bytes = bytes.next_multiple_of(PAGE_BYTES).min(PIECE_BYTES);
         while budget_bytes > 0
             && let Some(Freed { memory, warm_bytes }) = self.freed.front_mut()
         {

@@ -205,13 +205,17 @@ impl Core {
 
     /// Whether `growth` more bytes fit below the limit `max`, if need be in place of memory kept for reuse.
     fn makes_room(&mut self, growth: usize, max: u64) -> bool {
-        let charged = self.charged_bytes() + growth as u64;
+        let taken = self.charged_bytes();
+        let charged = taken + growth as u64;
         if charged <= max {
             return true;
         }
         let has_room = charged - max <= self.engine.bodies().idle_bytes() as u64;
         if has_room {
-            self.engine.bodies_mut().want((charged - max) as usize);
+            let bodies = self.engine.bodies_mut();
+            // Many bodies may grow in one iteration, and together by more than the piece that it returns at its end.
+            bodies.reclaim_now(taken.saturating_sub(max) as usize);
+            bodies.want((charged - max) as usize);
         } else {
             self.memory_refusals += 1;
         }
