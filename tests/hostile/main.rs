@@ -1,5 +1,7 @@
 //! Clients that violate the protocol, flood the server or never read. They get an error or wait, and no other client notices.
 
+mod commands;
+
 use std::env;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -24,6 +26,11 @@ const MIB: usize = 1024 * 1024;
 fn start(flags: &[&str]) -> (ServerProcess, Stream) {
     let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
     ServerProcess::start(Path::new(program()), Transport::Tcp, &flags)
+}
+
+/// The number of I/O threads of the servers.
+fn threads() -> usize {
+    env::var("BEANRING_IO_THREADS").map_or(0, |text| text.parse().expect("a number"))
 }
 
 /// Sends a command and returns its reply, which must end in `end`.
@@ -92,7 +99,7 @@ fn waiting_clients_that_pipeline_take_little_memory() {
     check_server(&mut control);
     server.settle();
     let grown = server.resident_bytes().saturating_sub(before);
-    let threads = env::var("BEANRING_IO_THREADS").map_or(0, |text| text.parse().expect("a number"));
+    let threads = threads();
     let buffers_each = if threads > 0 { THREAD_BUFFERS_EACH } else { RECEIVE_BUFFERS_EACH };
     let each = 2 * (INBOX_BYTES_PAUSE + usize::from(buffers_each) * RECEIVE_BYTES_MAX);
     // The flood makes the driver use its buffers too.
