@@ -1,7 +1,9 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::ids::{ConnId, JobId};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, Restored, UnreservedState};
+use beanring::queue::{
+    Change, Counts, Engine, Flushed, NewJob, Notice, PersistedState, Reserved, Restored, UnreservedState,
+};
 use beanring::tags::Tags;
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
@@ -171,4 +173,62 @@ fn a_buried_job_is_kept_for_the_same_time_across_a_restart() {
     assert_eq!(expires([at, at + 1], back), Some(back + delay), "the clock went back by an hour");
     assert_eq!(expires([7, at], soon), Some(WRITTEN + delay), "the first was buried before the second");
     assert_eq!(expires([7, 8], soon), Some(soon + delay), "the log has no times");
+}
+
+/// Compaction leaves old jobs behind new ones in the job log.
+#[test]
+fn restored_jobs_of_a_finished_group_are_released_in_the_order_of_their_puts() {
+    let mut engine = Engine::new(1);
+    let tube = engine.restore_tube(TubeName::DEFAULT);
+    let state = UnreservedState::Held(WRITTEN);
+    let held = PersistedState { pri: 0, delay: Seconds::ZERO, state, counts: Counts::default() };
+    let tags = Tags::new(b"aft:parts").expect("a valid tag");
+    for id in [3, 1, 4, 2] {
+        let body = engine.bodies_mut().allocate(3).expect("there is memory");
+        let ttr = Seconds::whole(60);
+        let job = Restored { id: JobId(id), created: WRITTEN, ttr, tube, tags, state: held, body };
+        engine.restore(job);
+    }
+    engine.settle_restored(WRITTEN);
+    engine.check();
+    for slot in 0..4 {
+        let client = engine.connect(ConnId { slot, generation: 0 });
+        assert_eq!(engine.reserve(client, None, WRITTEN), Reserved::Waiting);
+    }
+    engine.step(WRITTEN);
+    engine.check();
+    let notices: Vec<Notice> = std::iter::from_fn(|| engine.next_notice()).collect();
+    let served = notices.iter().map(|notice| match *notice {
+        Notice::Reserved(conn, job) => (conn.slot, engine.jobs().get(job).id.0),
+        ref other => panic!("{other:?}"),
+    });
+    assert!(served.eq([(0, 1), (1, 2), (2, 3), (3, 4)]), "{notices:?}");
+}
+
+/// Equal times are usual after a clock step, and for jobs of one batch.
+#[test]
+fn restored_jobs_of_one_moment_become_ready_in_the_order_of_their_puts() {
+    for (delay, state) in [(0_u32, UnreservedState::Ready), (9, UnreservedState::Delayed(WRITTEN))] {
+        let mut engine = Engine::new(1);
+        let tube = engine.restore_tube(TubeName::DEFAULT);
+        let kept = PersistedState { pri: 0, delay: delay.into(), state, counts: Counts::default() };
+        for id in [3, 1, 4, 2] {
+            let body = engine.bodies_mut().allocate(3).expect("there is memory");
+            let created = WRITTEN.back(Span::from_secs(delay));
+            let ttr = Seconds::whole(60);
+            let job = Restored { id: JobId(id), created, ttr, tube, tags: Tags::NONE, state: kept, body };
+            engine.restore(job);
+        }
+        engine.settle_restored(WRITTEN);
+        engine.record_changes(true);
+        let client = engine.connect(ConnId { slot: 0, generation: 0 });
+        assert_eq!(engine.flush(client, TubeName::DEFAULT, WRITTEN), Flushed::Jobs(4));
+        let mut changes = Vec::new();
+        engine.take_changes(&mut changes);
+        let deleted = changes.iter().filter_map(|change| match change {
+            Change::Deleted(_, id) => Some(id.0),
+            _ => None,
+        });
+        assert!(deleted.eq(1..=4), "{changes:?}");
+    }
 }

@@ -193,12 +193,20 @@ fn commands_on_a_tube_with_very_many_full_keys_take_bounded_steps() {
     bench.engine.check();
 }
 
-/// The client that searches leaves, and with it the last reference to the tube but for the search.
 #[test]
 fn a_search_for_a_client_that_has_left_ends() {
     let (mut bench, searcher) = full_keys(MANY_KEYS);
     assert_eq!(bench.reserve(searcher), Reserved::Waiting);
     let boss = bench.connect();
+    bench.engine.disconnect(searcher, bench.now);
+    bench.engine.take_steps();
+    finish(&mut bench);
+    bench.engine.check();
+    let searcher = connect_to_other(&mut bench);
+    let id = bench.put(searcher, URGENT, 0);
+    let reserved = bench.reserve(searcher);
+    assert_eq!(bench.id(reserved), id, "nothing keeps the tube from handing out jobs");
+    assert!(bench.engine.delete(searcher, id, bench.now));
     bench.engine.disconnect(searcher, bench.now);
     assert!(matches!(bench.engine.flush(boss, other(), bench.now), Flushed::Working));
     bench.engine.take_steps();

@@ -243,3 +243,26 @@ fn holders_that_disconnect_in_one_iteration() {
     assert_eq!(before, HOLDERS * HELD);
     bench.server.check();
 }
+
+/// Very many clients wait for jobs of a tube when its pause ends. Background work gives it to them.
+#[test]
+fn a_batch_takes_no_job_that_clients_that_waited_longer_are_about_to_get() {
+    const WORKERS: usize = 4 * BACKGROUND_STEPS as usize;
+    let mut bench = Loop::new();
+    let (producer, late) = (bench.connect(), bench.connect());
+    let jobs = "put 5 0 60 1\r\nx\r\n".repeat(WORKERS + 10);
+    bench.settle(producer, &format!("pause-tube default 100\r\n{jobs}use other\r\nput 9 0 60 1\r\ny\r\n"));
+    for _ in 0..WORKERS {
+        let worker = bench.connect();
+        bench.settle(worker, "reserve\r\n");
+    }
+    bench.settle(late, "watch other\r\n");
+    bench.sent.clear();
+    bench.receive(producer, "pause-tube default 0\r\n");
+    assert!(bench.replies("RESERVED ") < WORKERS, "the rest is background work");
+    bench.receive(late, "reserve-batch 5 10\r\n");
+    let reply = String::from_utf8_lossy(&bench.sent[&late]).into_owned();
+    assert!(reply.starts_with("RESERVED_BATCH 1\r\n") && reply.ends_with("\r\ny\r\n"), "{reply}");
+    bench.settle(producer, "");
+    assert_eq!(bench.replies("RESERVED "), WORKERS + 1);
+}
