@@ -148,7 +148,7 @@ fn many_arriving_bodies_stay_below_the_memory_limit() {
     });
 }
 
-/// The memory of refused bodies returns to the kernel in pieces. Bodies that arrive meanwhile must not take more than that.
+/// The memory of refused bodies returns to the kernel in pieces. Bodies that arrive before that must not take more.
 #[test]
 fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twice() {
     const LIMIT: u64 = 32 * MIB as u64;

@@ -172,7 +172,7 @@ fn waits_that_end_at_once_or_never() {
 }
 
 #[test]
-fn pages_of_jobs_that_nobody_reads() {
+fn pages_of_jobs_that_no_client_reads() {
     attack("use flood\r\n", |number| match number % PIECE {
         0..40 => format!("put 0 {} 60 1\r\nx\r\n", number % 2),
         40..45 => "list-jobs flood ready 0 1000\r\n".to_owned(),
