@@ -35,10 +35,16 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 struct Held(&'static str, Vec<String>);
 
 impl Drop for Held {
+    /// A disk may be busy for a moment: the kernel closes the files of a killed process some time after its end if the process
+    /// had a ring (liburing, issue 1627).
     fn drop(&mut self) {
         let arguments: Vec<&str> = self.1.iter().map(String::as_str).collect();
-        if let Err(error) = run(self.0, &arguments) {
-            println!("{error}");
+        let asked = Instant::now();
+        while let Err(error) = run(self.0, &arguments) {
+            if !error.contains("busy") || asked.elapsed() > REPLY_PATIENCE {
+                return println!("{error}");
+            }
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }
