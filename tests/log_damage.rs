@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use beanring::bodies::Slot;
-use beanring::ids::{ConnId, JobId};
+use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
-use beanring::queue::{Counts, Engine, NewJob, PersistedState, UnreservedState};
+use beanring::queue::{Counts, Engine, JobState, NewJob, PersistedState, UnreservedState};
 use beanring::tags::Tags;
 use beanring::time::{Seconds, Time};
 use beanring::tube_name::TubeName;
@@ -136,6 +136,73 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
 /// The number of records about jobs.
 fn steps(frames: &[Frame]) -> usize {
     frames.iter().filter(|frame| !frame.is_padding).count()
+}
+
+/// Puts a job with tags.
+fn put_tagged(engine: &mut Engine, client: ClientKey, tags: &str) -> JobId {
+    let (id, body) = (engine.next_id(), store(engine, b"x\r\n"));
+    let extra = engine.announce_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
+    let (delay, ttr) = (Seconds::ZERO, Seconds::whole(60));
+    engine.put(client, NewJob { id, pri: 1, delay, ttr, body, extra }, NOW);
+    id
+}
+
+/// Returns whether the job is there and held, after everything that is due.
+fn is_held(engine: &mut Engine, id: JobId) -> bool {
+    while engine.step(NOW) {}
+    engine.check();
+    let job = engine.jobs().find(id);
+    job.is_some_and(|job| engine.jobs().get(job).state == JobState::Held)
+}
+
+/// The log may end between the last deletion of a group and the record of its end.
+#[test]
+fn a_log_cut_anywhere_releases_a_job_once() {
+    let scratch = Scratch::in_memory("damage-group");
+    let open = |engine: &mut Engine| {
+        let directory = Directory::open(&scratch.0, false).expect("the lock is free");
+        let log = recover(&directory, CONFIG, engine, NOW).unwrap_or_else(|error| panic!("{error}"));
+        engine.record_changes(true);
+        (log, directory)
+    };
+    let mut engine = Engine::new(0);
+    let (mut log, _) = open(&mut engine);
+    let client = engine.connect(ConnId { slot: 0, generation: 1 });
+    let member = put_tagged(&mut engine, client, "grp:parts");
+    log.record(&mut engine, NOW);
+    let held = put_tagged(&mut engine, client, "aft:parts");
+    log.record(&mut engine, NOW);
+    assert!(engine.delete(client, member, NOW));
+    log.record(&mut engine, NOW);
+    write(&mut log, &scratch);
+    let bytes = fs::read(scratch.join(FILE)).expect("a segment");
+    let end = frames(&bytes).last().expect("there are some").padded_end;
+    let mut released = 0;
+    for length in BLOCK_BYTES..=end {
+        let _ = fs::remove_dir_all(&scratch.0);
+        fs::create_dir_all(&scratch.0).expect("the directory is gone");
+        // A segment has its full size from the beginning, and zeros where nothing was written.
+        let torn = [&bytes[..length], &vec![0; bytes.len() - length]].concat();
+        fs::write(scratch.join(FILE), torn).expect("a segment");
+        let mut engine = Engine::new(0);
+        let (mut log, directory) = open(&mut engine);
+        if engine.jobs().find(held).is_none() {
+            continue;
+        }
+        let was_held = is_held(&mut engine, held);
+        assert_eq!(was_held, engine.jobs().find(member).is_some(), "cut at {length}");
+        // Another group begins.
+        let client = engine.connect(ConnId { slot: 0, generation: 1 });
+        put_tagged(&mut engine, client, "grp:parts");
+        log.record(&mut engine, NOW);
+        write(&mut log, &scratch);
+        drop((log, directory));
+        let mut engine = Engine::new(0);
+        open(&mut engine);
+        assert_eq!(is_held(&mut engine, held), was_held, "cut at {length}, after another start");
+        released += usize::from(!was_held);
+    }
+    assert!(released > 0, "some cuts come behind the deletion");
 }
 
 #[test]
