@@ -71,7 +71,7 @@ pub(super) fn until_signal(
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let (ended, end) = mpsc::channel();
     thread::spawn(move || signals.forever().next().map(|_| ended.send(())));
-    let interval = held.iter().map(|job| touch_interval(job.stats.number("ttr"))).min();
+    let interval = held.iter().map(|job| touch_interval(job.stats.time("ttr"))).min();
     let interval = interval.unwrap_or(TOUCH_INTERVAL_MAX);
     let until = time.map(|time| Instant::now() + time);
     loop {
@@ -92,10 +92,12 @@ pub(super) fn until_signal(
     }
 }
 
-/// How long to wait between two touches of a job with this time to run, in seconds.
-pub(super) fn touch_interval(ttr: u64) -> Duration {
+/// How long to wait between two touches of a job with this time to run.
+pub(super) fn touch_interval(ttr: Duration) -> Duration {
+    // A server may not tell the time to run. 1 s is the shortest one of most servers.
+    let ttr = if ttr.is_zero() { Duration::from_secs(1) } else { ttr };
     // Twice per time to run, with a tenth of it for delays on the way.
-    Duration::from_millis(ttr.saturating_mul(400)).clamp(Duration::from_millis(400), TOUCH_INTERVAL_MAX)
+    (ttr / 5 * 2).min(TOUCH_INTERVAL_MAX)
 }
 
 /// Reserves a job by its id. Returns its statistics before that.
@@ -122,4 +124,17 @@ pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result
     };
     taken.map_err(|refusal| refusal.meaning("NOT_FOUND", meaning))?;
     Ok(stats)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_touched_twice_per_time_to_run() {
+        for (ttr_ms, interval_ms) in [(0, 400), (1000, 400), (500, 200), (60_000, 24_000)] {
+            let interval = touch_interval(Duration::from_millis(ttr_ms));
+            assert_eq!(interval, Duration::from_millis(interval_ms).min(TOUCH_INTERVAL_MAX), "{ttr_ms}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What `stats`, `stats-tube`, `stats-group` and `stats-job` reply: keys with values, and the units of these values.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -64,11 +65,20 @@ impl Stats {
         self.0.iter().find(|(own, _)| own == key).map(|(_, value)| value)
     }
 
-    /// Returns a number; 0 if the server does not have this key.
+    /// Returns a number, rounded up: a short time is not none. Returns 0 if the server does not have this key.
     pub fn number(&self, key: &str) -> u64 {
         match self.get(key) {
             Some(Value::Number(number)) => *number,
+            Some(Value::Decimal(number)) => number.ceil() as u64,
             _ => 0,
+        }
+    }
+
+    /// Returns a time in seconds; none if the server does not have this key.
+    pub fn time(&self, key: &str) -> Duration {
+        match self.get(key) {
+            Some(Value::Decimal(seconds)) => Duration::try_from_secs_f64(*seconds).unwrap_or(Duration::MAX),
+            _ => Duration::from_secs(self.number(key)),
         }
     }
 
@@ -127,6 +137,7 @@ impl Value {
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
             Self::Number(micros) if key.ends_with("-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
+            Self::Decimal(seconds) if is_time(key) => format!("{seconds} s"),
             Self::Decimal(seconds) if key.starts_with("rusage-") => format!("{seconds:.2} s"),
             _ => self.to_string(),
         }
@@ -209,6 +220,10 @@ mod tests {
         let job = Stats::parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
         assert_eq!((job.number("id"), job.text("tube")), (7, "123"));
         assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
+        let times = Stats::parse(Kind::Job, b"---\ndelay: 2\nttr: 1.005\n");
+        assert_eq!((times.number("delay"), times.number("ttr"), times.number("age")), (2, 2, 0));
+        let [delay, ttr] = ["delay", "ttr"].map(|key| times.time(key));
+        assert_eq!((delay, ttr), (Duration::from_secs(2), Duration::from_millis(1005)));
         let group = Stats::parse(Kind::Group, b"---\nname: \"7\"\nready: 1\nwaits-for: [\"a\", \"8\"]\n");
         let expected = r#"{"name":"7","ready":1,"waits-for":["a","8"]}"#;
         assert_eq!(serde_json::to_string(&group).expect("it is plain"), expected);
@@ -235,6 +250,7 @@ mod tests {
         ] {
             assert_eq!(Value::Number(number).with_unit(key), text, "{key}");
         }
+        assert_eq!(Value::Decimal(0.25).with_unit("time-left"), "0.25 s");
         assert_eq!(Value::Text("a\x1bb".to_owned()).with_unit("os"), "a\\x1bb");
     }
 }

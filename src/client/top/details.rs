@@ -58,10 +58,8 @@ impl Peeked {
             let time = |key| Seconds(stats.number(key));
             parts.push(format!("priority {}", stats.number("pri")));
             parts.push(format!("age {}", time("age")));
-            if let Some(Value::Number(left)) =
-                stats.get("time-left").filter(|_| stats.text("state") == "delayed")
-            {
-                parts.push(format!("delayed for {}", Seconds(*left)));
+            if stats.text("state") == "delayed" {
+                parts.push(format!("delayed for {}", time("time-left")));
             }
             parts.push(format!("TTR {}", time("ttr")));
             for (key, what) in [

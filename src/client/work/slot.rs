@@ -180,7 +180,7 @@ impl Slot<'_> {
     /// # Errors
     /// If the connection broke. The command has ended also then.
     fn wait(&self, connection: &mut Connection, job: &Job, running: Running) -> Result<Outcome, ClientError> {
-        let interval = hold::touch_interval(job.stats.number("ttr"));
+        let interval = hold::touch_interval(job.stats.time("ttr"));
         let limit = self.verb.timeout.map(|seconds| Duration::from_secs(seconds.into()));
         let mut touch_at = (!self.verb.no_touch).then(|| job.reserved + interval);
         let mut end_at = limit.map(|limit| (Instant::now() + limit, Signal::SIGTERM));
