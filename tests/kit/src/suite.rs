@@ -42,10 +42,22 @@ pub fn with_beanstalkd(version: Version) -> Vec<Conversation> {
 /// # Panics
 /// With all failures, if there is one.
 pub fn run_all(conversations: Vec<Conversation>, run: impl Fn(&Conversation) -> Result<(), String> + Sync) {
+    run_at_once(AT_ONCE, conversations, run);
+}
+
+/// Like [`run_all`], with this number of conversations at once.
+///
+/// # Panics
+/// With all failures, if there is one.
+pub fn run_at_once(
+    at_once: usize,
+    conversations: Vec<Conversation>,
+    run: impl Fn(&Conversation) -> Result<(), String> + Sync,
+) {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some(conversation) = conversations.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(failure) = run(conversation) {
