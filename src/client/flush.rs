@@ -64,10 +64,15 @@ fn flush(
 }
 
 fn is_confirmed(tube: &str, stats: &Stats) -> Result<bool, ClientError> {
-    let [ready, delayed, buried] =
-        ["ready", "delayed", "buried"].map(|state| stats.number(&format!("current-jobs-{state}")));
+    let [ready, delayed, buried, held] =
+        ["ready", "delayed", "buried", "held"].map(|state| stats.number(&format!("current-jobs-{state}")));
     let mut stderr = io::stderr().lock();
-    write!(stderr, "delete {ready} ready, {delayed} delayed and {buried} buried jobs of {tube}? [y/N] ")?;
+    write!(stderr, "delete {ready} ready, {delayed} delayed")?;
+    match held {
+        0 => write!(stderr, " and {buried} buried")?,
+        _ => write!(stderr, ", {buried} buried and {held} held")?,
+    }
+    write!(stderr, " jobs of {tube}? [y/N] ")?;
     stderr.flush()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|error| ClientError::File { path: None, error })?;

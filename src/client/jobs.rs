@@ -15,7 +15,7 @@ use crate::ids::JobId;
 
 pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     if !verb.ids.is_empty() {
-        let absent = "there is no such job, or it is neither buried nor delayed";
+        let absent = "there is no such job, or it is neither buried, delayed nor held";
         return each(&verb.common, &verb.ids, "kick-job", "KICKED", absent);
     }
     let mut connection = super::connect(&verb.common)?;

@@ -197,7 +197,7 @@ fn bury_kick_release_and_delete() {
         assert_eq!(place.json(&["kick", "--all", "-t", "none"])["kicked"], 0);
         place
             .run(&["kick", "4"])
-            .fails(1, "job 4: NOT_FOUND: there is no such job, or it is neither buried nor delayed");
+            .fails(1, "job 4: NOT_FOUND: there is no such job, or it is neither buried, delayed nor held");
         assert_eq!(place.ok(&["release", "4", "-d", "1h", "-p", "3"]), "4 released\n");
         assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("delayed".to_owned(), 3));
         assert_eq!(place.ok(&["release", "4"]), "4 released\n");

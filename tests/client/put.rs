@@ -73,6 +73,9 @@ fn tags_of_a_job() {
             let ran = place.run(&[&["put", "x"], &wrong[..]].concat());
             assert!(ran.code == Some(2) && ran.stderr.contains("must be a key"), "{ran:?}");
         }
+        let problem =
+            "--idp and several bodies: a tube has one job of a key; put them one by one, each with a key";
+        place.run(&["put", "x", "y", "--idp", "key"]).fails(2, problem);
         let own = ["put", "x", "--grp", "a", "--aft", "a"];
         place.run(&own).fails(2, "--grp and --aft: a job cannot wait for its own group; name two groups");
     });

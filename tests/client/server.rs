@@ -130,6 +130,12 @@ fn a_tube_is_flushed() {
         assert_eq!(place.on_terminal(&["flush", "--yes", "mail"], &[]), "deleted 1 job of mail\n");
         place.ok(&["put", "-t", "mail", "six"]);
         assert_eq!(place.json(&["flush", "-y", "mail"]), serde_json::json!({"tube": "mail", "flushed": 1}));
+        place.ok(&["put", "-t", "mail", "--grp", "parts", "part"]);
+        place.ok(&["put", "-t", "mail", "--aft", "parts", "whole"]);
+        let terminal = place.on_terminal(&["flush", "mail"], &[]);
+        let question = "delete 1 ready, 0 delayed, 0 buried and 1 held jobs of mail? [y/N] ";
+        assert!(terminal.contains(question), "{terminal}");
+        assert_eq!(place.ok(&["flush", "--yes", "mail"]), "deleted 2 jobs of mail\n");
         place.run(&["flush", "-y", "mail"]).fails(1, "tube mail: NOT_FOUND: there is no such tube");
         place.run(&["flush", "-mail"]).code.map(|code| assert_eq!(code, 2)).expect("it ends");
     });

@@ -22,7 +22,7 @@ pub struct Stats {
 pub struct Tubes {
     /// Only tubes whose name contains this text in any case, or matches it if it has * or ?
     pub pattern: Option<String>,
-    /// Order: name, ready, reserved, delayed, buried, held, waiting, total or oldest
+    /// Order: name, ready, reserved, delayed, buried, held, waiting, puts or oldest
     #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
     pub sort: SortKey,
     /// Reverse the order

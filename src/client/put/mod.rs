@@ -32,6 +32,11 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let interrupt = Interrupt::catch()?;
     let tags = verb.tags();
     check_tags(&tags)?;
+    if verb.idp.is_some() && verb.bodies.len() + verb.file.len() > 1 {
+        let problem =
+            "--idp and several bodies: a tube has one job of a key; put them one by one, each with a key";
+        return Err(ClientError::Usage(problem.to_owned()));
+    }
     let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
     connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
