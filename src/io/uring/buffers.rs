@@ -112,6 +112,7 @@ impl Buffers {
     }
 
     /// Offers the buffers that were given back to the kernel.
+    #[inline]
     pub fn show(&mut self) {
         while self.unseen != 0 {
             let group = self.unseen.trailing_zeros() as u16;

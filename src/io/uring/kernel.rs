@@ -64,6 +64,7 @@ impl OwnRing {
     }
 
     /// Submits all requests and waits for a completion, at most for `timeout`.
+    #[inline]
     fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()> {
         let has_flushed = self.requests.flush();
         self.completions.sync();
@@ -86,6 +87,7 @@ impl OwnRing {
         }
     }
 
+    #[inline]
     fn next(&mut self) -> Option<Completion> {
         let entry = self.completions.next()?;
         Some(self.requests.read(entry.into()))
@@ -128,7 +130,10 @@ impl KernelRings {
     }
 
     /// Enters the ring of the event loop. While a thread may pass completions on, it waits only if none has.
+    #[inline(never)]
     fn enter_beside_threads(&mut self, timeout: Option<Span>) -> nix::Result<()> {
+        // What the last call has submitted is not submitted again.
+        self.own.requests.flush();
         let have_shown_all = self.threads.show()?;
         if !have_shown_all {
             thread::yield_now();
@@ -159,6 +164,7 @@ impl KernelRings {
         self.threads.have_completions() || self.own.has_work()
     }
 
+    #[inline(never)]
     fn next_of_all(&mut self) -> Option<Completion> {
         while let Some(completion) = self.own.next() {
             if completion.token != Token::Wake {

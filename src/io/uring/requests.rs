@@ -72,6 +72,7 @@ impl Requests {
     ///
     /// # Safety
     /// What the request refers to must stay in place until its last completion.
+    #[inline]
     pub unsafe fn push(&mut self, token: Token, entry: squeue::Entry) {
         let entry = entry.user_data(token.to_word());
         // SAFETY: the caller promises what this function demands.
@@ -84,6 +85,7 @@ impl Requests {
 
     /// Shows the kernel the requests, as far as they find room, and then the buffers that were given back: a cancelled receive takes
     /// no more of them. Returns whether all requests found room.
+    #[inline]
     pub fn flush(&mut self) -> bool {
         self.submissions.sync();
         if !self.backlog.is_empty() {
@@ -93,6 +95,7 @@ impl Requests {
         self.backlog.is_empty()
     }
 
+    #[cold]
     fn flush_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: the caller of `push` has promised that what it refers to stays in place until its completion.
@@ -224,6 +227,7 @@ impl Requests {
     }
 
     /// Reads a completion.
+    #[inline]
     pub fn read(&mut self, raw: RawCompletion) -> Completion {
         let RawCompletion { word, result, flags } = raw;
         let token = Token::from_word(word);
