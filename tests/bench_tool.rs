@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::beanstalkd::installed;
-use beanring_testkit::process::{Address, ServerProcess, Transport};
+use beanring_testkit::kernel;
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
 use beanring_testkit::statistics::pairs;
 use beanring_testkit::unused_address;
 use nix::sys::signal::{Signal, kill};
@@ -333,6 +334,31 @@ fn agrees(options: &str, check: impl Fn(&Value)) {
     assert_eq!(stats["current-tubes"], "1", "{options}");
     assert!(report["rows"][0]["server"]["rss_kib_after"].as_u64().unwrap() > 0);
     check(&report);
+}
+
+#[cfg(feature = "uring")]
+#[test]
+fn each_thread_of_the_server_is_reported() {
+    if let Err(reason) = kernel::allows("uring") {
+        return println!("skipped: CPU time of threads under uring, because {reason}");
+    }
+    let address = Address::fresh(Transport::Tcp);
+    let Address::Tcp(addr) = address else { unreachable!("the address is TCP") };
+    let flags = ["--io", "uring", "--io-threads", "2"].map(str::to_owned);
+    let (server, _) = ServerProcess::launch(Command::new(program()), address, &flags);
+    let output = run(&addr.to_string(), &format!("put -n 20000 -c 8 --pid {} --json -", server.pid()));
+    let row = &json(&output)["rows"][0]["server"];
+    let threads = row["threads"].as_array().expect("a list of threads");
+    let names: Vec<&str> = threads.iter().filter_map(|thread| thread["name"].as_str()).collect();
+    assert_eq!(names, ["beanring", "io 1", "io 2"]);
+    let cpu = |value: &Value| value["cpu_us_per_operation"].as_f64().expect("a number");
+    let sum: f64 = threads.iter().map(cpu).sum();
+    // The threads are read one after the other.
+    assert!(sum > cpu(row) / 2.0 && sum < cpu(row) * 2.0, "{row}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("put: cpu of each thread: beanring "),
+        "{output:?}"
+    );
 }
 
 #[test]

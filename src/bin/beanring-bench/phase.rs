@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meter::{Belongs, Meter};
 use crate::pace::{Clock, Pace, Schedule, Supply, release};
-use crate::proc::{Cpu, Memory, Process};
+use crate::proc::{Cpu, Memory, Process, Threads, threads_since};
 use crate::progress::Progress;
 
 /// Interval between checks for a silent server and updates of the progress line.
@@ -57,10 +57,10 @@ pub struct Phase {
 }
 
 /// CPU time and memory of the processes at one moment.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Sample {
     at_ns: u64,
-    server: Option<(Cpu, Memory)>,
+    server: Option<(Cpu, Memory, Threads)>,
     own: Cpu,
 }
 
@@ -72,6 +72,8 @@ pub struct Measured {
     pub seconds: f64,
     /// CPU time of the server in the window.
     pub server_cpu: Option<Cpu>,
+    /// The name and the CPU time in the window of each thread of the server that has used any.
+    pub server_threads: Vec<(String, Duration)>,
     /// Memory of the server before and after the window.
     pub server_memory: Option<(Memory, Memory)>,
     /// CPU time of the generator in the window.
@@ -246,6 +248,7 @@ impl<'a> Course<'a> {
 
     fn open(&mut self) -> Result<(), Failure> {
         let sample = self.sample()?;
+        let at_ns = sample.at_ns;
         self.stage = Stage::Window;
         self.opened = Some(sample);
         self.milestone = None;
@@ -253,15 +256,15 @@ impl<'a> Course<'a> {
             (Pace::Open(schedule), _) => {
                 let end_ns = schedule.end_ns();
                 let window = Duration::from_nanos(end_ns.saturating_sub(self.phase.meter.opened_ns()));
-                let left = Duration::from_nanos(end_ns.saturating_sub(sample.at_ns));
+                let left = Duration::from_nanos(end_ns.saturating_sub(at_ns));
                 self.milestone = Instant::now().checked_add(left + window.max(OVERRUN_MIN));
             }
             (Pace::Closed(supply), Amount::Count(count)) => {
-                self.phase.meter.open(sample.at_ns);
+                self.phase.meter.open(at_ns);
                 supply.set(count);
             }
             (Pace::Closed(_), Amount::For(time)) => {
-                self.phase.meter.open(sample.at_ns);
+                self.phase.meter.open(at_ns);
                 self.milestone = Some(Instant::now() + time);
             }
         }
@@ -301,15 +304,16 @@ impl<'a> Course<'a> {
         if self.replies_at.elapsed() > patience { Err(Failure::Silent(patience)) } else { Ok(()) }
     }
 
-    fn end(self) -> Result<Measured, Failure> {
-        let Some(opened) = self.opened else {
+    fn end(mut self) -> Result<Measured, Failure> {
+        let Some(opened) = self.opened.take() else {
             return Err(if self.interrupted {
                 Failure::NothingDone(None)
             } else {
                 Failure::Usage("the load was over before the warm-up was: raise --queue-max")
             });
         };
-        let closed = match self.closed {
+        let is_closed = self.closed.is_some();
+        let closed = match self.closed.take() {
             Some(closed) => closed,
             None => self.sample()?,
         };
@@ -321,17 +325,18 @@ impl<'a> Course<'a> {
             return Err(Failure::NothingDone(meter.first_complaint()));
         }
         // Operations that are awaited end the window. A task may notice a little later.
-        let end_ns = if self.closed.is_some() { closed.at_ns } else { meter.last_done_ns() };
+        let end_ns = if is_closed { closed.at_ns } else { meter.last_done_ns() };
         let limited = match (&self.phase.pace, self.phase.task.amount) {
             (Pace::Open(_), _) => self.phase.cut,
-            (Pace::Closed(_), Amount::For(_)) => self.closed.is_none(),
+            (Pace::Closed(_), Amount::For(_)) => !is_closed,
             (Pace::Closed(_), Amount::Count(_)) => false,
         };
-        let server = opened.server.zip(closed.server);
+        let server = opened.server.as_ref().zip(closed.server.as_ref());
         Ok(Measured {
             seconds: end_ns.saturating_sub(meter.opened_ns()).max(1) as f64 / 1e9,
             server_cpu: server.map(|(before, after)| after.0.since(before.0)),
             server_memory: server.map(|(before, after)| (before.1, after.1)),
+            server_threads: server.map_or(Vec::new(), |(before, after)| threads_since(&before.2, &after.2)),
             own_cpu: closed.own.since(opened.own),
             interrupted: self.interrupted,
             limited: limited && !self.interrupted && !self.overloaded,
@@ -342,7 +347,7 @@ impl<'a> Course<'a> {
 
     fn sample(&self) -> Result<Sample, Failure> {
         let server = match self.process {
-            Some(process) => Some((process.cpu()?, process.memory()?)),
+            Some(process) => Some((process.cpu()?, process.memory()?, process.threads())),
             None => None,
         };
         Ok(Sample { at_ns: self.phase.clock.now_ns(), server, own: Cpu::own() })

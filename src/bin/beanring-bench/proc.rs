@@ -1,7 +1,9 @@
 //! The server's CPU time and memory out of /proc, and the generator's own CPU time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -42,6 +44,9 @@ impl Cpu {
     }
 }
 
+/// The CPU time of each thread of a process, by its id.
+pub type Threads = BTreeMap<u32, (String, Duration)>;
+
 /// Memory of a process, in KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
@@ -79,6 +84,19 @@ impl Process {
         Ok(Cpu { total: total.into(), user, system })
     }
 
+    /// Returns the CPU time of each thread so far. A thread that ends during the call is left out.
+    pub fn threads(self) -> Threads {
+        let read = |thread: &Path, file| fs::read_to_string(thread.join(file)).ok();
+        let directory = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
+        let threads = directory.filter_map(|entry| {
+            let thread = entry.ok()?.path();
+            let id = thread.file_name()?.to_str()?.parse().ok()?;
+            let time = parse_schedstat(&read(&thread, "schedstat")?)?;
+            Some((id, (read(&thread, "comm")?.trim_end().to_owned(), time)))
+        });
+        threads.collect()
+    }
+
     /// Returns the memory.
     pub fn memory(self) -> Result<Memory, Failure> {
         self.read("status", parse_status)
@@ -96,6 +114,15 @@ impl Process {
     }
 }
 
+/// Returns the name and the CPU time since `before` of each thread that has used any, in the order of their ids.
+pub fn threads_since(before: &Threads, after: &Threads) -> Vec<(String, Duration)> {
+    let used = after.iter().map(|(id, (name, time))| {
+        let began = before.get(id).map_or(Duration::ZERO, |(_, time)| *time);
+        (name.clone(), time.saturating_sub(began))
+    });
+    used.filter(|(_, time)| !time.is_zero()).collect()
+}
+
 /// Returns user and system time, fields 14 and 15 of /proc/PID/stat. The second field, the name, may contain spaces and
 /// brackets.
 fn parse_stat(text: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
@@ -106,6 +133,11 @@ fn parse_stat(text: &str, ticks_per_s: u64) -> Option<(Duration, Duration)> {
         Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_s)))
     };
     Some((duration()?, duration()?))
+}
+
+/// Returns the CPU time, the first field of /proc/PID/task/TID/schedstat, in nanoseconds.
+fn parse_schedstat(text: &str) -> Option<Duration> {
+    Some(Duration::from_nanos(text.split_ascii_whitespace().next()?.parse().ok()?))
 }
 
 fn parse_status(text: &str) -> Option<Memory> {
@@ -134,6 +166,21 @@ mod tests {
         let text = "Name:\tx\nVmPeak:\t  99 kB\nVmHWM:\t   5120 kB\nVmRSS:\t    4096 kB\n";
         assert_eq!(parse_status(text), Some(Memory { rss_kib: 4096, peak_rss_kib: 5120 }));
         assert_eq!(parse_status("Name:\tkthreadd\n"), None, "a kernel thread has no memory");
+    }
+
+    #[test]
+    fn the_threads_of_this_process() {
+        assert_eq!(parse_schedstat("1500 7 3\n"), Some(Duration::from_nanos(1500)));
+        assert_eq!(parse_schedstat(""), None);
+        let process = Process::open(std::process::id()).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("a worker".to_owned());
+        let thread = thread.spawn(move || stopped.recv()).unwrap();
+        while !process.threads().values().any(|(name, _)| name == "a worker") {}
+        drop(stop);
+        assert!(thread.join().unwrap().is_err());
+        let total: Duration = process.threads().values().map(|(_, time)| *time).sum();
+        assert!(total <= process.cpu().unwrap().total + Duration::from_millis(20));
     }
 
     #[test]

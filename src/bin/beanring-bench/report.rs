@@ -89,9 +89,19 @@ struct Server {
     cpu_us_per_operation: f64,
     cpu_user_s: f64,
     cpu_system_s: f64,
+    /// Of a server with several threads: those that have used CPU time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threads: Vec<Thread>,
     rss_kib_before: u64,
     rss_kib_after: u64,
     peak_rss_kib: u64,
+}
+
+/// A thread of the server.
+#[derive(Serialize)]
+struct Thread {
+    name: String,
+    cpu_us_per_operation: f64,
 }
 
 /// Memory that idle connections cost the server.
@@ -123,6 +133,7 @@ impl Row {
             cpu_us_per_operation: per_operation(cpu),
             cpu_user_s: cpu.user.as_secs_f64(),
             cpu_system_s: cpu.system.as_secs_f64(),
+            threads: threads(&measured.server_threads, operations),
             rss_kib_before: before.rss_kib,
             rss_kib_after: after.rss_kib,
             peak_rss_kib: after.peak_rss_kib,
@@ -154,6 +165,15 @@ impl Row {
             overloaded: measured.overloaded,
         }
     }
+}
+
+/// The threads of a server that has several.
+fn threads(used: &[(String, Duration)], operations: u64) -> Vec<Thread> {
+    let each = used.iter().map(|(name, time)| Thread {
+        name: name.clone(),
+        cpu_us_per_operation: us(*time) / operations as f64,
+    });
+    if used.len() > 1 { each.collect() } else { Vec::new() }
 }
 
 /// Returns the number of commands per operation.
@@ -319,6 +339,11 @@ impl Row {
             let (before, after) = (server.rss_kib_before, server.rss_kib_after);
             let peak = server.peak_rss_kib;
             let _ = writeln!(out, "{name}: server memory {before} -> {after} KiB, peak {peak} KiB");
+            if !server.threads.is_empty() {
+                let each = server.threads.iter();
+                let each = each.map(|thread| format!("{} {:.2}", thread.name, thread.cpu_us_per_operation));
+                let _ = writeln!(out, "{name}: cpu of each thread: {}", each.collect::<Vec<_>>().join(", "));
+            }
         }
         if let Some(idle) = &self.idle {
             let (count, bytes) = (idle.connections, idle.rss_bytes_per_connection);
