@@ -376,11 +376,12 @@ impl Engine {
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.held_by(client, id) else { return false };
-        let ttr = self.jobs.ttr(job).span();
+        let ttr = self.jobs.get(job).ttr;
         let activity = self.jobs.activity_key(job);
         let held = &mut self.clients[client].reserved;
         held.remove(&mut self.jobs.activities, activity);
-        self.jobs.activities[activity].deadline = now + ttr;
+        let record = &mut self.jobs.activities[activity];
+        record.deadline = now + record.ttr(ttr);
         held.insert(&mut self.jobs.activities, activity);
         self.arm_client_timer(client);
         true

@@ -8,7 +8,7 @@ use super::reserved_order::Neighbors;
 use crate::bodies::Slot;
 use crate::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
-use crate::time::{Seconds, Time};
+use crate::time::{Seconds, Span, Time};
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
@@ -362,8 +362,16 @@ impl Activity {
         self.delay_millis = MARK | (delay_millis >> DELAY_BITS_LOW) as u8;
     }
 
+    /// The time to run of a job with these whole seconds.
+    #[inline]
+    pub(super) const fn ttr(&self, seconds: u32) -> Span {
+        Span::from_nanos(
+            Span::from_secs(seconds).as_nanos() + Span::from_millis(self.ttr_millis() as u32).as_nanos(),
+        )
+    }
+
     /// The milliseconds of the time to run beyond whole seconds.
-    pub(super) const fn ttr_millis(&self) -> u16 {
+    const fn ttr_millis(&self) -> u16 {
         self.ttr_and_delay_millis & ((1 << MILLIS_BITS) - 1)
     }
 

@@ -195,7 +195,7 @@ impl Engine {
     /// The time to run of a job that the client puts with this one.
     #[inline]
     pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds) -> Seconds {
-        if ttr > Seconds::ZERO { ttr } else { self.default_ttr(self.clients.get(client).used) }
+        if ttr != Seconds::ZERO { ttr } else { self.default_ttr(self.clients.get(client).used) }
     }
 
     #[cold]

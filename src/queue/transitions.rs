@@ -12,7 +12,7 @@ use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
 use crate::ids::{ClientSlot, GroupSlot, JobKey};
-use crate::time::{Seconds, Span, Time};
+use crate::time::{Seconds, Time};
 
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
@@ -170,7 +170,7 @@ impl Engine {
         let (ttr, tube, activity, extra) = (record.ttr, record.tube, record.activity(), record.extra());
         let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
         let activity = &mut self.jobs.activities[key];
-        activity.deadline = now + Span::from_secs(ttr) + Span::from_millis(activity.ttr_millis().into());
+        activity.deadline = now + activity.ttr(ttr);
         activity.since = now;
         activity.set_holder(client);
         activity.counts.reserves += 1;
