@@ -16,7 +16,7 @@ const ROUNDS: usize = 8;
 const PIECE: usize = 50;
 /// Pieces that a client sends in one round at most.
 const PIECES: usize = 20;
-const LIMIT_BYTES: usize = 32 * MIB;
+const LIMIT_BYTES: usize = 40 * MIB;
 /// Memory that is not counted, and what replies and input of the clients may take beyond the limit.
 const BEYOND_BYTES: usize = 8 * MIB;
 /// How long the other client waits for a job at most. Usually it is a millisecond, and much more only on a busy machine.
@@ -73,7 +73,7 @@ impl Attacker {
 
 /// Has clients send `commands` after `beginning`.
 fn attack(beginning: &str, commands: Commands) {
-    let (server, mut control) = start(&["--max-memory", "32m"]);
+    let (server, mut control) = start(&["--max-memory", "40m"]);
     assert_eq!(request(&mut control, b"use honest\r\n", "\r\n"), "USING honest\r\n");
     assert_eq!(request(&mut control, b"watch honest\r\n", "\r\n"), "WATCHING 2\r\n");
     assert_eq!(request(&mut control, b"ignore default\r\n", "\r\n"), "WATCHING 1\r\n");
