@@ -75,7 +75,7 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
         members.get("key", key, || format!("key must be {}", RuleKey::ALL.map(RuleKey::word).join(", ")))?;
     let text = |value: &Value| {
         let text = match value {
-            Value::Number(number) => number.to_string(),
+            Value::Number(_) => whole_u64(value)?.to_string(),
             Value::String(text) if key == RuleKey::DeadLetter => text.clone(),
             _ => return None,
         };
@@ -96,6 +96,15 @@ fn parse(json: &[u8]) -> Result<Members, Refusal> {
     serde_json::from_slice(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         bad(format!("the body is not valid JSON: look at line {line}, column {column}"))
+    })
+}
+
+/// Reads a whole number, which may have been written with a decimal point.
+fn whole_u64(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let number = value.as_f64()?;
+        let is_whole = (0.0..9_223_372_036_854_775_808.0).contains(&number) && number.fract() == 0.0;
+        is_whole.then_some(number as u64)
     })
 }
 
@@ -168,6 +177,7 @@ mod tests {
         let read = |json: &str| rule(json.as_bytes(), mail).map_err(|refusal| refusal.message.to_string());
         let rule = |key, text: &str| Ok((key, text.into()));
         assert_eq!(read("{\"key\":\"rate\",\"value\":5}"), rule(RuleKey::Rate, "5"));
+        assert_eq!(read("{\"key\":\"rate\",\"value\":5.0}"), rule(RuleKey::Rate, "5"));
         assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
         assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
         let keys = "key must be max-attempts, max-jobs, max-bytes, default-ttr, retention, rate, dead-letter";
