@@ -75,7 +75,7 @@ const fn search_bytes(limit: u32) -> usize {
 }
 
 impl Engine {
-    /// Lists jobs of a tube. A job that changes its state meanwhile may be missing.
+    /// Lists jobs of a tube. A job that changes its state during the search may be missing.
     pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> JobsListed {
         let Some(tube) = self.tubes.find(name) else { return JobsListed::NotFound };
         let record = self.tubes.get(tube);
