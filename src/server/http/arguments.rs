@@ -73,19 +73,25 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
     let key = |value: &Value| RuleKey::named(value.as_str()?.as_bytes());
     let key =
         members.get("key", key, || format!("key must be {}", RuleKey::ALL.map(RuleKey::word).join(", ")))?;
+    let is_own =
+        |key, text: &str| key == RuleKey::DeadLetter && text != "0" && text.as_bytes() == tube.as_bytes();
     let text = |value: &Value| {
         let text = match value {
             Value::Number(_) => whole_u64(value)?.to_string(),
             Value::String(text) if key == RuleKey::DeadLetter => text.clone(),
             _ => return None,
         };
-        let is_valid = Rule::parse(tube, key, text.as_bytes()).is_some();
+        let is_valid = is_own(key, &text) || Rule::parse(tube, key, text.as_bytes()).is_some();
         is_valid.then_some(text)
     };
     let text = members.get("value", text, || match key {
         RuleKey::DeadLetter => "value must be the name of another tube, or 0".to_owned(),
         key => format!("value must be a whole number from 0 to {}", key.max()),
     })?;
+    if is_own(key, &text) {
+        let message = "a tube cannot be its own dead-letter tube: name another one in value";
+        return Err(Refusal::new(ErrorKind::Conflict, message));
+    }
     Ok((key, text.into()))
 }
 
@@ -181,6 +187,7 @@ mod tests {
         assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
         assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
         let keys = "key must be max-attempts, max-jobs, max-bytes, default-ttr, retention, rate, dead-letter";
+        let own = "a tube cannot be its own dead-letter tube: name another one in value";
         for (json, message) in [
             ("{\"key\":\"rate\"}", "the body lacks value: value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"key\":\"rate\"}", "the body has key twice"),
@@ -194,7 +201,7 @@ mod tests {
             ("{\"key\":\"rate\",\"value\":1.5}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"value\":-1}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"value\":null}", "value must be a whole number from 0 to 1000000"),
-            ("{\"key\":\"dead-letter\",\"value\":\"mail\"}", "value must be the name of another tube, or 0"),
+            ("{\"key\":\"dead-letter\",\"value\":\"mail\"}", own),
             ("{\"key\":\"dead-letter\",\"value\":\"a b\"}", "value must be the name of another tube, or 0"),
         ] {
             assert_eq!(read(json), Err(message.to_owned()), "{json}");
