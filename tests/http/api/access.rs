@@ -180,7 +180,7 @@ fn what_the_api_does_not_understand_is_refused() {
         (post("tubes/none/pause", "{\"seconds\":1}"), 404, "not-found"),
         (post("tubes/none/config", "{\"key\":\"rate\"}"), 400, "bad-request"),
         (post("tubes/none/config", "{\"key\":\"rate\",\"value\":1000001}"), 400, "bad-request"),
-        (post("tubes/none/config", "{\"key\":\"dead-letter\",\"value\":\"none\"}"), 400, "bad-request"),
+        (post("tubes/none/config", "{\"key\":\"dead-letter\",\"value\":\"none\"}"), 409, "conflict"),
         (post("tubes/none/kick", "{\"count\":1}"), 404, "not-found"),
         (post("tubes/none/flush", "{}"), 404, "not-found"),
         (post("tubes/default/flush", "{\"count\":1}"), 400, "bad-request"),
