@@ -25,6 +25,7 @@ const NOW: Time = Time::from_nanos(1_000_000_000);
 /// The kind of a padding record.
 const PADDING: u8 = 6;
 const FILE: &str = "log.0000000000000001";
+const NEXT_FILE: &str = "log.0000000000000002";
 
 /// Bodies by id.
 type Jobs = BTreeMap<u64, Vec<u8>>;
@@ -116,6 +117,27 @@ fn write(log: &mut Wal, scratch: &Scratch) {
     }
 }
 
+/// Removes all files.
+fn empty(scratch: &Scratch) {
+    fs::remove_dir_all(&scratch.0).expect("the directory is there");
+    fs::create_dir(&scratch.0).expect("the directory is gone");
+}
+
+/// Starts from the log and puts a job. Returns its id.
+fn put_new(scratch: &Scratch) -> JobId {
+    let directory = Directory::open(&scratch.0, false).expect("the lock is free");
+    let mut engine = Engine::new(0);
+    let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("the log is sound");
+    engine.record_changes(true);
+    let client = engine.connect(ConnId { slot: 0, generation: 1 });
+    let (id, body) = (engine.next_id(), store(&mut engine, b"new\r\n"));
+    let (delay, ttr) = (Seconds::ZERO, Seconds::whole(1));
+    engine.put(client, NewJob { id, pri: 0, delay, ttr, body, extra: None }, NOW);
+    log.record(&mut engine, NOW);
+    write(&mut log, scratch);
+    id
+}
+
 fn frames(bytes: &[u8]) -> Vec<Frame> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let mut frames: Vec<Frame> = Vec::new();
@@ -178,11 +200,12 @@ fn a_log_cut_anywhere_releases_a_job_once() {
     let bytes = fs::read(scratch.join(FILE)).expect("a segment");
     let end = frames(&bytes).last().expect("there are some").padded_end;
     let mut released = 0;
-    for length in BLOCK_BYTES..=end {
-        let _ = fs::remove_dir_all(&scratch.0);
-        fs::create_dir_all(&scratch.0).expect("the directory is gone");
-        // A segment has its full size from the beginning, and zeros where nothing was written.
-        let torn = [&bytes[..length], &vec![0; bytes.len() - length]].concat();
+    let zeros = vec![0; bytes.len()];
+    // A segment has its full size from the beginning, and zeros where nothing was written. A copy may lack them.
+    let cuts = (BLOCK_BYTES..=end).flat_map(|length| [(length, length), (length, bytes.len())]);
+    for (length, size) in cuts {
+        empty(&scratch);
+        let torn = [&bytes[..length], &zeros[length..size]].concat();
         fs::write(scratch.join(FILE), torn).expect("a segment");
         let mut engine = Engine::new(0);
         let (mut log, directory) = open(&mut engine);
@@ -190,7 +213,7 @@ fn a_log_cut_anywhere_releases_a_job_once() {
             continue;
         }
         let was_held = is_held(&mut engine, held);
-        assert_eq!(was_held, engine.jobs().find(member).is_some(), "cut at {length}");
+        assert_eq!(was_held, engine.jobs().find(member).is_some(), "cut at {length} of {size}");
         // Another group begins.
         let client = engine.connect(ConnId { slot: 0, generation: 1 });
         put_tagged(&mut engine, client, "grp:parts");
@@ -199,7 +222,7 @@ fn a_log_cut_anywhere_releases_a_job_once() {
         drop((log, directory));
         let mut engine = Engine::new(0);
         open(&mut engine);
-        assert_eq!(is_held(&mut engine, held), was_held, "cut at {length}, after another start");
+        assert_eq!(is_held(&mut engine, held), was_held, "cut at {length} of {size}, next start");
         released += usize::from(!was_held);
     }
     assert!(released > 0, "some cuts come behind the deletion");
@@ -214,11 +237,25 @@ fn a_log_cut_anywhere_recovers_what_is_before() {
     assert!(steps(&frames) < frames.len(), "there is padding");
     assert_eq!(&jobs_of(&scratch.0).expect("nothing is wrong"), after.last().expect("steps"));
     let end = frames.last().expect("there are some").padded_end;
-    for length in BLOCK_BYTES..=end {
+    // Padding is large and all zeros.
+    let is_filler =
+        |at: usize| frames.iter().any(|frame| frame.is_padding && (frame.at + 40..frame.end).contains(&at));
+    for length in (BLOCK_BYTES..=end).filter(|&length| length % 64 == 0 || !is_filler(length)) {
+        empty(&scratch);
         fs::write(scratch.join(FILE), &bytes[..length]).expect("a segment");
-        let whole = frames.iter().filter(|frame| frame.padded_end <= length).count();
+        let lacks_zeros = |frame: &&Frame| {
+            bytes[length.min(frame.padded_end)..frame.padded_end].iter().all(|&byte| byte == 0)
+        };
+        let whole = frames.iter().take_while(lacks_zeros).count();
         let found = jobs_of(&scratch.0).unwrap_or_else(|error| panic!("cut at {length}: {error}"));
-        assert_eq!(found, after[steps(&frames[..whole])], "cut at {length}");
+        let mut expected = after[steps(&frames[..whole])].clone();
+        assert_eq!(found, expected, "cut at {length}");
+        // The log goes on in the next file, which the first must not contradict.
+        let id = put_new(&scratch);
+        expected.insert(id.0, b"new\r\n".to_vec());
+        let found =
+            jobs_of(&scratch.0).unwrap_or_else(|error| panic!("cut at {length}, next start: {error}"));
+        assert_eq!(found, expected, "cut at {length}, next start");
     }
 }
 
@@ -414,23 +451,9 @@ fn check_older(format: u32) {
     let (_, after) = written(&scratch);
     make_older(&scratch.join(FILE), format);
     let older = fs::read(scratch.join(FILE)).expect("a segment");
-    let directory = Directory::open(&scratch.0, false).expect("the lock is free");
-    let mut engine = Engine::new(0);
-    let mut log = recover(&directory, CONFIG, &mut engine, NOW).expect("the older format is read");
-    engine.record_changes(true);
-    let client = engine.connect(ConnId { slot: 0, generation: 1 });
-    let body = store(&mut engine, b"new\r\n");
-    let id = engine.next_id();
-    engine.put(
-        client,
-        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(1), body, extra: None },
-        NOW,
-    );
-    log.record(&mut engine, NOW);
-    write(&mut log, &scratch);
-    drop(directory);
+    let id = put_new(&scratch);
     assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), older, "the older file does not change");
-    let newer = fs::read(scratch.0.join("log.0000000000000002")).expect("the next segment");
+    let newer = fs::read(scratch.join(NEXT_FILE)).expect("the next segment");
     assert_eq!(newer[16..20], VERSION.to_le_bytes());
     let mut expected = after.last().expect("the jobs at the end").clone();
     expected.insert(id.0, b"new\r\n".to_vec());

@@ -1,5 +1,6 @@
 //! Reading a segment: its records in order, and valid records behind a gap.
 
+use super::batch::BLOCK_BYTES;
 use super::record::{ALIGN_BYTES, Absent, FRAME_BYTES, Framed, Lsn, Record};
 use super::segment::{HEADER_BYTES, Header};
 
@@ -18,7 +19,11 @@ pub trait Source {
 /// Bytes per read, unless a record is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Reads the records of a segment one after another.
+/// Zeros that count as if they followed the last block of a file.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+/// Reads the records of a segment one after another. A file that is too short counts as if zeros followed: its records must
+/// not become valid only when recovery rewrites its last block, because the log goes on in another file by then.
 pub struct Scanner<S> {
     source: S,
     /// The size of the file.
@@ -161,9 +166,12 @@ impl<S: Source> Scanner<S> {
         self.window
     }
 
-    /// Reads until the window has at least this number of bytes. Returns false if the file ends before.
+    /// Reads until the window has at least this number of bytes. Returns false at the end of the file, or if more zeros would
+    /// have to follow it than count.
     fn read(&mut self, needed: usize) -> Result<bool, S::Error> {
-        if self.offset() + needed as u64 > self.bytes {
+        let offset = self.offset();
+        let zeros_end = self.bytes.next_multiple_of(BLOCK_BYTES as u64) + ZEROS_BYTES;
+        if offset >= self.bytes || offset + needed as u64 > zeros_end {
             return Ok(false);
         }
         self.window.drain(..self.used);
@@ -171,8 +179,8 @@ impl<S: Source> Scanner<S> {
         let before = self.window.len();
         self.window.resize(needed.max(WINDOW_BYTES), 0);
         let count = self.source.read_at(self.read_to, &mut self.window[before..])?;
-        self.window.truncate(before + count);
-        self.read_to += count as u64;
-        Ok(self.window.len() >= needed)
+        self.window.truncate(needed.max(before + count));
+        self.read_to = offset + self.window.len() as u64;
+        Ok(true)
     }
 }

@@ -227,6 +227,8 @@ struct Run {
     copies_on_write: bool,
     /// The fault in the second life.
     fault: Fault,
+    /// Whether each life after the first begins with copies of the files that lack zeros at their ends.
+    lacks_zeros: bool,
 }
 
 /// A fault, at a disk operation counted from the start of the life.
@@ -242,12 +244,13 @@ enum Fault {
 
 impl Run {
     fn new(durability: Durability, crash: Crash, room: usize) -> Self {
-        Self { durability, crashes: [crash; 4], room, copies_on_write: false, fault: Fault::None }
+        let (copies_on_write, fault, lacks_zeros) = (false, Fault::None, false);
+        Self { durability, crashes: [crash; 4], room, copies_on_write, fault, lacks_zeros }
     }
 
     /// Returns whether the fault came, how many old segments had left by then, and how many writes found no space.
     fn live(&self, seed: u64) -> (bool, usize, usize) {
-        let &Self { durability, crashes, room, copies_on_write, fault } = self;
+        let &Self { durability, crashes, room, copies_on_write, fault, lacks_zeros } = self;
         let mut disk = Disk::new(room, copies_on_write);
         let mut random = Random::new(seed);
         let mut expected = Expected::default();
@@ -278,6 +281,9 @@ impl Run {
             // Each start may have needed one more segment.
             assert!(bytes <= (room as u64 + 4) * SEGMENT_BYTES);
             (disk, expected, random, now) = simulation.crash(crash);
+            if lacks_zeros {
+                disk.lose_zeros(&mut random);
+            }
         }
         let refused = disk.refused_writes;
         Simulation::start(disk, durability, now, random, expected).compare();
@@ -317,6 +323,16 @@ fn power_fails_and_changes_are_never_synced() {
 fn the_process_is_killed() {
     for durability in MODES {
         all_lives(&Run::new(durability, Crash::Killed, 100));
+    }
+}
+
+/// A copy of a file may lack zeros at its end, and they may complete its last record.
+#[test]
+fn files_lack_zeros() {
+    for durability in MODES {
+        for crash in [Crash::PowerLoss, Crash::Killed] {
+            all_lives(&Run { lacks_zeros: true, ..Run::new(durability, crash, 100) });
+        }
     }
 }
 

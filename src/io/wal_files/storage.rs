@@ -29,7 +29,8 @@ pub trait Storage: Segments {
     /// Returns all segments by number, with their sizes in bytes.
     fn list(&self) -> io::Result<BTreeMap<SegmentNumber, u64>>;
 
-    /// Rewrites the bytes between two offsets, and writes `then` behind them. Durable: the descriptor that wrote is synced.
+    /// Rewrites the bytes between two offsets, and writes `then` behind them. Bytes that the segment lacks are zeros.
+    /// Durable: the descriptor that wrote is synced.
     fn rewrite(&self, segment: SegmentNumber, from: u64, to: u64, then: &[u8]) -> io::Result<()>;
 
     /// Changes the size of a segment and allocates its space. Durable.
@@ -84,10 +85,7 @@ impl Storage for Directory {
             let count = (end - at).min(REWRITE_BYTES as u64);
             piece.clear();
             piece.pad_to(count as usize);
-            let read = read_up_to(&cached, at, piece.bytes_mut())? as u64;
-            if read < count.min(to.saturating_sub(at)) {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            read_up_to(&cached, at, piece.bytes_mut())?;
             let (begin, until) = (to.max(at), then_end.min(at + count));
             if begin < until {
                 let new = &then[(begin - to) as usize..(until - to) as usize];

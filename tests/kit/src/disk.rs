@@ -181,6 +181,17 @@ impl Disk {
         (self.fails_at, self.stalls_at) = (None, None);
     }
 
+    /// Replaces the files by copies that lack zeros at their ends, behind the block of the header.
+    pub fn lose_zeros(&mut self, random: &mut Random) {
+        for file in self.files.borrow_mut().values_mut() {
+            let used = file.cached.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            let least = used.max(PAGE_BYTES);
+            file.pending.clear();
+            file.durable = file.cached.clone();
+            file.resize(least + random.below(file.cached.len() - least + 1));
+        }
+    }
+
     pub fn bytes(&self) -> usize {
         self.files.borrow().values().map(|file| file.cached.len()).sum()
     }
@@ -217,6 +228,8 @@ impl Storage for Disk {
         }
         let mut files = self.files.borrow_mut();
         let file = files.get_mut(&segment).expect("it is there");
+        let end = (to as usize + then.len()).next_multiple_of(PAGE_BYTES);
+        file.resize(end.max(file.cached.len()));
         let again = file.cached[from as usize..to as usize].to_vec();
         file.write(from as usize, &again);
         file.write(to as usize, then);
@@ -224,8 +237,9 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn resize(&self, _: SegmentNumber, _: u64) -> io::Result<()> {
-        unreachable!("all segments have one size")
+    fn resize(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
+        self.files.borrow_mut().get_mut(&segment).expect("it is there").resize(bytes as usize);
+        Ok(())
     }
 
     fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()> {
@@ -269,6 +283,11 @@ impl Storage for Disk {
 }
 
 impl File {
+    fn resize(&mut self, bytes: usize) {
+        self.cached.resize(bytes, 0);
+        self.durable.resize(bytes, 0);
+    }
+
     /// Dirties whole pages, which may have content from a failed write.
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() {
