@@ -139,7 +139,8 @@ pub enum Command<'a> {
     FlushTube(TubeName<'a>),
     /// `put-batch`, which beanstalkd does not have: as many `put` follow, each with its body.
     PutBatch {
-        /// The number of jobs, or `None` if the line has no valid one. Then the end of the batch is unknown.
+        /// The number of jobs, or `None` if the line has no valid one. Then the end of the batch is unknown. That is so for
+        /// every other line that begins with this word.
         count: Option<u32>,
     },
     /// `delete-batch`, which beanstalkd does not have.

@@ -12,7 +12,10 @@ pub enum Line<'a> {
     /// A line within its [limit](line_bytes_max). Its CR LF is removed here.
     Command(&'a [u8]),
     /// A longer line, which is discarded.
-    TooLong,
+    TooLong {
+        /// Whether it begins like a `put-batch`: jobs may follow it.
+        is_batch: bool,
+    },
 }
 
 /// Splits the input of one connection into lines. A line within one input is borrowed from it. Only a line that is split over
@@ -43,7 +46,7 @@ enum State {
     /// The beginning of a line.
     Within(Front),
     /// The rest of a line that is already too long.
-    Discarding { after_cr: bool },
+    Discarding { after_cr: bool, is_batch: bool },
 }
 
 impl LineReader {
@@ -86,7 +89,7 @@ impl LineReader {
                 Ok(line) if line.len() <= LINE_BYTES_MAX || line.len() <= line_bytes_max(line) => {
                     Some(Line::Command(without_crlf(line)))
                 }
-                Ok(_) => Some(Line::TooLong),
+                Ok(line) => Some(Line::TooLong { is_batch: begin_with(&[], line, BATCH_WORD) }),
                 Err(rest) => {
                     self.keep(None, rest);
                     None
@@ -98,16 +101,16 @@ impl LineReader {
                     let State::HandedOut(front) = &self.state else { unreachable!("it was set") };
                     Some(Line::Command(without_crlf(front.as_bytes())))
                 }
-                Ok(_) => Some(Line::TooLong),
+                Ok(line) => Some(Line::TooLong { is_batch: begin_with(front.as_bytes(), line, BATCH_WORD) }),
                 Err(rest) => {
                     self.keep(Some(front), rest);
                     None
                 }
             },
-            State::Discarding { after_cr } => match take_line(input, after_cr) {
-                Ok(_) => Some(Line::TooLong),
+            State::Discarding { after_cr, is_batch } => match take_line(input, after_cr) {
+                Ok(_) => Some(Line::TooLong { is_batch }),
                 Err(rest) => {
-                    self.state = State::Discarding { after_cr: rest.ends_with(b"\r") };
+                    self.state = State::Discarding { after_cr: rest.ends_with(b"\r"), is_batch };
                     None
                 }
             },
@@ -136,7 +139,8 @@ impl LineReader {
         self.state = if front.as_bytes().len() + rest.len() < front.bytes_max(rest) {
             State::Within(front.extended(rest))
         } else {
-            State::Discarding { after_cr: rest.ends_with(b"\r") }
+            let is_batch = begin_with(front.as_bytes(), rest, BATCH_WORD);
+            State::Discarding { after_cr: rest.ends_with(b"\r"), is_batch }
         };
     }
 }
@@ -163,6 +167,14 @@ fn without_crlf(line: &[u8]) -> &[u8] {
 /// Lines that begin with one of these may be longer than others.
 const LONG_WORDS: [&[u8]; 6] =
     [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "];
+
+/// The word of the command that jobs follow.
+pub const BATCH_WORD: &[u8] = b"put-batch";
+
+/// Returns whether two pieces of a line, one after the other, begin with a word.
+fn begin_with(front: &[u8], more: &[u8], word: &[u8]) -> bool {
+    front.iter().chain(more).take(word.len()).eq(word)
+}
 
 /// Returns the length that a line with this beginning may have, with its CR LF.
 pub fn line_bytes_max(line: &[u8]) -> usize {
@@ -199,8 +211,8 @@ impl Front {
 
     /// Returns the length that the line may have if it continues with `more`.
     fn bytes_max(&self, more: &[u8]) -> usize {
-        let begins_with = |word: &&[u8]| self.as_bytes().iter().chain(more).take(word.len()).eq(*word);
-        if LONG_WORDS.iter().any(begins_with) { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+        let is_long = LONG_WORDS.iter().any(|word| begin_with(self.as_bytes(), more, word));
+        if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
     }
 
     /// Appends `more`, which must fit.
@@ -260,7 +272,7 @@ mod tests {
         while let Some(line) = reader.next(&mut input) {
             lines.push(match line {
                 Line::Command(line) => Some(line.to_vec()),
-                Line::TooLong => None,
+                Line::TooLong { .. } => None,
             });
         }
         assert!(input.is_empty());
@@ -316,6 +328,19 @@ mod tests {
         check(&[&longest, b"\r", b"\r", b"\n"], &[None]);
         check(&[&too_long, b"aa", b"a\r", b"a\n", b"a\r\nb\r\n"], &[None, Some(b"b")]);
         check(&[&too_long, b"a"], &[]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_shows_whether_jobs_may_follow() {
+        for (word, is_batch) in [("put-batch ", true), ("put-batch", true), ("put-batc ", false)] {
+            let line = [word.as_bytes(), &[b'1'; LINE_BYTES_MAX], b"\r\n"].concat();
+            for cut in 0..line.len() {
+                let (mut first, mut second) = line.split_at(cut);
+                let mut reader = LineReader::new();
+                assert_eq!(reader.next(&mut first), None, "{word} cut at {cut}");
+                assert_eq!(reader.next(&mut second), Some(Line::TooLong { is_batch }), "{word} cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use memchr::memchr;
 use crate::ids::JobId;
 use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
 use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
+use crate::protocol::framing::BATCH_WORD;
 use crate::reserve_mode::ReserveMode;
 use crate::tags::Tags;
 use crate::time::Seconds;
@@ -45,8 +46,7 @@ fn refuse_nul<'a>(line: &[u8], verdict: Result<Command<'a>, ParseError>) -> Resu
     // not read.
     let has_unread_part = matches!(
         verdict,
-        Err(ParseError::UnknownCommand)
-            | Ok(Command::Quit | Command::Put { tags: None, .. } | Command::PutBatch { count: None })
+        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put { tags: None, .. })
     );
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
@@ -119,8 +119,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         tube_config(args)
     } else if let Some(args) = after(b"flush-tube ") {
         args.only_name().map(Command::FlushTube)
-    } else if let Some(args) = after(b"put-batch ") {
-        Ok(Command::PutBatch { count: put_batch(args).ok() })
+    } else if let Some(args) = after(BATCH_WORD) {
+        Ok(Command::PutBatch { count: put_batch(args) })
     } else if let Some(args) = after(b"delete-batch ") {
         delete_batch(args)
     } else if let Some(args) = after(b"wait-job ") {
@@ -172,9 +172,10 @@ fn put<const DECIMALS: bool>(mut args: Args<'_>, line_bytes: usize) -> Result<Co
     Ok(Command::Put { args: numbers, tags })
 }
 
-fn put_batch(mut args: Args<'_>) -> Result<u32, ParseError> {
-    let count = args.u32()?;
-    if (1..=BATCH_JOBS_MAX).contains(&count) { args.end(count) } else { Err(ParseError::BadFormat) }
+fn put_batch(args: Args<'_>) -> Option<u32> {
+    let mut args = Args(args.0.strip_prefix(b" ")?);
+    let count = args.u32().ok().filter(|count| (1..=BATCH_JOBS_MAX).contains(count))?;
+    args.end(count).ok()
 }
 
 fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {

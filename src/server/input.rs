@@ -93,12 +93,12 @@ impl Core {
                             }
                             core.serve_line(protocol, replies, line, &mut rest, now);
                         }
-                        Some(Line::TooLong) => {
+                        Some(Line::TooLong { is_batch }) => {
                             core.observe(protocol.client, Observation::LineTooLong);
                             if is_traced {
                                 trace::command_too_long(replies.number());
                             }
-                            if protocol.put_batch.is_some() {
+                            if is_batch || protocol.put_batch.is_some() {
                                 core.lose_batch(protocol, replies);
                             } else {
                                 replies.refuse(Reply::BadFormat, &mut core.buffers);

@@ -353,6 +353,7 @@ impl Checker {
             return self.batch_line(client, expected);
         }
         match self.parse(&text) {
+            _ if is_too_long && text.starts_with(b"put-batch") => self.lose_batch(client),
             _ if is_too_long => self.answer(client, Reply::BadFormat),
             Ok(command) => {
                 self.totals.commands[command.kind() as usize] += 1;

@@ -248,7 +248,7 @@ impl Generator {
                 self.pick(&["drain", "undrain", "undrain", "undrain", "undrain"]).to_owned()
             }
             94..97 => self.pick(&["list-tubes", "list-tube-used", "list-tubes-watched"]).to_owned(),
-            97 if self.one_in(20) => "put-batch 0".to_owned(),
+            97 if self.one_in(20) => self.pick(&["put-batch 0", "put-batch", "put-batches 2"]).to_owned(),
             97 => self
                 .pick(&[
                     "what",

@@ -101,7 +101,8 @@ impl Checker {
         self.record_bytes_max.is_some_and(|max| record_bytes > max).then_some(Reply::JobTooBig)
     }
 
-    fn lose_batch(&mut self, client: usize) {
+    /// Closes the connection of a client whose jobs could be taken for commands.
+    pub(super) fn lose_batch(&mut self, client: usize) {
         let record = &mut self.clients[client];
         (record.put_batch, record.has_quit) = (None, true);
         self.answer(client, Reply::BadFormat);

@@ -35,7 +35,7 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
 
     const WORDS: [&str; 40] = [
         "put ",
-        "put-batch ",
+        "put-batch",
         "peek ",
         "peek-ready",
         "peek-delayed",
@@ -115,7 +115,7 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
     }
     const U32: u64 = u32::MAX as u64;
 
-    if line.contains(&0) {
+    if line.contains(&0) && !line.starts_with(b"put-batch") {
         return Err(BadFormat);
     }
     let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
@@ -133,8 +133,9 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             }
             return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });
         }
-        "put-batch " => {
-            let count = number(&mut rest, 1000).ok().filter(|&count| count > 0 && rest.is_empty());
+        "put-batch" => {
+            let is_word = rest.starts_with(b" ");
+            let count = number(&mut rest, 1000).ok().filter(|&count| is_word && count > 0 && rest.is_empty());
             return Ok(Command::PutBatch { count: count.map(|count| count as u32) });
         }
         "quit" => return Ok(Command::Quit),

@@ -284,7 +284,10 @@ impl Dialogue {
             return self.take_line_of_batch(&line, book.max_job_bytes);
         }
         let pending = match parse(&line) {
-            _ if line.len() + 2 > bytes_max(&line) => Pending::Fixed("BAD_FORMAT"),
+            _ if line.len() + 2 > bytes_max(&line) => {
+                self.has_quit = line.starts_with(b"put-batch");
+                Pending::Fixed("BAD_FORMAT")
+            }
             Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
             Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
             Ok(Command::Put { args, tags }) => {

@@ -40,7 +40,7 @@ fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (V
         while let Some(line) = reader.next(&mut piece) {
             lines.push(match line {
                 Line::Command(line) => Some(line.to_vec()),
-                Line::TooLong => None,
+                Line::TooLong { .. } => None,
             });
         }
         assert!(piece.is_empty(), "all input is taken");
