@@ -86,7 +86,7 @@ impl Engine {
         let limit = self.step_limit(BACKGROUND_STEPS + most as u32);
         self.shut_full_lanes_for(client, limit);
         self.count_looks(client);
-        let mut lots = self.lots;
+        let mut lots = self.lots_for(client);
         let first = |watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake).map(Reverse);
         let mut turns: BinaryHeap<_> = self.reservable_watches(client).filter_map(first).collect();
         let end = jobs.len() + most;

@@ -25,7 +25,11 @@ pub(super) type Turn = (Lot, (u32, JobId, JobKey), WatchKey);
 
 /// A generator of lots (SplitMix64).
 #[derive(Clone, Copy)]
-pub(super) struct Lots(u64);
+pub(super) struct Lots {
+    state: u64,
+    /// The average time that a tube without one of its own counts with: see [`Engine::lots_for`].
+    unknown_ns: f64,
+}
 
 /// Times below this count as this: a job may be deleted within the same microsecond.
 const HELD_NS_MIN: f64 = 1000.0;
@@ -37,14 +41,14 @@ impl Lot {
 
 impl Lots {
     pub(super) const fn new(seed: u64) -> Self {
-        Self(mix(seed))
+        Self { state: mix(seed), unknown_ns: HELD_NS_MIN }
     }
 
     /// Draws a lot behind another one, for a tube with this weight.
     fn draw(&mut self, after: Lot, weight: f64) -> Lot {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         // At least 0 and below 1.
-        let unit = (mix(self.0) >> 11) as f64 / (1u64 << 53) as f64;
+        let unit = (mix(self.state) >> 11) as f64 / (1u64 << 53) as f64;
         Lot(after.0 - (1.0 - unit).ln() / weight)
     }
 }
@@ -70,11 +74,24 @@ impl Engine {
     /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
     pub(super) fn draw(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
         self.count_looks(client);
-        let mut lots = self.lots;
+        let mut lots = self.lots_for(client);
         let turns = self.reservable_watches(client);
         let first = turns.filter_map(|watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake)).min();
         self.lots = lots;
         first.map(|(_, (_, _, job), _)| job)
+    }
+
+    /// Returns the generator for a reserve of the client. With weighted-fair, a tube in which no reservation has ended counts
+    /// with the smallest average of the other tubes that have jobs. So none is drawn more often for its weight, until such a
+    /// tube has a time of its own. An average of all tubes would let one long reservation elsewhere starve it.
+    pub(super) fn lots_for(&mut self, client: ClientSlot) -> Lots {
+        if self.clients[client].mode == ReserveMode::WeightedFair {
+            self.count_looks(client);
+            let tubes = self.reservable_watches(client).map(|watch| self.clients.watches[watch.0].tube);
+            let averages = tubes.filter_map(|tube| self.average_held_ns(tube));
+            self.lots.unknown_ns = averages.reduce(f64::min).unwrap_or(HELD_NS_MIN);
+        }
+        self.lots
     }
 
     /// Returns the turn of a tube behind its last one, if it has a job. In a mode without chance all lots are equal.
@@ -91,7 +108,10 @@ impl Engine {
         let lot = match self.clients[client].mode {
             ReserveMode::Default | ReserveMode::Fifo => Lot::FIRST,
             ReserveMode::Weighted => lots.draw(after, weight),
-            ReserveMode::WeightedFair => lots.draw(after, weight / self.average_held_ns(tube)),
+            ReserveMode::WeightedFair => {
+                let held_ns = self.average_held_ns(tube).unwrap_or(lots.unknown_ns);
+                lots.draw(after, weight / held_ns)
+            }
         };
         Some((lot, job, watch))
     }
@@ -117,15 +137,10 @@ impl Engine {
         self.steps += self.clients[client].watch_count().min(self.tubes.reservable.len()) as u32;
     }
 
-    /// The average time for which clients held jobs of the tube, or of all tubes while there is none of this one.
-    fn average_held_ns(&self, tube: TubeSlot) -> f64 {
-        let sum = self.tubes[tube].latency.as_ref().map(|latency| latency.sum(LatencyKind::Reserved));
-        let all = self.latency.get(LatencyKind::Reserved);
-        let (count, ns) = match sum {
-            Some(TimeSum { count, ns }) if count > 0 => (count, ns),
-            _ => (all.count(), all.sum() as f64),
-        };
-        (ns / count.max(1) as f64).max(HELD_NS_MIN)
+    /// The average time for which clients held jobs of the tube, if one was held and is not any more.
+    fn average_held_ns(&self, tube: TubeSlot) -> Option<f64> {
+        let TimeSum { count, ns } = self.tubes[tube].latency.as_ref()?.sum(LatencyKind::Reserved);
+        (count > 0).then(|| (ns / count as f64).max(HELD_NS_MIN))
     }
 }
 

@@ -138,14 +138,36 @@ fn the_time_of_workers_is_shared_in_proportion_to_the_weights() {
     }
 }
 
+/// Tubes 0 and 2 have jobs that take 3 ms, and one that took a week. No job of tube 1 has ended.
 #[test]
-fn a_tube_without_finished_jobs_counts_as_an_average_one() {
+fn a_tube_without_finished_jobs_counts_as_the_fastest() {
     for seed in 0..SEEDS {
         let mut queue = Weighted::new(seed, ReserveMode::WeightedFair);
-        queue.add(0, 1, 1);
-        let (id, _) = queue.draw();
-        queue.now = queue.now + Span::from_secs(3);
-        assert!(queue.engine.delete(queue.worker, id, queue.now));
+        for (number, span) in [(0, Span::from_millis(3)), (2, Span::from_secs(604_800))] {
+            queue.add(number, 1, 1);
+            let (id, _) = queue.draw();
+            queue.now = queue.now + span;
+            assert!(queue.engine.delete(queue.worker, id, queue.now));
+        }
+        for (number, weight) in [(0, 1), (1, 3), (2, 1)] {
+            queue.add(number, weight, DRAWS);
+        }
+        let mut counts = [0; 3];
+        for _ in 0..DRAWS / 20 {
+            counts[queue.draw().1] += 1;
+            let mut jobs = Vec::new();
+            queue.engine.reserve_more(queue.worker, 9, true, queue.now, &mut jobs);
+            jobs.into_iter().for_each(|job| counts[queue.tube_of(job).1] += 1);
+        }
+        assert_shares(seed, &counts, &[0.25, 0.75, 0.0]);
+    }
+}
+
+/// Nothing is known of any tube.
+#[test]
+fn weights_alone_decide_until_a_job_is_finished() {
+    for seed in 0..SEEDS {
+        let mut queue = Weighted::new(seed, ReserveMode::WeightedFair);
         queue.add(0, 1, DRAWS);
         queue.add(1, 3, DRAWS);
         let mut counts = [0; 2];
