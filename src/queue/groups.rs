@@ -302,6 +302,14 @@ impl Engine {
         hold.is_some_and(|hold| self.groups.slab[self.groups.holds[hold.0].group.0].is_done())
     }
 
+    /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
+    pub(super) fn group_ahead_of(&self, job: JobKey) -> Option<(TubeName<'_>, u32)> {
+        let Groups { slab, holds, .. } = &self.groups;
+        let HoldSlot(hold) = self.jobs.extras.get(self.jobs.get(job).extra()?).hold?;
+        let group = &slab[holds[hold].group.0];
+        Some((group.name(), group.members.iter().sum()))
+    }
+
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
         self.work.iter().filter_map(|work| match work {

@@ -98,6 +98,8 @@ pub struct JobStats<'a> {
     pub tags: Tags<'a>,
     /// Of a job with a concurrency key: whether it is ready, and reserves pass it over because the key is at its limit.
     pub is_passed_over: Option<bool>,
+    /// Of a held job: the group that it waits for, and how many members the group still has.
+    pub waits_for: Option<(TubeName<'a>, u32)>,
 }
 
 impl Engine {
@@ -191,6 +193,7 @@ impl Engine {
             counts: activity.map_or(Counts::default(), |activity| activity.counts),
             tags: self.tags(key),
             is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
+            waits_for: self.group_ahead_of(key),
         }
     }
 }

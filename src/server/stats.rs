@@ -125,4 +125,8 @@ pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     if let Some(is_passed_over) = stats.is_passed_over {
         yaml.plain("passed-over", is_passed_over);
     }
+    if let Some((group, members)) = stats.waits_for {
+        yaml.quoted("waits-for", group.as_str());
+        yaml.number("waits-for-jobs", members);
+    }
 }

@@ -455,6 +455,10 @@ impl Pair {
             assert_eq!(stats.tags.as_str(), job.tags.text(), "job {}", job.id);
             let is_passed_over = job.state() == JobState::Ready && self.model.is_at_limit(job);
             assert_eq!(stats.is_passed_over, job.tags.con.map(|_| is_passed_over), "job {}", job.id);
+            let ahead = stats.waits_for.map(|(group, members)| (group.as_str().to_owned(), members));
+            let expected =
+                self.model.group_ahead_of(job).map(|(group, members)| (format!("g{group}"), members));
+            assert_eq!(ahead, expected, "job {}", job.id);
             assert_eq!(stats.age, now.since(job.created), "job {}", job.id);
             let left = job.deadline().map_or(Span::ZERO, |at| at.since(now));
             assert_eq!(stats.time_left, left, "job {}", job.id);

@@ -177,6 +177,10 @@ pub fn job(model: &Model, totals: &Totals, job: &Job) -> Report {
         let is_passed_over = job.state() == JobState::Ready && model.is_at_limit(job);
         report.push(("passed-over", known(is_passed_over)));
     }
+    if let Some((group, members)) = model.group_ahead_of(job) {
+        report.push(("waits-for", Some(format!("\"g{group}\""))));
+        report.push(("waits-for-jobs", known(members)));
+    }
     report
 }
 

@@ -298,7 +298,7 @@ impl<'a> JobJson<'a> {
             kicks: stats.counts.kicks,
             body_bytes: core.engine.jobs().get(job).body.len() - 2,
             tags: (!stats.tags.is_empty()).then_some(TagsJson(stats.tags)),
-            waits_for: stats.tags.aft().filter(|_| stats.state == JobState::Held).map(|group| group.as_str()),
+            waits_for: stats.waits_for.map(|(group, _)| group.as_str()),
             passed_over: stats.is_passed_over,
         }
     }

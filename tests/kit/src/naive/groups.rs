@@ -39,6 +39,13 @@ impl Model {
         }
     }
 
+    /// The group that a held job waits for, and the number of its members.
+    pub fn group_ahead_of(&self, job: &Job) -> Option<(u8, u32)> {
+        let Place::Held { is_free, .. } = job.place else { return None };
+        let members = self.jobs.iter().filter(|other| !is_free && other.tags.grp == job.tags.aft);
+        Some((job.tags.aft.expect("a held job waits for a group"), members.count() as u32))
+    }
+
     fn release_if(&mut self, may: impl Fn(&Self, &Job) -> bool) {
         let turn = |job: &Job| match job.place {
             Place::Held { turn, .. } => Some(turn),
