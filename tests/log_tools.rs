@@ -576,3 +576,30 @@ fn numbers_and_words_agree() {
     );
     fs::remove_dir_all(to).expect("it was made");
 }
+
+#[test]
+fn keys_rules_and_tags() {
+    let log = Scratch::new("extras");
+    let (server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+    client.expect("put 0 0 60 1 idp:a:9000\r\nx\r\n", "INSERTED 1");
+    client.expect("delete 1\r\n", "DELETED");
+    client.expect("put 0 0 60 1 grp:parts\r\nx\r\n", "INSERTED 2");
+    client.expect("put 0 0 60 1 aft:parts\r\nx\r\n", "INSERTED 3");
+    client.expect("delete 2\r\n", "DELETED");
+    for rule in ["max-jobs 5", "rate 7"] {
+        client.expect(&format!("tube-config mail {rule}\r\n"), "CONFIGURED");
+    }
+    drop((client, server));
+    let checked = tool("check", &[&log.0]);
+    let counts = "1 job\n  default: 1 ready, 0 delayed, 0 buried\n1 kept idempotency key\n2 rules\n";
+    assert!(checked.code == 0 && checked.out.contains(counts), "{}", checked.out);
+    let dump = tool("dump", &[&log.0]).out;
+    for kind in ["kept-key", "group-end", "rule"] {
+        assert!(dump.contains(&format!("\"kind\":\"{kind}\"")), "{dump}");
+    }
+    let to = log.0.with_extension("to");
+    let exported = tool("export", &[&log.0, &to]);
+    let line = "left out 1 kept idempotency key, 2 rules, the tags of 1 job: a binlog has no place for them\n1 job written to ";
+    assert!(exported.code == 0 && exported.out.starts_with(line), "{}", exported.out);
+    fs::remove_dir_all(to).expect("it was made");
+}

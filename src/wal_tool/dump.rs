@@ -185,7 +185,7 @@ impl<'a> Line<'a> {
                 ..self
             },
             Record::KeptKey(kept) => Self {
-                kind: "deletion that keeps a key",
+                kind: "kept-key",
                 id: Some(kept.id.0),
                 tube: Some(kept.tube.as_str()),
                 key: Some(kept.key.as_str()),
@@ -193,7 +193,7 @@ impl<'a> Line<'a> {
                 until: Some(kept.until.as_nanos()),
                 ..self
             },
-            Record::GroupDone(group) => Self { kind: "end of a group", group: Some(group.as_str()), ..self },
+            Record::GroupDone(group) => Self { kind: "group-end", group: Some(group.as_str()), ..self },
             Record::Rule(RuleRecord { tube, rule }) => {
                 let (value, dead_letter) = match rule.value() {
                     RuleValue::None => (None, None),

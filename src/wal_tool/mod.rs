@@ -12,7 +12,9 @@ pub use self::dump::dump;
 use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
-use crate::io::wal_files::offline::{self, Damage, Discarded, Exported, Hole, Salvaged, ToolError, Verdict};
+use crate::io::wal_files::offline::{
+    self, Damage, Discarded, Exported, Extras, Hole, Salvaged, ToolError, Verdict,
+};
 use crate::limits::JOB_BYTES_DEFAULT;
 use crate::time::Time;
 
@@ -60,7 +62,7 @@ impl fmt::Display for Count {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes } =
+    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extras } =
         offline::check(dir, now)?;
     writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
@@ -72,6 +74,9 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     for (name, [ready, delayed, buried, held]) in tubes {
         let held = if held == 0 { String::new() } else { format!(", {held} held") };
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}")?;
+    }
+    for count in keys_and_rules(extras) {
+        writeln!(out, "{count}{what}")?;
     }
     if let Some(refusal) = refusal {
         return Err(refusal.into());
@@ -87,6 +92,13 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let verdict = if damage.is_empty() && hole.is_none() { "no damage; " } else { "" };
     writeln!(out, "{verdict}beanring -b {} can start from it", dir.display())?;
     Ok(())
+}
+
+/// Kept keys and rules, as far as there are any.
+fn keys_and_rules(extras: Extras) -> impl Iterator<Item = Count> {
+    let Extras { kept_keys, rules, .. } = extras;
+    let counts = [Count(kept_keys as u64, "kept idempotency key"), Count(rules as u64, "rule")];
+    counts.into_iter().filter(|Count(count, _)| *count > 0)
 }
 
 fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result<()> {
@@ -159,13 +171,20 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
 }
 
 fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Exported { jobs, largest_bytes, discarded } = offline::export(dir, new_dir, now)?;
+    let Exported { jobs, largest_bytes, discarded, left_out } = offline::export(dir, new_dir, now)?;
     if !discarded.is_empty() {
         writeln!(
             out,
             "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
             Places(&discarded)
         )?;
+    }
+    let tags = Some(Count(left_out.tagged_jobs as u64, "job")).filter(|Count(jobs, _)| *jobs > 0);
+    let tags = tags.map(|jobs| format!("the tags of {jobs}"));
+    let counts = keys_and_rules(left_out).map(|count| count.to_string());
+    let names: Vec<String> = counts.chain(tags).collect();
+    if !names.is_empty() {
+        writeln!(out, "left out {}: a binlog has no place for them", names.join(", "))?;
     }
     let (jobs, dir) = (Count(jobs as u64, "job"), new_dir.display());
     write!(out, "{jobs} written to {dir}; start beanstalkd -b {dir}")?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Discarded, Hole, Offline, Start, ToolError};
+use super::{Discarded, Extras, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -29,6 +29,8 @@ pub struct Verdict {
     /// The numbers of ready, delayed and buried jobs by tube: jobs that a server starts with, or else those that can be
     /// salvaged.
     pub tubes: BTreeMap<String, [usize; 4]>,
+    /// Kept keys, rules and tags, of the same queue.
+    pub extras: Extras,
 }
 
 /// Reads a whole job log and changes nothing.
@@ -50,8 +52,9 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     };
     let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;
     let started = strict.as_ref().filter(|_| refusal.is_none());
-    let tubes = tubes(started.unwrap_or(&engine));
-    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes })
+    let engine = started.unwrap_or(&engine);
+    let (tubes, extras) = (tubes(engine), Extras::of(engine));
+    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extras })
 }
 
 fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 4]> {

@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Discarded, Offline, Start, ToolError, make_empty};
+use super::{Discarded, Extras, Offline, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::ids::{JobId, JobKey};
 use crate::limits::WAL_FILE_BYTES_DEFAULT;
@@ -23,6 +23,8 @@ pub struct Exported {
     pub largest_bytes: u64,
     /// Bytes that were left out, since a start discards them.
     pub discarded: Vec<Discarded>,
+    /// Kept keys, rules and tags: a binlog has no place for them.
+    pub left_out: Extras,
 }
 
 /// Writes all jobs of the job log in `from` as a binlog into `to`.
@@ -35,7 +37,8 @@ pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> 
     make_empty(to, from)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
-    Ok(Exported { jobs: engine.jobs().len(), largest_bytes: sizes.max().unwrap_or(0), discarded })
+    let (jobs, largest_bytes) = (engine.jobs().len(), sizes.max().unwrap_or(0));
+    Ok(Exported { jobs, largest_bytes, discarded, left_out: Extras::of(&engine) })
 }
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {

@@ -68,6 +68,28 @@ pub struct Discarded {
     pub bytes: u64,
 }
 
+/// What a job log has besides jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extras {
+    /// The number of idempotency keys of deleted jobs that are kept.
+    pub kept_keys: usize,
+    /// The number of rules of tubes.
+    pub rules: usize,
+    /// The number of jobs with tags.
+    pub tagged_jobs: usize,
+}
+
+impl Extras {
+    fn of(engine: &Engine) -> Self {
+        let is_tagged = |job| !engine.tags(job).is_empty();
+        Self {
+            kept_keys: engine.kept_keys().count(),
+            rules: engine.ruled_tubes().map(|(_, rules)| rules.iter().count()).sum(),
+            tagged_jobs: engine.jobs().iter().filter(|&(job, _)| is_tagged(job)).count(),
+        }
+    }
+}
+
 /// What a server would find that starts from a job log.
 struct Start {
     /// The queue that it would start with.
