@@ -12,7 +12,7 @@ use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, JobEnd, JobState, Repeated, UnreservedState};
+use beanring::queue::{Engine, JobEnd, JobState, Repeated, RuleCounts, UnreservedState};
 use beanring::time::{Span, Time};
 
 use self::reserves::Draw;
@@ -36,6 +36,8 @@ pub struct Checker {
     pub may_be_short: bool,
     /// A job may have been refused for lack of space. Then the number of ids taken is unknown.
     pub has_been_short: bool,
+    /// The number of puts that lack of space may have refused since the start, or the rules of their tubes.
+    unclear_refusals: u64,
     /// The disk has failed. Clients that wait for a commit get an error.
     pub has_failed: bool,
 }
@@ -96,6 +98,7 @@ impl Checker {
             has_memory_limit,
             may_be_short: has_memory_limit,
             has_been_short: has_memory_limit,
+            unclear_refusals: 0,
             has_failed: false,
         }
     }
@@ -253,7 +256,7 @@ impl Checker {
         self.clients.clear();
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
         (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
-        self.has_failed = false;
+        (self.has_failed, self.unclear_refusals) = (false, 0);
         self.history = History::from(state, self.model.last_id);
         self.compare(engine);
     }
@@ -290,6 +293,14 @@ impl Checker {
         kept.retain(|kept| kept.until > now);
         assert_eq!(kept, self.model.kept_keys(), "keys of deleted jobs");
         assert_eq!(engine.queue_stats().totals, self.model.job_totals());
+        let (counts, known) = (engine.rule_totals(), self.model.rule_totals);
+        assert_eq!(RuleCounts { refusals: known.refusals, ..counts }, known, "what rules have led to");
+        let refusals = known.refusals..=known.refusals + self.unclear_refusals;
+        assert!(
+            refusals.contains(&counts.refusals),
+            "{} refusals by rules, not {refusals:?}",
+            counts.refusals
+        );
         let lapses = &self.model.lapses;
         for (times, samples) in
             [(engine.queue_times(), &lapses.queue), (engine.reserved_times(), &lapses.reserved)]
@@ -402,6 +413,7 @@ impl Checker {
         } else if self.totals.draining {
             Reply::Draining
         } else if may_be_short && is_out_of_memory {
+            self.unclear_refusals += 1;
             Reply::OutOfMemory
         } else {
             self.store(client, id, args, tags, body)

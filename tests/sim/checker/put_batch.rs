@@ -48,6 +48,7 @@ impl Checker {
         assert!(record.served <= record.arrived, "the last body has arrived");
         let may_be_short = batch.may_be_short || self.may_be_short;
         let refusal = if may_be_short && is_out_of_memory {
+            self.unclear_refusals += 1;
             Some(Reply::OutOfMemory)
         } else {
             self.refusal(client, &batch).or_else(|| {
