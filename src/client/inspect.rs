@@ -40,8 +40,7 @@ pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
 
 /// The group that a held job waits for.
 pub(super) fn group_ahead(job: &Stats) -> Option<&str> {
-    let mut tags = job.text("tags").split(' ').filter(|_| job.text("state") == "held");
-    tags.find_map(|tag| tag.strip_prefix("aft:"))
+    Some(job.text("waits-for")).filter(|group| !group.is_empty())
 }
 
 /// Returns the statistics of a job.
@@ -65,9 +64,6 @@ fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientEr
         let mut texts = value.texts(key).into_iter();
         table.row([super::escaped(key.as_bytes()), texts.next().unwrap_or_default()]);
         texts.for_each(|text| table.row([String::new(), text]));
-    }
-    if let Some(group) = group_ahead(stats) {
-        table.row(["waits-for".to_owned(), super::escaped(group.as_bytes())]);
     }
     Ok(output.table(table)?)
 }

@@ -124,7 +124,10 @@ fn jobs_wait_for_a_group() {
             "waits-for -",
         ];
         assert_eq!(group, expected);
-        assert_eq!(rows(&["job", "2"])[14..], ["tags grp:wholes aft:parts", "waits-for parts"]);
+        assert_eq!(
+            rows(&["job", "2"])[14..],
+            ["tags grp:wholes aft:parts", "waits-for parts", "waits-for-jobs 1"]
+        );
         place
             .run(&["bury", "2"])
             .fails(1, "job 2: HELD: it waits for group parts; beanring kick 2 makes it ready");
