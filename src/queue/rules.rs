@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::Counts;
 use super::rate::Bucket;
-use crate::ids::{ClientKey, JobKey, RulesSlot, TubeSlot};
+use crate::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::intrusive::{Chained, Index, NIL, Pages};
 use crate::limits::RULED_TUBES_MAX;
 use crate::time::{Seconds, Span, Time};
@@ -124,6 +124,11 @@ impl Engine {
         let RulesSlot(slot) = self.rules.find(name)?;
         let ruled = &self.rules.slab[slot];
         Some((&ruled.rules, ruled.counts))
+    }
+
+    /// What the rules of a tube have led to. `None` if it has no rules.
+    pub fn rule_counts(&self, tube: TubeKey) -> Option<RuleCounts> {
+        self.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.slab[slot].counts)
     }
 
     /// All tubes with rules, in no order.

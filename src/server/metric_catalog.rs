@@ -500,6 +500,8 @@ enum Source {
     Latency(LatencyKind, fn(&Percentiles) -> Span),
     TimeSum(LatencyKind),
     TimeCount(LatencyKind),
+    /// Only of a tube with rules.
+    Rules(fn(&RuleCounts) -> u64),
 }
 
 const fn both(key: &'static str, metric: Metric<'static>, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
@@ -512,6 +514,10 @@ const fn percentile(key: &'static str, kind: LatencyKind, read: fn(&Percentiles)
 
 const fn metric(metric: Metric<'static>, source: Source) -> TubeMetric {
     TubeMetric { entry: Entry { key: None, metric: Some(metric) }, source }
+}
+
+const fn rule(key: &'static str, metric: Metric<'static>, read: fn(&RuleCounts) -> u64) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Rules(read) }
 }
 
 const TUBE_JOBS: Metric<'static> = gauge("tube_jobs", "Number of jobs of a tube, by state.");
@@ -614,15 +620,52 @@ pub(super) const TUBE: &[TubeMetric] = &[
     metric(TUBE_RESERVED_TIME.part("_count"), Source::TimeCount(LatencyKind::Reserved)),
 ];
 
+/// The values of a tube with rules, which follow those rules in `stats-tube`.
+pub(super) const TUBE_RULES: &[TubeMetric] = &[
+    rule(
+        "rule-refusals",
+        counter("tube_rule_refusals_total", "Number of commands refused by max-jobs or max-bytes of a tube."),
+        |counts| counts.refusals,
+    ),
+    rule(
+        "job-dead-letters",
+        counter(
+            "tube_jobs_dead_lettered_total",
+            "Number of jobs of a tube that have had all attempts: moved to the tube of dead letters, or buried.",
+        ),
+        |counts| counts.dead_letters,
+    ),
+    rule(
+        "job-expiries",
+        counter("tube_jobs_expired_total", "Number of buried jobs that the retention of a tube has deleted."),
+        |counts| counts.expiries,
+    ),
+    rule(
+        "rate-waits",
+        counter(
+            "tube_rate_waits_total",
+            "Number of times that the rate of a tube permitted no further job for a while.",
+        ),
+        |counts| counts.rate_waits,
+    ),
+];
+
+/// The metrics of tubes in the order of the page. Those of rules are left out while no tube has any.
+pub(super) fn tube_metric(core: &Core, at: usize) -> Option<&'static TubeMetric> {
+    let rules = if core.engine.has_rules() { TUBE_RULES } else { &[] };
+    TUBE.get(at).or_else(|| rules.get(at - TUBE.len()))
+}
+
 impl TubeMetric {
     /// The number of clients that a reading looks at.
     pub fn looks(&self, core: &Core, tube: TubeKey) -> usize {
         if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
     }
 
-    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> Value<'static> {
+    /// Returns the value, if the tube has it.
+    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> Option<Value<'static>> {
         let engine = &core.engine;
-        match self.source {
+        Some(match self.source {
             Source::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
             Source::Span(read) => Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now)))),
             Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
@@ -631,6 +674,7 @@ impl TubeMetric {
             }
             Source::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
             Source::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),
-        }
+            Source::Rules(read) => Value::Number(read(&engine.rule_counts(tube)?)),
+        })
     }
 }

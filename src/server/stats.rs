@@ -1,7 +1,7 @@
 //! The data of `stats`, `stats-tube`, `stats-job`, `tube-config` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
 
 use super::Core;
-use super::metric_catalog::{self, Value};
+use super::metric_catalog::{self, TubeMetric, Value};
 use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
@@ -21,20 +21,17 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
 pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", core.engine.tubes().get(tube).name().as_str());
-    for metric in metric_catalog::TUBE {
-        if let Some(key) = metric.entry.key {
-            write(&mut yaml, key, metric.read(core, tube, now));
+    let write_all = |yaml: &mut Yaml<'_>, metrics: &[TubeMetric]| {
+        for metric in metrics {
+            if let (Some(key), Some(value)) = (metric.entry.key, metric.read(core, tube, now)) {
+                write(yaml, key, value);
+            }
         }
-    }
-    let Some((rules, counts)) = core.engine.rules_of(core.engine.tubes().get(tube).name()) else { return };
-    write_rules(&mut yaml, rules);
-    for (key, count) in [
-        ("rule-refusals", counts.refusals),
-        ("job-dead-letters", counts.dead_letters),
-        ("job-expiries", counts.expiries),
-        ("rate-waits", counts.rate_waits),
-    ] {
-        yaml.number(key, count);
+    };
+    write_all(&mut yaml, metric_catalog::TUBE);
+    if let Some((rules, _)) = core.engine.rules_of(core.engine.tubes().get(tube).name()) {
+        write_rules(&mut yaml, rules);
+        write_all(&mut yaml, metric_catalog::TUBE_RULES);
     }
 }
 

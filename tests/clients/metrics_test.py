@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 # What changes by itself, or with each request, as CPU times do.
 MOVES = {"io-waits", "memory-used", "cmd-stats", "cmd-stats-tube"}
+# Metrics of tubes with rules.
+RULES = {"rule_refusals", "jobs_dead_lettered", "jobs_expired", "rate_waits"}
 # Commands that stats does not count.
 UNCOUNTED = {"cmd-reserve-job", "cmd-kick-job", "cmd-drain", "cmd-undrain", "cmd-quit"}
 
@@ -69,8 +71,8 @@ def main():
     # list-tubes came after stats.
     stats["cmd-list-tubes"] += 1
     rows = documented()
-    # The job log is off, and Linux before 6.2 does not count descriptors.
-    absent = {"beanring_wal_sync_seconds", "process_open_fds"}
+    # The job log is off, Linux before 6.2 does not count descriptors, and no tube has rules.
+    absent = {"beanring_wal_sync_seconds", "process_open_fds"} | {f"beanring_tube_{name}_total" for name in RULES}
     if "io-threads" not in stats:
         assert stats["io-driver"] != "uring", "the server has I/O threads under uring"
         absent |= {name for name in rows if name.startswith("beanring_io_thread")}

@@ -122,7 +122,7 @@ fn samples<'a>(page: &'a str, metric: &Documented, prefix: &str) -> Vec<Sample<'
 }
 
 /// Keys of `stats` and `stats-tube` without a metric of the same value.
-const KEYS_ALONE: [&str; 21] = [
+const KEYS_ALONE: [&str; 22] = [
     "pid",
     "version",
     "rusage-utime",
@@ -144,6 +144,7 @@ const KEYS_ALONE: [&str; 21] = [
     "reserved-time-p50-us",
     "reserved-time-p95-us",
     "reserved-time-p99-us",
+    "max-jobs",
 ];
 
 /// Keys whose values change by themselves, or with each request.

@@ -403,6 +403,8 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         live.client.expect("bury 1 0\r\n", "BURIED");
         live.client.expect("move-job 2 default\r\n", "MOVED");
         live.client.expect("delete 99\r\n", "NOT_FOUND");
+        live.client.expect("tube-config mail max-jobs 4\r\n", "CONFIGURED");
+        live.client.expect(&put(6, 0, "x"), "OUT_OF_MEMORY");
         let (_, stats) = live.client.ask("stats\r\n");
         let (_, tube) = live.client.ask("stats-tube mail\r\n");
         let page = unchunk(&live.request("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
@@ -414,11 +416,13 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
             found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
         };
         for (name, expected) in [
-            ("queue_commands_total{command=\"put\"}", "5"),
+            ("queue_commands_total{command=\"put\"}", "6"),
             ("queue_commands_total{command=\"kick-job\"}", "0"),
             ("queue_errors_total{kind=\"not_found\"}", "1"),
             ("queue_errors_total{kind=\"bad_format\"}", "0"),
             ("queue_jobs_buried_total", "1"),
+            ("queue_tube_rule_refusals_total{tube=\"mail\"}", "1"),
+            ("queue_rule_refusals_total", "1"),
             ("queue_jobs_moved_total", "1"),
             ("queue_tube_jobs_buried_total{tube=\"mail\"}", "1"),
             ("queue_tube_queue_time_seconds_count{tube=\"mail\"}", "1"),
@@ -431,7 +435,7 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         assert_eq!(number("queue_wal_sync_seconds_count"), statistics::number(&stats, "wal-syncs") as f64);
         // The time of a reply that waits for the driver's statistics is not taken.
         let replies = number("queue_reply_time_seconds_count");
-        assert!((9.0..=12.0).contains(&replies), "{page}");
+        assert!((11.0..=14.0).contains(&replies), "{page}");
         let received = number("queue_received_bytes_total") - asked * 7.0;
         assert!((150.0..500.0).contains(&received), "{asked}: {page}");
         let sent = number("queue_sent_bytes_total");

@@ -52,7 +52,7 @@ impl Members {
     }
 
     pub fn text(&self, name: &str) -> Result<&str, Refusal> {
-        self.get(name, Value::as_str, || format!("{name} must be a text in quotes"))
+        self.get(name, Value::as_str, || format!("{name} must be a JSON string"))
     }
 
     fn get<'a, T>(
@@ -71,8 +71,10 @@ impl Members {
 pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), Refusal> {
     let members = Members::read(json, &["key", "value"])?;
     let key = |value: &Value| RuleKey::named(value.as_str()?.as_bytes());
-    let key =
-        members.get("key", key, || format!("key must be {}", RuleKey::ALL.map(RuleKey::word).join(", ")))?;
+    let key = members.get("key", key, || {
+        let [some @ .., last] = RuleKey::ALL.map(RuleKey::word);
+        format!("key must be one of {} or {last}", some.join(", "))
+    })?;
     let is_own =
         |key, text: &str| key == RuleKey::DeadLetter && text != "0" && text.as_bytes() == tube.as_bytes();
     let text = |value: &Value| {
@@ -171,8 +173,8 @@ mod tests {
         }
         let members = Members::read(b"{\"a\":\"\\u0041\",\"b\":1}", &["a", "b", "c"]).expect("it is valid");
         assert_eq!((members.text("a"), members.number("b")), (Ok("A"), Ok(1)));
-        assert_eq!(members.text("b"), Err(bad("b must be a text in quotes".to_owned())));
-        assert_eq!(members.text("c"), Err(bad("the body lacks c: c must be a text in quotes".to_owned())));
+        assert_eq!(members.text("b"), Err(bad("b must be a JSON string".to_owned())));
+        assert_eq!(members.text("c"), Err(bad("the body lacks c: c must be a JSON string".to_owned())));
         let none = "the body has a member that this action does not take: it takes none";
         assert_eq!(read(b"{\"a\":1}", []), Err(bad(none.to_owned())));
     }
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(read("{\"key\":\"rate\",\"value\":5.0}"), rule(RuleKey::Rate, "5"));
         assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
         assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
-        let keys = "key must be max-attempts, max-jobs, max-bytes, default-ttr, retention, rate, dead-letter";
+        let keys = "key must be one of max-attempts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";
         let own = "a tube cannot be its own dead-letter tube: name another one in value";
         for (json, message) in [
             ("{\"key\":\"rate\"}", "the body lacks value: value must be a whole number from 0 to 1000000"),

@@ -25,7 +25,7 @@ use crate::ids::JobId;
 use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
-use crate::queue::Notice;
+use crate::queue::{JobState, Notice};
 use crate::server::session::{Input, Session, SessionState};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
@@ -37,6 +37,8 @@ const BODY_TYPE: &str = "application/octet-stream";
 
 const CRLF: &[u8] = b"\r\n";
 
+const NO_TUBE: &str = "there is no such tube: look at /api/v1/tubes";
+
 /// An operation on its way to its response.
 pub(super) struct Call {
     request: Box<Request>,
@@ -47,8 +49,8 @@ pub(super) struct Call {
     body_left: u64,
     /// How much of the CR LF after the body the session has received.
     crlf: usize,
-    /// The job is there, but not in a state that permits the operation.
-    is_conflict: bool,
+    /// Why nothing was done, unless the reply says it.
+    obstacle: Option<Obstacle>,
     /// The id that the job of a put has, once it is put.
     put_id: Option<JobId>,
 }
@@ -71,8 +73,19 @@ pub(super) enum Begun {
     Working,
     /// The reply is there.
     Replied,
-    /// Nothing was done, because something is not there or, in a conflict, is in another state.
-    Refused { is_conflict: bool },
+    /// Nothing was done. Without an obstacle, the reply says why.
+    Refused(Option<Obstacle>),
+}
+
+/// Why an operation is not possible, where the reply of the protocol does not say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Obstacle {
+    /// The tube does not exist.
+    NoTube,
+    /// The job is there, in a state that does not permit the operation.
+    State(JobState),
+    /// The job is in the tube that it shall be moved to.
+    SameTube,
 }
 
 impl Call {
@@ -88,7 +101,7 @@ impl Call {
             session: None,
             body_left,
             crlf: 0,
-            is_conflict: false,
+            obstacle: None,
             put_id: None,
         }
     }
@@ -140,10 +153,10 @@ impl Core {
             call.stage = match begun {
                 Begun::Receiving => Stage::Receiving,
                 Begun::Working => Stage::Working,
-                Begun::Replied | Begun::Refused { .. } => Stage::Replied,
+                Begun::Replied | Begun::Refused(_) => Stage::Replied,
             };
             match (begun, &call.operation) {
-                (Begun::Refused { is_conflict }, _) => call.is_conflict = is_conflict,
+                (Begun::Refused(obstacle), _) => call.obstacle = obstacle,
                 (_, Operation::Put { .. }) => {
                     call.put_id = Some(upcoming).filter(|&id| id != self.engine.upcoming_id());
                 }
@@ -255,7 +268,7 @@ impl Core {
     /// Turns the reply of a call into the response, if the commit gate lets it leave.
     pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-        let Call { request, operation, stage, session, is_conflict, .. } = &mut **call;
+        let Call { request, operation, stage, session, obstacle, .. } = &mut **call;
         let (Stage::Replied, Some(session)) = (*stage, session) else { return };
         if !self.is_released(*conn, &mut session.output) {
             return;
@@ -282,7 +295,7 @@ impl Core {
             ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED" | "CONFIGURED", None) => {
                 ok(next, b"{}");
             }
-            _ => refusal(word, operation, *is_conflict).write(request, next),
+            _ => refusal(word, operation, *obstacle).write(request, next),
         }
         self.end_call(connection);
     }
@@ -361,29 +374,35 @@ fn write_inserted(request: &Request, reply: &str, next: &mut Vec<u8>) {
     write_whole(request, next, status, JSON_TYPE, "", &json(&PutJson { id, state, priority }));
 }
 
+impl Obstacle {
+    fn refusal(self) -> Refusal {
+        let message = match self {
+            Self::NoTube => return Refusal::new(ErrorKind::NotFound, NO_TUBE),
+            Self::State(JobState::Reserved) => "a client has reserved the job: wait until it is released",
+            Self::State(JobState::Held) => "the job waits for a group: kick it first",
+            Self::State(JobState::Ready) => {
+                "the job is ready: only a buried, delayed or held job can be kicked"
+            }
+            Self::State(state) => unreachable!("a {} job permits every operation", state.word()),
+            Self::SameTube => "the job is in this tube: name another one in to",
+        };
+        Refusal::new(ErrorKind::Conflict, message)
+    }
+}
+
 /// The response to a reply that is an error.
-fn refusal(word: &str, operation: &Operation, is_conflict: bool) -> Refusal {
+fn refusal(word: &str, operation: &Operation, obstacle: Option<Obstacle>) -> Refusal {
     match word {
-        "NOT_FOUND" if is_conflict && matches!(operation, Operation::KickJob(_)) => Refusal::new(
-            ErrorKind::Conflict,
-            "only a buried, delayed or held job can be kicked: look at its state",
-        ),
-        "NOT_FOUND" if is_conflict && matches!(operation, Operation::MoveJob { .. }) => {
-            Refusal::new(ErrorKind::Conflict, "a client has reserved the job: wait until it is released")
-        }
+        "NOT_FOUND" if let Some(obstacle) = obstacle => obstacle.refusal(),
         "NOT_MOVED" => Refusal::new(
             ErrorKind::Conflict,
             "the other tube has a job with the same idempotency key: delete one of the jobs",
         ),
-        "NOT_FOUND" if is_conflict => Refusal::new(
-            ErrorKind::Conflict,
-            "a client has reserved the job, or it waits for a group: wait until it is released, or kick a job that waits",
-        ),
         "NOT_FOUND" => {
             let message = match (operation, operation.tube()) {
                 (Operation::Group(_), _) => "there is no such group: a group exists while it has a job",
-                (Operation::Next(..), _) => "the tube has no job in this state, or there is no such tube",
-                (_, Some(_)) => "there is no such tube: look at /api/v1/tubes",
+                (Operation::Next(..), _) => "the tube has no job in this state at the moment",
+                (_, Some(_)) => NO_TUBE,
                 (_, None) => "there is no such job: it may have been deleted",
             };
             Refusal::new(ErrorKind::NotFound, message)

@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
+use super::tube_json::RuleCountsJson;
 use crate::ids::{JobId, JobKey};
 use crate::queue::{JobPage, JobState};
 use crate::server::stats::GROUPS_SHOWN_MAX;
@@ -26,6 +27,7 @@ pub(super) struct ServerJson<'a> {
     may_write: bool,
     jobs: JobsJson,
     totals: TotalsJson,
+    rule_counts: RuleCountsJson,
     tubes: usize,
     connections: ConnectionsJson,
     memory: MemoryJson,
@@ -203,6 +205,7 @@ impl<'a> ServerJson<'a> {
                 timeouts: totals.timeouts,
                 connections: core.clients_total,
             },
+            rule_counts: engine.rule_totals().into(),
             tubes: engine.tubes().len(),
             connections: ConnectionsJson {
                 clients: core.clients,

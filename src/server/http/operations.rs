@@ -2,7 +2,7 @@
 //! memory, drain mode and the order of checks are those of the protocol.
 
 use super::api::Operation;
-use super::call::Begun;
+use super::call::{Begun, Obstacle};
 use super::json::{GroupJson, JobJson, JobPageJson};
 use super::response::json;
 use super::target::{Name, NextState, PutTarget};
@@ -21,7 +21,6 @@ impl Core {
     pub(super) fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> Begun {
         match operation {
             Operation::Tube(tube) => self.show_tube(session, tube, now),
-            Operation::Next(tube, state) => self.show_next(session, tube, *state, now),
             Operation::Jobs(tube, query) => {
                 match self.engine.list_jobs(session.protocol.client, tube.get(), *query) {
                     JobsListed::Page(page) => self.show_page(session, &page, now),
@@ -38,7 +37,7 @@ impl Core {
             Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } => {
                 if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
                     self.reply_to_call(session, Reply::OutOfMemory);
-                    return Begun::Refused { is_conflict: false };
+                    return Begun::Refused(None);
                 }
                 let tags = tags.get();
                 let space = if tags.is_empty() { "" } else { " " };
@@ -50,10 +49,12 @@ impl Core {
             | Operation::Kick { tube, .. }
             | Operation::Flush(tube)
             | Operation::Move { from: tube, .. }
+            | Operation::Next(tube, _)
                 if !self.use_known_tube(session, tube) =>
             {
-                return Begun::Refused { is_conflict: false };
+                return Begun::Refused(Some(Obstacle::NoTube));
             }
+            Operation::Next(_, state) => self.show_next(session, *state, now),
             Operation::Pause { tube, seconds } => {
                 let words = format_args!("pause-tube {} {seconds}", tube.get().as_str());
                 self.serve_words(session, words, now);
@@ -90,9 +91,13 @@ impl Core {
             | Operation::Bury { id, .. }
             | Operation::Release { id, .. }
             | Operation::Delete(id) => {
-                if let Some(refused) = self.refused_by_job(*id, operation) {
+                let Some(job) = self.engine.jobs().find(*id) else {
                     self.reply_to_call(session, Reply::NotFound);
-                    return refused;
+                    return Begun::Refused(None);
+                };
+                if let Some(obstacle) = self.obstacle(job, operation) {
+                    self.reply_to_call(session, Reply::NotFound);
+                    return Begun::Refused(Some(obstacle));
                 }
                 self.act_on_job(session, *id, operation, now);
             }
@@ -105,11 +110,9 @@ impl Core {
     }
 
     /// Why an operation is not possible with this job, if it is not.
-    fn refused_by_job(&self, id: JobId, operation: &Operation) -> Option<Begun> {
-        let Some(job) = self.engine.jobs().find(id) else {
-            return Some(Begun::Refused { is_conflict: false });
-        };
-        let is_permitted = match self.engine.jobs().get(job).state {
+    fn obstacle(&self, job: JobKey, operation: &Operation) -> Option<Obstacle> {
+        let state = self.engine.jobs().get(job).state;
+        let is_permitted = match state {
             JobState::Delayed | JobState::Buried => true,
             JobState::Ready => !matches!(operation, Operation::KickJob(_)),
             JobState::Held => {
@@ -117,7 +120,11 @@ impl Core {
             }
             JobState::Reserved => false,
         };
-        (!is_permitted).then_some(Begun::Refused { is_conflict: true })
+        match operation {
+            _ if !is_permitted => Some(Obstacle::State(state)),
+            Operation::MoveJob { to, .. } if self.engine.tube_of(job) == to.get() => Some(Obstacle::SameTube),
+            _ => None,
+        }
     }
 
     /// Changes a job that no client has reserved.
@@ -183,10 +190,8 @@ impl Core {
         }
     }
 
-    fn show_next(&mut self, session: &mut Session, tube: &Name, state: NextState, now: Time) {
-        if !self.use_known_tube(session, tube) {
-            return;
-        }
+    /// Shows the next job of the tube that the session uses.
+    fn show_next(&mut self, session: &mut Session, state: NextState, now: Time) {
         let client = session.protocol.client;
         let (job, command) = match state {
             NextState::Ready => (self.engine.peek_ready(client), Command::PeekReady),

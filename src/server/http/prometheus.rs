@@ -85,19 +85,22 @@ impl MetricsPage {
         let mut page = Page::new(core, out);
         let mut lines = 0;
         while lines < STEP_LINES {
-            let Some(current) = metric_catalog::TUBE.get(metric) else { return true };
+            let Some(current) = metric_catalog::tube_metric(core, metric) else { return true };
             let (Some(shown), Some(&key)) = (current.entry.metric, self.tubes.get(tube)) else {
                 (metric, tube) = (metric + 1, 0);
                 continue;
             };
-            let before = metric.checked_sub(1).and_then(|before| metric_catalog::TUBE[before].entry.metric);
+            let before = metric.checked_sub(1).and_then(|before| metric_catalog::tube_metric(core, before));
+            let before = before.and_then(|before| before.entry.metric);
             if tube == 0 && before.is_none_or(|before| before.name != shown.name) {
                 page.head(&shown);
             }
             tube += 1;
             lines += 1;
             if let Some(known) = tubes.get_if_there(key) {
-                page.sample(&shown, &[("tube", known.name().as_str())], current.read(core, key, now));
+                if let Some(value) = current.read(core, key, now) {
+                    page.sample(&shown, &[("tube", known.name().as_str())], value);
+                }
                 lines += current.looks(core, key) / LOOKS_PER_LINE;
             }
             if page.out.len() >= OUTPUT_BYTES_PAUSE {

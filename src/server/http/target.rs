@@ -100,10 +100,17 @@ impl PutTags {
 }
 
 impl Name {
+    /// Checks the name of a tube.
     pub fn new(name: &[u8]) -> Result<Self, Refusal> {
-        let message =
-            "a tube name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
-        TubeName::new(name).map(|name| Self(name.as_bytes().into())).ok_or_else(|| bad(message))
+        Self::of("tube", name)
+    }
+
+    /// Checks the name of a tube or a group.
+    fn of(kind: &str, name: &[u8]) -> Result<Self, Refusal> {
+        let rule = "name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+        TubeName::new(name)
+            .map(|name| Self(name.as_bytes().into()))
+            .ok_or_else(|| bad(format!("a {kind} {rule}")))
     }
 
     pub fn get(&self) -> TubeName<'_> {
@@ -134,7 +141,7 @@ impl Target {
             [b"tubes", tube, b"kick"] if post => Self::Kick(name(tube)?),
             [b"tubes", tube, b"flush"] if post => Self::Flush(name(tube)?),
             [b"tubes", tube, b"move"] if post => Self::Move(name(tube)?),
-            [b"groups", group] if get => Self::Group(name(group)?),
+            [b"groups", group] if get => Self::Group(name_of("group", group)?),
             [b"tubes", tube, b"config"] if post => Self::Config(name(tube)?),
             [b"jobs", job] if get => Self::Job(id(job)?),
             [b"jobs", job] if delete => Self::Delete(id(job)?),
@@ -193,6 +200,10 @@ fn miss(words: &[&[u8]]) -> Refusal {
             "POST"
         }
         [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] => "POST",
+        [b"tubes", _, b"next", _] => {
+            let message = "next has the states ready, reserved, delayed and buried: list held jobs with jobs?state=held";
+            return Refusal::new(ErrorKind::NotFound, message);
+        }
         _ => return no_such_path(),
     };
     let message = format!("this path has only {allow}");
@@ -208,11 +219,15 @@ fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::BadRequest, message.into())
 }
 
+fn name(segment: &[u8]) -> Result<Name, Refusal> {
+    name_of("tube", segment)
+}
+
 /// Reads the name of a tube or a group. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
 /// segments `.` and `..` even where they are encoded, so it cannot name these tubes in another way.
-fn name(segment: &[u8]) -> Result<Name, Refusal> {
+fn name_of(kind: &str, segment: &[u8]) -> Result<Name, Refusal> {
     let decoded = str::from_utf8(segment).ok().and_then(|text| decode(text, false));
-    Name::new(decoded.as_deref().unwrap_or(segment))
+    Name::of(kind, decoded.as_deref().unwrap_or(segment))
 }
 
 fn id(segment: &[u8]) -> Result<JobId, Refusal> {

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::ids::TubeKey;
-use crate::queue::{LatencyKind, Percentiles, TubeStats};
+use crate::queue::{LatencyKind, Percentiles, RuleCounts, TubeStats};
 use crate::server::Core;
 use crate::time::{Seconds, Span, Time};
 use crate::tube_rules::{RuleValue, TubeRules};
@@ -40,6 +40,17 @@ pub(super) struct TubeDetailJson<'a> {
     /// Of a tube with rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<RulesJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_counts: Option<RuleCountsJson>,
+}
+
+/// What the rules of a tube, or of all tubes, have led to.
+#[derive(Serialize)]
+pub(super) struct RuleCountsJson {
+    refusals: u64,
+    dead_letters: u64,
+    expiries: u64,
+    rate_waits: u64,
 }
 
 /// The rules that are set, by the words of `tube-config`.
@@ -119,7 +130,15 @@ impl<'a> TubeDetailJson<'a> {
                 reserved_time: times(LatencyKind::Reserved),
             },
             rules: core.engine.rules_of(stats.name).map(|(rules, _)| RulesJson(rules)),
+            rule_counts: core.engine.rule_counts(key).map(RuleCountsJson::from),
         }
+    }
+}
+
+impl From<RuleCounts> for RuleCountsJson {
+    fn from(counts: RuleCounts) -> Self {
+        let RuleCounts { refusals, dead_letters, expiries, rate_waits } = counts;
+        Self { refusals, dead_letters, expiries, rate_waits }
     }
 }
 

@@ -198,6 +198,99 @@ fn a_job_that_a_client_has_reserved_is_left_alone() {
 }
 
 #[test]
+fn an_error_names_what_is_in_the_way() {
+    let mut bench = Bench::writable();
+    bench.command(&client::put(1, 0, "a"));
+    bench.command("reserve-with-timeout 0\r\n");
+    bench.command(&client::put(1, 0, "b"));
+    bench.ask(&put("tubes/mail/jobs?grp=parts&delay=9", b"part"));
+    bench.ask(&put("tubes/mail/jobs?aft=parts", b"whole"));
+    let reserved = "a client has reserved the job: wait until it is released";
+    let held = "the job waits for a group: kick it first";
+    let keys =
+        "key must be one of max-attempts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";
+    let name = "name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
+    for (request, status, message) in [
+        (delete("jobs/1"), 409, reserved),
+        (post("jobs/1/kick", "{}"), 409, reserved),
+        (post("jobs/1/bury", "{\"priority\":1}"), 409, reserved),
+        (post("jobs/1/move", "{\"to\":\"default\"}"), 409, reserved),
+        (
+            post("jobs/2/kick", "{}"),
+            409,
+            "the job is ready: only a buried, delayed or held job can be kicked",
+        ),
+        (post("jobs/4/bury", "{\"priority\":1}"), 409, held),
+        (post("jobs/4/release", "{\"priority\":1,\"delay\":0}"), 409, held),
+        (get("tubes/default/next/buried"), 404, "the tube has no job in this state at the moment"),
+        (get("tubes/none/next/buried"), 404, "there is no such tube: look at /api/v1/tubes"),
+        (
+            get("tubes/mail/next/held"),
+            404,
+            "next has the states ready, reserved, delayed and buried: list held jobs with jobs?state=held",
+        ),
+        (get("groups/-a"), 400, &format!("a group {name}")),
+        (get("tubes/-a"), 400, &format!("a tube {name}")),
+        (post("tubes/mail/config", "{\"key\":\"speed\",\"value\":1}"), 400, keys),
+        (
+            post("tubes/mail/move", "{\"state\":1,\"to\":\"a\",\"count\":1}"),
+            400,
+            "state must be a JSON string",
+        ),
+    ] {
+        let shown = String::from_utf8_lossy(&request).into_owned();
+        let answer = bench.ask(&request);
+        let found = answer.json()["message"].as_str().expect("an error has a message").to_owned();
+        assert_eq!((answer.status, &*found), (status, message), "{shown}");
+    }
+    assert_eq!(bench.ask(&delete("jobs/4")).status, 200, "a held job can be deleted");
+}
+
+#[test]
+fn what_rules_have_led_to_is_counted() {
+    let mut bench = Bench::writable();
+    assert_eq!(
+        bench.ask(&get("server")).json()["rule_counts"],
+        json!({"refusals": 0, "dead_letters": 0, "expiries": 0, "rate_waits": 0})
+    );
+    for (tube, jobs) in [("mail", 1), ("video", 2)] {
+        bench.ask(&post(
+            &format!("tubes/{tube}/config"),
+            &format!("{{\"key\":\"max-jobs\",\"value\":{jobs}}}"),
+        ));
+        for _ in 0..4 {
+            bench.ask(&put(&format!("tubes/{tube}/jobs"), b"x"));
+        }
+    }
+    bench.ask(&post("tubes/mail/config", "{\"key\":\"max-attempts\",\"value\":1}"));
+    bench.ask(&post("jobs/1/release", "{\"priority\":1,\"delay\":0}"));
+    let counts = |refusals: u32, dead_letters: u32| json!({"refusals": refusals, "dead_letters": dead_letters, "expiries": 0, "rate_waits": 0});
+    for (path, expected) in
+        [("tubes/mail", counts(3, 1)), ("tubes/video", counts(2, 0)), ("server", counts(5, 1))]
+    {
+        assert_eq!(bench.ask(&get(path)).json()["rule_counts"], expected, "{path}");
+    }
+    assert_eq!(bench.stat("stats-tube mail\r\n", "rule-refusals"), "3");
+    bench.command(&client::put(1, 0, "a"));
+    assert_eq!(bench.ask(&get("tubes/default")).json().get("rule_counts"), None);
+    let page = String::from_utf8(bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body).expect("text");
+    let lines: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("beanring_tube_rule_refusals_total")).collect();
+    let expected = [
+        "beanring_tube_rule_refusals_total{tube=\"mail\"} 3",
+        "beanring_tube_rule_refusals_total{tube=\"video\"} 2",
+    ];
+    assert_eq!(lines, expected);
+    for tube in ["mail", "video"] {
+        for key in ["max-jobs", "max-attempts"] {
+            bench.ask(&post(&format!("tubes/{tube}/config"), &format!("{{\"key\":\"{key}\",\"value\":0}}")));
+        }
+    }
+    let page = String::from_utf8(bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body).expect("text");
+    assert!(!page.contains("tube_rule_refusals"), "no tube has rules");
+}
+
+#[test]
 fn drain_mode_and_limits_refuse_new_jobs() {
     let mut bench = Bench::new(Config { max_tubes: Some(3), ..writable() }, Cut::Whole);
     bench.ask(&post("drain", "{}"));
