@@ -142,6 +142,11 @@ fn verbs_name_their_own_flags() {
             "put --ttr 5x",
             "-r/--ttr \"5x\": must be a number of seconds, or a time such as 90s, 10m, 2h or 1d",
         ),
+        (
+            "put --delay 0.1234",
+            "-d/--delay \"0.1234\": must be a number of seconds with one to three decimals, such as 0.25, or a time such as \
+             90s or 10m",
+        ),
         ("put a -f b", "give bodies or files, not both"),
         ("put a --lines", "BODY... and --lines cannot be combined; remove one of them"),
         (
@@ -165,6 +170,8 @@ fn verbs_name_their_own_flags() {
         ),
         ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
         ("putt", "putt: no such command; did you mean put?"),
+        ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),
+        ("frob", "frob: no such command; see beanring --help"),
     ] {
         let result = parse(words(line)).map(|_| ());
         assert_eq!(result.unwrap_err().to_string(), error, "{line}");

@@ -149,8 +149,15 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             write!(f, "{argument}: no such flag; {}", meant(ContextKind::SuggestedArg))
         }
         ErrorKind::InvalidSubcommand => {
-            let command = context(ContextKind::InvalidSubcommand);
-            write!(f, "{command}: no such command; {}", meant(ContextKind::SuggestedSubcommand))
+            let given = context(ContextKind::InvalidSubcommand);
+            // clap also suggests names that have little in common with the word.
+            let similar = match error.get(ContextKind::SuggestedSubcommand) {
+                Some(ContextValue::String(name)) => suggestion(&given, [name.clone()].into_iter()),
+                Some(ContextValue::Strings(names)) => suggestion(&given, names.iter().cloned()),
+                _ => None,
+            };
+            let remedy = remedy(similar.map(ContextValue::String).as_ref(), command);
+            write!(f, "{given}: no such command; {remedy}")
         }
         ErrorKind::InvalidValue if value.is_empty() => {
             write!(f, "{}: the value is missing", spelled(&argument, command))
