@@ -68,16 +68,16 @@ This verb needs a beanring server; beanstalkd lacks the command.
 const WAIT_HELP: &str = "\
 This verb needs a beanring server; beanstalkd lacks the command.
 
-Exit code 0 if the job is deleted. Exit code 1 if it is buried or does not
-exist, or at the timeout.
+The exit code is 0 if the job is deleted. It is 1 if the job is buried, does
+not exist, or is still there at the timeout.
 ";
 
 const WORK_HELP: &str = "\
-Exit code 0 of the command deletes the job. In its environment are:
+A command that ends with exit code 0 deletes its job. Its environment has:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
   BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
-SIGTERM or SIGINT: no further job is reserved, running commands end. A second
-signal kills them and releases their jobs.
+The first SIGTERM, SIGINT or SIGHUP ends it after the running commands. The
+second one kills them and releases their jobs.
 
 Example:
   beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
@@ -88,11 +88,11 @@ Example:
 pub enum Verb {
     /// Show the statistics of the server
     Stats(Stats),
-    /// List the tubes with their numbers of jobs
+    /// List the tubes and how many jobs they have
     Tubes(Tubes),
     /// Show the statistics of a tube
     Tube(Tube),
-    /// Show how many jobs of a group are left, and what waits for it
+    /// Show the jobs of a group by state, and how many jobs wait for it
     Group(Group),
     /// Show the state of a job
     Job(Job),
@@ -104,7 +104,7 @@ pub enum Verb {
     Reserve(Reserve),
     /// Show the next job of a tube, or a job by id, without reserving it
     Peek(Peek),
-    /// Make buried or delayed jobs ready
+    /// Make buried, delayed or held jobs ready
     Kick(Kick),
     /// Bury jobs, so that no worker gets them until they are kicked
     Bury(Bury),
@@ -116,15 +116,15 @@ pub enum Verb {
     Touch(Touch),
     /// Wait until a job is deleted or buried
     Wait(Wait),
-    /// Give no jobs of a tube to workers for a time
+    /// Give workers no jobs of a tube for a time
     Pause(Pause),
     /// Set a rule of a tube, such as max-attempts, or show its rules
     TubeConfig(TubeConfig),
     /// Delete the jobs of a tube that no worker has reserved
     Flush(Flush),
-    /// Have the server refuse new jobs
+    /// Begin drain mode: the server refuses new jobs
     Drain(ServerVerb),
-    /// Have the server accept new jobs again
+    /// End drain mode: the server accepts new jobs again
     Undrain(ServerVerb),
     /// Print job counts and rates at every interval
     Watch(Watch),
@@ -132,7 +132,7 @@ pub enum Verb {
     Move(Move),
     /// Run a command for each job
     Work(Work),
-    /// Watch the server and its tubes live, and steer them by keys
+    /// Show the server and its tubes live; pause and kick tubes by key
     Top(Top),
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::error::ClientError;
 use super::reply::{Parsed, Reply};
 use crate::io::socket::Address;
+use crate::time::Seconds;
 
 /// The longest time for the connection itself.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -89,14 +90,28 @@ impl Connection {
         self.receiver.reply()
     }
 
-    /// Sends `put` with a body, and returns the reply.
+    /// Sends `put` with a body, and returns the reply. The times are delay and time to run.
     ///
     /// # Errors
     /// As for [`Self::ask`].
-    pub fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Result<Reply, ClientError> {
-        self.sender.put([pri, delay, ttr], "", body)?;
+    pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
+        self.sender.put(pri, times, "", body)?;
         self.sender.flush()?;
         self.receiver.reply()
+    }
+
+    /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server
+    /// would take the body for commands, and beanstalkd ignores the decimals of a timeout.
+    ///
+    /// # Errors
+    /// If the server refuses decimals, or as for [`Self::ask`].
+    pub fn require_decimals(&mut self, times: impl IntoIterator<Item = Seconds>) -> Result<(), ClientError> {
+        let Some(time) = times.into_iter().find(|time| time.millis() > 0) else { return Ok(()) };
+        // No job has the id 0.
+        let reply = self.ask(format!("release 0 0 {time}"))?.expect("NOT_FOUND", &format!("{time} s"));
+        let meaning =
+            "the server accepts whole seconds only; start beanring with --sub-second, or round the time";
+        Ok(reply.map(drop).map_err(|refusal| refusal.meaning("BAD_FORMAT", meaning))?)
     }
 
     /// Sends many commands, of which only a bounded number is in flight, and calls `each` with each command and its reply.
@@ -156,8 +171,13 @@ impl Sender {
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn put(&mut self, numbers: [u32; 3], tags: &str, body: &[u8]) -> Result<(), ClientError> {
-        let [pri, delay, ttr] = numbers;
+    pub fn put(
+        &mut self,
+        pri: u32,
+        [delay, ttr]: [Seconds; 2],
+        tags: &str,
+        body: &[u8],
+    ) -> Result<(), ClientError> {
         write!(self.buffer, "put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).expect("memory is there");
         if body.len() >= SEND_BYTES {
             self.flush()?;

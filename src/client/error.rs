@@ -18,6 +18,13 @@ pub enum ClientError {
     Config(ConfigError),
     /// An argument is not valid in this combination.
     Usage(String),
+    /// The server lacks something, as a look at it has shown.
+    Unknown {
+        /// What the server does not know, such as `tags`.
+        what: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
     /// A file cannot be read.
     File {
         /// The file, or none for standard input.
@@ -53,6 +60,8 @@ pub enum ClientError {
         /// The reply.
         line: Vec<u8>,
     },
+    /// A reply has something else in it than the command asks for.
+    Unreadable(Vec<u8>),
     /// The output cannot be written.
     Output(io::Error),
     /// Nothing reads standard output, which the commands of jobs inherit.
@@ -77,9 +86,17 @@ impl ClientError {
     /// The exit code: 1 the server said no, 2 wrong usage, 3 no connection.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused(_) | Self::Output(_) | Self::OutputClosed | Self::System { .. } => 1,
+            Self::Refused(_)
+            | Self::Unknown { .. }
+            | Self::Output(_)
+            | Self::OutputClosed
+            | Self::System { .. } => 1,
             Self::Config(_) | Self::Usage(_) | Self::File { .. } | Self::Command { .. } => 2,
-            Self::Connect { .. } | Self::Broken { .. } | Self::Silent { .. } | Self::Foreign { .. } => 3,
+            Self::Connect { .. }
+            | Self::Broken { .. }
+            | Self::Silent { .. }
+            | Self::Foreign { .. }
+            | Self::Unreadable(_) => 3,
         }
     }
 
@@ -131,6 +148,7 @@ impl fmt::Display for ClientError {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Config(error) => error.fmt(f),
             Self::Usage(message) => f.write_str(message),
+            Self::Unknown { what, advice } => write!(f, "the server does not know {what}; {advice}"),
             Self::File { path: Some(path), error } => {
                 write!(f, "cannot read {}: {}", escaped(path.as_os_str().as_encoded_bytes()), text_of(error))
             }
@@ -153,6 +171,11 @@ impl fmt::Display for ClientError {
                 f,
                 "{address} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
                 escaped(&line[..line.len().min(SHOWN_BYTES_MAX)])
+            ),
+            Self::Unreadable(data) => write!(
+                f,
+                "the server replied with \"{}\", which is not what the command asks for; is it a beanstalk server?",
+                escaped(&data[..data.len().min(SHOWN_BYTES_MAX)])
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
             Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),
@@ -235,7 +258,7 @@ fn meaning(word: &str) -> &'static str {
             "the server has buried the job: it has had all attempts, or there is no memory to queue it; kick it later"
         }
         "INTERNAL_ERROR" => "the server has an error; see its log",
-        "UNKNOWN_COMMAND" => "the server does not have this command",
+        "UNKNOWN_COMMAND" => "the server does not know this command",
         "BAD_FORMAT" => "the server does not accept a value of the command",
         "DEADLINE_SOON" => "a job that this connection has reserved is about to time out",
         _ => "",

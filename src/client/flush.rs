@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
+use super::inspect;
 use super::output::{Output, say};
-use super::stats::{Kind, Stats};
+use super::stats::Stats;
 use crate::cli::verbs;
 
 #[derive(Serialize)]
@@ -20,8 +22,6 @@ struct Flushed<'a> {
 /// Asks first, for which the answer must come from a terminal.
 pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     let verbs::Flush { tube, yes, common } = verb;
-    let subject = format!("tube {tube}");
-    let absent = "there is no such tube";
     if !yes && !io::stdin().is_terminal() {
         let problem =
             format!("flush deletes jobs and cannot ask without a terminal; add --yes to flush {tube}");
@@ -29,14 +29,13 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     }
     let mut connection = super::connect(common)?;
     if !yes {
-        let reply = connection.ask(format!("stats-tube {tube}"))?;
-        let data = reply.into_ok(&subject).map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
-        if !is_confirmed(tube, &Stats::parse(Kind::Tube, &data))? {
+        let stats = inspect::of_tube(&mut connection, tube, NO_TUBE)?;
+        if !is_confirmed(tube, &stats)? {
             say(format_args!("beanring: nothing is deleted"));
             return Ok(ExitCode::FAILURE);
         }
     }
-    let flushed = flush(&mut connection, tube, &subject, absent)?;
+    let flushed = flush(&mut connection, tube)?;
     let mut output = Output::new(common);
     if output.is_json() {
         output.json(&Flushed { tube, flushed })?;
@@ -47,20 +46,15 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn flush(
-    connection: &mut Connection,
-    tube: &str,
-    subject: &str,
-    absent: &'static str,
-) -> Result<u64, ClientError> {
-    let reply = connection.ask(format!("flush-tube {tube}"))?.expect("FLUSHED", subject);
+fn flush(connection: &mut Connection, tube: &str) -> Result<u64, ClientError> {
+    let reply = connection.ask(format!("flush-tube {tube}"))?.expect("FLUSHED", &format!("tube {tube}"));
     let reply = reply.map_err(|refusal| {
-        refusal.meaning("NOT_FOUND", absent).meaning(
+        refusal.meaning("NOT_FOUND", NO_TUBE).meaning(
             "UNKNOWN_COMMAND",
-            format!("the server has no flush-tube; beanring work -t {tube} --until-empty -- true deletes ready jobs"),
+            format!("the server does not know flush-tube; beanring work -t {tube} --until-empty -- true deletes ready jobs"),
         )
     })?;
-    Ok(reply.number().unwrap_or(0))
+    reply.count()
 }
 
 fn is_confirmed(tube: &str, stats: &Stats) -> Result<bool, ClientError> {

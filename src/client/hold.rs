@@ -14,6 +14,7 @@ use super::error::{ClientError, Refusal};
 use super::inspect;
 use super::output::say;
 use super::stats::{Stats, Value};
+use super::units::{self, Seconds};
 use crate::cli::verbs;
 use crate::ids::JobId;
 
@@ -43,8 +44,12 @@ pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
         return Ok(ExitCode::FAILURE);
     }
     let kept: Vec<String> = held.iter().map(|job| job.id.to_string()).collect();
-    say(format_args!("beanring: reserved until this command ends: {}", kept.join(" ")));
-    let time = verb.for_time.map(|seconds| Duration::from_secs(seconds.into()));
+    let time = match verb.for_time {
+        Some(time) => format!("for {}", units::time(time)),
+        None => "until this command ends".to_owned(),
+    };
+    say(format_args!("beanring: reserved {time}: {}", kept.join(" ")));
+    let time = verb.for_time.map(|time| Duration::from_nanos(time.span().as_nanos()));
     let result = until_signal(&mut connection, &held, time);
     // A job that was not ready becomes again what it was. If the connection has broken, the server has made all of them ready.
     for Held { id, stats } in held.iter().filter(|_| !matches!(&result, Err(error) if error.is_connection()))
@@ -105,9 +110,10 @@ pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result
     let subject = format!("job {id}");
     let stats = inspect::of_job(connection, id)?;
     if stats.text("state") == "reserved" {
-        let seconds = stats.number("time-left");
-        let meaning =
-            format!("another client has reserved it for {seconds} s; only that client can {verb} it");
+        let left = Seconds(stats.number("time-left"));
+        let meaning = format!(
+            "another client has reserved it, and its TTR ends in {left}; only that client can {verb} it"
+        );
         return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning }.into());
     }
     if let Some(group) = inspect::group_ahead(&stats) {

@@ -8,19 +8,14 @@ use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
 
 pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
-    let stats = Stats::parse(Kind::Server, &super::connect(&verb.common)?.ask("stats")?.into_ok("stats")?);
+    let stats = of_server(&mut super::connect(&verb.common)?)?;
     print(&verb.common, &stats, true)
 }
 
 pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
-    let mut connection = super::connect(&verb.common)?;
-    let reply = connection.ask(format!("stats-tube {}", verb.name))?;
-    let subject = format!("tube {}", verb.name);
-    let data = reply.into_ok(&subject).map_err(|refusal| {
-        refusal
-            .meaning("NOT_FOUND", "there is no such tube; it exists while it has jobs or is used or watched")
-    })?;
-    print(&verb.common, &Stats::parse(Kind::Tube, &data), true)
+    let absent = "there is no such tube; it exists while it has jobs or is used or watched";
+    let stats = of_tube(&mut super::connect(&verb.common)?, &verb.name, absent)?;
+    print(&verb.common, &stats, true)
 }
 
 pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
@@ -28,9 +23,9 @@ pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
     let data = reply.into_ok(&format!("group {}", verb.name)).map_err(|refusal| {
         refusal
             .meaning("NOT_FOUND", "there is no such group; it exists while it has a job")
-            .meaning("BAD_FORMAT", "the server has no groups")
+            .meaning("BAD_FORMAT", "the server does not know groups")
     })?;
-    print(&verb.common, &Stats::parse(Kind::Group, &data), false)
+    print(&verb.common, &Stats::parse(Kind::Group, &data)?, false)
 }
 
 pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
@@ -43,10 +38,21 @@ pub(super) fn group_ahead(job: &Stats) -> Option<&str> {
     Some(job.text("waits-for")).filter(|group| !group.is_empty())
 }
 
+/// Returns the statistics of the server.
+pub(super) fn of_server(connection: &mut Connection) -> Result<Stats, ClientError> {
+    Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?)
+}
+
+/// Returns the statistics of a tube. `absent` explains that there is none.
+pub(super) fn of_tube(connection: &mut Connection, tube: &str, absent: &str) -> Result<Stats, ClientError> {
+    let reply = connection.ask(format!("stats-tube {tube}"))?.into_ok(&format!("tube {tube}"));
+    Stats::parse(Kind::Tube, &reply.map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?)
+}
+
 /// Returns the statistics of a job.
 pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, ClientError> {
     let data = connection.ask(format!("stats-job {id}"))?.into_ok(&format!("job {id}"))?;
-    Ok(Stats::parse(Kind::Job, &data))
+    Stats::parse(Kind::Job, &data)
 }
 
 fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {

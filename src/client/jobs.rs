@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
-use super::hold;
 use super::output::{Output, say};
 use super::reply::Reply;
-use super::tubes;
+use super::{hold, inspect};
 use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
 
@@ -18,14 +18,7 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
         let absent = "there is no such job, or it is neither buried, delayed nor held";
         return each(&verb.common, &verb.ids, "kick-job", "KICKED", absent);
     }
-    let mut connection = super::connect(&verb.common)?;
-    let subject = format!("tube {}", verb.tube);
-    let kicked = if verb.all {
-        kick_buried(&mut connection, &verb.tube, &subject)?
-    } else {
-        connection.ask(format!("use {}", verb.tube))?.expect("USING", &subject)?;
-        kick_some(&mut connection, verb.count.unwrap_or(1).into(), &subject)?
-    };
+    let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         output.json(&Kicked { tube: &verb.tube, kicked })?;
@@ -36,22 +29,18 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kicks the buried jobs of a tube. `kick` itself takes delayed jobs if none is buried, so no more than the buried ones are
-/// asked for, and none if there are none.
-fn kick_buried(connection: &mut Connection, tube: &str, subject: &str) -> Result<u64, ClientError> {
-    let stats = tubes::statistics(connection, &[tube.to_owned()])?;
-    match stats.first().map_or(0, |stats| stats.number("current-jobs-buried")) {
-        0 => Ok(0),
-        buried => {
-            connection.ask(format!("use {tube}"))?.expect("USING", subject)?;
-            kick_some(connection, buried, subject)
-        }
+/// Kicks jobs of a tube that exists: `use` would create it. The command takes delayed jobs if none is buried, so for all buried
+/// jobs it gets their number, and is not sent if there are none.
+fn kick_tube(connection: &mut Connection, verb: &verbs::Kick) -> Result<u64, ClientError> {
+    let verbs::Kick { tube, all, count, .. } = verb;
+    let buried = inspect::of_tube(connection, tube, NO_TUBE)?.number("current-jobs-buried");
+    let count = if *all { buried.min(u32::MAX.into()) } else { count.unwrap_or(1).into() };
+    if count == 0 {
+        return Ok(0);
     }
-}
-
-fn kick_some(connection: &mut Connection, count: u64, subject: &str) -> Result<u64, ClientError> {
-    let count = count.min(u32::MAX.into());
-    Ok(connection.ask(format!("kick {count}"))?.expect("KICKED", subject)?.number().unwrap_or(0))
+    let subject = format!("tube {tube}");
+    connection.ask(format!("use {tube}"))?.expect("USING", &subject)?;
+    connection.ask(format!("kick {count}"))?.expect("KICKED", &subject)?.count()
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
@@ -69,7 +58,11 @@ pub(super) fn bury(verb: &verbs::Bury) -> Result<ExitCode, ClientError> {
 }
 
 pub(super) fn release(verb: &verbs::Release) -> Result<ExitCode, ClientError> {
+    let mut is_checked = false;
     one_by_one(&verb.common, &verb.ids, "RELEASED", |connection, id| {
+        if !std::mem::replace(&mut is_checked, true) {
+            connection.require_decimals([verb.delay])?;
+        }
         let stats = hold::take(connection, id, "release")?;
         let pri = verb.pri.map_or(stats.number("pri"), u64::from);
         connection.ask(format!("release {id} {pri} {}", verb.delay))

@@ -1,8 +1,10 @@
 //! `beanring jobs`: the jobs of a tube in one state, in a table.
 
+use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::output::{Align, Output, Table};
+use super::reply;
 use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
 use crate::cli::verbs::{self, JobState};
@@ -38,15 +40,16 @@ fn page(
     let verbs::Jobs { tube, state, .. } = verb;
     let reply = connection.ask(format!("list-jobs {tube} {} {after} {limit}", state.name()))?;
     let data = reply.into_ok(&format!("tube {tube}")).map_err(|refusal| {
-        refusal.meaning("NOT_FOUND", "there is no such tube").meaning(
+        refusal.meaning("NOT_FOUND", NO_TUBE).meaning(
             "UNKNOWN_COMMAND",
-            "the server has no list-jobs; beanring peek shows the next job of a state",
+            "the server does not know list-jobs; beanring peek shows the next job of a state",
         )
     })?;
-    let text = String::from_utf8_lossy(&data);
-    let entries = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.replace(", ", "\n"));
-    let lines = text.lines().filter_map(entries);
-    Ok(lines.map(|entries| Stats::parse(Kind::Job, entries.as_bytes())).collect())
+    let job = |line: &str| {
+        let entries = line.strip_prefix("{")?.strip_suffix('}')?.replace(", ", "\n");
+        Stats::parse(Kind::Job, format!("---\n{entries}").as_bytes()).ok()
+    };
+    reply::items(&data, job)
 }
 
 fn table(state: JobState, jobs: &[Stats]) -> Table {

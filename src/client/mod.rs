@@ -70,6 +70,9 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
+/// What `NOT_FOUND` means in the reply to a command for a tube.
+const NO_TUBE: &str = "there is no such tube";
+
 /// Opens the connection that a verb asks for.
 fn connect(common: &Common) -> Result<Connection, ClientError> {
     Connection::open(&common.address()?)

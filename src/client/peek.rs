@@ -2,7 +2,9 @@
 
 use std::io;
 
+use super::NO_TUBE;
 use super::error::ClientError;
+use super::inspect;
 use super::output::{JsonJob, Output};
 use super::units::Bytes;
 use crate::cli::verbs;
@@ -11,16 +13,23 @@ use crate::ids::JobId;
 pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let (reply, subject, absent) = match verb.id {
-        Some(id) => (connection.ask(format!("peek {id}"))?, format!("job {id}"), "there is no such job"),
+        Some(id) => {
+            let reply = connection.ask(format!("peek {id}"))?;
+            (reply, format!("job {id}"), "there is no such job".to_owned())
+        }
         None => {
-            connection.ask(format!("use {}", verb.tube))?.expect("USING", &verb.tube)?;
-            let state = verb.state.name();
+            let (tube, state) = (&verb.tube, verb.state.name());
+            let subject = format!("tube {tube}");
+            // `use` would create it.
+            inspect::of_tube(&mut connection, tube, NO_TUBE)?;
+            connection.ask(format!("use {tube}"))?.expect("USING", &subject)?;
             let reply = connection.ask(format!("peek-{state}"))?;
-            (reply, format!("tube {}", verb.tube), "the tube has no job in this state")
+            (reply, subject, format!("the tube has no {state} job"))
         }
     };
     let (id, body) = reply.into_job(&subject).map_err(|refusal| {
-        refusal.meaning("NOT_FOUND", absent).meaning("UNKNOWN_COMMAND", "the server has no peek-reserved")
+        let unknown = "the server does not know peek-reserved";
+        refusal.meaning("NOT_FOUND", absent).meaning("UNKNOWN_COMMAND", unknown)
     })?;
     let mut output = Output::new(&verb.common);
     print(&mut output, id, &body, verb.body)?;

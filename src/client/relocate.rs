@@ -7,20 +7,21 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::connection::Connection;
-use super::error::{ClientError, Refusal};
+use super::error::ClientError;
 use super::interrupt::Interrupt;
 use super::output::Output;
 use super::stats::Stats;
-use super::{inspect, tubes};
+use super::{NO_TUBE, inspect};
 use crate::cli::verbs::{self, JobState};
 use crate::ids::JobId;
+use crate::time::Seconds;
 
 /// Jobs that one `move-jobs` moves at most. A signal ends the move between two such commands.
 const MOVED_AT_ONCE_MAX: u64 = 1000;
 
 /// The delay of a copy until it is buried, so that no worker reserves it. If this program dies in between, the copy
 /// becomes ready after this time.
-const BURY_DELAY_SECONDS: u32 = 3600;
+const BURY_DELAY: Seconds = Seconds::whole(3600);
 
 #[derive(Serialize)]
 struct Moved<'a> {
@@ -42,15 +43,11 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
         return Err(ClientError::Usage(format!("FROM and TO are the same tube, {}; name another", verb.to)));
     }
     let mut from = super::connect(&verb.common)?;
-    let subject = format!("tube {}", verb.from);
-    let stats = tubes::statistics(&mut from, std::slice::from_ref(&verb.from))?;
-    let Some(stats) = stats.first() else {
-        return Err(Refusal::new(subject, b"NOT_FOUND").meaning("NOT_FOUND", "there is no such tube").into());
-    };
+    let stats = inspect::of_tube(&mut from, &verb.from, NO_TUBE)?;
     // Jobs that are put during the move stay.
     let all = stats.number(&format!("current-jobs-{}", verb.state.name()));
     let limit = verb.count.map_or(all, |count| all.min(count.into()));
-    from.ask(format!("use {}", verb.from))?.expect("USING", &subject)?;
+    from.ask(format!("use {}", verb.from))?.expect("USING", &format!("tube {}", verb.from))?;
     let mut to = super::connect(&verb.common)?;
     to.ask(format!("use {}", verb.to))?.expect("USING", &format!("tube {}", verb.to))?;
     let interrupt = Interrupt::catch()?;
@@ -91,11 +88,11 @@ impl Move {
         result
     }
 
-    /// Has the server move the jobs.
+    /// Has the server move the jobs. It stops at a job that the other tube cannot take, and does not say why.
     fn move_many(
         &mut self,
         verb: &verbs::Move,
-        limit: u64,
+        mut limit: u64,
         interrupt: &Interrupt,
         progress: &ProgressBar,
     ) -> Result<(), ClientError> {
@@ -106,15 +103,47 @@ impl Move {
             let moved = match reply.word() {
                 // The last job has left the tube.
                 "NOT_FOUND" => 0,
-                _ => reply.expect("MOVED", &format!("tube {from}"))?.number().unwrap_or(0),
+                _ => reply.expect("MOVED", &format!("tube {from}"))?.count()?,
             };
             self.moved += moved;
             progress.set_position(self.moved);
             if moved < most {
-                break;
+                let Some(next) = self.next_job()? else { break };
+                // Whether it moves or is gone, one job less is to be moved.
+                if !self.move_alone(next, to)? {
+                    limit -= 1;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Returns the job that the next move begins with.
+    fn next_job(&mut self) -> Result<Option<JobId>, ClientError> {
+        let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
+        if reply.word() == "NOT_FOUND" { Ok(None) } else { Ok(Some(reply.into_job("peek")?.0)) }
+    }
+
+    /// Moves one job, for which the server says why it does not. Returns false if the job is gone.
+    fn move_alone(&mut self, id: JobId, to: &str) -> Result<bool, ClientError> {
+        let reply = self.from.ask(format!("move-job {id} {to}"))?;
+        if reply.word() == "NOT_FOUND" {
+            return Ok(false);
+        }
+        let moved = reply.expect("MOVED", &format!("stopped at job {id}"));
+        moved.map_err(|refusal| {
+            let full = format!(
+                "{to} is full by its rules (beanring tube-config {to}), or the disk of the job log is full"
+            );
+            refusal
+                .meaning(
+                    "NOT_MOVED",
+                    format!("{to} has a job with the same idempotency key; delete one of the two"),
+                )
+                .meaning("OUT_OF_MEMORY", full)
+        })?;
+        self.moved += 1;
+        Ok(true)
     }
 
     /// Puts each job again. A signal ends it between two jobs.
@@ -171,18 +200,18 @@ impl Move {
         let narrow = |key| u32::try_from(stats.number(key)).unwrap_or(u32::MAX);
         let pri = narrow("pri");
         let delay = match self.state {
-            JobState::Ready => 0,
-            JobState::Delayed => narrow("time-left"),
-            JobState::Buried => BURY_DELAY_SECONDS,
+            JobState::Ready => Seconds::ZERO,
+            JobState::Delayed => Seconds::whole(narrow("time-left")),
+            JobState::Buried => BURY_DELAY,
             JobState::Reserved | JobState::Held => unreachable!("jobs in these states are not moved"),
         };
         let subject = format!("job {id}");
-        let reply = self.to.put(pri, delay, narrow("ttr"), body)?;
+        let reply = self.to.put(pri, [delay, Seconds::whole(narrow("ttr"))], body)?;
         if let ("BURIED", Some(copy)) = (reply.word(), reply.number()) {
             self.delete_copy(JobId(copy))?;
         }
         let reply = reply.expect("INSERTED", &subject)?;
-        let copy = JobId(reply.number().ok_or_else(|| Refusal::new(&subject, reply.line()))?);
+        let copy = JobId(reply.count()?);
         if self.state == JobState::Buried {
             self.to.ask(format!("reserve-job {copy}"))?.into_job(&subject)?;
             self.to.ask(format!("bury {copy} {pri}"))?.expect("BURIED", &subject)?;

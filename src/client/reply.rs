@@ -1,6 +1,6 @@
 //! Replies of the protocol.
 
-use super::error::Refusal;
+use super::error::{ClientError, Refusal};
 use crate::ids::JobId;
 
 /// A reply: its line without the CR LF, and the data that follows it.
@@ -59,6 +59,14 @@ impl Reply {
         number(self.line.split(|&byte| byte == b' ').nth(1)?)
     }
 
+    /// Returns the number of a reply that must have one.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn count(&self) -> Result<u64, ClientError> {
+        self.number().ok_or_else(|| ClientError::Unreadable(self.line.clone()))
+    }
+
     /// The data behind the line.
     pub fn data(&self) -> Option<&[u8]> {
         self.data.as_deref()
@@ -92,6 +100,21 @@ impl Reply {
     }
 }
 
+/// Reads the data of a list: the line `---`, and a line `- ITEM` for each item.
+///
+/// # Errors
+/// If a line is something else.
+pub(super) fn items<T>(data: &[u8], item: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, ClientError> {
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.lines();
+    let all = if lines.next() == Some("---") {
+        lines.map(|line| item(line.strip_prefix("- ")?)).collect()
+    } else {
+        None
+    };
+    all.ok_or_else(|| ClientError::Unreadable(data.to_vec()))
+}
+
 fn number(text: &[u8]) -> Option<u64> {
     let is_number = text.iter().all(u8::is_ascii_digit);
     str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
@@ -113,6 +136,16 @@ mod tests {
         for line in ["", "HTTP/1.1 400 Bad Request", "+OK", "OK", "OK x", "OK -1", "FOUND 7", "ok 5", " OK 5"]
         {
             assert!(matches!(parse(line), Parsed::Foreign(_)), "{line}");
+        }
+    }
+
+    #[test]
+    fn lists_of_replies() {
+        let names = |data: &str| items(data.as_bytes(), |name| Some(name.to_owned())).ok();
+        assert_eq!(names("---\n- a\n- b\n"), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(names("---\n"), Some(Vec::new()));
+        for data in ["", "hello", "- a\n", "---\nhello\n", "---\na: 1\n"] {
+            assert_eq!(names(data), None, "{data}");
         }
     }
 

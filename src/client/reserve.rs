@@ -7,28 +7,28 @@ use super::connection::{Connection, REPLY_PATIENCE};
 use super::error::ClientError;
 use super::hold::{self, Held};
 use super::output::{Output, say};
-use super::{inspect, peek};
+use super::{inspect, peek, units};
 use crate::cli::verbs;
+use crate::time::Seconds;
 
 /// The longest time that a server accepts in one command.
-pub(super) const TIMEOUT_SECONDS_MAX: u32 = i32::MAX as u32;
+pub(super) const TIMEOUT_MAX: Seconds = Seconds::whole(i32::MAX as u32);
 
 pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     watch(&mut connection, &verb.tube)?;
-    let (command, patience) = match verb.timeout.map(|seconds| seconds.min(TIMEOUT_SECONDS_MAX)) {
-        None => ("reserve".to_owned(), None),
-        Some(seconds) => {
-            let patience = REPLY_PATIENCE + Duration::from_secs(seconds.into());
-            (format!("reserve-with-timeout {seconds}"), Some(patience))
-        }
+    connection.require_decimals(verb.timeout)?;
+    let timeout = verb.timeout.map(|time| time.min(TIMEOUT_MAX));
+    let command = match timeout {
+        None => "reserve".to_owned(),
+        Some(time) => format!("reserve-with-timeout {time}"),
     };
-    connection.set_patience(patience)?;
+    connection.set_patience(timeout.map(patience))?;
     let reply = connection.ask(command)?;
-    let seconds = verb.timeout.unwrap_or_default();
-    let (id, body) = reply
-        .into_job("reserve")
-        .map_err(|refusal| refusal.meaning("TIMED_OUT", format!("no job became ready within {seconds} s")))?;
+    let (id, body) = reply.into_job("reserve").map_err(|refusal| {
+        let time = units::time(timeout.unwrap_or_default());
+        refusal.meaning("TIMED_OUT", format!("no job became ready within {time}"))
+    })?;
     connection.set_patience(Some(REPLY_PATIENCE))?;
     let mut output = Output::new(&verb.common);
     peek::print(&mut output, id, &body, verb.body)?;
@@ -49,6 +49,11 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
         ));
     }
     Ok(())
+}
+
+/// How long to wait for the reply to a command that waits for this time.
+pub(super) fn patience(timeout: Seconds) -> Duration {
+    REPLY_PATIENCE + Duration::from_nanos(timeout.span().as_nanos())
 }
 
 /// Watches these tubes and no others.

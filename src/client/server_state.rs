@@ -4,13 +4,14 @@ use serde::Serialize;
 
 use super::error::ClientError;
 use super::output::Output;
-use super::units::Seconds;
+use super::{NO_TUBE, units};
 use crate::cli::verbs::{self, Common};
+use crate::time;
 
 #[derive(Serialize)]
 struct Paused<'a> {
     tube: &'a str,
-    seconds: u32,
+    seconds: time::Seconds,
 }
 
 #[derive(Serialize)]
@@ -20,17 +21,18 @@ struct Draining {
 
 pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
     let verbs::Pause { tube, time, common } = verb;
-    let reply = super::connect(common)?.ask(format!("pause-tube {tube} {time}"))?;
-    reply
-        .expect("PAUSED", &format!("tube {tube}"))
-        .map_err(|refusal| refusal.meaning("NOT_FOUND", "there is no such tube"))?;
+    let mut connection = super::connect(common)?;
+    connection.require_decimals([*time])?;
+    let reply = connection.ask(format!("pause-tube {tube} {time}"))?;
+    let reply = reply.expect("PAUSED", &format!("tube {tube}"));
+    reply.map_err(|refusal| refusal.meaning("NOT_FOUND", NO_TUBE))?;
     let mut output = Output::new(common);
     if output.is_json() {
         output.json(&Paused { tube, seconds: *time })?;
-    } else if *time == 0 {
+    } else if *time == time::Seconds::ZERO {
         output.line(&format!("resumed {tube}"))?;
     } else {
-        output.line(&format!("paused {tube} for {}", Seconds((*time).into())))?;
+        output.line(&format!("paused {tube} for {}", units::time(*time)))?;
     }
     Ok(output.flush()?)
 }
@@ -38,7 +40,7 @@ pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
 pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
     let reply = super::connect(common)?.ask("drain")?;
     reply.expect("DRAINING", "drain").map_err(|refusal| {
-        refusal.meaning("UNKNOWN_COMMAND", "the server cannot be drained by a client; send it SIGUSR1")
+        refusal.meaning("UNKNOWN_COMMAND", "the server does not know drain; send it SIGUSR1")
     })?;
     report(common, true, "the server drains: it refuses new jobs until beanring undrain")
 }
@@ -46,7 +48,7 @@ pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
 pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
     let reply = super::connect(common)?.ask("undrain")?;
     reply.expect("NOT_DRAINING", "undrain").map_err(|refusal| {
-        refusal.meaning("UNKNOWN_COMMAND", "only a restart ends drain mode of this server")
+        refusal.meaning("UNKNOWN_COMMAND", "the server does not know undrain; a restart ends its drain mode")
     })?;
     report(common, false, "the server accepts new jobs")
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::error::ClientError;
 use super::escape::escaped;
 use super::units::{Bytes, Micros, Seconds};
 
@@ -49,15 +50,20 @@ const TEXTS: [(Kind, &[&str]); 4] = [
 ];
 
 impl Stats {
-    /// Reads a reply. Lines that are not `KEY: VALUE` are left out.
-    pub fn parse(kind: Kind, data: &[u8]) -> Self {
+    /// Reads a reply: the line `---`, and lines that are `KEY: VALUE` or `KEY:`.
+    ///
+    /// # Errors
+    /// If a line is something else, or the first one is missing.
+    pub fn parse(kind: Kind, data: &[u8]) -> Result<Self, ClientError> {
         let text = String::from_utf8_lossy(data);
         let (_, texts) = TEXTS[kind as usize];
         let pair = |line: &str| {
             let (key, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
             Some((key.to_owned(), Value::parse(value, texts.contains(&key))))
         };
-        Self(text.lines().filter_map(pair).collect())
+        let mut lines = text.lines();
+        let pairs = if lines.next() == Some("---") { lines.map(pair).collect() } else { None };
+        pairs.map(Self).ok_or_else(|| ClientError::Unreadable(data.to_vec()))
     }
 
     /// Returns a value.
@@ -133,15 +139,24 @@ impl Value {
     /// The value for people, with the unit that belongs to its key. Text is escaped.
     pub fn with_unit(&self, key: &str) -> String {
         match self {
-            Self::Number(0) if matches!(key, "max-memory" | "max-connections") => "none".to_owned(),
+            Self::Number(0) if NONE_IF_ZERO.contains(&key) => "none".to_owned(),
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
             Self::Number(micros) if key.ends_with("-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
-            Self::Decimal(seconds) if is_time(key) => format!("{seconds} s"),
-            Self::Decimal(seconds) if key.starts_with("rusage-") => format!("{seconds:.2} s"),
+            Self::Decimal(seconds) if is_time(key) && *seconds < 60.0 => format!("{seconds} s"),
+            Self::Decimal(seconds) if is_time(key) => Seconds(seconds.round() as u64).to_string(),
+            Self::Decimal(seconds) if is_cpu_time(key) => format!("{seconds:.2} s"),
             _ => self.to_string(),
         }
     }
+}
+
+/// Limits that do not exist if they are 0.
+const NONE_IF_ZERO: [&str; 4] = ["max-memory", "max-connections", "max-tubes", "max-watches"];
+
+/// CPU time, in seconds with decimals.
+fn is_cpu_time(key: &str) -> bool {
+    key.starts_with("rusage-") || key.starts_with("io-thread-") && key.ends_with("-cpu")
 }
 
 fn is_size(key: &str) -> bool {
@@ -205,11 +220,26 @@ impl Serialize for Stats {
 mod tests {
     use super::*;
 
+    fn parse(kind: Kind, data: &[u8]) -> Stats {
+        Stats::parse(kind, data).expect("these are statistics")
+    }
+
+    #[test]
+    fn other_data_is_an_error() {
+        for data in
+            ["", "hello", "---\nhello\n", "key: 1\n", "---\na: 1\n\nb: 2\n", "---\n- default\n", "<html>: x"]
+        {
+            assert!(Stats::parse(Kind::Server, data.as_bytes()).is_err(), "{data:?}");
+        }
+        assert_eq!(parse(Kind::Server, b"---\n").iter().count(), 0);
+        assert_eq!(parse(Kind::Server, b"---\na: 1\nplatform:\n").iter().count(), 2);
+    }
+
     #[test]
     fn values_have_the_types_of_their_keys() {
         let server = b"---\ncurrent-tubes: 3\nversion: 1.12\nid: 1234567890123456\nrusage-utime: 0.250000\ndraining: false\n\
-                       hostname: \"a: b\"\nos: #1 SMP\nplatform:\nrubbish\n";
-        let stats = Stats::parse(Kind::Server, server);
+                       hostname: \"a: b\"\nos: #1 SMP\nplatform:\n";
+        let stats = parse(Kind::Server, server);
         assert_eq!(stats.number("current-tubes"), 3);
         assert_eq!(stats.text("version"), "1.12");
         assert_eq!(stats.text("id"), "1234567890123456");
@@ -217,18 +247,18 @@ mod tests {
         assert_eq!(stats.get("draining"), Some(&Value::Switch(false)));
         assert_eq!((stats.text("hostname"), stats.text("os")), ("a: b", "#1 SMP"));
         assert_eq!(stats.iter().count(), 8);
-        let job = Stats::parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
+        let job = parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
         assert_eq!((job.number("id"), job.text("tube")), (7, "123"));
         assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
-        let times = Stats::parse(Kind::Job, b"---\ndelay: 2\nttr: 1.005\n");
+        let times = parse(Kind::Job, b"---\ndelay: 2\nttr: 1.005\n");
         assert_eq!((times.number("delay"), times.number("ttr"), times.number("age")), (2, 2, 0));
         let [delay, ttr] = ["delay", "ttr"].map(|key| times.time(key));
         assert_eq!((delay, ttr), (Duration::from_secs(2), Duration::from_millis(1005)));
-        let group = Stats::parse(Kind::Group, b"---\nname: \"7\"\nready: 1\nwaits-for: [\"a\", \"8\"]\n");
+        let group = parse(Kind::Group, b"---\nname: \"7\"\nready: 1\nwaits-for: [\"a\", \"8\"]\n");
         let expected = r#"{"name":"7","ready":1,"waits-for":["a","8"]}"#;
         assert_eq!(serde_json::to_string(&group).expect("it is plain"), expected);
         assert_eq!(group.get("waits-for").map(|groups| groups.texts("waits-for").len()), Some(2));
-        let alone = Stats::parse(Kind::Group, b"waits-for: []\n");
+        let alone = parse(Kind::Group, b"---\nwaits-for: []\n");
         assert_eq!(
             alone.get("waits-for").map(|groups| groups.texts("waits-for")),
             Some(vec!["-".to_owned()])
@@ -243,6 +273,7 @@ mod tests {
             ("memory-used", 0, "0 B"),
             ("max-memory", 0, "none"),
             ("max-connections", 0, "none"),
+            ("max-tubes", 0, "none"),
             ("max-job-size", 65_535, "63.9 KiB"),
             ("uptime", 61, "1 min 1 s"),
             ("queue-time-p50-us", 1500, "1.5 ms"),
@@ -250,7 +281,15 @@ mod tests {
         ] {
             assert_eq!(Value::Number(number).with_unit(key), text, "{key}");
         }
-        assert_eq!(Value::Decimal(0.25).with_unit("time-left"), "0.25 s");
+        for (key, number, text) in [
+            ("time-left", 0.25, "0.25 s"),
+            ("time-left", 59.999, "59.999 s"),
+            ("time-left", 3599.5, "1 h"),
+            ("rusage-utime", 0.125, "0.12 s"),
+            ("io-thread-1-cpu", 61.5, "61.50 s"),
+        ] {
+            assert_eq!(Value::Decimal(number).with_unit(key), text, "{key}");
+        }
         assert_eq!(Value::Text("a\x1bb".to_owned()).with_unit("os"), "a\\x1bb");
     }
 }

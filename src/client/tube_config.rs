@@ -36,6 +36,10 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
             output.json(&Rules { tube, rules: &rules })?;
             return Ok(output.flush()?);
         }
+        if rules.iter().next().is_none() && output.is_terminal() {
+            output.line(&format!("tube {tube} has no rules"))?;
+            return Ok(output.flush()?);
+        }
         let mut table = Table::without_header(&[Align::Left, Align::Right]);
         for (key, value) in rules.iter() {
             table.row([super::escaped(key.as_bytes()), value.with_unit(key)]);
@@ -74,12 +78,12 @@ fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> 
     let data = reply.map_err(|refusal| {
         explained(refusal).meaning("NOT_FOUND", "there is no such tube, and no rule of that name")
     })?;
-    Ok(Stats::parse(Kind::Tube, &data))
+    Stats::parse(Kind::Tube, &data)
 }
 
 fn explained(refusal: Refusal) -> Refusal {
     refusal.meaning(
         "UNKNOWN_COMMAND",
-        "the server has no tube-config: it is no beanring server, or an older one",
+        "the server does not know tube-config: it is beanstalkd, or an older beanring",
     )
 }

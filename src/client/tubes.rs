@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::escape::escaped;
-use super::output::{Align, Color, Output, Table};
+use super::output::{Align, Color, Output, Table, say};
+use super::reply;
 use super::stats::{Kind, Stats};
 use super::units::Seconds;
 use crate::cli::verbs::{self, SortKey};
@@ -41,6 +42,10 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     let mut tubes = statistics(&mut connection, &shown)?;
     let has_jobs = |tube: &Stats| COUNTS[..STATES].iter().chain([&HELD]).any(|(_, key)| tube.number(key) > 0);
     tubes.retain(|tube| !verb.busy || has_jobs(tube));
+    let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
+    if verb.sort == SortKey::Oldest && !has_age && !tubes.is_empty() {
+        say("beanring: the server does not report the age of ready jobs; the order is by name");
+    }
     sort(&mut tubes, verb.sort);
     if verb.reverse {
         tubes.reverse();
@@ -58,9 +63,7 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
 /// Returns the names of all tubes.
 pub(super) fn names(connection: &mut Connection) -> Result<Vec<String>, ClientError> {
     let data = connection.ask("list-tubes")?.into_ok("list-tubes")?;
-    let text = String::from_utf8_lossy(&data);
-    let name = |line: &str| line.strip_prefix("- ").map(|name| name.trim_matches('"').to_owned());
-    Ok(text.lines().filter_map(name).collect())
+    reply::items(&data, |name| Some(name.trim_matches('"').to_owned()))
 }
 
 /// Returns the statistics of tubes. One that has disappeared is left out.
@@ -71,7 +74,7 @@ pub(super) fn statistics(connection: &mut Connection, names: &[String]) -> Resul
         |name| format!("stats-tube {name}"),
         |name, reply| match reply.word() {
             "OK" => {
-                tubes.push(Stats::parse(Kind::Tube, reply.data().unwrap_or_default()));
+                tubes.push(Stats::parse(Kind::Tube, reply.data().unwrap_or_default())?);
                 Ok(())
             }
             "NOT_FOUND" => Ok(()),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::time;
+
 /// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`. It is rounded down, so that `64.0 KiB` is never less than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes(pub u64);
@@ -51,6 +53,11 @@ impl fmt::Display for Micros {
     }
 }
 
+/// A time of a command: as it is below a minute, else with its two largest units.
+pub(super) fn time(time: time::Seconds) -> String {
+    if time.as_whole() < 60 { format!("{time} s") } else { Seconds(time.as_whole().into()).to_string() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +91,11 @@ mod tests {
             (187_200, "2 d 4 h"),
         ] {
             assert_eq!(Seconds(seconds).to_string(), text);
+        }
+        for (seconds, text) in
+            [("0", "0 s"), ("0.25", "0.25 s"), ("59.999", "59.999 s"), ("90.5", "1 min 30 s")]
+        {
+            assert_eq!(time(time::Seconds::parse(seconds).expect("a time")), text);
         }
         for (micros, text) in [
             (0, "0 µs"),

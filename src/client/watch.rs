@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::escape::escaped;
-use super::output::Output;
-use super::stats::{Kind, Stats};
-use super::tubes;
+use super::output::{Output, say};
+use super::stats::Stats;
+use super::{inspect, tubes};
 use crate::cli::verbs;
 
 /// Lines between two headers on a terminal.
@@ -63,7 +63,12 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
     let mut output = Output::new(&verb.common);
     let names: Vec<Option<String>> =
         if verb.tubes.is_empty() { vec![None] } else { verb.tubes.iter().cloned().map(Some).collect() };
-    let mut before = read(&mut connection, &names)?;
+    let first = read(&mut connection, &names)?;
+    for (name, _) in names.iter().flatten().zip(&first).filter(|(_, counts)| counts.is_none()) {
+        let name = escaped(name.as_bytes());
+        say(format_args!("beanring: there is no tube {name}; its numbers are 0 until it exists"));
+    }
+    let mut before = known(first);
     let mut shown: Vec<Option<Counts>> = vec![None; names.len()];
     let mut at = Instant::now();
     let mut lines = 0;
@@ -71,7 +76,7 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
     let mut rounds = 0;
     while verb.count.is_none_or(|count| rounds < count) {
         thread::sleep(interval);
-        let counts = read(&mut connection, &names)?;
+        let counts = known(read(&mut connection, &names)?);
         let elapsed = at.elapsed().as_secs_f64();
         at = Instant::now();
         for (place, (counts, before)) in counts.iter().zip(&before).enumerate() {
@@ -100,18 +105,24 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
     Ok(())
 }
 
+/// The counts of tubes that do not exist are 0.
+fn known(counts: Vec<Option<Counts>>) -> Vec<Counts> {
+    counts.into_iter().map(Option::unwrap_or_default).collect()
+}
+
 /// Reads the counts of each tube, or of the server. A tube that does not exist has none.
-fn read(connection: &mut Connection, names: &[Option<String>]) -> Result<Vec<Counts>, ClientError> {
+fn read(connection: &mut Connection, names: &[Option<String>]) -> Result<Vec<Option<Counts>>, ClientError> {
     if names == [None] {
-        let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
-        return Ok(vec![Counts::new(&stats, ["total-jobs", "cmd-delete", "cmd-bury", "job-timeouts"])]);
+        let stats = inspect::of_server(connection)?;
+        let totals = ["total-jobs", "cmd-delete", "cmd-bury", "job-timeouts"];
+        return Ok(vec![Some(Counts::new(&stats, totals))]);
     }
     let names: Vec<String> = names.iter().flatten().cloned().collect();
     let tubes = tubes::statistics(connection, &names)?;
     let counts = |name: &String| {
         let stats = tubes.iter().find(|stats| stats.text("name") == name);
         let keys = ["total-jobs", "cmd-delete", "job-buries", "job-timeouts"];
-        stats.map_or_else(Counts::default, |stats| Counts::new(stats, keys))
+        stats.map(|stats| Counts::new(stats, keys))
     };
     Ok(names.iter().map(counts).collect())
 }

@@ -6,4 +6,5 @@ mod output;
 mod place;
 mod put;
 mod server;
+mod times;
 mod work;

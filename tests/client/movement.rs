@@ -62,8 +62,40 @@ fn a_move_that_is_refused_loses_nothing() {
     client.expect("put 0 0 60 1 idp:key\r\n3\r\n", "INSERTED 3");
     client.expect("use b\r\n", "USING b");
     client.expect("put 0 0 60 1 idp:key\r\n4\r\n", "INSERTED 4");
+    let refused = |moved: &str, reason: &str| {
+        let result = place.run(&["move", "a", "b"]);
+        assert_eq!(result.text(), format!("moved {moved} from a to b\n"));
+        result.fails(1, reason);
+    };
+    let key = "stopped at job 3: NOT_MOVED: b has a job with the same idempotency key; delete one of the two";
+    refused("0 jobs", key);
+    assert_eq!(place.jobs(), [4, 0, 0, 0]);
+    let json = place.run(&["move", "a", "b", "--json"]);
+    assert_eq!((json.code, &*json.text()), (Some(1), "{\"from\":\"a\",\"to\":\"b\",\"moved\":0}\n"));
+    // The other jobs come first now.
+    client.expect("reserve-job 3\r\n", "RESERVED 3 1");
+    client.expect("release 3 100000 0\r\n", "RELEASED");
+    refused("2 jobs", key);
+    assert_eq!(place.jobs(), [4, 0, 0, 0]);
+    place.ok(&["delete", "4"]);
+    place.ok(&["tube-config", "b", "max-jobs", "2"]);
+    let full = "stopped at job 3: OUT_OF_MEMORY: b is full by its rules (beanring tube-config b), or the disk of the job log \
+                is full";
+    refused("0 jobs", full);
+    place.ok(&["tube-config", "b", "max-jobs", "3"]);
+    assert_eq!(place.ok(&["move", "a", "b"]), "moved 1 job from a to b\n");
+    assert_eq!(place.number(&["tube", "b"], "current-jobs-ready"), 3);
+}
+
+#[test]
+fn jobs_whose_concurrency_key_is_at_its_limit_stay() {
+    let place = Place::default();
+    place.ok(&["put", "-q", "-t", "a", "--con", "key", "1", "2"]);
+    let mut client = Client::new(place.server.connect());
+    client.expect("reserve-job 1\r\n", "RESERVED 1 1");
     assert_eq!(place.ok(&["move", "a", "b"]), "moved 0 jobs from a to b\n");
-    place.wait_for_jobs([4, 0, 0, 0]);
+    client.expect("release 1 0 0\r\n", "RELEASED");
+    assert_eq!(place.ok(&["move", "a", "b"]), "moved 2 jobs from a to b\n");
 }
 
 #[test]

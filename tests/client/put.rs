@@ -60,12 +60,14 @@ fn tags_of_a_job() {
     everywhere("tags by the client", |place| {
         let put = ["put", "x", "--idp", "order-7:60", "--con", "user-7:2"];
         if !place.is_beanring {
-            let ran = place.run(&put);
-            assert!(ran.code != Some(0) && ran.stderr.contains("this server has no tags"), "{ran:?}");
+            for tag in [["--idp", "a"], ["--con", "a"], ["--grp", "a"], ["--aft", "a"]] {
+                let unknown = "the server does not know tags; leave out --idp, --con, --grp and --aft";
+                place.run(&[&["put", "x"], &tag[..]].concat()).fails(1, unknown);
+            }
             return assert_eq!(place.json(&["stats"])["total-jobs"], 0, "the body is not sent");
         }
         assert_eq!(place.ok(&put), "1\n");
-        assert_eq!(place.ok(&put), "1\n", "the first job has the key");
+        repeats_of_a_key(place, &put);
         assert_eq!(place.json(&["job", "1"])["tags"], "idp:order-7:60 con:user-7:2");
         for wrong in
             [["--idp", "a b"], ["--idp", "a con:b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]]
@@ -81,15 +83,37 @@ fn tags_of_a_job() {
     });
 }
 
+/// Repeats the put of job 1.
+fn repeats_of_a_key(place: &Place, put: &[&str]) {
+    let again = |more: &[&str]| place.run(&[put, more].concat());
+    let said = |more: &[&str]| {
+        let ran = again(more);
+        assert_eq!((ran.code, ran.text().as_str()), (Some(0), "1\n"), "{ran:?}");
+        ran.stderr
+    };
+    assert_eq!(said(&[]), "beanring: no job is added: job 1 has this key and is ready\n");
+    let raised = "beanring: no job is added: job 1 has this key and is ready; its priority is 7 now\n";
+    assert_eq!(said(&["--pri", "7"]), raised);
+    assert_eq!(again(&["--quiet"]).ok(), "");
+    let json = |more: &[&str]| again(&[more, &["--json"]].concat()).ok();
+    assert_eq!(json(&[]), "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\"}\n");
+    let raised = "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\",\"pri\":5}\n";
+    assert_eq!(json(&["--pri", "5"]), raised);
+    place.ok(&["bury", "1"]);
+    assert_eq!(said(&[]), "beanring: no job is added: job 1 has this key and is buried\n");
+    place.ok(&["kick", "1"]);
+    assert_eq!(place.jobs(), [1, 0, 0, 0]);
+}
+
 #[test]
 fn jobs_wait_for_a_group() {
     everywhere("groups by the client", |place| {
         let member = ["put", "part", "-t", "parts", "--grp", "parts"];
         if !place.is_beanring {
-            assert!(place.run(&member).stderr.contains("this server has no tags"));
+            assert!(place.run(&member).stderr.contains("the server does not know tags"));
             return place
                 .run(&["group", "parts"])
-                .fails(1, "group parts: BAD_FORMAT: the server has no groups");
+                .fails(1, "group parts: BAD_FORMAT: the server does not know groups");
         }
         place.ok(&member);
         let header = || place.ok(&["tubes"]).lines().next().expect("a header").to_owned();

@@ -10,7 +10,7 @@ use beanring_testkit::process::{Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::{driver, unused_address};
 
-use super::place::{Place, Ran, client, everywhere, ran};
+use super::place::{Place, Ran, client, everywhere, ran, with_both};
 
 #[test]
 fn statistics_of_the_server_a_tube_and_a_job() {
@@ -87,11 +87,11 @@ fn ten_thousand_tubes() {
 fn drain_and_undrain() {
     everywhere("drain by the client", |place| {
         if !place.is_beanring {
-            place.run(&["drain"]).fails(
-                1,
-                "drain: UNKNOWN_COMMAND: the server cannot be drained by a client; send it SIGUSR1",
-            );
-            let only = "undrain: UNKNOWN_COMMAND: only a restart ends drain mode of this server";
+            place
+                .run(&["drain"])
+                .fails(1, "drain: UNKNOWN_COMMAND: the server does not know drain; send it SIGUSR1");
+            let only =
+                "undrain: UNKNOWN_COMMAND: the server does not know undrain; a restart ends its drain mode";
             place.run(&["undrain"]).fails(1, only);
             return;
         }
@@ -113,7 +113,7 @@ fn a_tube_is_flushed() {
         place.ok(&["put", "-t", "mail", "one", "two", "three"]);
         place.ok(&["put", "-t", "mail", "-d", "1h", "four"]);
         if !place.is_beanring {
-            let reason = "tube mail: UNKNOWN_COMMAND: the server has no flush-tube; beanring work -t mail --until-empty -- true deletes ready jobs";
+            let reason = "tube mail: UNKNOWN_COMMAND: the server does not know flush-tube; beanring work -t mail --until-empty -- true deletes ready jobs";
             return place.run(&["flush", "--yes", "mail"]).fails(1, reason);
         }
         let problem = "flush deletes jobs and cannot ask without a terminal; add --yes to flush mail";
@@ -145,13 +145,17 @@ fn a_tube_is_flushed() {
 fn rules_of_a_tube_are_set_shown_and_removed() {
     everywhere("tube-config by the client", |place| {
         if !place.is_beanring {
-            let refused = "tube mail: UNKNOWN_COMMAND: the server has no tube-config: it is no beanring server, or an older one";
+            let refused = "tube mail: UNKNOWN_COMMAND: the server does not know tube-config: it is beanstalkd, or an older beanring";
             place.run(&["tube-config", "mail"]).fails(1, refused);
             place.run(&["tube-config", "mail", "rate", "5"]).fails(1, refused);
             return;
         }
         let absent = "tube mail: NOT_FOUND: there is no such tube, and no rule of that name";
         place.run(&["tube-config", "mail"]).fails(1, absent);
+        assert_eq!(place.ok(&["tube-config", "default"]), "");
+        assert_eq!(place.on_terminal(&["tube-config", "default"], &[]), "tube default has no rules\n");
+        let none = serde_json::json!({"tube": "default", "rules": {}});
+        assert_eq!(place.json(&["tube-config", "default"]), none);
         assert_eq!(place.ok(&["tube-config", "mail", "retention", "90"]), "set retention of mail to 90\n");
         assert_eq!(place.json(&["tube-config", "mail", "dead-letter", "7"])["key"], "dead-letter");
         let rules = place.ok(&["tube-config", "mail"]);
@@ -198,7 +202,10 @@ fn watch_prints_a_line_per_interval() {
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0][..5], ["READY", "RESERVED", "DELAYED", "BURIED", "WAITING"], "{text}");
         assert_eq!((&rows[1][..5], rows.len()), (&["3", "0", "0", "0", "0"][..], 2), "{text}");
-        let text = place.ok(&["watch", "mail", "none", "-n", "1"]);
+        let result = place.run(&["watch", "mail", "none", "-n", "1"]);
+        let note = "beanring: there is no tube none; its numbers are 0 until it exists\n";
+        assert_eq!((result.code, &*result.stderr), (Some(0), note));
+        let text = result.text();
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("mail        3")), "{text}");
         assert!(text.lines().nth(2).is_some_and(|line| line.starts_with("none        0")), "{text}");
         // Nothing changes after the first line.
@@ -303,6 +310,66 @@ fn what_is_no_beanstalk_server_is_exit_code_3() {
 }
 
 #[test]
+fn data_that_no_command_asks_for_is_exit_code_3() {
+    let address = impostor(b"OK 5\r\nhello\r\n");
+    for arguments in [
+        &["stats"][..],
+        &["tubes"],
+        &["tube", "mail"],
+        &["group", "parts"],
+        &["job", "1"],
+        &["jobs", "mail"],
+        &["tube-config", "mail"],
+        &["watch", "-n", "1"],
+        &["kick", "--all"],
+        &["peek"],
+        &["move", "a", "b"],
+    ] {
+        let mut command = client();
+        let result = ran(command.args(arguments).env("BEANRING_ADDR", &address), b"");
+        result.fails(
+            3,
+            "the server replied with \"hello\", which is not what the command asks for; is it a beanstalk server?",
+        );
+    }
+    // `list-tubes` of a server has this form, and `stats` has not.
+    let address = impostor(b"OK 14\r\n---\n- default\n\r\n");
+    let unreadable = "the server replied with \"---\\n- default\\n\", which is not what the command asks for; is it a beanstalk server?";
+    ran(client().args(["stats", "-a", &address]), b"").fails(3, unreadable);
+    let address = impostor(b"OK 15\r\n---\nversion: 1\x1b\r\n");
+    let result = ran(client().args(["stats", "-a", &address]), b"");
+    assert_eq!(result.ok().split_whitespace().collect::<Vec<_>>(), ["version", "1\\x1b"]);
+}
+
+#[test]
+fn a_tube_that_does_not_exist_is_exit_code_1() {
+    everywhere("verbs for a missing tube by the client", |place| {
+        for arguments in [
+            &["kick", "--all", "-t", "none"][..],
+            &["kick", "-n", "3", "-t", "none"],
+            &["kick", "--all", "-t", "none", "--json"],
+            &["peek", "-t", "none"],
+            &["peek", "-t", "none", "-s", "buried"],
+            &["pause", "none", "1"],
+            &["move", "none", "other"],
+        ] {
+            place.run(arguments).fails(1, "tube none: NOT_FOUND: there is no such tube");
+        }
+        assert_eq!(place.number(&["stats"], "current-tubes"), 1);
+    });
+}
+
+#[test]
+fn an_order_that_the_server_does_not_know_is_named() {
+    with_both("order by age by the client", |place| {
+        place.ok(&["put", "-q", "-t", "mail", "x"]);
+        let said = place.run(&["tubes", "--sort", "oldest"]).stderr;
+        let note = "beanring: the server does not report the age of ready jobs; the order is by name\n";
+        assert_eq!(said, if place.is_beanring { "" } else { note });
+    });
+}
+
+#[test]
 fn wrong_usage_is_exit_code_2() {
     let place = Place::default();
     let scratch = Scratch::new("usage");
@@ -310,6 +377,9 @@ fn wrong_usage_is_exit_code_2() {
     let missing = missing.to_str().expect("UTF-8");
     for (arguments, line) in [
         (&["put", "-f", missing][..], format!("cannot read {missing}: No such file or directory")),
+        (&["put", "-f", "/"], "cannot read /: Is a directory".to_owned()),
+        (&["put", "-f", "/", "-a", "127.0.0.1:1"], "cannot read /: Is a directory".to_owned()),
+        (&["frob"], "frob: no such command; see beanring --help".to_owned()),
         (&["move", "a", "a"], "FROM and TO are the same tube, a; name another".to_owned()),
         (&["kick"], "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all".to_owned()),
         (&["put", "-f", "Cargo.toml", "body"], "cannot read body: No such file or directory; give bodies or files, not both".to_owned()),

@@ -8,10 +8,11 @@ use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use super::Common;
 use super::values::{
     after_tag, commands, concurrency_tag, count, idempotency_tag, job_id, member_tag, positive_seconds,
-    priority, seconds, tube_name,
+    priority, time, tube_name,
 };
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+use crate::time::Seconds;
 
 /// `beanring put`
 #[derive(Args, Clone, Debug)]
@@ -33,14 +34,14 @@ pub struct Put {
     #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = priority)]
     pub pri: u32,
-    /// Time until the job is ready, such as 30, 10m or 1d
+    /// Time until the job is ready, such as 0.25, 30, 10m or 1d
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
-    #[arg(value_parser = seconds)]
-    pub delay: u32,
+    #[arg(value_parser = time)]
+    pub delay: Seconds,
     /// Time to run: how long a worker may keep the job reserved
-    #[arg(short = 'r', long, value_name = "TIME", default_value_t = TTR_SECONDS_DEFAULT, allow_negative_numbers = true)]
-    #[arg(value_parser = seconds)]
-    pub ttr: u32,
+    #[arg(short = 'r', long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
+    #[arg(default_value_t = Seconds::whole(TTR_SECONDS_DEFAULT))]
+    pub ttr: Seconds,
     /// Key that only one job of the tube has, also for TTL seconds after its deletion:
     /// a second put adds no job
     #[arg(long, value_name = "KEY[:TTL]", conflicts_with = "lines", value_parser = idempotency_tag)]
@@ -73,13 +74,13 @@ impl Put {
 /// `beanring reserve`
 #[derive(Args, Clone, Debug)]
 pub struct Reserve {
-    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    /// Tube to reserve from; for several, repeat the flag or use commas
     #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
     #[arg(value_parser = tube_name)]
     pub tube: Vec<String>,
-    /// Longest time to wait for a job, such as 0, 30 or 10m [default: forever]
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
-    pub timeout: Option<u32>,
+    /// Longest time to wait for a job, such as 0, 0.25, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
+    pub timeout: Option<Seconds>,
     /// Delete the job after it is printed
     #[arg(long, conflicts_with = "hold")]
     pub delete: bool,
@@ -98,7 +99,7 @@ pub struct Reserve {
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("what").required(true).args(["ids", "count", "all"]))]
 pub struct Kick {
-    /// Jobs to kick
+    /// Buried, delayed or held jobs to kick
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with = "tube")]
     pub ids: Vec<JobId>,
     /// Tube to kick jobs of
@@ -144,16 +145,16 @@ pub struct Bury {
 /// `beanring release`
 #[derive(Args, Clone, Debug)]
 pub struct Release {
-    /// Jobs to release: ready, delayed or buried ones
+    /// Ready, delayed or buried jobs to release
     #[arg(value_name = "ID", value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     /// New priority [default: that of the job]
     #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
     pub pri: Option<u32>,
-    /// Time until the jobs are ready, such as 30, 10m or 1d
+    /// Time until the jobs are ready, such as 0.25, 30, 10m or 1d
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
-    #[arg(value_parser = seconds)]
-    pub delay: u32,
+    #[arg(value_parser = time)]
+    pub delay: Seconds,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
@@ -162,12 +163,12 @@ pub struct Release {
 /// `beanring touch`
 #[derive(Args, Clone, Debug)]
 pub struct Touch {
-    /// Jobs to keep: ready, delayed or buried ones
+    /// Ready, delayed or buried jobs to keep reserved
     #[arg(value_name = "ID", value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
-    /// Time to keep them, such as 30, 10m or 1d [default: until a signal]
-    #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
-    pub for_time: Option<u32>,
+    /// Time to keep them reserved, such as 30, 10m or 1d [default: until a signal]
+    #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
+    pub for_time: Option<Seconds>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
@@ -176,12 +177,12 @@ pub struct Touch {
 /// `beanring wait`
 #[derive(Args, Clone, Debug)]
 pub struct Wait {
-    /// The job
+    /// Job to wait for
     #[arg(value_name = "ID", value_parser = job_id)]
     pub id: JobId,
-    /// Longest time to wait, such as 0, 30 or 10m [default: forever]
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
-    pub timeout: Option<u32>,
+    /// Longest time to wait, such as 0, 0.25, 30 or 10m [default: forever]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
+    pub timeout: Option<Seconds>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
@@ -190,41 +191,41 @@ pub struct Wait {
 /// `beanring work`
 #[derive(Args, Clone, Debug)]
 pub struct Work {
-    /// Command and its arguments; the body is on its standard input
+    /// Command with its arguments; it reads the body from its standard input
     #[arg(value_name = "CMD", last = true, required = true)]
     pub command: Vec<OsString>,
-    /// Tubes to reserve from: the flag is repeated, or its value has commas
+    /// Tube to reserve from; for several, repeat the flag or use commas
     #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
     #[arg(value_parser = tube_name)]
     pub tube: Vec<String>,
-    /// Number of commands at the same time
+    /// Run up to this number of commands at a time
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true)]
     #[arg(value_parser = commands)]
     pub jobs: u32,
-    /// Time after which a command is killed: SIGTERM, and SIGKILL 5 s later [default: none]
+    /// Kill a command that runs longer: SIGTERM, and SIGKILL 5 s later [default: never]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = positive_seconds)]
     pub timeout: Option<u32>,
-    /// Do not touch the job while its command runs
+    /// Do not touch the job while its command runs: it may time out
     #[arg(long)]
     pub no_touch: bool,
-    /// What to do with the job of a command that fails: bury or release
+    /// What happens to the job of a command that fails: bury or release
     #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
     pub on_failure: OnFailure,
-    /// Delay of a released job, doubled with each release
+    /// Delay of a released job, such as 0.25 or 10; it doubles with each release
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
-    #[arg(value_parser = seconds)]
-    pub delay: u32,
+    #[arg(value_parser = time)]
+    pub delay: Seconds,
     /// Longest delay of a released job
     #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
-    #[arg(value_parser = seconds)]
-    pub max_delay: u32,
+    #[arg(value_parser = time)]
+    pub max_delay: Seconds,
     /// With --on-failure release: bury the job after this number of failures [default: never]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub tries: Option<u32>,
-    /// End when no job is ready, instead of waiting for one
+    /// End when no job is ready; do not wait for one
     #[arg(long)]
     pub until_empty: bool,
-    /// Also print the jobs whose commands succeed
+    /// Print a line also for a command that succeeds
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]

@@ -20,15 +20,16 @@ pub struct Stats {
 /// `beanring tubes`
 #[derive(Args, Clone, Debug)]
 pub struct Tubes {
-    /// Only tubes whose name contains this text in any case, or matches it if it has * or ?
+    /// Show only tubes whose names contain this text, or match it if it has * or ?; upper and lower
+    /// case are the same
     pub pattern: Option<String>,
-    /// Order: name, ready, reserved, delayed, buried, held, waiting, puts or oldest
+    /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts or oldest
     #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
     pub sort: SortKey,
     /// Reverse the order
     #[arg(short, long)]
     pub reverse: bool,
-    /// Only tubes with jobs
+    /// Show only tubes with jobs
     #[arg(short, long)]
     pub busy: bool,
     #[command(flatten)]
@@ -55,7 +56,7 @@ pub enum SortKey {
 /// `beanring tube`
 #[derive(Args, Clone, Debug)]
 pub struct Tube {
-    /// The tube
+    /// Tube to show
     #[arg(value_name = "NAME", value_parser = tube_name)]
     pub name: String,
     #[command(flatten)]
@@ -66,7 +67,7 @@ pub struct Tube {
 /// `beanring group`
 #[derive(Args, Clone, Debug)]
 pub struct Group {
-    /// The group
+    /// Group to show
     #[arg(value_name = "NAME", value_parser = group_name)]
     pub name: String,
     #[command(flatten)]
@@ -77,7 +78,7 @@ pub struct Group {
 /// `beanring job`
 #[derive(Args, Clone, Debug)]
 pub struct Job {
-    /// The job
+    /// Job to show
     #[arg(value_name = "ID", value_parser = job_id)]
     pub id: JobId,
     #[command(flatten)]
@@ -88,14 +89,14 @@ pub struct Job {
 /// `beanring jobs`
 #[derive(Args, Clone, Debug)]
 pub struct Jobs {
-    /// The tube
+    /// Tube whose jobs are listed
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
     /// State of the jobs: ready, reserved, delayed, buried or held
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     #[arg(value_parser = JobState::among(&JobState::ALL))]
     pub state: JobState,
-    /// Only jobs with a larger id than this
+    /// Show only jobs with a larger id than this
     #[arg(long, value_name = "ID", value_parser = job_id)]
     pub after: Option<JobId>,
     /// Show at most this number of jobs
@@ -132,10 +133,10 @@ pub struct Peek {
 /// `beanring watch`
 #[derive(Args, Clone, Debug)]
 pub struct Watch {
-    /// Tubes, each with a line of its own; without any, all jobs of the server
+    /// Tubes to watch, with a line for each; without any, the whole server
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tubes: Vec<String>,
-    /// Time between two lines
+    /// Time between two lines, such as 1 or 10s
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = positive_seconds)]
     pub interval: u32,
@@ -157,7 +158,7 @@ pub struct Top {
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = positive_seconds)]
     pub interval: u32,
-    /// Column to sort by: name, ready, reserved, delayed, buried, held, waiting, put, delete, oldest or paused
+    /// Sort by name, ready, reserved, delayed, buried, held, waiting, put, delete, oldest or paused
     #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
     pub sort: Column,
     /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]

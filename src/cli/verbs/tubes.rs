@@ -3,7 +3,8 @@
 use clap::Args;
 
 use super::Common;
-use super::values::{JobState, count, rule_key, seconds, tube_name};
+use super::values::{JobState, count, rule_key, time, tube_name};
+use crate::time::Seconds;
 use crate::tube_rules::RuleKey;
 
 /// `beanring pause`
@@ -12,9 +13,9 @@ pub struct Pause {
     /// The tube
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// How long, such as 30, 10m or 1d; 0 ends a pause
-    #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = seconds)]
-    pub time: u32,
+    /// How long, such as 0.25, 30, 10m or 1d; 0 ends a pause
+    #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
+    pub time: Seconds,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
@@ -54,10 +55,10 @@ pub struct Flush {
 /// `beanring move`
 #[derive(Args, Clone, Debug)]
 pub struct Move {
-    /// Tube with the jobs
+    /// Tube to move jobs from
     #[arg(value_name = "FROM", value_parser = tube_name)]
     pub from: String,
-    /// Tube that gets them
+    /// Tube to move them to
     #[arg(value_name = "TO", value_parser = tube_name)]
     pub to: String,
     /// State of the jobs: ready, delayed or buried. They keep it

@@ -7,6 +7,7 @@ use crate::config::{ConfigError, address};
 use crate::ids::JobId;
 use crate::io::socket::Address;
 use crate::tags::Tags;
+use crate::time::Seconds;
 use crate::tube_name::TubeName;
 use crate::tube_rules::RuleKey;
 
@@ -66,8 +67,8 @@ pub(super) fn tube_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn rule_key(text: &str) -> Result<RuleKey, String> {
-    let words = RuleKey::ALL.map(RuleKey::word).join(", ");
-    RuleKey::named(text.as_bytes()).ok_or_else(|| format!("must be one of {words}"))
+    let [some @ .., last] = RuleKey::ALL.map(RuleKey::word);
+    RuleKey::named(text.as_bytes()).ok_or_else(|| format!("must be {} or {last}", some.join(", ")))
 }
 
 pub(super) fn idempotency_tag(text: &str) -> Result<String, String> {
@@ -115,6 +116,16 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 pub(super) fn commands(text: &str) -> Result<u32, String> {
     let count = count(text).ok().filter(|count| *count <= COMMANDS_MAX);
     count.ok_or_else(|| format!("must be a number from 1 to {COMMANDS_MAX}"))
+}
+
+/// A time that a server with `--sub-second` accepts: `0.25`, `1.5s`, or what [`seconds`] takes.
+pub(super) fn time(text: &str) -> Result<Seconds, String> {
+    if !text.contains('.') {
+        return seconds(text).map(Seconds::whole);
+    }
+    let rule =
+        "must be a number of seconds with one to three decimals, such as 0.25, or a time such as 90s or 10m";
+    Seconds::parse(text.strip_suffix('s').unwrap_or(text)).ok_or_else(|| rule.to_owned())
 }
 
 /// A number of seconds, or of other units: `90`, `90s`, `10m`, `2h`, `1d`.
@@ -168,6 +179,16 @@ mod tests {
             ("1 m", None),
         ] {
             assert_eq!(seconds(text).ok(), expected, "{text}");
+            assert_eq!(time(text).ok(), expected.map(Seconds::whole), "{text}");
+        }
+        for (text, whole, millis) in
+            [("0.25", 0, 250), ("1.5s", 1, 500), ("2.0", 2, 0), ("4294967295.999", u32::MAX, 999)]
+        {
+            assert_eq!(time(text).ok(), Seconds::new(whole, millis), "{text}");
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        for text in [".5", "1.", "0.1234", "1.5m", "-0.5", "0.5 s", "1e3.0", "4294967296.5"] {
+            assert!(time(text).is_err(), "{text}");
         }
     }
 }

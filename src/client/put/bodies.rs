@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::errno::Errno;
+
 use super::super::error::ClientError;
 use super::super::escape::escaped;
 use super::super::interrupt::{Interrupt, Interruptible};
@@ -59,7 +61,7 @@ impl Bodies {
     pub(super) fn new(verb: &Put, interrupt: Interrupt) -> Result<Self, ClientError> {
         let mut files = verb.file.clone();
         for path in files.iter().filter(|path| path.as_os_str() != STDIN) {
-            File::open(path).map_err(|error| cannot_open(verb, path, error))?;
+            check(path).map_err(|error| cannot_open(verb, path, error))?;
         }
         if verb.bodies.is_empty() && files.is_empty() {
             files.push(STDIN.into());
@@ -140,6 +142,14 @@ impl Bodies {
     const fn found(&mut self, path: Option<Arc<Path>>, line: Option<u64>) -> Place {
         self.count += 1;
         Place { path, line, number: self.count }
+    }
+}
+
+/// Finds before the first put that a file cannot be read.
+fn check(path: &Path) -> io::Result<()> {
+    match File::open(path)?.metadata()?.is_dir() {
+        true => Err(Errno::EISDIR.into()),
+        false => Ok(()),
     }
 }
 

@@ -15,9 +15,9 @@ use self::bodies::{Bodies, Place};
 use self::tally::Tally;
 use super::connection::{Connection, Receiver, Sender, Socket};
 use super::error::ClientError;
+use super::inspect;
 use super::interrupt::Interrupt;
 use super::output::Output;
-use super::stats::{Kind, Stats};
 use crate::cli::verbs::Put;
 use crate::tags::Tags;
 
@@ -43,6 +43,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     if !tags.is_empty() {
         require_tags(&mut connection)?;
     }
+    connection.require_decimals([verb.delay, verb.ttr])?;
     let socket = connection.socket();
     let (sender, receiver) = connection.split();
     let (tokens, expected) = mpsc::sync_channel(IN_FLIGHT_MAX);
@@ -75,13 +76,10 @@ fn check_tags(tags: &str) -> Result<(), ClientError> {
 
 /// Asks whether the server knows tags. One that does not would take a body for commands.
 fn require_tags(connection: &mut Connection) -> Result<(), ClientError> {
-    let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
-    match stats.get("cmd-stats-group") {
+    let advice = "leave out --idp, --con, --grp and --aft";
+    match inspect::of_server(connection)?.get("cmd-stats-group") {
         Some(_) => Ok(()),
-        None => {
-            let problem = "this server has no tags; leave out --idp, --con, --grp and --aft";
-            Err(ClientError::Usage(problem.to_owned()))
-        }
+        None => Err(ClientError::Unknown { what: "tags", advice }),
     }
 }
 
@@ -100,7 +98,7 @@ fn send(
             sender.flush()?;
         }
         let Some(place) = bodies.next(&mut body).inspect_err(|_| drop(sender.flush()))? else { break };
-        sender.put([verb.pri, verb.delay, verb.ttr], &tags, &body)?;
+        sender.put(verb.pri, [verb.delay, verb.ttr], &tags, &body)?;
         match tokens.try_send(place) {
             Ok(()) => {}
             Err(TrySendError::Full(place)) => {

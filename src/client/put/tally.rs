@@ -1,10 +1,12 @@
 //! What became of the jobs of `beanring put`.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::super::error::{ClientError, Refusal};
+use super::super::escape::escaped;
 use super::super::output::{Output, say};
 use super::super::reply::Reply;
 use super::bodies::Place;
@@ -28,6 +30,17 @@ pub(super) struct Tally {
 struct JsonPut<'a> {
     id: u64,
     tube: &'a str,
+    #[serde(flatten)]
+    first: Option<First>,
+}
+
+/// The job that had the idempotency key first, after a put that has added none.
+#[derive(Serialize)]
+struct First {
+    state: String,
+    /// Its new priority, if this put has made it more urgent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pri: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -80,14 +93,20 @@ impl Tally {
             self.first_refusal.get_or_insert_with(refusal);
             return Ok(());
         }
+        let id = reply.count()?;
         self.put += 1;
-        self.last_id = reply.number();
+        self.last_id = Some(id);
         self.first_id = self.first_id.or(self.last_id);
-        let id = self.last_id.unwrap_or_default();
-        match (self.prints_ids, output.is_json()) {
-            (true, true) => output.json(&JsonPut { id, tube: &self.tube })?,
-            (true, false) => output.line(&id.to_string())?,
-            (false, _) => {}
+        if !self.prints_ids {
+            return Ok(());
+        }
+        let first = First::of(&reply);
+        if output.is_json() {
+            return Ok(output.json(&JsonPut { id, tube: &self.tube, first })?);
+        }
+        output.line(&id.to_string())?;
+        if let Some(first) = first {
+            say(format_args!("beanring: no job is added: job {id} {first}"));
         }
         Ok(())
     }
@@ -140,6 +159,25 @@ impl Tally {
     pub(super) fn report_rest(&self) {
         let unknown = if self.awaited.is_some() { "; the server may have jobs beyond these" } else { "" };
         say(format_args!("beanring: put {} before the error{unknown}", jobs(self.put)));
+    }
+}
+
+impl First {
+    /// Reads `INSERTED <id> <state> [<pri>]`. A reply without a state is that to a new job.
+    fn of(reply: &Reply) -> Option<Self> {
+        let line = String::from_utf8_lossy(reply.line());
+        let mut words = line.split(' ').skip(2);
+        let state = words.next()?.to_ascii_lowercase();
+        Some(Self { state, pri: words.next().and_then(|pri| pri.parse().ok()) })
+    }
+}
+
+/// Completes the sentence "job 7 ...".
+impl fmt::Display for First {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = escaped(self.state.as_bytes());
+        write!(f, "has this key and is {state}")?;
+        self.pri.map_or(Ok(()), |pri| write!(f, "; its priority is {pri} now"))
     }
 }
 

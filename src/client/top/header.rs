@@ -54,7 +54,7 @@ fn identity(state: &State, has_all: bool, theme: Theme) -> Vec<Item> {
     } else {
         items.push((address, Theme::bold()));
     }
-    if state.gone.is_some() {
+    if state.outage.is_some() {
         items.push(("DISCONNECTED, trying again".to_owned(), theme.color(Color::Red).patch(Theme::bold())));
     }
     if state.is_frozen {

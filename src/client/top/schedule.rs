@@ -35,8 +35,8 @@ pub(super) struct Schedule {
     next_poll: Instant,
     /// When the request in flight was sent.
     sent: Option<Instant>,
-    /// Whether a key has asked for it.
-    is_action: bool,
+    /// What it changes, if a key has asked for it.
+    action: Option<String>,
     /// The number of the poll.
     poll: u64,
     /// The poll that has last asked for the tube that is shown in full.
@@ -59,7 +59,7 @@ impl Schedule {
             interval,
             next_poll: now,
             sent: None,
-            is_action: false,
+            action: None,
             poll: 0,
             poll_of_details: 0,
             listed: None,
@@ -81,10 +81,10 @@ impl Schedule {
     }
 
     fn choose(&mut self, now: Instant, state: &mut State) -> Option<Request> {
-        let action = state.actions.pop_front();
-        self.is_action = action.is_some();
-        if action.is_some() {
-            return action;
+        let request = state.actions.pop_front();
+        self.action = request.as_ref().and_then(Request::action);
+        if request.is_some() {
+            return request;
         }
         if state.is_frozen {
             return None;
@@ -101,7 +101,7 @@ impl Schedule {
             let is_known = !is_due && state.tubes.count() > TUBES_MANY;
             return Some(Request::Poll { known: is_known.then(|| state.tubes.count() as u64) });
         }
-        if state.gone.is_some() {
+        if state.outage.is_some() {
             return None;
         }
         self.queue_rows(state);
@@ -113,10 +113,10 @@ impl Schedule {
     pub(super) fn answered(&mut self, now: Instant, at: Instant, report: Report, state: &mut State) {
         self.sent = None;
         match &report {
-            Report::Gone(error) => {
-                // The next poll may succeed, but what a key has asked for is not done then.
-                if self.is_action {
-                    state.complain(error.clone());
+            Report::Gone(_) => {
+                // The next poll may succeed, but what a key has asked for is not repeated then.
+                if let Some(action) = self.action.take() {
+                    state.undone(format!("not confirmed: {action}"));
                 }
                 self.queue.clear();
                 self.sweep = None;

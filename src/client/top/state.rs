@@ -28,8 +28,8 @@ pub(super) struct State {
     pub(super) message: Option<Message>,
     /// Nothing is asked of the server but what a key asks for.
     pub(super) is_frozen: bool,
-    /// Why there is no connection.
-    pub(super) gone: Option<String>,
+    /// The connection has broken, and there is no other one yet.
+    pub(super) outage: Option<Outage>,
     /// How long a reply has been overdue.
     pub(super) silent_seconds: Option<u64>,
     /// The age of the counts that the order is made of, if they are not read with each poll.
@@ -38,6 +38,15 @@ pub(super) struct State {
     pub(super) wants_poll: bool,
     /// What keys have asked for.
     pub(super) actions: VecDeque<Request>,
+}
+
+/// A time without a connection.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(super) struct Outage {
+    /// Why there is none.
+    reason: String,
+    /// What keys have asked for and may not have happened: `not sent: kick of mail`.
+    undone: Vec<String>,
 }
 
 /// The server.
@@ -126,7 +135,7 @@ impl State {
             prompt: None,
             message: None,
             is_frozen: false,
-            gone: None,
+            outage: None,
             silent_seconds: None,
             order_age_seconds: None,
             wants_poll: false,
@@ -137,8 +146,10 @@ impl State {
     /// Takes over what the server has replied.
     pub(super) fn take(&mut self, at: Instant, report: Report) {
         self.silent_seconds = None;
-        if !matches!(report, Report::Gone(_)) {
-            self.gone = None;
+        if !matches!(report, Report::Gone(_))
+            && let Some(outage) = self.outage.take().filter(|outage| !outage.undone.is_empty())
+        {
+            self.complain(format!("connected again; {}", outage.undone.join("; ")));
         }
         match report {
             Report::Server { stats, names } => {
@@ -159,6 +170,10 @@ impl State {
                         view.details.stats = stats;
                     }
                 }
+                if self.tubes.sort() == Column::Oldest && !self.tubes.has_oldest() {
+                    self.tubes.sort_by(Column::Name);
+                    self.complain("the server does not report the age of ready jobs; the order is by name");
+                }
             }
             Report::Details(details) => self.open(details),
             Report::Done(text) => {
@@ -168,16 +183,21 @@ impl State {
                 }
             }
             Report::Refused(text) => self.message = Some(Message { text, is_error: true }),
-            Report::Gone(text) => {
+            Report::Gone(reason) => {
                 // An action is not sent later, when no user expects it.
                 let unsent: Vec<String> =
                     self.actions.drain(..).filter_map(|action| action.action()).collect();
+                self.outage.get_or_insert_with(Outage::default).reason = reason;
                 if !unsent.is_empty() {
-                    self.complain(format!("{text}; not sent: {}", unsent.join(", ")));
+                    self.undone(format!("not sent: {}", unsent.join(", ")));
                 }
-                self.gone = Some(text);
             }
         }
+    }
+
+    /// Notes what an outage has prevented, or may have.
+    pub(super) fn undone(&mut self, what: String) {
+        self.outage.get_or_insert_with(Outage::default).undone.push(what);
     }
 
     /// Shows a tube in full. One that is shown already stays where it is.
@@ -263,6 +283,14 @@ impl State {
     /// Shows an error.
     pub(super) fn complain(&mut self, text: impl Into<String>) {
         self.message = Some(Message { text: text.into(), is_error: true });
+    }
+}
+
+impl Outage {
+    /// What the screen says while it lasts.
+    pub(super) fn text(&self) -> String {
+        let undone = self.undone.iter().map(|what| format!("; {what}"));
+        self.reason.clone() + &undone.collect::<String>()
     }
 }
 

@@ -88,12 +88,12 @@ impl Session {
         if !self.is_up {
             return Report::Gone("cannot connect to 127.0.0.1:11300: connection refused".to_owned());
         }
-        let tube = |name: &String| self.tubes.get(name).map(|text| Stats::parse(Kind::Tube, text.as_bytes()));
+        let tube = |name: &String| self.tubes.get(name).map(|text| stats(Kind::Tube, text));
         match request {
             Request::Poll { known } => {
                 let is_known = *known == Some(self.tubes.len() as u64);
                 let names = (!is_known).then(|| self.tubes.keys().cloned().collect());
-                let stats = Box::new(Stats::parse(Kind::Server, self.server.as_bytes()));
+                let stats = Box::new(stats(Kind::Server, &self.server));
                 Report::Server { stats, names }
             }
             Request::Tubes(names) => {
@@ -103,7 +103,7 @@ impl Session {
             Request::Kick { tube, count } => Report::Done(format!("kicked {count} jobs of {tube}")),
             Request::Details(name) => Report::Details(Box::new(Details {
                 tube: name.clone(),
-                stats: tube(name).unwrap_or_else(|| Stats::parse(Kind::Tube, b"")),
+                stats: tube(name).unwrap_or_else(|| stats(Kind::Tube, "")),
                 jobs: vec![
                     (JobState::Ready, Some(Peeked::new(JobId(7), None, all_bytes()))),
                     (JobState::Delayed, None),
@@ -140,6 +140,10 @@ impl Session {
         self.requests.clear();
         commands
     }
+}
+
+fn stats(kind: Kind, text: &str) -> Stats {
+    Stats::parse(kind, format!("---\n{text}").as_bytes()).expect("these are statistics")
 }
 
 fn lines(buffer: &Buffer) -> Vec<String> {

@@ -204,6 +204,7 @@ impl Tubes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::stats::Kind;
     use super::*;
 
     #[test]
@@ -231,10 +232,8 @@ mod tests {
     fn a_list_keeps_what_is_known() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
         let ready = |count| {
-            Stats::parse(
-                super::super::super::stats::Kind::Tube,
-                format!("current-jobs-ready: {count}\n").as_bytes(),
-            )
+            let text = format!("---\ncurrent-jobs-ready: {count}\n");
+            Stats::parse(Kind::Tube, text.as_bytes()).expect("these are statistics")
         };
         let mut tubes = Tubes::new(Column::Ready);
         tubes.list(names(&["b", "a", "d", "b"]));

@@ -174,14 +174,14 @@ fn scrolled(lines: &[Line<'_>], scroll: &mut Scroll, page: Rect, buffer: &mut Bu
 
 /// The lines of a message in place of the status line. A prompt is more important.
 fn message(state: &State, area: Rect, theme: Theme) -> Vec<Line<'static>> {
-    let (text, style) = match (&state.prompt, &state.message, &state.gone) {
+    let (text, style) = match (&state.prompt, &state.message, &state.outage) {
         (Some(_), ..) | (None, None, None) => return Vec::new(),
-        (None, Some(message), _) if message.is_error => (&message.text, theme.error()),
-        (None, Some(message), _) => (&message.text, theme.color(Color::Green)),
-        (None, None, Some(gone)) => (gone, theme.error()),
+        (None, Some(message), _) if message.is_error => (message.text.clone(), theme.error()),
+        (None, Some(message), _) => (message.text.clone(), theme.color(Color::Green)),
+        (None, None, Some(outage)) => (outage.text(), theme.error()),
     };
     let rows = MESSAGE_ROWS_MAX.min(area.height / 4).max(1);
-    let lines = by_words(text, area.width).into_iter().take(rows.into());
+    let lines = by_words(&text, area.width).into_iter().take(rows.into());
     lines.map(|line| Line::styled(line, style)).collect()
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::connection::Connection;
 use super::super::error::{ClientError, Refusal};
 use super::super::escape::escaped;
+use super::super::inspect;
 use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
 use super::Event;
@@ -98,7 +99,7 @@ impl Worker {
         let connection = self.connection()?;
         match request {
             Request::Poll { known } => {
-                let stats = Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?);
+                let stats = inspect::of_server(connection)?;
                 let is_known = known == Some(stats.number("current-tubes"));
                 let names = if is_known { None } else { Some(names(connection)?) };
                 Ok(Report::Server { stats: Box::new(stats), names })
@@ -114,7 +115,7 @@ impl Worker {
             }
             Request::Kick { tube, count } => {
                 let reply = using(connection, &tube, |connection| connection.ask(format!("kick {count}")))?;
-                let kicked = reply.expect("KICKED", &subject(&tube))?.number().unwrap_or_default();
+                let kicked = reply.expect("KICKED", &subject(&tube))?.count()?;
                 let jobs = if kicked == 1 { "job" } else { "jobs" };
                 Ok(Report::Done(format!("kicked {kicked} {jobs} of {}", escaped(tube.as_bytes()))))
             }
@@ -144,7 +145,7 @@ fn tubes(
         |name| format!("stats-tube {name}"),
         |name, reply| {
             let data = reply.data().filter(|_| reply.word() == "OK");
-            tubes.push((name.clone(), data.map(|data| Stats::parse(Kind::Tube, data))));
+            tubes.push((name.clone(), data.map(|data| Stats::parse(Kind::Tube, data)).transpose()?));
             Ok(())
         },
     )?;
@@ -153,7 +154,7 @@ fn tubes(
 
 fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientError> {
     let reply = connection.ask(format!("stats-tube {tube}"))?;
-    let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?);
+    let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?)?;
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
         for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
@@ -166,7 +167,7 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
                 _ => reply.into_job(&subject(&tube))?,
             };
             let stats = connection.ask(format!("stats-job {id}"))?;
-            let stats = stats.data().map(|data| Stats::parse(Kind::Job, data));
+            let stats = stats.data().map(|data| Stats::parse(Kind::Job, data)).transpose()?;
             jobs.push((state, Some(Peeked::new(id, stats, body))));
         }
         Ok(())

@@ -26,7 +26,7 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     }
     let address = verb.common.address()?;
     // A wrong address is an error. A server that goes away later is waited for.
-    let mut first = Some(slot::open(&address, &verb.tube)?);
+    let mut first = Some(slot::open(&address, verb)?);
     let failed = |error| ClientError::System { what: "wait for signals", error };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();

@@ -8,6 +8,8 @@ use serde::Serialize;
 use super::super::error::ClientError;
 use super::super::escape::{self, escaped};
 use super::super::output::say;
+use super::super::units;
+use crate::time;
 
 /// What became of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -51,7 +53,7 @@ pub(super) struct Ended<'a> {
     pub(super) fate: Fate,
     /// The back-off of a released job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) delay: Option<u32>,
+    pub(super) delay: Option<time::Seconds>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub(super) elapsed: Duration,
 }
@@ -82,7 +84,7 @@ impl Report {
             (Fate::Deleted, _) if !self.is_verbose => return,
             (Fate::Deleted, _) => "deleted".to_owned(),
             (Fate::Buried, _) => "buried".to_owned(),
-            (Fate::Released, Some(delay)) => format!("released, ready in {delay} s"),
+            (Fate::Released, Some(delay)) => format!("released, ready in {}", units::time(*delay)),
             (Fate::Released, None) => "released".to_owned(),
             (Fate::Lost, _) => "the job may run again".to_owned(),
         };

@@ -16,6 +16,7 @@ use super::report::{Ended, Fate, Report};
 use crate::cli::verbs::{OnFailure, Work};
 use crate::ids::JobId;
 use crate::io::socket::Address;
+use crate::time::{Seconds, Span};
 
 /// How long a slot waits for a job in one command. A server that has gone without a word is noticed then.
 const RESERVE_SECONDS: u32 = 60;
@@ -26,8 +27,8 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 /// Time between two attempts to connect: the first, and the longest.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Time before the next job if the system cannot start a command at the moment, in seconds.
-const START_AGAIN_SECONDS: u32 = 1;
+/// Time before the next job if the system cannot start a command at the moment.
+const START_AGAIN: Seconds = Seconds::ONE;
 
 pub(super) struct Slot<'a> {
     pub(super) place: usize,
@@ -56,10 +57,13 @@ enum Outcome {
     Killed,
 }
 
-/// Connects, and watches the tubes.
-pub(super) fn open(address: &Address, tubes: &[String]) -> Result<Connection, ClientError> {
+/// Connects, and watches the tubes. A back-off with decimals must be possible before a job is reserved.
+pub(super) fn open(address: &Address, verb: &Work) -> Result<Connection, ClientError> {
     let mut connection = Connection::open(address)?;
-    reserve::watch(&mut connection, tubes)?;
+    if verb.on_failure == OnFailure::Release {
+        connection.require_decimals([verb.delay, verb.max_delay])?;
+    }
+    reserve::watch(&mut connection, &verb.tube)?;
     connection.set_patience(Some(REPLY_PATIENCE + Duration::from_secs(RESERVE_SECONDS.into())))?;
     Ok(connection)
 }
@@ -98,7 +102,7 @@ impl Slot<'_> {
         let (mut pause, longest) = RECONNECT;
         loop {
             let tried = Instant::now();
-            match open(self.address, &self.verb.tube) {
+            match open(self.address, self.verb) {
                 Ok(connection) => {
                     self.report.up();
                     return Ok(Some(connection));
@@ -275,7 +279,7 @@ impl Slot<'_> {
     }
 
     /// Returns the delay of a job whose command failed, or none if it is to be buried.
-    fn back_off(&self, job: &Job) -> Option<u32> {
+    fn back_off(&self, job: &Job) -> Option<Seconds> {
         let Work { on_failure, delay, max_delay, tries, .. } = self.verb;
         let releases = job.stats.number("releases");
         if *on_failure == OnFailure::Bury || tries.is_some_and(|tries| releases + 1 >= tries.into()) {
@@ -298,10 +302,10 @@ impl Slot<'_> {
             // The end of the connection makes the job ready, and does not count as a release.
             return Err(error);
         }
-        let delay = START_AGAIN_SECONDS;
+        let delay = START_AGAIN;
         connection.ask(format!("release {} {} {delay}", job.id, job.stats.number("pri")))?;
         self.ended(job, Some(error.to_string()), Fate::Released, Some(delay));
-        self.sleep(Duration::from_secs(delay.into()));
+        self.sleep(Duration::from_nanos(delay.span().as_nanos()));
         Ok(())
     }
 
@@ -309,7 +313,7 @@ impl Slot<'_> {
         self.ended(job, Some(reason.to_owned()), Fate::Lost, None);
     }
 
-    fn ended(&self, job: &Job, reason: Option<String>, fate: Fate, delay: Option<u32>) {
+    fn ended(&self, job: &Job, reason: Option<String>, fate: Fate, delay: Option<Seconds>) {
         let (id, tube, elapsed) = (job.id.0, job.stats.text("tube"), job.reserved.elapsed());
         self.report.ended(&Ended { job: id, tube, reason, fate, delay, elapsed });
     }
@@ -324,10 +328,10 @@ fn outcome(status: ExitStatus) -> Outcome {
 }
 
 /// Returns the delay after this number of releases: doubled for each, up to a maximum.
-fn back_off(delay: u32, max_delay: u32, releases: u64) -> u32 {
-    let factor = 1_u64.checked_shl(releases.min(63) as u32).unwrap_or(u64::MAX);
-    let delay = u64::from(delay).saturating_mul(factor).min(max_delay.into());
-    u32::try_from(delay).unwrap_or(u32::MAX)
+fn back_off(delay: Seconds, max_delay: Seconds, releases: u64) -> Seconds {
+    let factor = 1_u64 << releases.min(63);
+    let delay = Span::from_nanos(delay.span().as_nanos().saturating_mul(factor));
+    Seconds::of(delay.min(max_delay.span()))
 }
 
 #[cfg(test)]
@@ -346,7 +350,12 @@ mod tests {
             (0, 3600, 70, 0),
             (u32::MAX, u32::MAX, 63, u32::MAX),
         ] {
+            let [delay, max_delay, expected] = [delay, max_delay, expected].map(Seconds::whole);
             assert_eq!(back_off(delay, max_delay, releases), expected, "{delay} {max_delay} {releases}");
+        }
+        let [quarter, longest] = ["0.25", "1.5"].map(|text| Seconds::parse(text).expect("a time"));
+        for (releases, expected) in [(0, "0.25"), (1, "0.5"), (2, "1"), (3, "1.5")] {
+            assert_eq!(back_off(quarter, longest, releases).to_string(), expected, "{releases}");
         }
     }
 }

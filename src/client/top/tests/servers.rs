@@ -23,7 +23,9 @@ fn an_action_that_was_not_sent_is_named() {
     let screen = lines(&session.draw());
     assert_eq!(screen[19], "127.0.0.1:11300 has not replied within 10 s; not sent: pause of default");
     session.requests.clear();
-    session.after(30);
+    let screen = session.after(30);
+    assert_eq!(screen[19], "connected again; not sent: pause of default");
+    assert!(session.keys("r")[19].starts_with("q quit"));
     assert!(!session.requests.iter().any(|request| matches!(request, Request::Pause { .. })));
 }
 
@@ -89,18 +91,45 @@ fn a_server_that_is_gone_is_tried_again_less_and_less() {
     // After 1, 2, 4, 8, 15, 15 and 15 seconds.
     assert_eq!(session.requests.len(), 1 + 7);
     // A key that is pressed now has no effect later.
-    assert_eq!(session.keys("k\n")[19], "cannot connect to 127.0.0.1:11300: connection refused");
+    let refused = "cannot connect to 127.0.0.1:11300: connection refused; not confirmed: kick of default";
+    assert_eq!(session.keys("k\n")[19], refused);
     session.is_up = true;
     session.server = SERVER.replace("id: one", "id: two");
     session.tube("default", 6, "");
     session.requests.clear();
     let screen = session.after(15);
     assert!(!screen[0].contains("DISCONNECTED") && screen[5].contains(" 6 "), "{screen:?}");
+    assert_eq!(screen[19], "connected again; not confirmed: kick of default");
     assert!(
         matches!(session.requests[..], [Request::Poll { .. }, Request::Tubes(_)]),
         "{:?}",
         session.requests
     );
+}
+
+#[test]
+fn an_outage_leaves_no_message() {
+    let mut session = Session::new(Column::Name, 100, 20);
+    session.tube("default", 5, "");
+    session.settle();
+    session.is_up = false;
+    assert_eq!(session.after(1)[19], "cannot connect to 127.0.0.1:11300: connection refused");
+    session.is_up = true;
+    assert!(session.after(15)[19].starts_with("q quit"));
+}
+
+#[test]
+fn an_order_that_the_server_does_not_know_is_that_of_the_names() {
+    let mut session = Session::new(Column::Oldest, 100, 20);
+    session.tubes.insert("b".to_owned(), "current-jobs-ready: 1\n".to_owned());
+    session.tubes.insert("a".to_owned(), "current-jobs-ready: 1\n".to_owned());
+    let screen = session.settle();
+    assert_eq!(screen[19], "the server does not report the age of ready jobs; the order is by name");
+    assert!(
+        tubes(&screen) == ["a", "b"] && screen.iter().any(|line| line.starts_with("TUBE▲")),
+        "{screen:?}"
+    );
+    assert!(session.keys("?")[19].contains("q quit"));
 }
 
 #[test]
