@@ -27,7 +27,7 @@ const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
 /// What the help of every verb ends with.
 const EXIT_CODES: &str = "\
 Exit code: 0 done, 1 the server said no, 2 wrong usage, 3 no connection.
-BEANRING_ADDR is the server without --addr.";
+Without --addr, the variable BEANRING_ADDR names the server.";
 
 const PUT_HELP: &str = "\
 Examples:
@@ -42,9 +42,11 @@ exit code 128 + the number of the signal.
 const MOVE_HELP: &str = "\
 Jobs keep state, priority, remaining delay and time to run, and with beanring
 their ids. With beanstalkd each job is put before it is deleted: if this command
-is killed, the last job may be in both tubes, and none is lost. The first
-SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with exit code
-128 + the number of the signal.
+is killed, the last job may be in both tubes, and none is lost.
+
+It stops at a job that the other tube cannot take, and says why: exit code 1.
+The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with
+exit code 128 + the number of the signal.
 ";
 
 /// What the help of verbs says for which beanstalkd has no command.
@@ -54,11 +56,11 @@ This verb needs a beanring server; beanstalkd lacks the command.
 
 const CONFIG_HELP: &str = "\
 Rules:
-  max-attempts N     after N timeouts and releases a job is buried, or moved
-  dead-letter TUBE   to this tube
+  max-attempts N     a job is buried after N timeouts and releases
+  dead-letter TUBE   it is moved to this tube instead
   max-jobs N         a put beyond N jobs is refused
   max-bytes N        a put beyond N bytes of bodies is refused
-  default-ttr N      time to run of a job that is put with 0, in seconds
+  default-ttr N      a job that is put with a TTR of 0 has N seconds
   retention N        a buried job is deleted after N seconds
   rate N             workers get at most N jobs per second
 
@@ -100,7 +102,7 @@ pub enum Verb {
     Jobs(Jobs),
     /// Put jobs into a tube
     Put(Put),
-    /// Take the next job of some tubes, and print it
+    /// Reserve the next job of some tubes, and print it
     Reserve(Reserve),
     /// Show the next job of a tube, or a job by id, without reserving it
     Peek(Peek),
@@ -110,7 +112,7 @@ pub enum Verb {
     Bury(Bury),
     /// Delete jobs
     Delete(Delete),
-    /// Make jobs ready again, with another priority or delay
+    /// Make jobs ready or delayed, with their priority or a new one
     Release(Release),
     /// Keep jobs reserved while this command runs
     Touch(Touch),
@@ -126,7 +128,7 @@ pub enum Verb {
     Drain(ServerVerb),
     /// End drain mode: the server accepts new jobs again
     Undrain(ServerVerb),
-    /// Print job counts and rates at every interval
+    /// Print numbers of jobs and rates at every interval
     Watch(Watch),
     /// Move jobs to another tube
     Move(Move),

@@ -217,7 +217,7 @@ fn steer(place: &mut Place) {
     terminal.wait_for("pause beta for seconds (0 resumes): 60");
     terminal.text("600");
     terminal.keys(&["Enter"]);
-    terminal.wait_for("paused beta for 600 s");
+    terminal.wait_for("paused beta for 10 min");
     assert!(place.tube("beta", "pause-time-left") > 500);
     terminal.wait("pause", |screen| row(screen, "beta").is_some_and(|row| row.contains(&"9m".to_owned())));
     terminal.keys(&["p"]);

@@ -17,10 +17,10 @@ use crate::time::Seconds;
 /// `beanring put`
 #[derive(Args, Clone, Debug)]
 pub struct Put {
-    /// Bodies of jobs, one job each; without any, standard input is the body
+    /// Bodies, one job each; without any, standard input is the body
     #[arg(value_name = "BODY", conflicts_with = "file")]
     pub bodies: Vec<OsString>,
-    /// Read bodies from files, one job each; - is standard input
+    /// Read the bodies from files, one job each; - is standard input
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub file: Vec<PathBuf>,
     /// Make a job of each line instead of the whole input
@@ -42,11 +42,11 @@ pub struct Put {
     #[arg(short = 'r', long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     #[arg(default_value_t = Seconds::whole(TTR_SECONDS_DEFAULT))]
     pub ttr: Seconds,
-    /// Key that only one job of the tube has, also for TTL seconds after its deletion:
-    /// a second put adds no job
+    /// Idempotency key: a put that repeats it in the tube adds no job, also for TTL seconds
+    /// after the job is deleted
     #[arg(long, value_name = "KEY[:TTL]", conflicts_with = "lines", value_parser = idempotency_tag)]
     pub idp: Option<String>,
-    /// Have at most N jobs of this key reserved at a time [default: 1]
+    /// Concurrency key: workers have at most N of its jobs at a time [default: 1]
     #[arg(long, value_name = "KEY[:N]", value_parser = concurrency_tag)]
     pub con: Option<String>,
     /// Make the jobs members of this group

@@ -92,7 +92,7 @@ pub struct Jobs {
     /// Tube whose jobs are listed
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// State of the jobs: ready, reserved, delayed, buried or held
+    /// Show the jobs in this state: ready, reserved, delayed, buried or held
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     #[arg(value_parser = JobState::among(&JobState::ALL))]
     pub state: JobState,
@@ -111,14 +111,14 @@ pub struct Jobs {
 /// `beanring peek`
 #[derive(Args, Clone, Debug)]
 pub struct Peek {
-    /// The job; without an id, the next one of a tube
+    /// Job to show; without an id, the next one of a tube
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["tube", "state"])]
     pub id: Option<JobId>,
-    /// Tube of the next job
+    /// Show the next job of this tube
     #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
     #[arg(value_parser = tube_name)]
     pub tube: String,
-    /// State of the next job: ready, reserved, delayed or buried
+    /// Show the next job in this state: ready, reserved, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]))]
     pub state: JobState,

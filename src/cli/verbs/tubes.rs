@@ -10,7 +10,7 @@ use crate::tube_rules::RuleKey;
 /// `beanring pause`
 #[derive(Args, Clone, Debug)]
 pub struct Pause {
-    /// The tube
+    /// Tube to pause
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
     /// How long, such as 0.25, 30, 10m or 1d; 0 ends a pause
@@ -24,10 +24,10 @@ pub struct Pause {
 /// `beanring tube-config`
 #[derive(Args, Clone, Debug)]
 pub struct TubeConfig {
-    /// The tube, which need not exist
+    /// Tube that has the rules; it need not exist
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// The rule [default: show all rules]
+    /// Rule to set [default: show the rules]
     #[arg(value_name = "KEY", requires = "value", value_parser = rule_key)]
     pub key: Option<RuleKey>,
     /// A number, or the name of the dead-letter tube; 0 removes the rule
@@ -41,7 +41,7 @@ pub struct TubeConfig {
 /// `beanring flush`
 #[derive(Args, Clone, Debug)]
 pub struct Flush {
-    /// The tube
+    /// Tube whose jobs are deleted
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
     /// Delete without asking; required without a terminal
@@ -61,7 +61,7 @@ pub struct Move {
     /// Tube to move them to
     #[arg(value_name = "TO", value_parser = tube_name)]
     pub to: String,
-    /// State of the jobs: ready, delayed or buried. They keep it
+    /// Move the jobs in this state, which they keep: ready, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Delayed, JobState::Buried]))]
     pub state: JobState,

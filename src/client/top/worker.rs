@@ -9,6 +9,7 @@ use super::super::escape::escaped;
 use super::super::inspect;
 use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
+use super::super::units::Seconds;
 use super::Event;
 use super::details::{Details, Peeked};
 use crate::cli::verbs::JobState;
@@ -110,7 +111,7 @@ impl Worker {
                 no_tube(reply.expect("PAUSED", &subject(&tube)))?;
                 Ok(Report::Done(match seconds {
                     0 => format!("resumed {}", escaped(tube.as_bytes())),
-                    _ => format!("paused {} for {seconds} s", escaped(tube.as_bytes())),
+                    _ => format!("paused {} for {}", escaped(tube.as_bytes()), Seconds(seconds.into())),
                 }))
             }
             Request::Kick { tube, count } => {

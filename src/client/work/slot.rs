@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use super::super::connection::{Connection, REPLY_PATIENCE};
 use super::super::error::ClientError;
 use super::super::stats::Stats;
-use super::super::{hold, inspect, reserve};
+use super::super::{hold, inspect, reserve, units};
 use super::command::{self, Running};
 use super::control::{Control, Event};
 use super::report::{Ended, Fate, Report};
@@ -228,8 +228,8 @@ impl Slot<'_> {
             Some(error) => Err(error),
             None if is_killed => Ok(Outcome::Killed),
             None if is_over_time => {
-                let seconds = self.verb.timeout.unwrap_or_default();
-                Ok(Outcome::Failure(format!("not done within {seconds} s and killed")))
+                let limit = units::Seconds(self.verb.timeout.unwrap_or_default().into());
+                Ok(Outcome::Failure(format!("not done within {limit} and killed")))
             }
             None => Ok(outcome(status)),
         }
