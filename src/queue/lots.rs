@@ -82,8 +82,8 @@ impl Engine {
     }
 
     /// Returns the generator for a reserve of the client. With weighted-fair, a tube in which no reservation has ended counts
-    /// with the smallest average of the other tubes that have jobs. So none is drawn more often for its weight, until such a
-    /// tube has a time of its own. An average of all tubes would let one long reservation elsewhere starve it.
+    /// with the smallest average of the other tubes that have jobs. So it is drawn at least as often for its weight as any of
+    /// them, until it has a time of its own. With an average of all tubes, one long reservation elsewhere would starve it.
     pub(super) fn lots_for(&mut self, client: ClientSlot) -> Lots {
         if self.clients[client].mode == ReserveMode::WeightedFair {
             self.count_looks(client);
