@@ -12,13 +12,39 @@ const STEPS = [1, 2, 5]
   .flatMap((digit) => Array.from({ length: 13 }, (_, power) => digit * 10 ** power))
   .sort((a, b) => a - b)
 const SCHEME = matchMedia('(prefers-color-scheme: dark)')
+// By color: the lengths of dashes and gaps. Lines differ by them where a reader cannot tell their colors apart.
+const DASHES = {
+  ready: [],
+  reserved: [8, 4],
+  delayed: [2, 3],
+  buried: [7, 3, 2, 3],
+  held: [2, 2, 2, 6],
+}
+const LINE_WIDTH = 2
+const MARK = { width: 30, height: 10 }
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
 
+function svg(tag, attributes, ...children) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', tag)
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value)
+  node.append(...children)
+  return node
+}
+
+/** A piece of a line, for the legend. */
+function mark(color) {
+  const middle = MARK.height / 2
+  const dash = DASHES[color].join(' ')
+  const line = { x1: 0, y1: middle, x2: MARK.width, y2: middle, 'stroke-width': LINE_WIDTH, 'stroke-dasharray': dash }
+  return svg('svg', { class: `mark ${color}`, ...MARK, 'aria-hidden': 'true' }, svg('line', line))
+}
+
 /**
  * A chart of columns of a `History`. `lines` has, for each line, the name of its column, its label, and its color (a
- * variable of the style sheet). `format` shows a value, `axisFormat` one at the axis. The legend beside it has the
- * latest values, or those under the pointer, as text. It leaves out a line that is `rare` while all its values are 0.
+ * variable of the style sheet), which also selects its dashes. `format` shows a value, `axisFormat` one at the axis. The
+ * legend above the chart has the latest values, or those under the pointer, as text. It leaves out a line that is `rare`
+ * while all its values are 0.
  */
 export class Chart {
   #plot = null
@@ -41,7 +67,7 @@ export class Chart {
     this.#values = lines.map(() => el('span', { class: 'value', text: '–' }))
     this.#when = el('span', { class: 'when', text: 'now' })
     const names = lines.map((line) => line.label.toLowerCase()).join(', ')
-    this.#hint = el('p', { class: 'chart-hint', text: 'Collecting: a chart shows what this page has seen.' })
+    this.#hint = el('p', { class: 'chart-hint', text: 'Collecting samples: the chart begins when the page is opened.' })
     this.#area = el('div', {
       class: 'chart-area',
       role: 'img',
@@ -51,7 +77,7 @@ export class Chart {
       el(
         'li',
         {},
-        el('span', { class: `swatch ${line.color}`, 'aria-hidden': 'true' }),
+        mark(line.color),
         el('span', { text: line.label }),
         this.#values[index],
       ),
@@ -155,8 +181,8 @@ export class Chart {
         ...this.#lines.map((line) => ({
           label: line.label,
           stroke: color(line.color),
-          width: 2,
-          dash: line.dash,
+          width: LINE_WIDTH,
+          dash: DASHES[line.color],
           points: { show: false },
         })),
       ],

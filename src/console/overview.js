@@ -9,17 +9,17 @@ import { Controls } from './shell.js'
 
 export const STATES = [
   { name: 'ready', label: 'Ready', color: 'ready' },
-  { name: 'reserved', label: 'Reserved', color: 'reserved', dash: [8, 3] },
-  { name: 'delayed', label: 'Delayed', color: 'delayed', dash: [3, 3] },
-  { name: 'buried', label: 'Buried', color: 'buried', dash: [12, 3, 3, 3] },
-  { name: 'held', label: 'Held', color: 'held', dash: [1, 4], rare: true },
+  { name: 'reserved', label: 'Reserved', color: 'reserved' },
+  { name: 'delayed', label: 'Delayed', color: 'delayed' },
+  { name: 'buried', label: 'Buried', color: 'buried' },
+  { name: 'held', label: 'Held', color: 'held', rare: true },
 ]
 
 const RATES = [
   { name: 'puts', label: 'Puts', color: 'ready' },
-  { name: 'reserves', label: 'Reserves', color: 'reserved', dash: [8, 3] },
-  { name: 'deletes', label: 'Deletes', color: 'delayed', dash: [3, 3] },
-  { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
+  { name: 'reserves', label: 'Reserves', color: 'reserved' },
+  { name: 'deletes', label: 'Deletes', color: 'delayed' },
+  { name: 'timeouts', label: 'Timeouts', color: 'buried' },
 ]
 
 /**

@@ -16,8 +16,8 @@ import { tubePath } from './tubes.js'
 
 const RATES = [
   { name: 'puts', label: 'Puts', color: 'ready' },
-  { name: 'deletes', label: 'Deletes', color: 'delayed', dash: [3, 3] },
-  { name: 'timeouts', label: 'Timeouts', color: 'buried', dash: [12, 3, 3, 3] },
+  { name: 'deletes', label: 'Deletes', color: 'delayed' },
+  { name: 'timeouts', label: 'Timeouts', color: 'buried' },
 ]
 
 const MOVABLE = ['ready', 'delayed', 'buried']

@@ -225,6 +225,98 @@ async function long_times_have_one_unit_and_a_gap() {
       const response = await route.fetch()
       const long = { p50_seconds: 76, p95_seconds: 156, p99_seconds: 86000 }
       const percentiles = { queue_time: long, reserved_time: { ...long, p99_seconds: 700_000 } }
+async function a_tube_shows_what_its_rules_have_led_to() {
+  const before = (page) =>
+    page.route('**/api/v1/tubes/mail', async (route) => {
+      const response = await route.fetch()
+      const tube = await response.json()
+      const counts = { refusals: 1, dead_letters: 2000, expiries: 3, rate_waits: 4 }
+      await route.fulfill({ response, json: tube.rules === undefined ? tube : { ...tube, rule_counts: counts } })
+    })
+  await withConsole({ before, hash: '#/tubes' }, async (view, _, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.page.getByText('This tube has no rules.').waitFor()
+    assert.ok(await view.page.getByText('Commands refused by a maximum').isHidden())
+    assert.equal(await client.ask('tube-config mail max-jobs 1'), 'CONFIGURED')
+    for (const [key, shown] of Object.entries({ refusals: '1', dead_letters: '2,000', expiries: '3', rate_waits: '4' }))
+      await view.shows(view.fact(key), shown)
+  })
+}
+
+async function the_legend_shows_each_line_as_it_is() {
+  // What the charts draw, as they hand it to the library.
+  const before = (page) =>
+    page.addInitScript(() => {
+      window.drawn = []
+      let library
+      Object.defineProperty(window, 'uPlot', {
+        set: (value) => {
+          library = value
+        },
+        get: () =>
+          function (options, ...rest) {
+            window.drawn.push(
+              options.series.slice(1).map(({ stroke, dash, width }) => ({ stroke, dash: dash ?? [], width })),
+            )
+            return new library(options, ...rest)
+          },
+      })
+    })
+  for (const scheme of ['light', 'dark']) {
+    await withConsole({ scheme, before, hash: '#/tubes' }, async (view, _, client) => {
+      await client.put('parts', 'x', { tags: 'grp:parts' })
+      await client.put('wholes', 'x', { tags: 'aft:parts' })
+      for (const hash of ['#/', '#/tubes/wholes']) {
+        await view.page.evaluate(() => {
+          window.drawn = []
+        })
+        await view.go(hash)
+        await view.shows('.legend li:has-text("Held") .value', '1')
+        const { drawn, marks } = await view.page.evaluate(() => {
+          const rgb = (color) => {
+            const probe = document.createElement('i')
+            probe.style.color = color
+            document.body.append(probe)
+            const text = getComputedStyle(probe).color
+            probe.remove()
+            return text
+          }
+          const lengths = (text) => (text === 'none' ? [] : text.split(', ').map(parseFloat))
+          const ofMark = (line) => {
+            const { stroke, strokeDasharray, strokeWidth } = getComputedStyle(line)
+            return { stroke, dash: lengths(strokeDasharray), width: parseFloat(strokeWidth) }
+          }
+          const legends = [...document.querySelectorAll('.legend')]
+          return {
+            drawn: window.drawn.map((lines) => lines.map((line) => ({ ...line, stroke: rgb(line.stroke) }))),
+            marks: legends.map((legend) => [...legend.querySelectorAll('line')].map(ofMark)),
+          }
+        })
+        assert.equal(marks.length, 2)
+        const sorted = (charts) => charts.map((lines) => JSON.stringify(lines)).sort()
+        assert.deepEqual(sorted(marks), sorted(drawn))
+        for (const lines of marks) {
+          // No two lines differ by their color only, and a mark shows its dashes twice.
+          assert.equal(new Set(lines.map(({ dash }) => dash.join())).size, lines.length)
+          assert.equal(new Set(lines.map(({ stroke }) => stroke)).size, lines.length)
+          for (const { dash } of lines) assert.ok(2 * dash.reduce((sum, one) => sum + one, 0) <= 30, dash.join())
+        }
+      }
+    })
+  }
+}
+
+async function fractions_of_a_second_are_shown() {
+  const flags = ['--http-allow-writes', '--sub-second']
+  await withConsole({ server: { flags } }, async (view, _, client) => {
+    const id = await client.put('mail', 'x', { delay: '0.001', ttr: '1.5' })
+    await view.go(`#/jobs/${id}`)
+    await view.shows(view.fact('delay'), '0.001 s')
+    await view.shows(view.fact('ttr'), '1.5 s')
+  })
+}
+
       await route.fulfill({ response, json: { ...(await response.json()), percentiles } })
     })
   await withConsole({ hash: '#/put', before }, async (view, _, client) => {
@@ -485,3 +577,4 @@ export const checks = {
   two_consoles_are_independent,
 }
 export { names, putEach }
+  the_legend_shows_each_line_as_it_is,
