@@ -20,7 +20,7 @@ export function tokenPage(entered) {
       spellcheck: 'false',
       'aria-invalid': wasRefused ? 'true' : null,
     },
-    'The content of the file that --http-token names. It is kept until this tab is closed.',
+    'It is in the file that --http-token names. This tab keeps it until it is closed.',
   )
   const problem = wasRefused
     ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' })

@@ -8,7 +8,7 @@ const NOTICE_MS = 6000
 /** The letters, digits and signs of the protocol, not beginning with "-". */
 export const NAME_PATTERN = '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\)]*'
 /** The same in words. */
-export const NAME_RULE = '1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -'
+export const NAME_RULE = '1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -'
 
 /** Shows a notice of a result. An error stays until it is closed. */
 export function notify(text, isError = false) {
@@ -34,15 +34,17 @@ export function notify(text, isError = false) {
 /** Says why an action has failed. */
 export function explain(error) {
   if (error instanceof Refused) return error.message
-  return `The server did not answer: ${error.message}. The action may or may not have happened.`
+  return `The server did not reply: ${error.message}. It may or may not have carried out the action.`
 }
 
-/** Runs `action` and returns its result, or shows its error and returns `null`. */
-export async function attempt(action) {
+/** Runs `action` and returns its result, or shows its error and returns `null`. A refusal is shown at the field `beside`. */
+export async function attempt(action, beside = null) {
+  beside?.fail(null)
   try {
     return await action()
   } catch (error) {
-    if (!(error instanceof Cancelled)) notify(explain(error), true)
+    if (error instanceof Refused && beside !== null) beside.fail(error.message)
+    else if (!(error instanceof Cancelled)) notify(explain(error), true)
     return null
   }
 }
@@ -91,8 +93,8 @@ export const nameField = (label, properties = {}, hint = null) =>
 export const tubeField = (label, value = '') => nameField(label, { required: true, value })
 
 /** A button that reads again what was missing. */
-export const lookAgain = (poller) =>
-  el('button', { type: 'button', text: 'Look again', on: { click: () => poller.now() } })
+export const checkAgain = (poller) =>
+  el('button', { type: 'button', text: 'Check again', on: { click: () => poller.now() } })
 
 /** Closes every question, with the answer no. */
 export function closeQuestions() {

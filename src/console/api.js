@@ -60,7 +60,7 @@ async function request(method, path, { signal = null, headers = {}, body = null 
   } catch (error) {
     if (error instanceof Refused) throw error
     if (signal?.aborted) throw new Cancelled()
-    const why = timeout.aborted ? `no answer within ${TIMEOUT_MS / 1000} seconds` : 'the connection failed'
+    const why = timeout.aborted ? `no response within ${TIMEOUT_MS / 1000} seconds` : 'the connection failed'
     throw new Unreachable(why, { cause: error })
   }
 }
@@ -72,7 +72,7 @@ function refusal(path, response, bytes) {
   } catch {
     // A proxy in front of the server may answer with a page of its own.
   }
-  return new Refused(path, response.status, 'internal', `The answer was ${response.status} ${response.statusText}.`)
+  return new Refused(path, response.status, 'internal', `The response was ${response.status} ${response.statusText}.`)
 }
 
 // The messages of the API are for programs too, which put them after a colon.
@@ -82,7 +82,7 @@ function parsed({ bytes }) {
   try {
     return JSON.parse(new TextDecoder().decode(bytes))
   } catch (error) {
-    throw new Unreachable('the answer is not JSON: another server may answer at this address', { cause: error })
+    throw new Unreachable('the response is not JSON: another program may use this address', { cause: error })
   }
 }
 

@@ -51,7 +51,10 @@ export function newId(prefix) {
   return `${prefix}-${ids}`
 }
 
-/** A labelled input. Returns the wrapper and the input. */
+/**
+ * A labelled input. Returns the wrapper, the input, and `fail`, which shows why the server refuses the value. That text stays
+ * until the value changes, or `fail` gets `null`.
+ */
 export function field(label, properties, hint = null) {
   const id = newId('field')
   const hintId = hint === null ? null : `${id}-hint`
@@ -60,7 +63,17 @@ export function field(label, properties, hint = null) {
   const input = el(tag, { id, 'aria-describedby': hintId, ...attributes })
   const parts = [el('label', { for: id, text: label }), input]
   if (hint !== null) parts.push(el('p', { class: 'hint', id: hintId, text: hint }))
-  return { node: el('div', { class: 'field' }, ...parts), input }
+  const node = el('div', { class: 'field' }, ...parts)
+  const problem = el('p', { class: 'problem', id: `${id}-problem`, role: 'alert' })
+  const fail = (text) => {
+    problem.remove()
+    if (text !== null) node.append(problem)
+    setText(problem, text ?? '')
+    setAttribute(input, 'aria-invalid', text === null ? null : 'true')
+    setAttribute(input, 'aria-describedby', text === null ? hintId : [problem.id, hintId ?? ''].join(' ').trim())
+  }
+  input.addEventListener('input', () => fail(null))
+  return { node, input, fail }
 }
 
 /** An input of a whole number from `min` to `max`. */

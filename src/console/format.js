@@ -38,8 +38,9 @@ export function exactBytes(number) {
   return unit === 0 ? counted(number, 'byte') : `${count(number)} ${UNITS[unit]}`
 }
 
-/** Whole seconds as the two largest units that are not zero: "3 d 4 h". */
+/** Seconds as the two largest units that are not zero: "3 d 4 h". Below a minute they may have decimals. */
 export function seconds(number) {
+  if (number > 0 && number < 60) return `${number} s`
   const parts = []
   let rest = Math.max(0, Math.floor(number))
   for (const [unit, size] of [
@@ -57,6 +58,9 @@ export function seconds(number) {
   }
   return parts.join(' ')
 }
+
+/** Seconds that are not rounded: "93,784 s (1 d 2 h)". */
+export const exactSeconds = (number) => (number < 60 ? seconds(number) : `${count(number)} s (${seconds(number)})`)
 
 /** A time that may be far below a second. */
 export function shortTime(number) {

@@ -1,7 +1,8 @@
 // A group: how many of its jobs are left, what waits for them, and what they wait for.
 
 import { find, segment } from './api.js'
-import { lookAgain } from './actions.js'
+import { checkAgain } from './actions.js'
+import { findGroupForm } from './find.js'
 import * as format from './format.js'
 import { card, el, facts, show } from './dom.js'
 import { STATES } from './overview.js'
@@ -19,7 +20,7 @@ const listed = (links) => links.flatMap((link, index) => (index === 0 ? [link] :
 class Group {
   #name
   #members = facts(Object.fromEntries(STATES.map(({ name, label }) => [name, label])))
-  #others = facts({ waiting: 'Jobs that wait for it', ahead: 'It waits for' })
+  #others = facts({ waiting: 'Jobs that wait for it', ahead: 'Groups that it waits for' })
   #found
   #missing
 
@@ -30,22 +31,27 @@ class Group {
     this.#found = el(
       'div',
       { class: 'cards', hidden: true },
-      card('Its jobs', this.#members.node),
+      card('Jobs of the group', this.#members.node),
       card(
         'Order',
         this.#others.node,
-        el('p', { class: 'hint', text: 'The waiting jobs become ready when the last job of the group is deleted.' }),
+        el('p', {
+          class: 'hint',
+          text: 'The jobs that wait for the group become ready when its last job is deleted.',
+        }),
       ),
     )
     this.#missing = el(
       'div',
       { class: 'empty-state', hidden: true },
       el('p', { text: 'There is no such group now. A group exists while it has a job.' }),
-      lookAgain(app.poller),
+      checkAgain(app.poller),
+      findGroupForm(),
     )
     this.node = el(
       'div',
       {},
+      el('p', { class: 'crumbs' }, el('a', { href: '#/jobs', text: 'Jobs' })),
       el('h1', {}, 'Group ', el('span', { class: 'tube-name', text: name })),
       this.#missing,
       this.#found,
@@ -61,7 +67,7 @@ class Group {
     this.#members.set(Object.fromEntries(STATES.map(({ name }) => [name, format.count(group[name])])))
     this.#others.set({
       waiting: format.count(group.waiting_jobs),
-      ahead: group.waits_for.length === 0 ? 'nothing' : listed(group.waits_for.map(groupLink)),
+      ahead: group.waits_for.length === 0 ? 'none' : listed(group.waits_for.map(groupLink)),
     })
   }
 }

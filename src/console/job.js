@@ -1,17 +1,21 @@
 // A job: its state, its times, its body, and what can be done with it.
 
 import { act, find, remove } from './api.js'
-import { ask, form, lookAgain, notify, tubeField } from './actions.js'
+import { ask, checkAgain, form, notify, tubeField } from './actions.js'
 import { BodyView } from './body.js'
+import { findJobForm } from './find.js'
 import * as format from './format.js'
 import { groupLink } from './group.js'
-import { card, el, facts, field, numberField, setText, show } from './dom.js'
+import { card, el, facts, numberField, setText, show } from './dom.js'
 import { NEVER } from './poll.js'
 import { Controls } from './shell.js'
 import { tubeLink } from './tubes.js'
 
 const URGENT_BELOW = 1024
 const INTERVAL_MS = 2000
+
+/** What the time left of a job means, in the states that have one. */
+export const TIME_LEFT = { reserved: 'TTR ends in', delayed: 'Ready in' }
 
 /** The link to the page of a job. */
 export const jobLink = (id) => el('a', { href: `#/jobs/${id}`, text: `job ${id}` })
@@ -23,7 +27,7 @@ export function jobFacts() {
       state: 'State',
       priority: 'Priority',
       age: 'Age',
-      left: 'Time left',
+      ...TIME_LEFT,
       delay: 'Delay',
       ttr: 'Time to run (TTR)',
       size: 'Body',
@@ -43,12 +47,12 @@ export function jobFacts() {
   return {
     node,
     set(job) {
-      const hasTimeLeft = job.state === 'reserved' || job.state === 'delayed'
       set({
         state: job.state,
         priority: `${format.count(job.priority)}${job.priority < URGENT_BELOW ? ' (urgent)' : ''}`,
         age: format.seconds(job.age_seconds),
-        left: hasTimeLeft ? format.seconds(job.time_left_seconds) : null,
+        // Other states have no such row.
+        [job.state]: format.seconds(job.time_left_seconds),
         delay: format.seconds(job.delay_seconds),
         ttr: format.seconds(job.ttr_seconds),
         size: format.bytes(job.body_bytes),
@@ -64,52 +68,23 @@ export function jobFacts() {
 /** The tags of a job. One that has waited for a group does so no longer. */
 function tagFacts({ tags = {}, waits_for, passed_over }) {
   const group = (name) => (name === undefined ? null : [groupLink(name)])
+  const idp = tags.idp?.split(':')
+  const kept = idp?.[1] === undefined ? '' : `, kept for ${format.exactSeconds(Number(idp[1]))} after the job is deleted`
   const con = tags.con?.split(':')
-  const atLimit = passed_over ? ': as many are reserved, so this one is passed over' : ''
+  const atLimit = passed_over ? '. That many are reserved, so reserves pass this one over' : ''
   return {
-    idp: tags.idp?.split(':')[0],
-    con: con === undefined ? null : `${con[0]}, ${con[1] ?? 1} at a time${atLimit}`,
+    idp: idp === undefined ? null : `${idp[0]}${kept}`,
+    con: con === undefined ? null : `${con[0]}, at most ${format.counted(Number(con[1] ?? 1), 'job')} reserved at a time${atLimit}`,
     grp: group(tags.grp),
     waits: group(waits_for),
     aft: waits_for === undefined ? group(tags.aft) : null,
   }
 }
 
-/** The form that leads to a job by its id. */
-function findForm() {
-  const id = field('Job id', {
-    type: 'text',
-    inputmode: 'numeric',
-    pattern: '[0-9]{1,20}',
-    required: true,
-    autocomplete: 'off',
-    title: 'A whole number',
-  })
-  const { node } = form('Find a job', 'Show', [id], () => {
-    location.hash = `#/jobs/${id.input.value}`
-  })
-  return { node, input: id.input }
-}
-
-export function findJobPage() {
-  const { node, input } = findForm()
-  return {
-    title: 'Job',
-    node: el(
-      'div',
-      { class: 'narrow' },
-      el('h1', { text: 'Job' }),
-      el('p', { class: 'hint', text: 'A put returns the id of its job. The page of a tube shows its next jobs.' }),
-      node,
-    ),
-    focus: input,
-  }
-}
-
 function actionsCard(app, id, controls) {
   const path = `jobs/${id}`
-  const run = async (action, text) => {
-    if ((await app.act(action)) !== null) notify(text)
+  const run = async (action, text, beside = null) => {
+    if ((await app.act(action, beside)) !== null) notify(text)
   }
   const kick = el('button', {
     type: 'button',
@@ -131,7 +106,11 @@ function actionsCard(app, id, controls) {
   )
   const target = tubeField('To tube')
   const moves = form('Move the job', 'Move', [target], () =>
-    run(() => act(`${path}/move`, { to: target.input.value }), `Job ${id} is in the tube ${target.input.value}.`),
+    run(
+      () => act(`${path}/move`, { to: target.input.value }),
+      `Job ${id} is in the tube ${target.input.value}.`,
+      target,
+    ),
   )
   const deletes = el('button', {
     type: 'button',
@@ -144,13 +123,10 @@ function actionsCard(app, id, controls) {
       },
     },
   })
-  const reserved = el('p', {
-    class: 'hint',
-    text: 'A client has reserved the job. Only that client can release, bury or delete it.',
-  })
+  const reserved = el('p', { class: 'hint' })
   const held = el('p', {
     class: 'hint',
-    text: 'The job waits for a group. A kick makes it ready. Until then it can be moved and deleted, but not released or buried.',
+    text: 'The job waits for a group. A kick makes it ready. A held job can be moved or deleted, but not released or buried.',
   })
   const kicking = controls.group(
     el('h3', { text: 'Kick' }),
@@ -159,10 +135,10 @@ function actionsCard(app, id, controls) {
   )
   const reserving = controls.group(
     el('h3', { text: 'Release' }),
-    el('p', { class: 'hint', text: 'Gives the job a priority, and makes it ready, or delayed.' }),
+    el('p', { class: 'hint', text: 'Sets the priority, and makes the job ready, or delayed if there is a delay.' }),
     release.node,
     el('h3', { text: 'Bury' }),
-    el('p', { class: 'hint', text: 'Puts the job aside until it is kicked.' }),
+    el('p', { class: 'hint', text: 'Sets the priority, and puts the job aside until it is kicked.' }),
     bury.node,
   )
   const rest = controls.group(
@@ -179,6 +155,11 @@ function actionsCard(app, id, controls) {
     hasPriority = true
     const isReserved = job.state === 'reserved'
     const isHeld = job.state === 'held'
+    const left = format.seconds(job.time_left_seconds)
+    setText(
+      reserved,
+      `A client has reserved the job. Its TTR ends in ${left}. Only that client can release, bury, move or delete it.`,
+    )
     show(reserved, isReserved)
     show(held, isHeld)
     if (isReserved || isHeld) reserving.disabled = true
@@ -216,12 +197,18 @@ class Job {
       { hidden: true },
       el(
         'div',
-        { class: 'job-columns' },
+        { class: 'columns' },
         el('div', {}, card('Values', this.#facts.node), card('Body', this.#body.node)),
         this.#actions.node,
       ),
     )
-    this.#missing = el('div', { class: 'empty-state', hidden: true }, this.#missingText, lookAgain(app.poller), findForm().node)
+    this.#missing = el(
+      'div',
+      { class: 'empty-state', hidden: true },
+      this.#missingText,
+      checkAgain(app.poller),
+      findJobForm().node,
+    )
     this.node = el('div', {}, this.#tube, el('h1', {}, `Job ${id} `, this.#heading), this.#missing, this.#found)
   }
 
@@ -240,7 +227,7 @@ class Job {
         this.#missingText,
         this.#wasFound
           ? 'The job has been deleted.'
-          : 'There is no job with this id. It has been deleted, or it was never put.',
+          : 'There is no job with this id. It has been deleted, or no job has had this id yet.',
       )
       return
     }

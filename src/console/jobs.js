@@ -3,13 +3,10 @@
 import { find } from './api.js'
 import * as format from './format.js'
 import { card, el, setText, show } from './dom.js'
-import { jobLink } from './job.js'
+import { jobLink, TIME_LEFT } from './job.js'
 import { tubePath } from './tubes.js'
 
 const PAGE_JOBS = 50
-
-// What the time left of a job means, in the states that have one.
-const TIMES = { reserved: 'Times out in', delayed: 'Ready in' }
 
 const STATES = ['ready', 'reserved', 'delayed', 'buried', 'held']
 
@@ -42,8 +39,8 @@ export function jobsCard(app, name) {
     const last = jobs[jobs.length - 1].id
     shown = { state, last }
     setText(summary, `${format.counted(jobs.length, `${state} job`)}, from ${jobs[0].id} to ${last}.`)
-    const hasTime = state in TIMES
-    setText(time, TIMES[state] ?? '')
+    const hasTime = state in TIME_LEFT
+    setText(time, TIME_LEFT[state] ?? '')
     show(time, hasTime)
     rows.replaceChildren(...jobs.map((job) => row(job, hasTime)))
   }

@@ -4,10 +4,11 @@ import { attempt, closeQuestions, NAME_PATTERN, NAME_RULE, notify } from './acti
 import { problemPage, tokenPage } from './access.js'
 import { read, token } from './api.js'
 import { el } from './dom.js'
+import { findPage } from './find.js'
 import { visible } from './format.js'
 import { groupPage } from './group.js'
 import { History } from './history.js'
-import { findJobPage, jobPage } from './job.js'
+import { jobPage } from './job.js'
 import { overviewPage } from './overview.js'
 import { NEVER, Poller } from './poll.js'
 import { putPage } from './put.js'
@@ -22,9 +23,9 @@ const PAGES = [
   { name: 'overview', path: /^$/, open: () => overviewPage(app) },
   { name: 'tubes', path: /^tubes$/, open: (_, query) => tubesPage(app, query) },
   { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubeOf(decodeURIComponent(name)) },
-  { name: 'job', path: /^jobs$/, open: () => findJobPage() },
-  { name: 'job', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
-  { name: 'job', path: /^groups\/([^/]+)$/, open: ([, name]) => groupOf(decodeURIComponent(name)) },
+  { name: 'jobs', path: /^(jobs|groups)$/, open: () => findPage() },
+  { name: 'jobs', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
+  { name: 'jobs', path: /^groups\/([^/]+)$/, open: ([, name]) => groupOf(decodeURIComponent(name)) },
   { name: 'put', path: /^put$/, open: (_, query) => putPage(app, query) },
 ]
 
@@ -34,7 +35,7 @@ let page = null
 let isOpened = false
 // Whether the page has shown what the server says since it was opened.
 let isLoaded = false
-const notLoaded = el('p', { class: 'empty not-loaded', text: 'Not loaded: the server does not answer.' })
+const notLoaded = el('p', { class: 'empty not-loaded', text: 'Not loaded: the server does not reply.' })
 // A page that asks for access stands in place of the page.
 let isLocked = false
 
@@ -44,8 +45,8 @@ const app = {
   server: null,
   history: new History(['ready', 'reserved', 'delayed', 'buried', 'held'], ['puts', 'reserves', 'deletes', 'timeouts']),
   poller,
-  /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error. */
-  act: (action) => attempt(() => poller.act(action)),
+  /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error: see `attempt`. */
+  act: (action, beside = null) => attempt(() => poller.act(action), beside),
 }
 
 /** A page that nothing is read for, since its address cannot exist. */
@@ -61,8 +62,8 @@ function tubeOf(name) {
 
 function groupOf(name) {
   if (IS_NAME.test(name)) return groupPage(app, name)
-  const text = `No group can have the name “${visible(name)}”. A name has ${NAME_RULE}.`
-  return missing('There is no such group', text, '#/jobs', 'Find a job')
+  const text = `No group can have the name “${visible(name)}”. A group name has ${NAME_RULE}.`
+  return missing('There is no such group', text, '#/jobs', 'Find a group')
 }
 
 function jobOf(id) {
@@ -83,7 +84,7 @@ function opened() {
       if (!(error instanceof URIError)) throw error
     }
   }
-  return { name: null, one: missing('There is no such page', 'The address may be mistyped.', '#/', 'Go to the overview') }
+  return { name: null, one: missing('There is no such page', 'Check the address for typing errors.', '#/', 'Go to the overview') }
 }
 
 function showOne(name, one) {
@@ -148,7 +149,7 @@ function changed(state, detail = {}) {
   else if (error.status === 403)
     lock(
       problemPage(
-        'This server does not let you in',
+        'The server refuses access',
         error.message,
         el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
       ),

@@ -59,9 +59,10 @@ function meter(label) {
 }
 
 function memoryCard() {
-  const bar = meter('Memory in use, of the memory limit')
-  const rows = facts({ used: 'In use', limit: 'Memory limit', resident: 'Resident (RSS)' })
-  const node = card('Memory', bar.node, rows.node)
+  const bar = meter('Memory counted against the limit')
+  const rows = facts({ used: 'Counted against the limit', limit: 'Memory limit', resident: 'Resident memory (RSS)' })
+  const hint = 'A buffer counts with its whole size, also where it is not used yet. So the count can exceed the RSS.'
+  const node = card('Memory', bar.node, rows.node, el('p', { class: 'hint', text: hint }))
   const set = ({ used_bytes, max_bytes, resident_bytes }) => {
     show(bar.node, max_bytes !== null)
     if (max_bytes !== null) bar.set(used_bytes / max_bytes)
@@ -84,8 +85,8 @@ function jobLogCard() {
   const bar = meter('Live data in the job log')
   const rows = facts({
     directory: 'Directory',
-    sync: 'Synced',
-    p99: 'Sync, p99',
+    sync: 'fsync',
+    p99: 'fsync time, p99',
     segments: 'Segments',
     size: 'Size',
     live: 'Live data',
@@ -93,7 +94,7 @@ function jobLogCard() {
   })
   const none = el('p', {
     class: 'hint',
-    text: 'There is no job log: jobs are lost when the server ends. The flag -b names a directory for one.',
+    text: 'There is no job log: jobs are lost when the server stops. Start it with -b DIR to keep them.',
   })
   const node = card('Job log', none, bar.node, rows.node)
   const set = (log) => {
@@ -110,7 +111,7 @@ function jobLogCard() {
       segments: format.count(log.segments),
       size: format.bytes(log.size_bytes),
       live: format.bytes(log.live_bytes),
-      stalled: log.stalled ? 'stalled: the disk has no space' : 'OK',
+      stalled: log.stalled ? 'stalled: the disk is full' : 'OK',
     })
   }
   return { node, set }
@@ -125,10 +126,10 @@ function drainControl(app) {
       click: async () => {
         const yes = await ask(
           'Drain the server?',
-          'It will refuse new jobs until it is undrained. Workers can still reserve and delete jobs.',
+          'It refuses new jobs until you undrain it. Workers can still reserve and delete jobs.',
           'Drain',
         )
-        if (yes && (await app.act(() => act('drain'))) !== null) notify('The server is draining.')
+        if (yes && (await app.act(() => act('drain'))) !== null) notify('The server is draining: it refuses new jobs.')
       },
     },
   })
@@ -137,7 +138,7 @@ function drainControl(app) {
     text: 'Undrain',
     on: {
       click: async () => {
-        if ((await app.act(() => act('undrain'))) !== null) notify('The server accepts new jobs.')
+        if ((await app.act(() => act('undrain'))) !== null) notify('The server accepts new jobs again.')
       },
     },
   })
@@ -154,8 +155,8 @@ function serverCards(app) {
   const server = facts({
     version: 'Version',
     driver: 'Driver',
-    hostname: 'Host',
-    pid: 'Process',
+    hostname: 'Host name',
+    pid: 'Process id',
     id: 'Server id',
     uptime: 'Uptime',
     accepts: 'New jobs',
@@ -166,8 +167,8 @@ function serverCards(app) {
     clients: 'Clients',
     producers: 'Producers',
     workers: 'Workers',
-    waiting: 'Waiting for a job',
-    max: 'Limit',
+    waiting: 'Waiting clients',
+    max: 'Maximum',
   })
   const totals = facts({
     puts: 'Puts',
@@ -182,7 +183,7 @@ function serverCards(app) {
   })
   const cards = {
     connections: card('Connections', connections.node),
-    totals: card('Since the start', totals.node),
+    totals: card('Since the server started', totals.node),
     server: card('Server', server.node, drain.node),
   }
   const set = (one) => {
@@ -254,7 +255,7 @@ export function overviewPage(app) {
       tiles.set(server.jobs)
       setText(
         urgent,
-        `${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024) in ${format.counted(server.tubes, 'tube')}`,
+        `${format.counted(server.tubes, 'tube')}, ${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024)`,
       )
       rates.update()
       jobs.update()

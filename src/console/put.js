@@ -8,16 +8,18 @@ import { jobLink } from './job.js'
 import { Controls } from './shell.js'
 import { tubeLink } from './tubes.js'
 
-const DRAINING = 'No job can be put while the server is draining. The overview has the button that ends this.'
+const DRAINING = 'The server is draining: it refuses new jobs until it is undrained, on the overview.'
 
 /** The fields of the tags, by their kinds. */
 function tagFields() {
-  const idp = nameField('Idempotency key', {}, 'A tube has one job of a key: a second put adds none.')
-  const ttl = numberField('Seconds to keep it', 0, { hint: 'After the job is deleted.' })
-  const con = nameField('Concurrency key', {}, 'Clients reserve a limited number of its jobs at a time.')
-  const limit = numberField('Jobs at a time', 1, { min: 1, hint: 'The newest job of the key decides.' })
-  const grp = nameField('Group', {}, 'Jobs may wait for it.')
-  const aft = nameField('After group', {}, 'Held until all its jobs are deleted.')
+  const idp = nameField('Idempotency key', {}, 'A put that repeats the key of another job of the tube adds no job.')
+  const ttl = numberField('TTL of the key in seconds', 0, {
+    hint: 'The key is kept for this time after its job is deleted.',
+  })
+  const con = nameField('Concurrency key', {}, 'Clients reserve a limited number of jobs with this key at a time.')
+  const limit = numberField('Limit of the key in jobs', 1, { min: 1, hint: 'The limit of the newest job with the key counts.' })
+  const grp = nameField('Group', {}, 'The job joins this group. Other jobs can wait for the group.')
+  const aft = nameField('After group', {}, 'The job is held until all jobs of this group are deleted.')
   const fields = [idp, ttl, con, limit, grp, aft]
   const node = el(
     'details',
@@ -38,15 +40,17 @@ function tagFields() {
 /** What has become of a put: a new job, or one with the same idempotency key. */
 function outcome({ id, state, priority }, tube) {
   if (state === undefined) return ['Put ', jobLink(id), ' into ', tubeLink(tube), '.']
-  const urgency = priority === undefined ? '' : `, and now has the priority ${priority}`
+  const urgency = priority === undefined ? '' : `, and its priority is now ${priority}`
   return ['No new job: ', jobLink(id), ` has this idempotency key. It is ${state}${urgency}.`]
 }
 
 export function putPage(app, query) {
   const tube = tubeField('Tube', query.get('tube') ?? 'default')
-  const priority = numberField('Priority', 65536, { hint: 'The smallest goes first.' })
-  const delay = numberField('Delay in seconds', 0, { hint: 'Until the job is ready.' })
-  const ttr = numberField('TTR in seconds', 60, { min: 1, hint: 'The time to run, once reserved.' })
+  const priority = numberField('Priority', 65536, { hint: 'Workers get the smallest number first.' })
+  const delay = numberField('Delay in seconds', 0, { hint: 'The job is ready after this time.' })
+  const ttr = numberField('TTR in seconds', 60, {
+    hint: 'The time to run: how long a worker has for the job. 0 is the default of the tube.',
+  })
   const tags = tagFields()
   const text = field('Body', { tag: 'textarea', rows: 8, spellcheck: 'false' })
   const file = field('Or the content of a file', { type: 'file' })
@@ -82,7 +86,7 @@ export function putPage(app, query) {
     const length = typeof body === 'string' ? new TextEncoder().encode(body).length : body.size
     if (length > limit)
       return notify(
-        `The body has ${counted(length, 'byte')}, and the server takes at most ${counted(limit, 'byte')} (--max-job-size).`,
+        `The body has ${counted(length, 'byte')}. The maximum job size is ${counted(limit, 'byte')} (--max-job-size).`,
         true,
       )
     const numbers = { priority: priority.input.value, delay: delay.input.value, ttr: ttr.input.value }
@@ -124,7 +128,7 @@ export function putPage(app, query) {
     serverChanged(server) {
       show(draining, server.draining)
       controls.update(server, server.draining)
-      setText(size, `At most ${exactBytes(server.limits.max_job_bytes)}.`)
+      setText(size, `Maximum job size: ${exactBytes(server.limits.max_job_bytes)}.`)
     },
   }
 }

@@ -35,9 +35,9 @@ export function announce(text) {
   setText(announcer, text)
 }
 
-const WORDS = { connecting: 'Connecting', live: 'Live', idle: 'Idle', slow: 'Slow', gone: 'No answer', refused: 'Refused' }
+const WORDS = { connecting: 'Connecting', live: 'Live', idle: 'Not updated', slow: 'Slow', gone: 'No reply', refused: 'Refused' }
 
-/** Shows whether the server answers. Changes are announced once. */
+/** Shows whether the server replies. Changes are announced once. */
 export function showConnection(next, detail, retry) {
   const isBack = (next === 'live' || next === 'idle') && state === 'gone'
   const isLost = next === 'gone' && state !== 'gone'
@@ -49,7 +49,7 @@ export function showConnection(next, detail, retry) {
   banner(
     'slow',
     'info',
-    next === 'slow' ? 'The server is slow to answer. What is shown may be some seconds old.' : null,
+    next === 'slow' ? 'The server is slow to reply. This page may be some seconds old.' : null,
   )
   banner(
     'refused',
@@ -58,19 +58,19 @@ export function showConnection(next, detail, retry) {
   )
   if (next !== 'gone') banner('gone', 'error', null)
   else showGone(detail, retry)
-  if (isLost) announce('The server does not answer.')
-  if (isBack) announce('The server answers again.')
+  if (isLost) announce('The server does not reply.')
+  if (isBack) announce('The server replies again.')
   state = next
 }
 
 let lastAnswer = null
 
 function showGone({ error, at }, retry) {
-  const since = lastAnswer === null ? '' : ` What is shown is from ${clock(lastAnswer)}.`
-  banner('gone', 'error', `The server does not answer: ${error.message}.${since}`, { label: 'Try now', click: retry })
+  const since = lastAnswer === null ? '' : ` This page shows its state at ${clock(lastAnswer)}.`
+  banner('gone', 'error', `The server does not reply: ${error.message}.${since}`, { label: 'Try now', click: retry })
   const update = () => {
     const left = Math.max(0, Math.ceil((at - Date.now()) / 1000))
-    setText(document.getElementById('connection-text'), left === 0 ? 'Trying' : `No answer, next try in ${left} s`)
+    setText(document.getElementById('connection-text'), left === 0 ? 'Trying' : `No reply, next try in ${left} s`)
   }
   update()
   countdown = setInterval(update, 500)
@@ -84,7 +84,7 @@ export function showServer(server) {
   const isReadOnly = !server.may_write
   setAttribute(document.documentElement, 'data-read-only', isReadOnly ? '' : null)
   const now = new Map(server.warnings.map(({ kind, text }) => [kind, text]))
-  if (server.draining && !now.has('draining')) now.set('draining', 'The server is draining: it accepts no new jobs.')
+  if (server.draining && !now.has('draining')) now.set('draining', 'The server is draining: it refuses new jobs.')
   for (const kind of WARNINGS) {
     if (!now.has(kind)) {
       banner(`warning-${kind}`, 'warning', null)
@@ -100,10 +100,10 @@ export function showServer(server) {
 
 /** Why this page may change nothing. */
 export const READ_ONLY =
-  'Read-only: the server takes no actions from here. Start it with --http-token, or with --http-allow-writes for actions from its own machine.'
+  'Read-only: the server accepts no actions from this browser. Start it with --http-token FILE, or with --http-allow-writes for browsers on its own machine.'
 
 /**
- * The controls of a page that change something. They are disabled while the server takes no actions, with a note that
+ * The controls of a page that change something. They are disabled while the server accepts no actions, with a note that
  * says why. `also` disables single ones.
  */
 export class Controls {

@@ -1,7 +1,7 @@
 // A tube: its counts over time, its times, and what can be done with it.
 
 import { act, find } from './api.js'
-import { ask, askFor, form, lookAgain, notify, tubeField } from './actions.js'
+import { ask, askFor, checkAgain, form, notify, tubeField } from './actions.js'
 import { BodyView } from './body.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
@@ -11,6 +11,7 @@ import { jobFacts, jobLink } from './job.js'
 import { jobsCard } from './jobs.js'
 import { STATES, stateTiles } from './overview.js'
 import { NEVER } from './poll.js'
+import { rulesCard } from './rules.js'
 import { Controls } from './shell.js'
 import { tubePath } from './tubes.js'
 
@@ -21,17 +22,6 @@ const RATES = [
 ]
 
 const MOVABLE = ['ready', 'delayed', 'buried']
-// By the keys of tube-config: a label, and how a value is shown.
-const RULES = {
-  'max-attempts': ['Attempts of a job', (value) => format.count(value)],
-  'dead-letter': ['Tube of dead letters', (value) => value],
-  'max-jobs': ['Jobs at most', (value) => format.count(value)],
-  'max-bytes': ['Bytes of bodies at most', (value) => format.count(value)],
-  'default-ttr': ['Time to run by default', (value) => format.seconds(value)],
-  retention: ['Buried jobs are kept', (value) => format.seconds(value)],
-  rate: ['Jobs per second', (value) => format.count(value)],
-}
-
 const HISTORIES_MAX = 20
 const INTERVAL_MS = 2000
 
@@ -53,8 +43,8 @@ function historyOf(name) {
 
 function timesCard() {
   const rows = [
-    ['queue_time', 'Time in queue'],
-    ['reserved_time', 'Time reserved'],
+    ['queue_time', 'Queue time'],
+    ['reserved_time', 'Reserved time'],
   ]
   const cells = new Map()
   const body = rows.map(([kind, label]) =>
@@ -85,7 +75,10 @@ async function moveJobs(app, name, tube) {
   const state = field('State', { tag: 'select' })
   for (const one of MOVABLE) state.input.append(el('option', { value: one, text: `${one} (${format.count(tube[one])})` }))
   state.input.value = MOVABLE.find((one) => tube[one] > 0) ?? MOVABLE[0]
-  const count = numberField('Move at most', tube[state.input.value], { min: 1, hint: 'Those that come first.' })
+  const count = numberField('Maximum number of jobs', tube[state.input.value], {
+    min: 1,
+    hint: 'The next ones are moved first.',
+  })
   state.input.addEventListener('change', () => {
     count.input.value = tube[state.input.value]
   })
@@ -96,18 +89,6 @@ async function moveJobs(app, name, tube) {
   const move = { state: state.input.value, to: target, count: Number(count.input.value) }
   const answer = await app.act(() => act(`${tubePath(name)}/move`, move))
   if (answer !== null) notify(`Moved ${format.counted(answer.moved, 'job')} to ${target}.`)
-}
-
-/** Shows the rules of the tube, while it has any. */
-function rulesCard() {
-  const rows = facts(Object.fromEntries(Object.entries(RULES).map(([key, [label]]) => [key, label])))
-  const node = card('Rules', rows.node)
-  const set = (rules = {}) => {
-    const texts = Object.entries(rules).map(([key, value]) => [key, RULES[key][1](value)])
-    show(node, texts.length > 0)
-    rows.set(Object.fromEntries(texts))
-  }
-  return { node, set }
 }
 
 function actionsCard(app, name, controls) {
@@ -129,9 +110,9 @@ function actionsCard(app, name, controls) {
       },
     },
   })
-  const kickCount = numberField('Kick at most', 100, {
+  const kickCount = numberField('Maximum number of jobs', 100, {
     min: 1,
-    hint: 'Buried jobs become ready; if there are none, delayed ones.',
+    hint: 'Buried jobs become ready. If none is buried, delayed jobs do.',
   })
   const kick = form('Kick jobs', 'Kick', [kickCount], async () => {
     const answer = await app.act(() => act(`${tubePath(name)}/kick`, { count: Number(kickCount.input.value) }))
@@ -140,11 +121,12 @@ function actionsCard(app, name, controls) {
   const flush = el('button', {
     type: 'button',
     class: 'danger',
-    text: 'Delete all jobs',
+    text: 'Delete unreserved jobs',
     on: {
       click: async () => {
-        const consequence = 'Ready, delayed, buried and held jobs are deleted. Reserved jobs stay. This cannot be undone.'
-        if (!(await ask(`Delete all jobs of the tube ${name}?`, consequence, 'Delete all'))) return
+        const consequence =
+          'Ready, delayed, buried and held jobs are deleted. Reserved jobs stay with their clients. This cannot be undone.'
+        if (!(await ask(`Delete the unreserved jobs of the tube ${name}?`, consequence, 'Delete unreserved jobs'))) return
         const answer = await app.act(() => act(`${tubePath(name)}/flush`, {}))
         if (answer !== null) notify(`Deleted ${format.counted(answer.flushed, 'job')}.`)
       },
@@ -168,7 +150,9 @@ function actionsCard(app, name, controls) {
     const isPaused = tube.paused_seconds > 0
     setText(
       pauseState,
-      isPaused ? `Paused: ${format.seconds(tube.paused_seconds)} left. No job is reserved from it.` : 'Not paused.',
+      isPaused
+        ? `Paused: ${format.seconds(tube.paused_seconds)} left. Clients reserve no jobs from this tube.`
+        : 'Not paused.',
     )
     show(resume, isPaused)
   }
@@ -178,7 +162,7 @@ function actionsCard(app, name, controls) {
 /** Shows the next job of a state on request, since each look is a command of the server. */
 function nextCard(app, name) {
   const title = (state) => (state === 'reserved' ? 'Longest reserved' : `Next ${state}`)
-  const empty = el('p', { class: 'hint', text: 'Choose a state to see the job that is next in it.' })
+  const empty = el('p', { class: 'hint', text: 'Choose a state to see its next job.' })
   const heading = el('p', { class: 'next-job' })
   const details = jobFacts()
   const body = new BodyView(app)
@@ -214,7 +198,7 @@ class Tube {
   #tiles = stateTiles()
   #charts
   #times = timesCard()
-  #rules = rulesCard()
+  #rules
   #counters
   #controls = new Controls()
   #actions
@@ -231,18 +215,19 @@ class Tube {
       new Chart({ label, history: this.#history, lines, format: shown, axisFormat: format.short })
     this.#charts = [chart('Jobs by state', STATES, format.count), chart('Throughput, per second', RATES, format.rate)]
     this.#counters = facts({
-      urgent: 'Urgent',
+      urgent: 'Urgent jobs',
       waiting: 'Waiting clients',
-      watching: 'Watching clients',
-      using: 'Using clients',
+      watching: 'Clients that watch it',
+      using: 'Clients that use it',
       oldest: 'Oldest ready job',
       puts: 'Puts',
       deletes: 'Deletes',
       timeouts: 'Timeouts',
       buries: 'Buries',
-      pauses: 'Pauses',
+      pauses: 'Pause commands',
     })
     this.#actions = actionsCard(app, name, this.#controls)
+    this.#rules = rulesCard(app, name, this.#controls)
     this.#found = el(
       'div',
       {},
@@ -254,8 +239,8 @@ class Tube {
         this.#actions.node,
         this.#times.node,
         card('Counters', this.#counters.node),
-        this.#rules.node,
       ),
+      this.#rules.node,
       nextCard(app, name),
       jobsCard(app, name),
     )
@@ -268,7 +253,7 @@ class Tube {
       el(
         'div',
         { class: 'buttons' },
-        lookAgain(app.poller),
+        checkAgain(app.poller),
         el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }),
       ),
     )
@@ -298,7 +283,7 @@ class Tube {
     this.#tiles.set(tube)
     for (const chart of this.#charts) chart.update()
     this.#times.set(tube.percentiles)
-    this.#rules.set(tube.rules)
+    this.#rules.set(tube)
     this.#actions.set(tube)
     this.#counters.set({
       urgent: format.count(tube.urgent),

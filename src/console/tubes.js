@@ -63,7 +63,7 @@ class Tubes {
   #summary = el('p', { class: 'hint' })
   // The number of tubes changes all the time. Only that of a new filter is announced.
   #announced = ''
-  #empty = el('p', { class: 'empty', text: 'No tube has this in its name.' })
+  #empty = el('p', { class: 'empty', text: 'No tube name contains this text.' })
   #table
   #entry = entryKey()
 

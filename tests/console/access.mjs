@@ -90,7 +90,7 @@ async function without_permission_the_console_is_read_only() {
     assert.ok(await view.button('Drain').isDisabled())
     await view.go('#/tubes/mail')
     await view.page.getByText('Read-only').waitFor()
-    for (const name of ['Pause', 'Kick', 'Delete all jobs']) assert.ok(await view.button(name).isDisabled(), name)
+    for (const name of ['Pause', 'Kick', 'Delete unreserved jobs', 'Set the rule']) assert.ok(await view.button(name).isDisabled(), name)
     // Looking is allowed.
     await view.button('Next delayed').click()
     await view.shows('pre.body', 'x')
@@ -115,7 +115,7 @@ async function a_refusal_names_what_to_do() {
         : route.continue(),
     )
   await withConsole({ before, expected: [/403/] }, async (view) => {
-    await view.shows('h1', 'This server does not let you in')
+    await view.shows('h1', 'The server refuses access')
     await view.page.getByText('Start the server with --http-token FILE.').waitFor()
     isRefused = false
     await view.button('Try again').click()

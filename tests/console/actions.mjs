@@ -30,7 +30,7 @@ async function jobs_of_a_tube_are_kicked() {
   await withConsole({}, async (view, _, client) => {
     for (let job = 0; job < 5; job += 1) await client.put('mail', 'x', { delay: 1000 })
     await view.go('#/tubes/mail')
-    await view.page.getByLabel('Kick at most').fill('3')
+    await view.page.getByLabel('Maximum number of jobs').fill('3')
     await view.button('Kick').click()
     await view.notice(/^Kicked 3 jobs\.$/)
     await view.shows('.tile.ready .tile-value', '3')
@@ -38,17 +38,19 @@ async function jobs_of_a_tube_are_kicked() {
   })
 }
 
-async function all_jobs_of_a_tube_are_deleted_after_a_question() {
+async function the_unreserved_jobs_of_a_tube_are_deleted_after_a_question() {
   await withConsole({}, async (view, server, client) => {
     for (const delay of [0, 0, 1000]) await client.put('mail', 'x', { delay })
     await client.reserve('mail')
     await view.go('#/tubes/mail')
-    await view.button('Delete all jobs').click()
+    await view.button('Delete unreserved jobs').click()
+    await view.shows('dialog h2', 'Delete the unreserved jobs of the tube mail?')
+    await view.shows('dialog p', /Reserved jobs stay with their clients/)
     await view.page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
     await view.page.getByRole('dialog').waitFor({ state: 'detached' })
     assert.equal((await server.api('tubes/mail')).ready, 1)
-    await view.button('Delete all jobs').click()
-    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete all' }).click()
+    await view.button('Delete unreserved jobs').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete unreserved jobs' }).click()
     await view.notice(/^Deleted 2 jobs\.$/)
     await view.shows('.tile.ready .tile-value', '0')
     await view.shows('.tile.delayed .tile-value', '0')
@@ -95,6 +97,7 @@ async function the_jobs_of_a_tube_are_listed_page_by_page() {
     await client.reserve('mail')
     await view.go('#/tubes/mail')
     await view.button('List reserved').click()
+    await view.shows('.job-rows thead th:last-child', 'TTR ends in')
     await view.shows('.listed', `1 reserved job, from ${buried} to ${buried}.`)
     await client.ask(`bury ${buried} 7`)
     await view.button('List delayed').click()
@@ -166,10 +169,10 @@ async function jobs_of_a_tube_are_moved() {
     const dialog = view.page.getByRole('dialog')
     await view.button('Move jobs').click()
     await view.shows('dialog h2', 'Move jobs of the tube mail')
-    assert.equal(await dialog.getByLabel('Move at most').inputValue(), '1')
+    assert.equal(await dialog.getByLabel('Maximum number of jobs').inputValue(), '1')
     // The count is that of the state.
     await dialog.getByLabel('State').selectOption('delayed')
-    assert.equal(await dialog.getByLabel('Move at most').inputValue(), '5')
+    assert.equal(await dialog.getByLabel('Maximum number of jobs').inputValue(), '5')
     await dialog.getByRole('button', { name: 'Move' }).click()
     assert.equal(await dialog.getByLabel('To tube').evaluate((input) => input.validity.valid), false)
     await dialog.getByLabel('To tube').fill('mail')
@@ -180,7 +183,7 @@ async function jobs_of_a_tube_are_moved() {
     assert.equal((await server.api('tubes/mail')).delayed, 5)
     await view.button('Move jobs').click()
     await dialog.getByLabel('State').selectOption('delayed')
-    await dialog.getByLabel('Move at most').fill('3')
+    await dialog.getByLabel('Maximum number of jobs').fill('3')
     await dialog.getByLabel('To tube').fill('later')
     await view.page.keyboard.press('Enter')
     await view.notice(/^Moved 3 jobs to later\.$/)
@@ -190,10 +193,13 @@ async function jobs_of_a_tube_are_moved() {
 }
 
 async function a_job_is_moved() {
-  await withConsole({}, async (view, server, client) => {
+  await withConsole({ expected: [/409/] }, async (view, server, client) => {
     const id = await client.put('mail', 'x', { priority: 7 })
     await view.go(`#/jobs/${id}`)
     const move = view.page.getByRole('form', { name: 'Move the job' })
+    await move.getByLabel('To tube').fill('mail')
+    await move.getByRole('button').click()
+    await view.shows('.field .problem', /^The job is in this tube/)
     await move.getByLabel('To tube').fill('later')
     await move.getByRole('button').click()
     await view.notice(new RegExp(`^Job ${id} is in the tube later\\.$`))
@@ -208,19 +214,19 @@ async function a_job_is_put_with_tags() {
     const label = (name) => view.page.getByLabel(name, { exact: true })
     await view.page.getByText('Tags', { exact: true }).click()
     await label('Idempotency key').fill('order/7')
-    await label('Seconds to keep it').fill('60')
+    await label('TTL of the key in seconds').fill('60')
     await label('Concurrency key').fill('user-7')
-    await label('Jobs at a time').fill('2')
+    await label('Limit of the key in jobs').fill('2')
     await label('Group').fill('parts')
     await view.button('Put').click()
     await view.shows('.result', /^Put job \d+ into default\.$/)
     // The same again is the same job, and more urgent.
     await label('Priority').fill('5')
     await view.button('Put').click()
-    await view.shows('.result', /^No new job: job \d+ has this idempotency key\. It is ready, and now has the priority 5\.$/)
+    await view.shows('.result', /^No new job: job \d+ has this idempotency key\. It is ready, and its priority is now 5\.$/)
     await view.page.locator('.result a').click()
-    await view.shows(view.fact('idp'), 'order/7')
-    await view.shows(view.fact('con'), 'user-7, 2 at a time')
+    await view.shows(view.fact('idp'), 'order/7, kept for 60 s (1 min) after the job is deleted')
+    await view.shows(view.fact('con'), 'user-7, at most 2 jobs reserved at a time')
     await view.shows(view.fact('grp'), 'parts')
     assert.equal((await server.api('server')).totals.puts, 1)
     await view.go('#/put')
@@ -268,8 +274,8 @@ async function a_reserved_job_belongs_to_its_client() {
     await view.page.locator('.notice.error').waitFor()
     await view.shows('h1', `Job ${id} reserved`)
     for (const name of ['Release', 'Bury', 'Delete']) assert.ok(await view.button(name).isDisabled(), name)
-    await view.page.getByText('Only that client can').waitFor()
-    await view.shows(view.fact('left'), /min|s$/)
+    await view.page.getByText(/Its TTR ends in (10 min|9 min \d+ s)\. Only that client can/).waitFor()
+    await view.shows(view.fact('reserved'), /min|s$/)
     await client.ask(`release ${id} 1 0`)
     await view.shows('h1', `Job ${id} ready`)
     await until('the buttons work again', async () => !(await view.button('Delete').isDisabled()))
@@ -320,8 +326,8 @@ async function a_put_that_cannot_be_is_explained() {
     await tube.fill('ok')
     await view.page.getByLabel('Body', { exact: true }).fill('x'.repeat(65536))
     await view.button('Put').click()
-    await view.notice(/has 65,536 bytes, and the server takes at most 65,535 bytes/)
-    await view.page.getByText('At most 65,535 bytes.').waitFor()
+    await view.notice(/has 65,536 bytes\. The maximum job size is 65,535 bytes/)
+    await view.page.getByText('Maximum job size: 65,535 bytes.').waitFor()
     assert.equal(await puts(), 0)
     // The line about an earlier put goes, whether this page or the browser refuses the next one.
     const body = view.page.getByLabel('Body', { exact: true })
@@ -338,6 +344,96 @@ async function a_put_that_cannot_be_is_explained() {
   })
 }
 
+async function rules_of_a_tube_are_set_and_removed() {
+  await withConsole({}, async (view, server, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    const card = view.page.getByRole('region', { name: 'Rules' })
+    await card.getByText('This tube has no rules.').waitFor()
+    const set = async (rule, label, value) => {
+      await card.getByLabel('Rule', { exact: true }).selectOption(rule)
+      await card.getByLabel(label, { exact: true }).fill(value)
+      await view.button('Set the rule').click()
+    }
+    for (const [rule, label, value, key, shown] of [
+      ['Maximum attempts', 'Attempts', '3', 'max-attempts', '3'],
+      ['Dead-letter tube', 'Name of another tube', 'mail/dead', 'dead-letter', 'mail/dead'],
+      ['Maximum jobs', 'Jobs', '5000', 'max-jobs', '5,000'],
+      ['Maximum bytes', 'Bytes', '1048576', 'max-bytes', '1 MiB'],
+      ['Default TTR', 'Seconds', '90', 'default-ttr', '90 s (1 min 30 s)'],
+      ['Retention', 'Seconds', '86400', 'retention', '86,400 s (1 d)'],
+      ['Rate', 'Jobs per second', '20', 'rate', '20 per second'],
+    ]) {
+      await set(rule, label, value)
+      await view.notice(new RegExp(`^The rule is set: ${rule}, `))
+      await view.shows(view.fact(key), `${shown}\nRemove`)
+      const { rules } = await server.api('tubes/mail')
+      assert.equal(String(rules[key]), value)
+    }
+    assert.ok(await card.getByText('This tube has no rules.').isHidden())
+    // What the browser refuses is not sent.
+    for (const [rule, label, value] of [
+      ['Rate', 'Jobs per second', '0'],
+      ['Rate', 'Jobs per second', '1000001'],
+      ['Rate', 'Jobs per second', '1.5'],
+      ['Maximum jobs', 'Jobs', '4294967296'],
+      ['Dead-letter tube', 'Name of another tube', '0'],
+      ['Dead-letter tube', 'Name of another tube', 'a b'],
+      ['Dead-letter tube', 'Name of another tube', ''],
+    ]) {
+      await set(rule, label, value)
+      const field = card.getByLabel(label, { exact: true })
+      assert.equal(await field.evaluate((input) => input.validity.valid), false, `${rule}: ${value}`)
+    }
+    const { rules } = await server.api('tubes/mail')
+    assert.deepEqual([rules.rate, rules['max-jobs'], rules['dead-letter']], [20, 5000, 'mail/dead'])
+    await card.getByRole('link', { name: 'mail/dead' }).waitFor()
+    for (const rule of ['Rate', 'Dead-letter tube']) {
+      await view.button(`Remove the rule ${rule}`).click()
+      await view.notice(new RegExp(`^The rule is removed: ${rule}\\.$`))
+    }
+    await until('two rules are gone', async () => (await card.getByRole('button', { name: /^Remove/ }).count()) === 5)
+    // The button that had the focus is gone.
+    assert.equal(await view.page.evaluate(() => document.activeElement.tagName), 'SELECT')
+    assert.deepEqual(Object.keys((await server.api('tubes/mail')).rules).sort(), [
+      'default-ttr',
+      'max-attempts',
+      'max-bytes',
+      'max-jobs',
+      'retention',
+    ])
+  })
+}
+
+async function a_refused_rule_is_explained_beside_its_field() {
+  await withConsole({ expected: [/409/] }, async (view, server, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.page.getByLabel('Rule', { exact: true }).selectOption('Dead-letter tube')
+    const field = view.page.getByLabel('Name of another tube', { exact: true })
+    const problem = view.page.locator('.field .problem')
+    await field.fill('mail')
+    await view.button('Set the rule').click()
+    await view.shows('.field:has(input:focus) .problem, .field .problem', /own dead-letter tube/)
+    const id = await problem.getAttribute('id')
+    assert.ok((await field.getAttribute('aria-describedby')).split(' ').includes(id))
+    assert.equal(await field.getAttribute('aria-invalid'), 'true')
+    assert.equal(await view.page.locator('.notice').count(), 0)
+    // It goes when the value changes, and when the rule is set.
+    await field.fill('mail/')
+    assert.equal(await problem.count(), 0)
+    assert.equal(await field.getAttribute('aria-invalid'), null)
+    await field.fill('mail')
+    await view.button('Set the rule').click()
+    await problem.waitFor()
+    await field.fill('mail/dead')
+    await view.button('Set the rule').click()
+    await view.notice(/^The rule is set: Dead-letter tube, mail\/dead\.$/)
+    assert.equal(await problem.count(), 0)
+    assert.equal((await server.api('tubes/mail')).rules['dead-letter'], 'mail/dead')
+  })
+}
+
 async function the_server_is_drained_and_undrained() {
   await withConsole({ expected: [/503/] }, async (view, server) => {
     await view.button('Drain').click()
@@ -346,7 +442,7 @@ async function the_server_is_drained_and_undrained() {
     await view.shows(view.fact('accepts'), 'refused: draining')
     assert.equal((await server.api('server')).draining, true)
     await view.go('#/put')
-    await view.page.getByText('The overview has the button').waitFor()
+    await view.page.getByText('until it is undrained, on the overview').waitFor()
     assert.ok(await view.button('Put').isDisabled())
     await view.go('#/')
     await view.button('Undrain').click()
@@ -359,7 +455,7 @@ async function the_server_is_drained_and_undrained() {
 export const checks = {
   a_tube_is_paused_and_resumed,
   jobs_of_a_tube_are_kicked,
-  all_jobs_of_a_tube_are_deleted_after_a_question,
+  the_unreserved_jobs_of_a_tube_are_deleted_after_a_question,
   the_next_jobs_of_a_tube_are_shown,
   the_jobs_of_a_tube_are_listed_page_by_page,
   a_job_is_kicked_released_buried_and_deleted,
@@ -371,4 +467,6 @@ export const checks = {
   a_job_is_put_with_tags,
   a_put_that_cannot_be_is_explained,
   the_server_is_drained_and_undrained,
+  rules_of_a_tube_are_set_and_removed,
+  a_refused_rule_is_explained_beside_its_field,
 }

@@ -17,7 +17,7 @@ async function the_server_restarts_under_it() {
     const before = server.child.pid
     await server.end()
     await view.page.locator('[data-banner="gone"]').waitFor()
-    await view.shows('#connection-text', /^(No answer, next try in \d+ s|Trying)$/)
+    await view.shows('#connection-text', /^(No reply, next try in \d+ s|Trying)$/)
     await server.launch()
     await view.shows('#connection-text', 'Live')
     await view.notice(/has restarted/)
@@ -78,7 +78,7 @@ async function an_action_on_a_server_that_is_gone_is_explained() {
     await view.shows('.pause-state', 'Not paused.')
     await server.end()
     await view.button('Pause').click()
-    await view.notice(/may or may not have happened/)
+    await view.notice(/did not reply: .*may or may not have carried out the action/)
   })
 }
 
@@ -91,7 +91,7 @@ async function an_error_of_the_server_is_shown() {
         : route.continue(),
     )
   await withConsole({ before, expected: [/502/] }, async (view) => {
-    await view.page.getByText('The answer was 502').waitFor()
+    await view.page.getByText('The response was 502').waitFor()
     isBroken = false
     await view.shows('#connection-text', 'Live')
     await until('the banner goes', async () => (await view.page.locator('.banner').count()) === 0)
@@ -106,13 +106,13 @@ async function a_page_that_cannot_be_loaded_says_so() {
     await view.page.locator('[data-banner="gone"]').waitFor()
     for (const hash of ['#/tubes', `#/jobs/${id}`, '#/tubes/mail']) {
       await view.go(hash)
-      await view.shows('.not-loaded', 'Not loaded: the server does not answer.')
+      await view.shows('.not-loaded', 'Not loaded: the server does not reply.')
     }
     assert.ok(await view.button('Pause').isHidden())
     // What needs nothing new is shown as before.
     for (const hash of ['#/jobs', '#/put', '#/']) {
       await view.go(hash)
-      await view.shows('#connection-text', /^No answer/)
+      await view.shows('#connection-text', /^No reply/)
       assert.equal(await view.page.locator('.not-loaded').count(), 0, hash)
     }
     await view.go('#/tubes')

@@ -1,17 +1,20 @@
 // How every page looks: no violation that axe-core finds, nothing that overlaps, nothing wider than the window.
 
 import assert from 'node:assert/strict'
+import path from 'node:path'
 import { AXE, changeServer, Console, PHONE, Server, sleep, until, WIDE } from './kit.mjs'
 
 const LONG = 'a-very-long-name-of-a-tube-that-says-everything/'.repeat(4)
 const MANY = 4294967295
+// Where a picture of each view is saved for people, if anywhere.
+const { PICTURES } = process.env
 
 // Each way to see the console: where to go, and what to do before it is looked at.
 const VIEWS = {
   overview: { hash: '#/' },
   'overview with a dialog': { hash: '#/', act: (view) => view.button('Drain').click() },
   tubes: { hash: '#/tubes' },
-  'tubes, none found': { hash: '#/tubes?filter=nothing', act: (view) => view.page.getByText('No tube has').waitFor() },
+  'tubes, none found': { hash: '#/tubes?filter=nothing', act: (view) => view.page.getByText('No tube name contains').waitFor() },
   tube: {
     hash: '#/tubes/mail',
     act: (view) =>
@@ -22,13 +25,23 @@ const VIEWS = {
   },
   'tube with a long name': { hash: `#/tubes/${encodeURIComponent(LONG)}` },
   'tube that is missing': { hash: '#/tubes/nowhere' },
-  'find a job': { hash: '#/jobs' },
+  'find a job or a group': { hash: '#/jobs' },
   job: { hash: ({ text }) => `#/jobs/${text}` },
   'job with a binary body': { hash: ({ binary }) => `#/jobs/${binary}` },
   'job that is missing': { hash: '#/jobs/999' },
   'held job': { hash: ({ held }) => `#/jobs/${held}` },
   group: { hash: '#/groups/parts' },
   'group that is missing': { hash: '#/groups/none' },
+  'tube with rules': { hash: '#/tubes/images' },
+  'rule refused': {
+    hash: '#/tubes/mail',
+    act: async (view) => {
+      await view.page.getByLabel('Rule', { exact: true }).selectOption('Dead-letter tube')
+      await view.page.getByLabel('Name of another tube').fill('mail')
+      await view.button('Set the rule').click()
+      await view.page.locator('.field .problem').waitFor()
+    },
+  },
   'jobs to move': { hash: '#/tubes/mail', act: (view) => view.button('Move jobs').click() },
   put: { hash: '#/put' },
   'put with tags': { hash: '#/put', act: (view) => view.page.getByText('Tags', { exact: true }).click() },
@@ -116,6 +129,16 @@ export async function busyServer() {
   const held = await client.put('mail', 'x', { tags: `idp:${LONG} grp:${LONG} aft:parts` })
   for (let tube = 0; tube < 60; tube += 1) await client.put(`tube-${tube}`, 'x')
   await client.ask('pause-tube tube-3 4000')
+  for (const rule of [
+    'max-attempts 4294967295',
+    'max-jobs 1000',
+    'max-bytes 1073741824',
+    'default-ttr 90',
+    'retention 604800',
+    'rate 1000000',
+    `dead-letter ${LONG}`,
+  ])
+    await client.ask(`tube-config images ${rule}`)
   return { server, client, text, binary, held }
 }
 
@@ -193,6 +216,10 @@ async function lookAtAll() {
         await until('it has an answer', async () => !/Connecting/.test(await view.text('#connection-text')))
         await act?.(view)
         await sleep(150)
+        if (PICTURES) {
+          const file = `${name.replaceAll(/\W+/g, '-')}-${viewport.width}-${scheme}.png`
+          await view.page.screenshot({ path: path.join(PICTURES, file), fullPage: true })
+        }
         own.push(await look(view, `${name}, ${scheme}, ${viewport.width} pixels`))
         await view.context.close()
       }

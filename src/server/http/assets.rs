@@ -65,7 +65,7 @@ impl Asset {
 /// Files that are served. A program without the console does not contain the files.
 static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
-static FILES: [Asset; 25] = [
+static FILES: [Asset; 27] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
     Asset::new("/assets/access.js", SCRIPT, include_bytes!("../../console/access.js")),
     Asset::new("/assets/actions.js", SCRIPT, include_bytes!("../../console/actions.js")),
@@ -74,6 +74,7 @@ static FILES: [Asset; 25] = [
     Asset::new("/assets/chart.js", SCRIPT, include_bytes!("../../console/chart.js")),
     Asset::new("/assets/console.css", CSS, include_bytes!("../../console/console.css")),
     Asset::new("/assets/dom.js", SCRIPT, include_bytes!("../../console/dom.js")),
+    Asset::new("/assets/find.js", SCRIPT, include_bytes!("../../console/find.js")),
     Asset::new("/assets/format.js", SCRIPT, include_bytes!("../../console/format.js")),
     Asset::new("/assets/group.js", SCRIPT, include_bytes!("../../console/group.js")),
     Asset::new("/assets/history.js", SCRIPT, include_bytes!("../../console/history.js")),
@@ -84,6 +85,7 @@ static FILES: [Asset; 25] = [
     Asset::new("/assets/overview.js", SCRIPT, include_bytes!("../../console/overview.js")),
     Asset::new("/assets/poll.js", SCRIPT, include_bytes!("../../console/poll.js")),
     Asset::new("/assets/put.js", SCRIPT, include_bytes!("../../console/put.js")),
+    Asset::new("/assets/rules.js", SCRIPT, include_bytes!("../../console/rules.js")),
     Asset::new("/assets/shell.js", SCRIPT, include_bytes!("../../console/shell.js")),
     Asset::new("/assets/table.js", SCRIPT, include_bytes!("../../console/table.js")),
     Asset::new("/assets/tube.js", SCRIPT, include_bytes!("../../console/tube.js")),
@@ -116,6 +118,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::tube_rules::RuleKey;
 
     fn text(path: &str) -> &'static str {
         str::from_utf8(Asset::find(path).expect("it is in the table").bytes).expect("it is text")
@@ -142,6 +145,16 @@ mod tests {
         let served =
             ASSETS.iter().map(|asset| &asset.path[1..]).filter(|path| !path.is_empty() && *path != license);
         assert_eq!(named, served.collect());
+    }
+
+    #[test]
+    fn the_page_of_a_tube_has_each_rule() {
+        let rules = text("/assets/rules.js");
+        for word in RuleKey::ALL.map(RuleKey::word) {
+            let is_there =
+                [format!("  {word}: {{"), format!("  '{word}': {{")].iter().any(|key| rules.contains(key));
+            assert!(is_there, "{word} is not in rules.js");
+        }
     }
 
     #[test]

@@ -1,0 +1,146 @@
+// The rules of a tube: those that are set, what they have led to, and a form that sets them.
+
+import { act } from './api.js'
+import { form, NAME_PATTERN, NAME_RULE, nameField, notify } from './actions.js'
+import * as format from './format.js'
+import { card, el, facts, field, numberField, setText, show } from './dom.js'
+import { tubeLink, tubePath } from './tubes.js'
+
+const NUMBER_MAX = 4294967295
+
+// By the keys of tube-config: a label, what its value counts, how that is shown, and what the rule does.
+const RULES = {
+  'max-attempts': {
+    label: 'Maximum attempts',
+    unit: 'Attempts',
+    shown: format.count,
+    hint: 'Timeouts and releases count. The last attempt buries the job, or moves it to the dead-letter tube.',
+  },
+  'dead-letter': {
+    label: 'Dead-letter tube',
+    unit: 'Name of another tube',
+    shown: (value) => value,
+    hint: 'It gets the jobs that have had the maximum attempts.',
+  },
+  'max-jobs': {
+    label: 'Maximum jobs',
+    unit: 'Jobs',
+    shown: format.count,
+    hint: 'A put is refused if the tube has this many jobs.',
+  },
+  'max-bytes': {
+    label: 'Maximum bytes',
+    unit: 'Bytes',
+    shown: format.exactBytes,
+    // A larger number would be rounded on its way.
+    max: Number.MAX_SAFE_INTEGER,
+    hint: 'A put is refused if the bodies of all jobs would have more bytes.',
+  },
+  'default-ttr': {
+    label: 'Default TTR',
+    unit: 'Seconds',
+    shown: format.exactSeconds,
+    hint: 'The TTR of a job that is put with a TTR of 0.',
+  },
+  retention: {
+    label: 'Retention',
+    unit: 'Seconds',
+    shown: format.exactSeconds,
+    hint: 'A buried job is deleted after this time.',
+  },
+  rate: {
+    label: 'Rate',
+    unit: 'Jobs per second',
+    shown: (value) => `${format.count(value)} per second`,
+    max: 1000000,
+    hint: 'Clients reserve at most this many jobs per second.',
+  },
+}
+
+const COUNTS = {
+  refusals: 'Refused commands',
+  dead_letters: 'Jobs out of attempts',
+  expiries: 'Expired buried jobs',
+  rate_waits: 'Waits for the rate',
+}
+
+/** The form that sets a rule. `set(key, value, beside)` sends it. */
+function ruleForm(set) {
+  const choice = field('Rule', { tag: 'select' }, '')
+  const hint = choice.node.querySelector('.hint')
+  for (const [key, { label }] of Object.entries(RULES)) choice.input.append(el('option', { value: key, text: label }))
+  const number = numberField('', '', { min: 1 })
+  // A 0 would remove the rule.
+  const tube = nameField(RULES['dead-letter'].unit, {
+    required: true,
+    pattern: `(?!0$)${NAME_PATTERN}`,
+    title: `${NAME_RULE}, and not 0`,
+  })
+  const isTube = () => choice.input.value === 'dead-letter'
+  const chosen = () => {
+    const rule = RULES[choice.input.value]
+    for (const [one, isUsed] of [
+      [number, !isTube()],
+      [tube, isTube()],
+    ]) {
+      show(one.node, isUsed)
+      one.fail(null)
+      one.input.value = ''
+      // A field that is not used must not be required.
+      one.input.disabled = !isUsed
+    }
+    setText(number.node.querySelector('label'), isTube() ? '' : rule.unit)
+    number.input.max = rule.max ?? NUMBER_MAX
+    setText(hint, rule.hint)
+  }
+  choice.input.addEventListener('change', chosen)
+  chosen()
+  const submit = () =>
+    isTube()
+      ? set('dead-letter', tube.input.value, tube)
+      : set(choice.input.value, Number(number.input.value), number)
+  const { node } = form('Set a rule', 'Set the rule', [choice, number, tube], submit, { class: 'column-form' })
+  return { node, focus: () => choice.input.focus() }
+}
+
+/** The rules of a tube. They are set and removed here. */
+export function rulesCard(app, name, controls) {
+  const rows = facts(Object.fromEntries(Object.entries(RULES).map(([key, { label }]) => [key, label])))
+  const counts = facts(COUNTS)
+  const counted = el('div', { hidden: true }, el('h3', { text: 'Since the first rule was set or the server started' }), counts.node)
+  const none = el('p', { class: 'hint', text: 'This tube has no rules.' })
+  const send = (key, value, beside = null) => app.act(() => act(`${tubePath(name)}/config`, { key, value }), beside)
+  const { node: setting, focus } = ruleForm(async (key, value, beside) => {
+    const { label, shown } = RULES[key]
+    if ((await send(key, value, beside)) !== null) notify(`The rule is set: ${label}, ${shown(value)}.`)
+  })
+  const remove = (key, { label }) =>
+    el('button', {
+      type: 'button',
+      class: 'quiet small',
+      'aria-label': `Remove the rule ${label}`,
+      text: 'Remove',
+      on: {
+        click: async () => {
+          if ((await send(key, 0)) === null) return
+          notify(`The rule is removed: ${label}.`)
+          // The button is gone.
+          focus()
+        },
+      },
+    })
+  const removes = Object.fromEntries(Object.entries(RULES).map(([key, rule]) => [key, remove(key, rule)]))
+  const node = card('Rules', controls.group(el('div', { class: 'columns' }, el('div', {}, none, rows.node, counted), setting)))
+  const set = ({ rules = {}, rule_counts }) => {
+    const content = ([key, value]) => {
+      const shown = key === 'dead-letter' ? tubeLink(value) : RULES[key].shown(value)
+      return [key, [shown, removes[key]]]
+    }
+    show(none, Object.keys(rules).length === 0)
+    rows.set(Object.fromEntries(Object.entries(rules).map(content)))
+    show(counted, rule_counts !== undefined)
+    if (rule_counts !== undefined)
+      counts.set(Object.fromEntries(Object.entries(rule_counts).map(([key, value]) => [key, format.count(value)])))
+  }
+  return { node, set }
+}
