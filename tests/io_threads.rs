@@ -17,8 +17,9 @@ use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, progra
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::{number, value};
 use beanring_testkit::stream::Stream;
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
-use nix::unistd::geteuid;
+use nix::unistd::{Pid, geteuid};
 
 /// Starts a server, if the kernel allows it.
 fn start(threads: usize, flags: &[&str]) -> Option<(ServerProcess, Stream)> {
@@ -132,6 +133,41 @@ fn each_reply_before_a_stop_is_sent_and_the_jobs_are_kept() {
         server.signal(Signal::SIGTERM);
         assert_eq!(server.wait(), Some(0));
     }
+}
+
+/// Returns the CPUs that each thread of a process with one of these names may run on, in the order of the names.
+fn cpus_of(server: &ServerProcess, names: &[&str]) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("the server runs");
+    let tasks: Vec<_> = tasks.map(|task| task.expect("the server runs").path()).collect();
+    let read = |path: &Path, file: &str| fs::read_to_string(path.join(file)).expect("the thread runs");
+    let cpus_of = |name: &&str| {
+        let task = tasks.iter().find(|task| read(task, "comm").trim_end() == *name).expect("the thread runs");
+        let status = read(task, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.expect("the kernel lists them").trim().to_owned()
+    };
+    names.iter().map(cpus_of).collect()
+}
+
+#[test]
+fn each_thread_runs_on_the_cpu_that_is_named_for_it() {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).expect("this process runs");
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
+    let (first, last) = (cpus[0].to_string(), cpus[cpus.len() - 1].to_string());
+    let list = format!("{last},{first},{last}");
+    let Some((server, mut client)) = start(2, &["--io-cpus", &list]) else { return };
+    // A reply has been sent, so all threads have begun.
+    stats(&mut client);
+    assert_eq!(cpus_of(&server, &["beanring", "io 1", "io 2"]), [last.as_str(), &first, &last]);
+}
+
+#[test]
+fn a_thread_whose_cpu_does_not_exist_runs_on_any() {
+    let Some((server, mut client)) = start(1, &["--io-cpus", "0,1023"]) else { return };
+    stats(&mut client);
+    let own = fs::read_to_string("/proc/self/status").expect("this process runs");
+    let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it is listed");
+    assert_eq!(cpus_of(&server, &["io 1"]), [own.trim()]);
 }
 
 /// Starts a server with 32 threads over a UNIX socket, by the command `around` it if there is one. Returns what it logs.

@@ -87,8 +87,10 @@ fn more_bodies_than_lockable_memory() {
         drop(server);
         let mut lines = String::new();
         said.read_to_string(&mut lines).expect("UTF-8");
-        assert_eq!(lines.lines().count(), 1, "one line is logged: {lines}");
-        assert!(lines.contains("WARN") && lines.contains("ulimit -l"), "{lines}");
+        // Another line says that the machine has fewer CPUs than the I/O threads need.
+        let lines: Vec<&str> = lines.lines().filter(|line| !line.contains("--io-threads")).collect();
+        assert_eq!(lines.len(), 1, "one line is logged: {lines:?}");
+        assert!(lines[0].contains("WARN") && lines[0].contains("ulimit -l"), "{lines:?}");
     });
 }
 
@@ -102,9 +104,12 @@ fn conversations_with_a_limit_of_locked_memory() {
         return println!("skipped: {WHAT}, because {error}");
     }
     let _turn = turn();
-    // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process.
-    run_at_once(4, in_real_time().collect(), |conversation| {
-        let flags = [flags(conversation), driver::flags(Driver::Uring)].concat();
+    // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process, and a
+    // server with I/O threads has several.
+    let flags_of_driver = driver::flags(Driver::Uring);
+    let servers = if flags_of_driver.contains(&"--io-threads".to_owned()) { 1 } else { 4 };
+    run_at_once(servers, in_real_time().collect(), |conversation| {
+        let flags = [flags(conversation), flags_of_driver.clone()].concat();
         let limited = command(&[&limit()[..], &[program()]].concat());
         let server = ServerProcess::launch(limited, Address::fresh(Transport::Tcp), &flags);
         run(conversation, &mut Live::with(server), Dialect::Quoted)

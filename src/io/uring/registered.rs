@@ -1,6 +1,7 @@
 //! Chunks of body memory that are registered with the kernel as buffers: their pages are locked once instead of for each
 //! send.
 
+use std::mem;
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
@@ -25,6 +26,8 @@ pub struct Registered {
     bytes_max: u64,
     /// Rings for which there is no room, or with which the kernel registers no more.
     full: Rings,
+    /// One ring's refusal is logged: those of the others say the same.
+    has_warned: bool,
 }
 
 struct Chunk {
@@ -67,7 +70,7 @@ impl Chunk {
 
 impl Registered {
     pub fn new(bytes_max: u64) -> Self {
-        Self { chunks: Vec::new(), count: 0, bytes: 0, bytes_max, full: Rings::default() }
+        Self { chunks: Vec::new(), count: 0, bytes: 0, bytes_max, full: Rings::default(), has_warned: false }
     }
 
     /// The size of all registered memory, with what is about to be.
@@ -167,7 +170,10 @@ impl Registered {
         }
     }
 
-    fn warn(&self, errno: Errno) {
+    fn warn(&mut self, errno: Errno) {
+        if mem::replace(&mut self.has_warned, true) {
+            return;
+        }
         let hint = if errno == Errno::ENOMEM {
             "; raise the limit of locked memory (ulimit -l), or lower --zero-copy-memory"
         } else {
