@@ -168,6 +168,32 @@ impl Bodies {
         Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
     }
 
+    /// Allocates a body and copies it there.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the kernel refuses to map more.
+    // Inlined: a small body is then copied without a second look at its chunk.
+    #[inline(always)]
+    pub fn store(&mut self, body: &[u8]) -> Result<Slot, OutOfMemory> {
+        let bytes = body.len();
+        if BodyKind::of(bytes) != BodyKind::Small {
+            return self.store_large(body);
+        }
+        let len = NonZeroU32::new(bytes as u32).expect("a body has at least its CR LF");
+        let (home, offset) = self.small.store(&mut self.chunks, body)?;
+        self.slots += 1;
+        self.asked_bytes += bytes;
+        self.slot_bytes += rounded_bytes(bytes);
+        Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
+    }
+
+    #[inline(never)]
+    fn store_large(&mut self, body: &[u8]) -> Result<Slot, OutOfMemory> {
+        let mut slot = self.allocate(body.len() as u32)?;
+        self.bytes_mut(&mut slot).copy_from_slice(body);
+        Ok(slot)
+    }
+
     /// Notes that the first `bytes` bytes of the body are written. Returns by how much that raises
     /// [`Bodies::resident_bytes`].
     pub fn wrote(&mut self, slot: &Slot, bytes: usize) -> usize {

@@ -260,6 +260,12 @@ impl Chunks {
         &mut self.table.meta_mut(key.chunk()).spans[key.index()]
     }
 
+    /// A span and the memory of its chunk.
+    pub fn span_and_memory(&mut self, key: Spot) -> (&mut Span, &mut Mapping) {
+        let Chunk { memory, meta } = self.table.get_mut(key.chunk());
+        (&mut meta.spans[key.index()], memory)
+    }
+
     /// The spans as nodes of lists.
     pub fn span_nodes(&mut self) -> &mut impl Nodes {
         &mut self.table

@@ -52,6 +52,15 @@ impl Span {
         span
     }
 
+    /// Uses the lowest free slot. Returns its offset in the chunk.
+    #[inline]
+    fn take_slot(&mut self) -> usize {
+        let slot = self.free.first().expect("a listed span has room");
+        self.free.remove(slot);
+        self.used += 1;
+        self.first_page as usize * PAGE_BYTES + slot * self.class.slot_bytes()
+    }
+
     fn set_fill(&mut self) {
         let (slots, used) = (self.class.span_slots(), self.used as usize);
         let fill =
@@ -89,6 +98,26 @@ impl Roomy {
         self.fills == 1 && span.link == Link::LOOSE
     }
 
+    /// Returns the fullest span with room, or a new one.
+    #[inline]
+    fn fullest_or_new(&mut self, chunks: &mut Chunks, class: Class) -> Result<Spot, OutOfMemory> {
+        match self.fullest() {
+            Some(key) => Ok(key),
+            None => new_span(self, chunks, class),
+        }
+    }
+
+    /// Moves a span to the list of its fill, which has changed.
+    #[inline(never)]
+    fn relist(&mut self, chunks: &mut Chunks, key: Spot) {
+        let span = chunks.span_mut(key);
+        let before = span.fill as Fill;
+        span.set_fill();
+        let after = span.fill as Fill;
+        self.remove(chunks, key, before);
+        self.insert(chunks, key, after);
+    }
+
     fn insert(&mut self, chunks: &mut Chunks, key: Spot, fill: Fill) {
         if fill != FULL {
             self.by_fill[fill].push(chunks.span_nodes(), key.0);
@@ -116,21 +145,26 @@ impl Small {
     pub fn allocate(&mut self, chunks: &mut Chunks, bytes: usize) -> Result<(usize, usize), OutOfMemory> {
         let class = Class::of(bytes);
         let roomy = &mut self.classes[class.index()];
-        let key = match roomy.fullest() {
-            Some(key) => key,
-            None => new_span(roomy, chunks, class)?,
-        };
+        let key = roomy.fullest_or_new(chunks, class)?;
         let span = chunks.span_mut(key);
-        let slot = span.free.first().expect("a listed span has room");
-        span.free.remove(slot);
-        span.used += 1;
-        let offset = span.first_page as usize * PAGE_BYTES + slot * class.slot_bytes();
+        let offset = span.take_slot();
         if span.used == span.fill_high {
-            let before = span.fill as Fill;
-            span.set_fill();
-            let after = span.fill as Fill;
-            roomy.remove(chunks, key, before);
-            roomy.insert(chunks, key, after);
+            roomy.relist(chunks, key);
+        }
+        Ok((key.chunk(), offset))
+    }
+
+    /// Allocates a slot and copies a body there. Returns its chunk and its offset there.
+    #[inline]
+    pub fn store(&mut self, chunks: &mut Chunks, body: &[u8]) -> Result<(usize, usize), OutOfMemory> {
+        let class = Class::of(body.len());
+        let roomy = &mut self.classes[class.index()];
+        let key = roomy.fullest_or_new(chunks, class)?;
+        let (span, memory) = chunks.span_and_memory(key);
+        let offset = span.take_slot();
+        memory.bytes_mut(offset, body.len()).copy_from_slice(body);
+        if span.used == span.fill_high {
+            roomy.relist(chunks, key);
         }
         Ok((key.chunk(), offset))
     }
@@ -158,11 +192,7 @@ impl Small {
         span.used -= 1;
         let roomy = &mut self.classes[class.index()];
         if span.used < span.fill_low {
-            let before = span.fill as Fill;
-            span.set_fill();
-            let after = span.fill as Fill;
-            roomy.remove(chunks, key, before);
-            roomy.insert(chunks, key, after);
+            roomy.relist(chunks, key);
         }
         if chunks.span(key).used == 0 {
             if roomy.is_only(chunks.span(key)) {

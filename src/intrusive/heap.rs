@@ -65,18 +65,25 @@ impl Heap {
     #[inline(always)]
     pub fn insert<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         self.len += 1;
-        if self.min == NIL || slab[key].key() < slab[self.min].key() {
-            self.min = key;
-        }
-        if self.last != NIL && slab[key].key() < slab[self.last].key() {
-            self.insert_below_last(slab, key);
+        let last = self.last;
+        if last == NIL {
+            self.note_min(slab, key);
+            self.first = key;
         } else {
-            self.append(slab, key);
+            let inserted = slab[key].key();
+            let node = &mut slab[last];
+            if inserted < node.key() {
+                return self.insert_below_last(slab, key);
+            }
+            // The smallest element stays the smallest: it is not above the last one.
+            node.links_mut().next = key;
         }
+        self.end_run_with(slab, key);
     }
 
     #[inline(never)]
     fn insert_below_last<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+        self.note_min(slab, key);
         let before = slab[self.last].links().prev;
         if before != NIL && slab[key].key() < slab[before].key() {
             return self.plant(slab, key);
@@ -84,7 +91,18 @@ impl Heap {
         let last = self.last;
         self.leave_run(slab, last);
         self.plant(slab, last);
-        self.append(slab, key);
+        if self.last == NIL {
+            self.first = key;
+        } else {
+            slab[self.last].links_mut().next = key;
+        }
+        self.end_run_with(slab, key);
+    }
+
+    fn note_min<T: Ranked>(&mut self, slab: &Pages<T>, key: u32) {
+        if self.min == NIL || slab[key].key() < slab[self.min].key() {
+            self.min = key;
+        }
     }
 
     /// Removes the element with the smallest key, in O(log n).
@@ -104,8 +122,8 @@ impl Heap {
             self.leave_run(slab, key);
         } else {
             self.remove_from_tree(slab, key);
+            *slab[key].links_mut() = Links::NONE;
         }
-        *slab[key].links_mut() = Links::NONE;
         if self.min == key {
             self.find_min(slab);
         }
@@ -169,22 +187,19 @@ impl Heap {
         count
     }
 
+    /// Makes an element the last one of the run. The one before it is linked to it already.
     #[inline]
-    fn append<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
+    fn end_run_with<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
         let node = &mut slab[key];
         *node.links_mut() = Links { prev: self.last, ..Links::NONE };
         node.set_rank(IN_RUN);
-        if self.last == NIL {
-            self.first = key;
-        } else {
-            slab[self.last].links_mut().next = key;
-        }
         self.last = key;
     }
 
+    /// Removes an element from the run and clears its links.
     #[inline]
     fn leave_run<T: Ranked>(&mut self, slab: &mut Pages<T>, key: u32) {
-        let Links { next, prev, .. } = *slab[key].links();
+        let Links { next, prev, .. } = std::mem::replace(slab[key].links_mut(), Links::NONE);
         if prev == NIL {
             self.first = next;
         } else {

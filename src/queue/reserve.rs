@@ -85,11 +85,18 @@ impl Engine {
     }
 
     /// Assigns ready jobs of the tube to waiting clients, up to the limit. The rest is left to background work.
+    // Inlined: usually no client waits.
+    #[inline(always)]
     pub(super) fn assign_jobs(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
         let record = &self.tubes[tube];
         if record.assigning || (record.narrow_waiters.is_empty() && record.wide_watches.is_empty()) {
             return;
         }
+        self.assign_to_waiting(tube, limit, now);
+    }
+
+    #[inline(never)]
+    fn assign_to_waiting(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
         // At least one job is assigned per call, so that the work ends even if each call begins at its limit.
         let mut may_assign = true;
         while self.has_job(tube, limit) {

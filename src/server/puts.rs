@@ -4,6 +4,7 @@ use super::Core;
 use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, ProtocolState};
+use crate::bodies::Slot;
 use crate::ids::{ClientKey, ExtraKey, JobId};
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
@@ -11,6 +12,20 @@ use crate::queue::{JobState, NewJob, Repeated};
 use crate::tags::Tags;
 use crate::time::Time;
 use crate::wal::PutSpace;
+
+/// A job whose line was served, without its body.
+struct Announced {
+    id: JobId,
+    args: PutArgs,
+    extra: Option<ExtraKey>,
+}
+
+/// Why a job is not queued.
+enum Refusal {
+    Error(Reply<'static>),
+    /// It has repeated the idempotency key of another job, which the reply reveals.
+    Repeated(Reply<'static>),
+}
 
 impl Core {
     /// Serves a `put` line. The checks come in the order of beanstalkd.
@@ -34,25 +49,23 @@ impl Core {
         let space = self.space_for_put(client, args.bytes, tags);
         if space.is_refused() || !self.has_memory_for(client, args.bytes + 2, tags) {
             protocol.input = Input::Skip { left: bytes, reply: refusal_for(space) };
-        } else {
-            let id = self.engine.next_id();
-            let extra = self.engine.announce_tags(tags);
-            let incoming = |slot| IncomingJob { id: Some(id), args, extra, slot, filled: 0 };
-            let bodies = self.engine.bodies_mut();
-            match bodies.announce(args.bytes + 2) {
-                Ok(mut slot) => match rest.split_at_checked(slot.len()) {
-                    Some((body, following)) if space == PutSpace::Available => {
-                        *rest = following;
-                        bodies.bytes_mut(&mut slot).copy_from_slice(body);
-                        bodies.wrote(&slot, body.len());
-                        self.put(client, replies, id, incoming(slot), now);
-                    }
-                    _ => protocol.input = Input::Body(incoming(slot)),
-                },
-                Err(_) => {
-                    self.engine.free_tags(extra);
-                    protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
-                }
+            return;
+        }
+        let id = self.engine.next_id();
+        let extra = self.engine.announce_tags(tags);
+        if space == PutSpace::Available
+            && let Some((body, following)) = rest.split_at_checked(bytes as usize)
+        {
+            *rest = following;
+            return self.put_received(client, replies, Announced { id, args, extra }, body, now);
+        }
+        match self.engine.bodies_mut().announce(args.bytes + 2) {
+            Ok(slot) => {
+                protocol.input = Input::Body(IncomingJob { id: Some(id), args, extra, slot, filled: 0 });
+            }
+            Err(_) => {
+                self.engine.free_tags(extra);
+                protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
             }
         }
     }
@@ -77,7 +90,29 @@ impl Core {
         wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
-    /// Queues a job whose body is complete.
+    /// Queues a job whose whole body was received with its line.
+    // Inlined: most jobs are put this way.
+    #[inline(always)]
+    fn put_received(
+        &mut self,
+        client: ClientKey,
+        replies: &mut Replies,
+        job: Announced,
+        body: &[u8],
+        now: Time,
+    ) {
+        let refusal = match self.refusal(client, &job, body.ends_with(b"\r\n"), now) {
+            None => match self.engine.bodies_mut().store(body) {
+                Ok(slot) => return self.queue(client, replies, job, slot, now),
+                Err(_) => Refusal::Error(Reply::OutOfMemory),
+            },
+            Some(refusal) => refusal,
+        };
+        self.engine.free_tags(job.extra);
+        self.refuse_put(client, replies, job.id, refusal);
+    }
+
+    /// Queues a job whose body has arrived in pieces.
     pub(super) fn put(
         &mut self,
         client: ClientKey,
@@ -86,31 +121,57 @@ impl Core {
         incoming: IncomingJob,
         now: Time,
     ) {
-        let IncomingJob { args, extra, ref slot, .. } = incoming;
-        let refusal = if !self.engine.bodies().bytes(slot).ends_with(b"\r\n") {
-            Reply::ExpectedCrlf
+        let job = Announced { id, args: incoming.args, extra: incoming.extra };
+        let has_end = self.engine.bodies().bytes(&incoming.slot).ends_with(b"\r\n");
+        match self.refusal(client, &job, has_end, now) {
+            None => self.queue(client, replies, job, incoming.slot, now),
+            Some(refusal) => {
+                self.free_incoming(incoming);
+                self.refuse_put(client, replies, id, refusal);
+            }
+        }
+    }
+
+    /// Returns why a job whose body is complete cannot be queued, if it cannot. `has_end` is whether the body ends in CR LF.
+    #[inline]
+    fn refusal(&mut self, client: ClientKey, job: &Announced, has_end: bool, now: Time) -> Option<Refusal> {
+        let &Announced { ref args, extra, .. } = job;
+        if !has_end {
+            Some(Refusal::Error(Reply::ExpectedCrlf))
         } else if self.draining {
-            Reply::Draining
+            Some(Refusal::Error(Reply::Draining))
         } else if self.space_for_announced(client, args.bytes, extra).is_refused() {
-            Reply::OutOfMemory
+            Some(Refusal::Error(Reply::OutOfMemory))
         } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
-            self.free_incoming(incoming);
-            let reply = repeated(first);
-            self.observe(client, Observation::Put(id, reply));
-            return replies.reply(reply, &mut self.buffers);
+            Some(Refusal::Repeated(repeated(first)))
         } else if !self.engine.admits(client, 1, args.bytes.into()) {
-            Reply::OutOfMemory
+            Some(Refusal::Error(Reply::OutOfMemory))
         } else {
-            let PutArgs { pri, delay, ttr, .. } = args;
-            let ttr = self.engine.ttr_of_put(client, ttr);
-            let new = NewJob { id, pri, delay, ttr, body: incoming.slot, extra };
-            self.engine.put(client, new, now);
-            self.observe(client, Observation::Put(id, Reply::Inserted(id)));
-            return replies.reply(Reply::Inserted(id), &mut self.buffers);
-        };
-        self.free_incoming(incoming);
-        self.observe(client, Observation::Put(id, refusal));
-        replies.refuse(refusal, &mut self.buffers);
+            None
+        }
+    }
+
+    #[inline]
+    fn queue(&mut self, client: ClientKey, replies: &mut Replies, job: Announced, body: Slot, now: Time) {
+        let Announced { id, args: PutArgs { pri, delay, ttr, .. }, extra } = job;
+        let ttr = self.engine.ttr_of_put(client, ttr);
+        self.engine.put(client, NewJob { id, pri, delay, ttr, body, extra }, now);
+        self.observe(client, Observation::Put(id, Reply::Inserted(id)));
+        replies.reply(Reply::Inserted(id), &mut self.buffers);
+    }
+
+    #[cold]
+    fn refuse_put(&mut self, client: ClientKey, replies: &mut Replies, id: JobId, refusal: Refusal) {
+        match refusal {
+            Refusal::Error(reply) => {
+                self.observe(client, Observation::Put(id, reply));
+                replies.refuse(reply, &mut self.buffers);
+            }
+            Refusal::Repeated(reply) => {
+                self.observe(client, Observation::Put(id, reply));
+                replies.reply(reply, &mut self.buffers);
+            }
+        }
     }
 
     /// Frees the body and the tags of a job that is not put.
