@@ -9,9 +9,10 @@
 //! Spans and runs lie in chunks of 2 MiB, which an io_uring can have as registered buffers. A chunk that has only spans of
 //! one size leaves at most 2 % of itself unused.
 //!
-//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written to it. Freed
-//! memory is kept for reuse up to a bound. [`Bodies::reclaim`] returns the rest to the kernel in pieces. [`Bodies::free`]
-//! never does, so freeing a gigabyte takes no time.
+//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written to it, with one
+//! exception. When all spans of a size are full, the next one gets its memory in one call, at most 64 KiB. Freed memory is
+//! kept for reuse up to a bound. [`Bodies::reclaim`] returns the rest to the kernel in pieces. [`Bodies::free`] never does,
+//! so freeing a gigabyte takes no time.
 //!
 //! A reader that outlives the job copies a small body and pins a large one. A pinned body stays in memory until the last
 //! send or log write that reads it has ended.

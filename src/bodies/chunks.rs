@@ -112,6 +112,12 @@ impl Chunks {
         cold
     }
 
+    /// Gets memory for a whole run at once.
+    pub fn populate(&mut self, first: Spot, pages: usize) {
+        let start = first.index() * PAGE_BYTES;
+        self.memory_mut(first.chunk()).populate(start..start + pages * PAGE_BYTES);
+    }
+
     /// What a run of `pages` pages would add to [`Chunks::resident_bytes`] when all of it is used.
     pub fn growth(&self, pages: usize) -> usize {
         let Some(first) = self.find_run(pages) else {
@@ -397,7 +403,7 @@ impl Chunks {
         if chunk >= SPOT_CHUNKS_MAX {
             return Err(OutOfMemory);
         }
-        let memory = Mapping::new(CHUNK_BYTES)?;
+        let mut memory = Mapping::new(CHUNK_BYTES)?;
         memory.refuse_huge_pages();
         let meta = Box::new(Meta {
             pages: [PageState::Inner; CHUNK_PAGES],

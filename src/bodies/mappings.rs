@@ -48,7 +48,7 @@ impl Mappings {
 
     /// Maps `bytes` bytes. They count as memory after [`Mappings::warm`].
     pub fn allocate(&mut self, bytes: usize) -> Result<usize, OutOfMemory> {
-        let memory = Mapping::new(mapped_bytes(bytes))?;
+        let mut memory = Mapping::new(mapped_bytes(bytes))?;
         memory.refuse_huge_pages();
         self.bytes += memory.len();
         Ok(self.used.insert(Body { memory, readers: Readers::OWNER, warm_bytes: 0 }))

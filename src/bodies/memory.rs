@@ -34,11 +34,16 @@ impl Mapping {
         Ok(Self { base: base.cast(), bytes })
     }
 
-    /// Keeps the kernel from backing the mapping with huge pages, where one written byte would cost 2 MiB.
-    pub fn refuse_huge_pages(&self) {
-        // SAFETY: `self` keeps the range mapped, and the advice changes no contents. It fails only on a kernel without
-        // huge pages.
-        let _ = unsafe { madvise(self.base.cast(), self.bytes, MmapAdvise::MADV_NOHUGEPAGE) };
+    /// Keeps the kernel from backing the mapping with huge pages, where one written byte would cost 2 MiB. It fails only on a
+    /// kernel without huge pages.
+    pub fn refuse_huge_pages(&mut self) {
+        self.advise(0..self.bytes, MmapAdvise::MADV_NOHUGEPAGE);
+    }
+
+    /// Gets memory for a range that is about to be written, in one call instead of a fault per page. Kernels before Linux
+    /// 5.14 cannot, and provide each page when it is written.
+    pub fn populate(&mut self, range: Range<usize>) {
+        self.advise(range, MmapAdvise::MADV_POPULATE_WRITE);
     }
 
     /// The size in bytes.
@@ -69,15 +74,13 @@ impl Mapping {
     /// Returns the memory of a range to the kernel. The range then reads as zeros. It must not be in use: a page that the
     /// kernel has pinned would no longer be the page at its address.
     pub fn discard(&mut self, range: Range<usize>) {
-        assert!(range.start <= range.end && range.end <= self.bytes);
+        assert!(range.start <= range.end && range.end <= self.bytes, "a range lies in its mapping");
         // The kernel would round the end up to its own page size. A larger page may have bodies behind the range, so both
         // ends are rounded inwards first.
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map_or(1 << 16, |bytes| bytes as usize);
         let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
         if start < end {
-            // SAFETY: these are whole pages inside this mapping, which `self` keeps mapped, and `&mut self` excludes
-            // borrows of them. A failure changes nothing.
-            let _ = unsafe { madvise(self.base.add(start).cast(), end - start, MmapAdvise::MADV_DONTNEED) };
+            self.advise(start..end, MmapAdvise::MADV_DONTNEED);
         }
     }
 
@@ -92,6 +95,13 @@ impl Mapping {
         } else {
             Err(self)
         }
+    }
+
+    /// Gives advice on a range. A failure changes nothing.
+    fn advise(&mut self, range: Range<usize>, advice: MmapAdvise) {
+        assert!(range.start <= range.end && range.end <= self.bytes, "a range lies in its mapping");
+        // SAFETY: the assertion checks the bounds, `self` keeps the range mapped, and `&mut self` excludes borrows of it.
+        let _ = unsafe { madvise(self.base.add(range.start).cast(), range.len(), advice) };
     }
 }
 

@@ -83,10 +83,12 @@ struct Roomy {
     fills: u8,
     /// The span that was kept when it became empty. It may be in use again.
     kept: Option<Spot>,
+    /// All spans, with room or full.
+    spans: u32,
 }
 
 impl Roomy {
-    const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0, kept: None };
+    const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0, kept: None, spans: 0 };
 
     fn fullest(&self) -> Option<Spot> {
         let fill = self.fills.checked_ilog2()?;
@@ -242,9 +244,10 @@ impl Small {
             bytes += used * class.slot_bytes();
         }
         for (roomy, by_fill) in self.classes.iter().zip(by_class) {
+            assert_eq!(roomy.spans, by_fill.iter().sum::<u32>());
             for (fill, list) in roomy.by_fill.iter().enumerate() {
                 let listed = list.keys(|key| chunks.span(Spot(key)).link).count();
-                assert_eq!(listed, by_fill[fill]);
+                assert_eq!(listed as u32, by_fill[fill]);
                 assert_eq!(roomy.fills >> fill & 1 == 1, listed > 0);
             }
         }
@@ -256,7 +259,12 @@ impl Small {
 #[cold]
 fn new_span(roomy: &mut Roomy, chunks: &mut Chunks, class: Class) -> Result<Spot, OutOfMemory> {
     let first = chunks.take_run(class.span_pages())?;
-    chunks.warm(first, class.span_pages());
+    let cold_pages = chunks.warm(first, class.span_pages());
+    // A class whose spans are all full is about to fill another. The first span may be for a single body.
+    if cold_pages > 0 && roomy.spans > 0 {
+        chunks.populate(first, class.span_pages());
+    }
+    roomy.spans += 1;
     let key = chunks.add_span(first, class.span_pages(), Span::new(class, first.index()));
     roomy.insert(chunks, key, 0);
     Ok(key)
@@ -268,6 +276,7 @@ fn give_span(roomy: &mut Roomy, chunks: &mut Chunks, key: Spot) {
     if roomy.kept == Some(key) {
         roomy.kept = None;
     }
+    roomy.spans -= 1;
     let span = chunks.remove_span(key);
     debug_assert_eq!(span.used, 0);
     chunks.give_run(Spot::new(key.chunk(), span.first_page as usize), span.class.span_pages());
