@@ -27,6 +27,8 @@ struct Block {
     /// [`NIL`] for an id without a job.
     jobs: [u32; BLOCK_IDS],
     chain: u32,
+    /// The number of ids with a job.
+    used: u8,
     is_latest: bool,
 }
 
@@ -50,16 +52,22 @@ impl JobIndex {
             Some(block) => block,
             None => self.add_block(number(id)),
         };
-        let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], key);
+        let block = &mut self.blocks[block];
+        let before = std::mem::replace(&mut block.jobs[place(id)], key);
         assert_eq!(before, NIL, "an id is used once");
+        block.used += 1;
     }
 
     /// Removes the job with this id.
     pub(super) fn remove(&mut self, id: JobId) {
-        let block = self.find_block(number(id)).expect("the job is in the index");
-        let before = std::mem::replace(&mut self.blocks[block].jobs[place(id)], NIL);
+        let key = self.find_block(number(id)).expect("the job is in the index");
+        let block = &mut self.blocks[key];
+        let before = std::mem::replace(&mut block.jobs[place(id)], NIL);
         assert_ne!(before, NIL, "the job is in the index");
-        self.remove_if_useless(block);
+        block.used -= 1;
+        if block.is_useless() {
+            self.remove_block(key);
+        }
     }
 
     pub(super) const fn bytes(&self) -> usize {
@@ -80,6 +88,7 @@ impl JobIndex {
         let mut count = 0;
         for (key, block) in self.blocks.iter() {
             let used = block.jobs.iter().filter(|&&job| job != NIL).count();
+            assert_eq!(block.used as usize, used, "a block knows how many ids have a job");
             assert!(used > 0 || block.is_latest, "a block has jobs or is the latest");
             assert_eq!(block.is_latest, key == self.latest, "one block is the latest");
             count += used;
@@ -107,25 +116,32 @@ impl JobIndex {
     fn add_block(&mut self, number: u64) -> u32 {
         let latest = self.blocks.get(self.latest).map(|block| block.number);
         let is_latest = latest.is_none_or(|latest| latest < number);
-        let block = Block { number, jobs: [NIL; BLOCK_IDS], chain: NIL, is_latest };
+        let block = Block { number, jobs: [NIL; BLOCK_IDS], chain: NIL, used: 0, is_latest };
         let key = self.blocks.insert(block);
         self.index.insert(&mut self.blocks, key);
         if is_latest {
             let before = std::mem::replace(&mut self.latest, key);
             if before != NIL {
-                self.blocks[before].is_latest = false;
-                self.remove_if_useless(before);
+                let block = &mut self.blocks[before];
+                block.is_latest = false;
+                if block.is_useless() {
+                    self.remove_block(before);
+                }
             }
         }
         key
     }
 
-    fn remove_if_useless(&mut self, key: u32) {
-        let block = &self.blocks[key];
-        if !block.is_latest && block.jobs.iter().all(|&job| job == NIL) {
-            self.index.remove(&mut self.blocks, key);
-            self.blocks.remove(key);
-        }
+    #[inline(never)]
+    fn remove_block(&mut self, key: u32) {
+        self.index.remove(&mut self.blocks, key);
+        self.blocks.remove(key);
+    }
+}
+
+impl Block {
+    fn is_useless(&self) -> bool {
+        self.used == 0 && !self.is_latest
     }
 }
 
