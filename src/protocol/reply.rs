@@ -215,7 +215,7 @@ impl Reply<'_> {
     /// Appends the line, with its CR LF.
     pub fn render(&self, out: &mut Vec<u8>) {
         let fixed: &[u8] = match *self {
-            Self::Inserted(id) => return numbered(out, b"INSERTED ", id.0),
+            Self::Inserted(id) => return numbered(out, InsertedLine::WORD, id.0),
             Self::Repeated { id, state, pri } => return repeated(out, id, state, pri),
             Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
             Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
@@ -256,6 +256,57 @@ impl Reply<'_> {
             Self::NotDraining => b"NOT_DRAINING\r\n",
         };
         out.extend_from_slice(fixed);
+    }
+}
+
+/// The line `INSERTED <id>`. Ids are consecutive, so most lines differ from the one before in the last digit only.
+#[derive(Clone, Copy)]
+pub struct InsertedLine {
+    id: JobId,
+    line: [u8; Self::BYTES_MAX],
+    length: usize,
+}
+
+impl InsertedLine {
+    const WORD: &[u8] = b"INSERTED ";
+    /// The longest line, and a byte that makes it a size that is copied in one piece.
+    const BYTES_MAX: usize = 32;
+
+    /// Makes it the line of this job.
+    #[inline]
+    pub fn set(&mut self, id: JobId) {
+        let last_digit = self.length - b"0\r\n".len();
+        if id.0.checked_sub(1) == Some(self.id.0) && self.line[last_digit] < b'9' {
+            self.line[last_digit] += 1;
+            self.id = id;
+        } else {
+            *self = Self::of(id);
+        }
+    }
+
+    /// Appends the line, with its CR LF.
+    #[inline]
+    pub fn render(&self, out: &mut Vec<u8>) {
+        let end = out.len() + self.length;
+        out.extend_from_slice(&self.line);
+        out.truncate(end);
+    }
+
+    #[inline(never)]
+    fn of(id: JobId) -> Self {
+        let mut line = [0; Self::BYTES_MAX];
+        let mut rest = line.as_mut_slice();
+        for part in [Self::WORD, itoa::Buffer::new().format(id.0).as_bytes(), b"\r\n"] {
+            rest.write_all(part).expect("the longest line fits");
+        }
+        let length = Self::BYTES_MAX - rest.len();
+        Self { id, line, length }
+    }
+}
+
+impl Default for InsertedLine {
+    fn default() -> Self {
+        Self::of(JobId(0))
     }
 }
 
@@ -452,6 +503,18 @@ mod tests {
         check(Reply::DrainBegun, "DRAINING");
         assert_eq!(Reply::DrainBegun.error(), None);
         check(Reply::NotDraining, "NOT_DRAINING");
+    }
+
+    #[test]
+    fn an_inserted_line_is_that_of_its_id_whatever_came_before() {
+        let mut line = InsertedLine::default();
+        let jumps = [5, 3, 99_999, 1_000_000_007, u64::MAX - 12];
+        for id in (0..1300).chain(jumps.iter().flat_map(|&from| from..=from + 12)).chain([0, 0, 1, 7]) {
+            let mut out = b"kept ".to_vec();
+            line.set(JobId(id));
+            line.render(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("kept INSERTED {id}\r\n"));
+        }
     }
 
     #[test]

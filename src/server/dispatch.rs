@@ -16,6 +16,7 @@ use crate::queue::{
     Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Released,
     Reserved,
 };
+use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
 use crate::tube_name::TubeName;
 use crate::tube_rules::Rule;
@@ -33,7 +34,7 @@ impl Core {
         rest: &mut &[u8],
         now: Time,
     ) {
-        let mut command = parse(line);
+        let mut command = self.parse_line(line);
         if matches!(command, Err(ParseError::BadFormat)) && self.config.sub_second {
             command = parse_decimals(line);
         }
@@ -55,6 +56,18 @@ impl Core {
             }
             Err(error) => replies.refuse(error.into(), &mut self.buffers),
         }
+    }
+
+    #[inline(always)]
+    fn parse_line<'a>(&mut self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
+        if let Some(args) = self.recent_put.args_of(line) {
+            return Ok(Command::Put { args, tags: Some(Tags::NONE) });
+        }
+        let command = parse(line);
+        if let Ok(Command::Put { args, tags: Some(Tags::NONE) }) = command {
+            self.recent_put.note(line, args);
+        }
+        command
     }
 
     #[inline(always)]

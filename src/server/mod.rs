@@ -42,6 +42,7 @@ use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
 use self::memory::MemoryAccount;
 use self::metrics::Metrics;
+use self::puts::RecentPut;
 use self::session::Session;
 use crate::ids::ConnId;
 use crate::log_limit::LogLimit;
@@ -80,6 +81,7 @@ struct Core {
     /// Freed memory is being given back to the kernel in pieces.
     is_reclaiming: bool,
     buffers: Buffers,
+    recent_put: RecentPut,
     scratch: Vec<u8>,
     memory: MemoryAccount,
     /// Jobs refused for lack of memory.
@@ -291,6 +293,7 @@ impl Core {
             extra_steps: 0,
             is_reclaiming: false,
             buffers: Buffers::default(),
+            recent_put: RecentPut::new(),
             scratch: Vec::new(),
             memory: MemoryAccount::default(),
             memory_refusals: 0,

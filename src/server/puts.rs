@@ -10,8 +10,15 @@ use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, NewJob, Repeated};
 use crate::tags::Tags;
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 use crate::wal::PutSpace;
+
+/// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.
+pub(super) struct RecentPut {
+    line: [u8; RecentPut::LINE_BYTES_MAX],
+    length: usize,
+    args: PutArgs,
+}
 
 /// A job whose line was served, without its body.
 struct Announced {
@@ -25,6 +32,33 @@ enum Refusal {
     Error(Reply<'static>),
     /// It has repeated the idempotency key of another job, which the reply reveals.
     Repeated(Reply<'static>),
+}
+
+impl RecentPut {
+    /// Longer lines are not kept.
+    const LINE_BYTES_MAX: usize = 48;
+
+    pub const fn new() -> Self {
+        let args = PutArgs { pri: 0, delay: Seconds::ZERO, ttr: Seconds::ZERO, bytes: 0 };
+        // No command is an empty line.
+        Self { line: [0; Self::LINE_BYTES_MAX], length: 0, args }
+    }
+
+    /// Returns the numbers of this line, if it is the one.
+    #[inline]
+    pub fn args_of(&self, line: &[u8]) -> Option<PutArgs> {
+        let is_same = line == &self.line[..self.length] && !line.is_empty();
+        is_same.then_some(self.args)
+    }
+
+    /// Keeps a line that has these numbers and no tags.
+    #[inline]
+    pub fn note(&mut self, line: &[u8], args: PutArgs) {
+        if let Some(kept) = self.line.get_mut(..line.len()) {
+            kept.copy_from_slice(line);
+            (self.length, self.args) = (line.len(), args);
+        }
+    }
 }
 
 impl Core {
@@ -157,7 +191,7 @@ impl Core {
         let ttr = self.engine.ttr_of_put(client, ttr);
         self.engine.put(client, NewJob { id, pri, delay, ttr, body, extra }, now);
         self.observe(client, Observation::Put(id, Reply::Inserted(id)));
-        replies.reply(Reply::Inserted(id), &mut self.buffers);
+        replies.inserted(id, &mut self.buffers);
     }
 
     #[cold]

@@ -12,8 +12,9 @@ use std::io::IoSlice;
 
 use super::Ticket;
 use crate::bodies::{Bodies, PinnedBody, Slot};
+use crate::ids::JobId;
 use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
-use crate::protocol::reply::{ErrorKind, Reply};
+use crate::protocol::reply::{ErrorKind, InsertedLine, Reply};
 use crate::server::trace;
 
 /// Rendered replies. Bytes in flight neither move nor change until they are sent: new replies gather in another batch.
@@ -57,8 +58,8 @@ struct Batch {
     ticket: Ticket,
 }
 
-/// What the replies of all connections share: buffers that no connection needs now, and the number of errors. The last
-/// buffer given back is reused first: the CPU cache still holds it.
+/// What the replies of all connections share: buffers that no connection needs now, the number of errors, and the last
+/// `INSERTED`. The last buffer given back is reused first: the CPU cache still holds it.
 #[derive(Default)]
 pub(in crate::server) struct Buffers {
     spare: Vec<Vec<u8>>,
@@ -66,6 +67,7 @@ pub(in crate::server) struct Buffers {
     bytes: usize,
     /// Error replies since the start, by kind.
     errors: [u64; ErrorKind::COUNT],
+    inserted: InsertedLine,
 }
 
 impl Buffers {
@@ -110,6 +112,15 @@ impl Replies {
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
         self.note(&reply, buffers);
         self.write(buffers, |bytes| reply.render(bytes));
+    }
+
+    /// Appends the reply to a `put`.
+    #[inline]
+    pub fn inserted(&mut self, id: JobId, buffers: &mut Buffers) {
+        self.note(&Reply::Inserted(id), buffers);
+        buffers.inserted.set(id);
+        let line = buffers.inserted;
+        self.write(buffers, |bytes| line.render(bytes));
     }
 
     /// Appends data as it is.
