@@ -16,7 +16,7 @@ const SCHEME = matchMedia('(prefers-color-scheme: dark)')
 const DASHES = {
   ready: [],
   reserved: [8, 4],
-  delayed: [2, 3],
+  delayed: [3, 5],
   buried: [7, 3, 2, 3],
   held: [2, 2, 2, 6],
 }

@@ -8,7 +8,7 @@ import path from 'node:path'
 import { changeServer, closeAll, Console, PHONE, Server, sleep } from './kit.mjs'
 
 const DIRECTORY = process.argv[2]
-const BYTES_MAX = 150_000
+const BYTES_MAX = 160_000
 const VIEWPORT = { width: 1280, height: 860 }
 const LOAD_MS = 50_000
 
