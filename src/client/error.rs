@@ -249,7 +249,7 @@ fn meaning(word: &str) -> &'static str {
         "NOT_FOUND" => "there is no such job",
         "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
         "OUT_OF_MEMORY" => {
-            "the server is at its memory limit (--max-memory), its disk is full, or the tube has all jobs that its rules allow; delete jobs"
+            "the server is at its memory limit (--max-memory), its disk is full, or the tube is full by its rules; delete jobs"
         }
         "JOB_TOO_BIG" => {
             "the body is larger than the server accepts; raise -z of the server, or split the job"

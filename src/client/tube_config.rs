@@ -76,7 +76,7 @@ fn check(tube: &str, key: RuleKey, value: &str) -> Result<(), ClientError> {
 fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {
     let reply = connection.ask(format!("tube-config {tube}"))?.into_ok(&format!("tube {tube}"));
     let data = reply.map_err(|refusal| {
-        explained(refusal).meaning("NOT_FOUND", "there is no such tube, and no rule of that name")
+        explained(refusal).meaning("NOT_FOUND", "no such tube exists, and no rule is set for its name")
     })?;
     Stats::parse(Kind::Tube, &data)
 }

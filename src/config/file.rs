@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
 use super::{ConfigError, Problem, rules, suggestion};
 use crate::cli::flags::{Flag, Kind, Sources};
+use crate::tube_name::TubeName;
 
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
@@ -59,7 +60,11 @@ impl Reader<'_> {
                 continue;
             }
             if is_table(value.get_ref()) {
-                return Err(self.wrong(at, "no such table; put the keys at the top of the file".to_owned()));
+                let problem = match suggestion(&key, [rules::TUBES.to_owned()].into_iter()) {
+                    Some(tubes) => format!("no such table; did you mean {tubes}?"),
+                    None => "no such table; put the keys at the top of the file".to_owned(),
+                };
+                return Err(self.wrong(at, problem));
             }
             let Some(flag) = Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) else {
                 return Err(self.unknown(at, &key));
@@ -184,6 +189,11 @@ fn is_number(kind: Kind) -> bool {
 
 /// What to do about a line that is not TOML.
 fn remedy(line: &str) -> String {
+    if let Some(name) = line.strip_prefix("[tubes.").and_then(|rest| rest.strip_suffix(']'))
+        && TubeName::new(name.as_bytes()).is_some()
+    {
+        return format!("the name needs quotes: [tubes.\"{name}\"]");
+    }
     let Some((key, value)) = line.split_once('=') else {
         return "must be KEY = VALUE, such as port = 11300".to_owned();
     };

@@ -30,10 +30,13 @@ pub fn read(tubes: &Spanned<DeValue<'_>>) -> Result<BTreeMap<String, TubeRules>,
         let Some(tube) = TubeName::new(name.get_ref().as_bytes()) else {
             return Err((name.span(), "this is not the name of a tube".to_owned()));
         };
-        if all.len() == RULED_TUBES_MAX {
-            return Err((name.span(), format!("at most {RULED_TUBES_MAX} tubes may have rules")));
-        }
         all.insert(tube.as_str().to_owned(), rules_of(tube, rules)?);
+    }
+    if all.len() > RULED_TUBES_MAX {
+        let mut places: Vec<_> = table.keys().map(Spanned::span).collect();
+        places.sort_by_key(|place| place.start);
+        let first_too_many = places[RULED_TUBES_MAX].clone();
+        return Err((first_too_many, format!("at most {RULED_TUBES_MAX} tubes may have rules")));
     }
     Ok(all)
 }
@@ -65,13 +68,13 @@ fn unknown(word: &str) -> String {
     let known = RuleKey::ALL.into_iter().map(|key| key.word().to_owned());
     match suggestion(word, known) {
         Some(known) => format!("no such rule; did you mean {known}?"),
-        None => "no such rule".to_owned(),
+        None => "no such rule; the keys of the server stand before the first table".to_owned(),
     }
 }
 
 fn expected(key: RuleKey) -> String {
     match key {
-        RuleKey::DeadLetter => "must be the name of another tube, as a text in quotes".to_owned(),
+        RuleKey::DeadLetter => "must be the name of another tube, but for 0, as a text in quotes".to_owned(),
         key => format!("must be a number from 1 to {}", key.max()),
     }
 }

@@ -441,6 +441,7 @@ fn an_error_of_the_file_has_its_line() {
             "[server]\nport = 2",
             "beanring.toml:1:2: [server]: no such table; put the keys at the top of the file",
         ),
+        ("[tube.mail]\nrate = 1", "beanring.toml:1:2: [tube.mail]: no such table; did you mean tubes?"),
         (
             "[[wal-dir]]\nport = 2",
             "beanring.toml:1:3: [[wal-dir]]: no such table; put the keys at the top of the file",
@@ -559,23 +560,30 @@ fn the_file_has_rules_of_tubes() {
 
 #[test]
 fn a_mistake_in_a_rule_has_its_place() {
-    let many: String = (0..=RULED_TUBES_MAX).map(|tube| format!("[tubes.t{tube:04}]\nrate = 1\n")).collect();
+    let many: String = (0..=RULED_TUBES_MAX).map(|tube| format!("[tubes.t{tube}]\nrate = 1\n")).collect();
     for (text, error) in [
         ("tubes = 1", "1:9: tubes = 1: must be tables, such as [tubes.mail]"),
         ("[tubes]\nmail = 1", "2:8: mail = 1: must be a table: [tubes.mail]"),
+        (
+            "[tubes.mail/dead]\nrate = 1",
+            "1:12: [tubes.mail/dead]: the name needs quotes: [tubes.\"mail/dead\"]",
+        ),
         ("[tubes.\"a b\"]\nrate = 1", "1:8: [tubes.\"a b\"]: this is not the name of a tube"),
         ("[tubes.t]\nmax-job = 1", "2:1: max-job = 1: no such rule; did you mean max-jobs?"),
-        ("[tubes.t]\nspeed = 1", "2:1: speed = 1: no such rule"),
+        (
+            "[tubes.t]\nspeed = 1",
+            "2:1: speed = 1: no such rule; the keys of the server stand before the first table",
+        ),
         ("[tubes.t]\nrate = 0", "2:8: rate = 0: must be a number from 1 to 1000000"),
         ("[tubes.t]\nrate = 1.5", "2:8: rate = 1.5: must be a number from 1 to 1000000"),
         ("[tubes.t]\nmax-jobs = \"5\"", "2:12: max-jobs = \"5\": must be a number from 1 to 4294967295"),
         (
             "[tubes.t]\ndead-letter = \"t\"",
-            "2:15: dead-letter = \"t\": must be the name of another tube, as a text in quotes",
+            "2:15: dead-letter = \"t\": must be the name of another tube, but for 0, as a text in quotes",
         ),
         (
             "[tubes.t]\ndead-letter = 5",
-            "2:15: dead-letter = 5: must be the name of another tube, as a text in quotes",
+            "2:15: dead-letter = 5: must be the name of another tube, but for 0, as a text in quotes",
         ),
         (&many, "2001:8: [tubes.t1000]: at most 1000 tubes may have rules"),
     ] {

@@ -150,7 +150,7 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
             place.run(&["tube-config", "mail", "rate", "5"]).fails(1, refused);
             return;
         }
-        let absent = "tube mail: NOT_FOUND: there is no such tube, and no rule of that name";
+        let absent = "tube mail: NOT_FOUND: no such tube exists, and no rule is set for its name";
         place.run(&["tube-config", "mail"]).fails(1, absent);
         assert_eq!(place.ok(&["tube-config", "default"]), "");
         assert_eq!(place.on_terminal(&["tube-config", "default"], &[]), "tube default has no rules\n");

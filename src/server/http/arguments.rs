@@ -79,6 +79,10 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
         |key, text: &str| key == RuleKey::DeadLetter && text != "0" && text.as_bytes() == tube.as_bytes();
     let text = |value: &Value| {
         let text = match value {
+            // A tube is named by a text.
+            Value::Number(_) if key == RuleKey::DeadLetter => {
+                (whole_u64(value)? == 0).then(|| "0".to_owned())?
+            }
             Value::Number(_) => whole_u64(value)?.to_string(),
             Value::String(text) if key == RuleKey::DeadLetter => text.clone(),
             _ => return None,
@@ -204,6 +208,7 @@ mod tests {
             ("{\"key\":\"rate\",\"value\":-1}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"value\":null}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"dead-letter\",\"value\":\"mail\"}", own),
+            ("{\"key\":\"dead-letter\",\"value\":5}", "value must be the name of another tube, or 0"),
             ("{\"key\":\"dead-letter\",\"value\":\"a b\"}", "value must be the name of another tube, or 0"),
         ] {
             assert_eq!(read(json), Err(message.to_owned()), "{json}");
