@@ -26,7 +26,7 @@ const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
 
 /// What the help of every verb ends with.
 const EXIT_CODES: &str = "\
-Exit code: 0 done, 1 the server said no, 2 wrong usage, 3 no connection.
+Exit code: 0 done, 1 the server refused, 2 wrong usage, 3 no connection.
 Without --addr, the variable BEANRING_ADDR names the server.";
 
 const PUT_HELP: &str = "\

@@ -83,7 +83,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The exit code: 1 the server said no, 2 wrong usage, 3 no connection.
+    /// The exit code: 1 the server refused, 2 wrong usage, 3 no connection.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_)

@@ -10,7 +10,7 @@ export const NAME_PATTERN = '[A-Za-z0-9+\\/;.$_\\(\\)][A-Za-z0-9\\-+\\/;.$_\\(\\
 /** The same in words. */
 export const NAME_RULE = '1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -'
 
-/** Shows a notice of a result. An error stays until it is closed. */
+/** Shows a notice of a result. An error stays until it is closed, the next action begins, or another page opens. */
 export function notify(text, isError = false) {
   const area = document.getElementById('notices')
   const close = el('button', {
@@ -31,6 +31,11 @@ export function notify(text, isError = false) {
   if (!isError) setTimeout(() => node.remove(), NOTICE_MS)
 }
 
+/** Closes the notices of errors. */
+export function closeErrors() {
+  for (const node of document.querySelectorAll('#notices .error')) node.remove()
+}
+
 /** Says why an action has failed. */
 export function explain(error) {
   if (error instanceof Refused) return error.message
@@ -40,6 +45,7 @@ export function explain(error) {
 /** Runs `action` and returns its result, or shows its error and returns `null`. A refusal is shown at the field `beside`. */
 export async function attempt(action, beside = null) {
   beside?.fail(null)
+  closeErrors()
   try {
     return await action()
   } catch (error) {

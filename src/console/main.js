@@ -1,6 +1,6 @@
 // The start: routes, the page that is shown, and the repeated reading of the server.
 
-import { attempt, closeQuestions, NAME_PATTERN, NAME_RULE, notify } from './actions.js'
+import { attempt, closeErrors, closeQuestions, NAME_PATTERN, NAME_RULE, notify } from './actions.js'
 import { problemPage, tokenPage } from './access.js'
 import { read, token } from './api.js'
 import { el } from './dom.js'
@@ -102,6 +102,7 @@ function showOne(name, one) {
 function route() {
   const { name, one } = opened()
   isLocked = false
+  closeErrors()
   showOne(name, one)
   window.scrollTo(0, 0)
   // Not at the first page: a reader begins at the top.

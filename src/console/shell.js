@@ -89,6 +89,7 @@ export function showServer(server) {
     if (!now.has(kind)) {
       banner(`warning-${kind}`, 'warning', null)
       WARNINGS.delete(kind)
+      announce(kind === 'draining' ? 'The server accepts new jobs again.' : '')
     }
   }
   for (const [kind, text] of now) {

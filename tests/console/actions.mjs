@@ -279,6 +279,10 @@ async function a_reserved_job_belongs_to_its_client() {
     await client.ask(`release ${id} 1 0`)
     await view.shows('h1', `Job ${id} ready`)
     await until('the buttons work again', async () => !(await view.button('Delete').isDisabled()))
+    assert.equal(await view.page.locator('.notice.error').count(), 1)
+    await view.go('#/tubes')
+    await view.shows('h1', 'Tubes')
+    assert.equal(await view.page.locator('.notice.error').count(), 0)
   })
 }
 

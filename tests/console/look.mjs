@@ -28,6 +28,7 @@ const VIEWS = {
   'find a job or a group': { hash: '#/jobs' },
   job: { hash: ({ text }) => `#/jobs/${text}` },
   'job with a binary body': { hash: ({ binary }) => `#/jobs/${binary}` },
+  'job with an empty body': { hash: ({ empty }) => `#/jobs/${empty}` },
   'job that is missing': { hash: '#/jobs/999' },
   'held job': { hash: ({ held }) => `#/jobs/${held}` },
   group: { hash: '#/groups/parts' },
@@ -139,7 +140,8 @@ export async function busyServer() {
     `dead-letter ${LONG}`,
   ])
     await client.ask(`tube-config images ${rule}`)
-  return { server, client, text, binary, held }
+  const empty = await client.put('parts', '', { priority: MANY })
+  return { server, client, text, binary, held, empty }
 }
 
 const AT = [
