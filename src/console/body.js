@@ -132,7 +132,7 @@ export class BodyView {
   #json = null
   #radios = new Map()
   #endDrawing = () => {}
-  #content = el('pre', { class: 'body', tabindex: '0', role: 'region', 'aria-label': 'Body' })
+  #content = el('pre', { class: 'body', tabindex: '0', role: 'group', 'aria-label': 'Body' })
   #summary = el('p', { class: 'hint' })
   #whole = el('button', {
     type: 'button',
