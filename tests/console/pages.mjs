@@ -60,7 +60,7 @@ async function charts_follow_the_load() {
         await sleep(5)
       }
     })()
-    await view.shows('.legend li:has-text("Puts") .value', /^[0-9]{2,}$/)
+    await view.shows('.legend li:has-text("Puts") .value', /^[0-9]{2,}(\.[0-9])?$/)
     await sleep(3000)
     // The line of the puts, in its own color, above the axis.
     const drawn = await view.page
