@@ -1,4 +1,4 @@
-// The rules of a tube: those that are set, what they have led to, and a form that sets them.
+// The rules of a tube: those that are set, counts of what they have done, and a form that sets them.
 
 import { act } from './api.js'
 import { form, NAME_PATTERN, NAME_RULE, nameField, notify } from './actions.js'

@@ -126,7 +126,7 @@ impl Engine {
         Some((&ruled.rules, ruled.counts))
     }
 
-    /// What the rules of a tube have led to. `None` if it has no rules.
+    /// Counts of what the rules of a tube have done. `None` if it has no rules.
     pub fn rule_counts(&self, tube: TubeKey) -> Option<RuleCounts> {
         self.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.slab[slot].counts)
     }

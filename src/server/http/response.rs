@@ -59,7 +59,7 @@ pub(super) struct Refusal {
     pub allow: Option<&'static str>,
 }
 
-/// The status of a response, and what its head says besides.
+/// The status of a response, and the further fields of its head.
 pub(super) struct Head<'a> {
     pub status: &'a str,
     pub content_type: &'a str,

@@ -44,7 +44,7 @@ pub(super) struct TubeDetailJson<'a> {
     rule_counts: Option<RuleCountsJson>,
 }
 
-/// What the rules of a tube, or of all tubes, have led to.
+/// Counts of what the rules of a tube, or of all tubes, have done.
 #[derive(Serialize)]
 pub(super) struct RuleCountsJson {
     refusals: u64,
