@@ -26,7 +26,7 @@ pub struct Options {
     /// List the names of all rows and exit
     #[arg(long)]
     pub list: bool,
-    /// Update the tables in docs/BENCHMARKS.md and the plots beside it
+    /// Update docs/BENCHMARK-TABLES.md, and the figures and plots of README.md and docs/BENCHMARKS.md
     #[arg(long)]
     pub publish: bool,
     /// Passed by `cargo bench` to every benchmark

@@ -15,11 +15,11 @@ use beanring_testkit::bench::logs::Place;
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::table::{Table, ratio, rounded};
 
-/// The markers in docs/BENCHMARKS.md between which the tables belong.
+/// The markers in docs/BENCHMARK-TABLES.md between which the tables belong.
 pub const BEGIN: &str = "<!-- ci/bench: begin -->";
 pub const END: &str = "<!-- ci/bench: end -->";
 
-const PAGE: &str = "docs/BENCHMARKS.md";
+const PAGE: &str = "docs/BENCHMARK-TABLES.md";
 const PICTURE: &str = "benchmarks.svg";
 
 /// Renders a cell of a table.
