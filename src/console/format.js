@@ -17,15 +17,14 @@ export function rate(number) {
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 
-/** A size in bytes, with three digits. */
+/** A size in bytes with one decimal, rounded down as by the command-line client: "63.9 KiB". */
 export function bytes(number) {
   let unit = 0
   while (number >= 1024 && unit < UNITS.length - 1) {
     number /= 1024
     unit += 1
   }
-  const digits = unit === 0 || number >= 100 ? 0 : number >= 10 ? 1 : 2
-  return `${number.toFixed(digits)} ${UNITS[unit]}`
+  return unit === 0 ? `${number} B` : `${(Math.floor(number * 10) / 10).toFixed(1)} ${UNITS[unit]}`
 }
 
 /** A size in bytes that is not rounded: in the largest unit that divides it, or in bytes. */

@@ -135,10 +135,10 @@ function actionsCard(app, id, controls) {
   )
   const reserving = controls.group(
     el('h3', { text: 'Release' }),
-    el('p', { class: 'hint', text: 'Sets the priority, and makes the job ready, or delayed if there is a delay.' }),
+    el('p', { class: 'hint', text: 'Makes the job ready with this priority. With a delay, it becomes ready after that time.' }),
     release.node,
     el('h3', { text: 'Bury' }),
-    el('p', { class: 'hint', text: 'Sets the priority, and puts the job aside until it is kicked.' }),
+    el('p', { class: 'hint', text: 'Gives the job this priority. Workers do not get it until it is kicked.' }),
     bury.node,
   )
   const rest = controls.group(

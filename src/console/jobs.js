@@ -2,7 +2,7 @@
 
 import { find } from './api.js'
 import * as format from './format.js'
-import { card, el, setText, show } from './dom.js'
+import { card, el, setAttribute, setText, show } from './dom.js'
 import { jobLink, TIME_LEFT } from './job.js'
 import { tubePath } from './tubes.js'
 
@@ -11,7 +11,7 @@ const PAGE_JOBS = 50
 const STATES = ['ready', 'reserved', 'delayed', 'buried', 'held']
 
 /** Lists jobs on request, since a long list makes the server visit all of its jobs. */
-export function jobsCard(app, name) {
+export function jobsCard(app, name, toTop) {
   const summary = el('p', { class: 'hint', text: 'Choose a state to list its jobs.' })
   const time = el('th', { scope: 'col' })
   const heads = ['Job', 'Priority', 'Age', 'Size'].map((text) => el('th', { scope: 'col', text }))
@@ -27,11 +27,14 @@ export function jobsCard(app, name) {
     return el('tr', {}, head, ...texts.map((text) => el('td', { text })))
   }
   const list = async (state, after) => {
+    for (const [one, choice] of choices) setAttribute(choice, 'aria-pressed', String(one === state))
     const path = `${tubePath(name)}/jobs?state=${state}&after=${after}&limit=${PAGE_JOBS}`
     const page = await app.act(() => find(path))
     const jobs = page?.jobs ?? []
     show(scroller, jobs.length > 0)
     show(next, jobs.length === PAGE_JOBS)
+    show(first, after !== 0)
+    show(top, true)
     if (jobs.length === 0) {
       const none = after === 0 ? `There is no ${state} job in this tube.` : `There are no more ${state} jobs.`
       return setText(summary, none)
@@ -46,13 +49,16 @@ export function jobsCard(app, name) {
   }
   const button = (text, act) => el('button', { type: 'button', text, on: { click: act } })
   const next = button('Next page', () => list(shown.state, shown.last))
-  show(next, false)
-  const choices = STATES.map((state) => button(`List ${state}`, () => list(state, 0)))
+  const first = button('First page', () => list(shown.state, 0))
+  const top = button('Top of the tube', toTop)
+  for (const one of [next, first, top]) show(one, false)
+  const choices = new Map(STATES.map((state) => [state, button(`List ${state}`, () => list(state, 0))]))
+  for (const choice of choices.values()) setAttribute(choice, 'aria-pressed', 'false')
   return card(
     'Jobs',
-    el('div', { class: 'buttons' }, ...choices),
+    el('div', { class: 'buttons' }, ...choices.values()),
     el('div', { role: 'status', class: 'listed' }, summary),
     scroller,
-    next,
+    el('div', { class: 'buttons' }, next, first, top),
   )
 }

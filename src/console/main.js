@@ -80,7 +80,7 @@ function opened() {
     try {
       return { name, one: open(match, new URLSearchParams(query ?? '')) }
     } catch (error) {
-      // "%" in an address that somebody has typed.
+      // A "%" without two digits behind it cannot be decoded.
       if (!(error instanceof URIError)) throw error
     }
   }
@@ -175,8 +175,13 @@ document.addEventListener('keydown', (event) => {
   const isTyping = event.target.closest?.('input, textarea, select, dialog') !== null
   if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return
   event.preventDefault()
-  if (page?.focusFilter !== undefined) page.focusFilter()
-  else location.hash = '#/tubes'
+  if (isLocked) return
+  if (page.focusFilter === undefined) {
+    // A new hash alone would open the page later.
+    history.pushState(null, '', '#/tubes')
+    route()
+  }
+  page.focusFilter()
 })
 
 window.addEventListener('hashchange', route)

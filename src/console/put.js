@@ -47,7 +47,7 @@ function outcome({ id, state, priority }, tube) {
 export function putPage(app, query) {
   const tube = tubeField('Tube', query.get('tube') ?? 'default')
   const priority = numberField('Priority', 65536, { hint: 'Workers get the smallest number first.' })
-  const delay = numberField('Delay in seconds', 0, { hint: 'The job is ready after this time.' })
+  const delay = numberField('Delay in seconds', 0, { hint: 'Workers get the job after this time at the earliest.' })
   const ttr = numberField('TTR in seconds', 60, {
     hint: 'The time to run: how long a worker has for the job. 0 is the default of the tube.',
   })

@@ -11,8 +11,9 @@ const MARGIN_ROWS = 12
 const HEIGHT_MAX = 16_000_000
 
 /**
- * `columns`: for each its `key`, `label`, `sort` (if it can be sorted by) and `isNumber`. `fill(cells, row)` sets the
- * content of the cells of a row, which `create(key)` makes. `moved` hears that other rows have become visible.
+ * `columns`: for each its `key`, `label`, `sort` (if it can be sorted by), `isNumber`, and `isWide` if a narrow window leaves it
+ * out. `fill(cells, row)` sets the content of the cells of a row, which `create(key)` makes. `moved` hears that other rows have
+ * become visible.
  */
 export class Table {
   #columns
@@ -191,7 +192,7 @@ export class Table {
           'span',
           {
             role: 'cell',
-            class: `${column.isNumber ? 'number' : 'text'} cell-${column.key}`,
+            class: `${column.isNumber ? 'number' : 'text'} cell-${column.key}${column.isWide ? ' only-wide' : ''}`,
             'data-label': column.label,
           },
           content.node ?? content,

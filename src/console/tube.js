@@ -202,6 +202,7 @@ class Tube {
   #counters
   #controls = new Controls()
   #actions
+  #heading
   #found
   #missing
 
@@ -242,7 +243,7 @@ class Tube {
       ),
       this.#rules.node,
       nextCard(app, name),
-      jobsCard(app, name),
+      jobsCard(app, name, () => this.#toTop()),
     )
     this.#missing = el(
       'div',
@@ -257,11 +258,13 @@ class Tube {
         el('a', { class: 'button', href: `#/put?tube=${encodeURIComponent(name)}`, text: 'Put a job into it' }),
       ),
     )
+    const shownName = el('span', { class: 'tube-name', text: name })
+    this.#heading = el('h1', { tabindex: '-1' }, 'Tube ', shownName, ' ', this.#paused)
     this.node = el(
       'div',
       {},
       el('p', { class: 'crumbs' }, el('a', { href: '#/tubes', text: 'Tubes' })),
-      el('h1', {}, 'Tube ', el('span', { class: 'tube-name', text: name }), ' ', this.#paused),
+      this.#heading,
       this.#missing,
       this.#found,
     )
@@ -269,6 +272,11 @@ class Tube {
 
   serverChanged(server) {
     this.#controls.update(server)
+  }
+
+  #toTop() {
+    this.#heading.focus({ preventScroll: true })
+    window.scrollTo(0, 0)
   }
 
   async refresh(signal) {

@@ -12,10 +12,10 @@ const COLUMNS = [
   { key: 'reserved', label: 'Reserved', sort: 'reserved', isNumber: true },
   { key: 'delayed', label: 'Delayed', sort: 'delayed', isNumber: true },
   { key: 'buried', label: 'Buried', sort: 'buried', isNumber: true },
-  { key: 'held', label: 'Held', sort: 'held', isNumber: true },
-  { key: 'waiting', label: 'Waiting', sort: 'waiting', isNumber: true },
-  { key: 'puts', label: 'Puts', sort: 'puts', isNumber: true },
-  { key: 'oldest', label: 'Oldest ready', sort: 'oldest', isNumber: true },
+  { key: 'held', label: 'Held', sort: 'held', isNumber: true, isWide: true },
+  { key: 'waiting', label: 'Waiting', sort: 'waiting', isNumber: true, isWide: true },
+  { key: 'puts', label: 'Puts', sort: 'puts', isNumber: true, isWide: true },
+  { key: 'oldest', label: 'Oldest ready', sort: 'oldest', isNumber: true, isWide: true },
 ]
 
 const TYPING_MS = 120
@@ -36,21 +36,25 @@ function create(key) {
   if (key !== 'name') return el('span')
   const link = el('a', { class: 'tube-name' })
   const paused = el('span', { class: 'badge', text: 'paused' })
-  return { node: el('span', { class: 'name-cell' }, link, paused), link, paused }
+  // A narrow window shows the value that the table is sorted by here, if it has no column for it.
+  const sorted = el('span', { class: 'sorted only-narrow' })
+  return { node: el('span', { class: 'name-cell' }, link, paused, sorted), link, paused, sorted }
 }
 
-function fill(cells, tube) {
-  const { link, paused } = cells.name
+function fill(cells, tube, sort) {
+  const { link, paused, sorted } = cells.name
   setText(link, tube?.name ?? '…')
   setAttribute(link, 'href', tube === null ? null : `#/tubes/${encodeURIComponent(tube.name)}`)
   setAttribute(link, 'title', tube !== null && tube.name.length > 30 ? tube.name : null)
   show(paused, tube !== null && tube.paused_seconds > 0)
-  for (const { key, isNumber } of COLUMNS) {
+  setText(sorted, '')
+  for (const { key, label, isNumber, isWide } of COLUMNS) {
     if (!isNumber) continue
     const value = tube === null ? null : key === 'oldest' ? tube.oldest_ready_seconds : tube[key]
     const text = value === null ? '–' : key === 'oldest' ? format.seconds(value) : format.count(value)
     setText(cells[key], tube === null ? '' : text)
     cells[key].className = value === 0 || value === null ? 'zero' : `is-${key}`
+    if (isWide && key === sort && tube !== null) setText(sorted, `${label}: ${text}`)
   }
 }
 
@@ -94,7 +98,7 @@ class Tubes {
       label: 'Tubes',
       columns: COLUMNS,
       create,
-      fill,
+      fill: (cells, tube) => fill(cells, tube, this.sort),
       moved: () => app.poller.soon(),
       sorted: (sort) => this.#sortBy(sort),
     })

@@ -135,7 +135,7 @@ async function a_large_body_is_shown_in_part() {
     await view.shows('.body-view .hint', 'The first 256 KiB of 262,145 bytes, text')
     assert.match(await view.text('pre.body'), /^xä{131071}$/)
     await view.button('Show the whole body').click()
-    await view.shows('.body-view .hint', '256 KiB, text')
+    await view.shows('.body-view .hint', '256.0 KiB, text')
     const huge = await client.put('large', Buffer.alloc(3_000_000, 'y'))
     await view.go(`#/jobs/${huge}`)
     await view.shows('.body-view .hint', 'The first 256 KiB of 3,000,000 bytes, text')
@@ -153,13 +153,13 @@ async function large_json_is_shown_as_json_or_says_why_not() {
     const radio = view.page.getByRole('radio', { name: 'JSON' })
     const at = async (size) => view.go(`#/jobs/${await client.put('large', json(size))}`)
     await at(262_144)
-    await view.shows('.body-view .hint', '256 KiB, JSON')
+    await view.shows('.body-view .hint', '256.0 KiB, JSON')
     assert.ok(await radio.isChecked())
     await at(300_000)
     await view.shows('.body-view .hint', /^The first 256 KiB of 300,000 bytes, text, JSON is shown once the whole body is$/)
     assert.ok(await radio.isDisabled())
     await view.button('Show the whole body').click()
-    await view.shows('.body-view .hint', '293 KiB, JSON')
+    await view.shows('.body-view .hint', '292.9 KiB, JSON')
     await at(2_000_000)
     await view.shows('.body-view .hint', /^The first 256 KiB of .*, text, JSON is shown up to 1 MiB only$/)
   })
@@ -180,7 +180,7 @@ async function the_hex_dump_of_a_large_body_blocks_nothing() {
       })
     })
     await view.button('Show the whole body').click()
-    await view.shows('.body-view .hint', '879 KiB, binary')
+    await view.shows('.body-view .hint', '878.9 KiB, binary')
     const lines = () =>
       view.page.locator('pre.body').evaluate((node) =>
         [...node.children].reduce((sum, piece) => sum + piece.textContent.split('\n').length, 0),

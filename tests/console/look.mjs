@@ -14,6 +14,7 @@ const VIEWS = {
   overview: { hash: '#/' },
   'overview with a dialog': { hash: '#/', act: (view) => view.button('Drain').click() },
   tubes: { hash: '#/tubes' },
+  'tubes by their oldest jobs': { hash: '#/tubes?sort=oldest&order=desc' },
   'tubes, none found': { hash: '#/tubes?filter=nothing', act: (view) => view.page.getByText('No tube name contains').waitFor() },
   tube: {
     hash: '#/tubes/mail',
@@ -22,6 +23,14 @@ const VIEWS = {
         .button('Next ready')
         .click()
         .then(() => view.shows('pre.body', /./)),
+  },
+  'tube with a list of jobs': {
+    hash: '#/tubes/mail',
+    act: (view) =>
+      view
+        .button('List ready')
+        .click()
+        .then(() => view.button('Top of the tube').waitFor()),
   },
   'tube with a long name': { hash: `#/tubes/${encodeURIComponent(LONG)}` },
   'tube that is missing': { hash: '#/tubes/nowhere' },

@@ -1,7 +1,7 @@
 // What the pages show of a server.
 
 import assert from 'node:assert/strict'
-import { changeServer, Console, PHONE, sleep, until, withConsole } from './kit.mjs'
+import { changeServer, Console, PHONE, sleep, until, WIDE, withConsole } from './kit.mjs'
 
 /** Puts a job with no body into each tube. */
 async function putEach(client, tubes) {
@@ -148,6 +148,20 @@ async function tubes_are_sorted_on_a_phone() {
     await view.shows('.table-space .table-row:first-child .cell-ready', /2$/)
     await view.button('Descending ▼').click()
     await view.shows('.table-space .table-row:first-child .cell-name', 'default')
+    // A column that a phone lacks is shown in the row while the table is sorted by it.
+    const shown = '.table-space .table-row:first-child .sorted'
+    await view.page.getByLabel('Sort by').selectOption('puts')
+    await view.shows(shown, 'Puts: 2')
+    await view.page.getByLabel('Sort by').selectOption('held')
+    await view.shows(shown, 'Held: 0')
+    await view.page.getByLabel('Sort by').selectOption('oldest')
+    await view.shows(shown, /^Oldest ready: [0-9]+ s$/)
+    await view.page.getByLabel('Sort by').selectOption('buried')
+    await view.shows(shown, '')
+    await view.page.setViewportSize(WIDE)
+    await view.page.getByRole('button', { name: /^Puts/ }).click()
+    await view.shows('.table-space .table-row:first-child .cell-puts', '2')
+    assert.equal(await view.page.locator(shown).isVisible(), false)
   })
 }
 
@@ -552,10 +566,9 @@ async function it_can_be_used_with_the_keyboard() {
     assert.notEqual(outline, 'none')
     await page.keyboard.press('Enter')
     assert.equal(await page.evaluate(() => document.activeElement.id), 'content')
-    // "/" leads to the tubes, and there to the filter.
+    // "/" leads to the filter of the tubes, also from another page.
     await page.keyboard.press('/')
     await view.shows('h1', 'Tubes')
-    await page.keyboard.press('/')
     await page.keyboard.type('mai')
     await view.shows('.head .hint', '1 of 2 tubes')
     await page.keyboard.type('/')
@@ -565,6 +578,9 @@ async function it_can_be_used_with_the_keyboard() {
     await page.keyboard.press('Enter')
     await view.shows('h1', 'Tube mail')
     assert.equal(await page.evaluate(() => document.activeElement.id), 'content')
+    await page.goBack()
+    await page.goBack()
+    await view.shows('h1', 'Overview')
   })
 }
 
