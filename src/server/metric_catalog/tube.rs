@@ -1,0 +1,201 @@
+//! The numbers of a tube, for `stats-tube` and `/metrics`.
+
+use super::{Entry, Metric, MetricKind, Value, counter, gauge};
+use crate::ids::TubeKey;
+use crate::queue::{LatencyKind, Percentiles, RuleCounts, TubeStats};
+use crate::server::Core;
+use crate::time::{Span, Time};
+
+/// A value of a tube.
+pub(in crate::server) struct TubeMetric {
+    pub entry: Entry<'static>,
+    source: Source,
+}
+
+enum Source {
+    Stats(fn(&TubeStats<'_>) -> u64),
+    Span(fn(&TubeStats<'_>) -> Span),
+    /// Separate from `Stats`, because it looks at each client that watches many tubes.
+    Waiting,
+    /// Separate from `Stats`, because it reads all bins of a histogram.
+    Latency(LatencyKind, fn(&Percentiles) -> Span),
+    TimeSum(LatencyKind),
+    TimeCount(LatencyKind),
+    /// Only of a tube with rules.
+    Rules(fn(&RuleCounts) -> u64),
+}
+
+const fn both(key: &'static str, metric: Metric<'static>, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Stats(read) }
+}
+
+const fn percentile(key: &'static str, kind: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: None }, source: Source::Latency(kind, read) }
+}
+
+const fn metric(metric: Metric<'static>, source: Source) -> TubeMetric {
+    TubeMetric { entry: Entry { key: None, metric: Some(metric) }, source }
+}
+
+const fn rule(key: &'static str, metric: Metric<'static>, read: fn(&RuleCounts) -> u64) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Rules(read) }
+}
+
+const TUBE_JOBS: Metric<'static> = gauge("tube_jobs", "Number of jobs of a tube, by state.");
+const TUBE_QUEUE_TIME: Metric<'static> = Metric::new(
+    MetricKind::Summary,
+    "tube_queue_time_seconds",
+    "Time from when a job of the tube became ready until it was reserved.",
+);
+const TUBE_RESERVED_TIME: Metric<'static> = Metric::new(
+    MetricKind::Summary,
+    "tube_reserved_time_seconds",
+    "Time from when a job of the tube was reserved until it left the worker: deleted, released, buried, timed out, or disconnected.",
+);
+
+/// The values of a tube.
+pub(in crate::server) const TUBE: &[TubeMetric] = &[
+    both(
+        "current-jobs-urgent",
+        gauge("tube_jobs_urgent", "Number of ready jobs of a tube with a priority below 1024."),
+        |tube| tube.urgent.into(),
+    ),
+    both("current-jobs-ready", TUBE_JOBS.label("state", "ready"), |tube| tube.ready as u64),
+    both("current-jobs-reserved", TUBE_JOBS.label("state", "reserved"), |tube| tube.reserved.into()),
+    both("current-jobs-delayed", TUBE_JOBS.label("state", "delayed"), |tube| tube.delayed as u64),
+    both("current-jobs-buried", TUBE_JOBS.label("state", "buried"), |tube| tube.buried as u64),
+    metric(TUBE_JOBS.label("state", "held"), Source::Stats(|tube| tube.held as u64)),
+    both(
+        "total-jobs",
+        counter("tube_jobs_created_total", "Number of jobs that put has stored in a tube."),
+        |tube| tube.total_jobs,
+    ),
+    both(
+        "current-using",
+        gauge("tube_using_connections", "Number of client connections that use a tube."),
+        |tube| tube.using.into(),
+    ),
+    both(
+        "current-watching",
+        gauge("tube_watching_connections", "Number of client connections that watch a tube."),
+        |tube| tube.watching.into(),
+    ),
+    TubeMetric {
+        entry: Entry {
+            key: Some("current-waiting"),
+            metric: Some(gauge(
+                "tube_waiting_connections",
+                "Number of client connections that wait for a job of a tube.",
+            )),
+        },
+        source: Source::Waiting,
+    },
+    both("cmd-delete", counter("tube_jobs_deleted_total", "Number of jobs of a tube deleted."), |tube| {
+        tube.deletes
+    }),
+    both(
+        "cmd-pause-tube",
+        counter("tube_pauses_total", "Number of pause-tube commands for a tube."),
+        |tube| tube.pauses,
+    ),
+    TubeMetric { entry: Entry { key: Some("pause"), metric: None }, source: Source::Span(|tube| tube.pause) },
+    TubeMetric {
+        entry: Entry {
+            key: Some("pause-time-left"),
+            metric: Some(gauge(
+                "tube_pause_remaining_seconds",
+                "Seconds until the pause of a tube ends, rounded down; 0 without one.",
+            )),
+        },
+        source: Source::Span(|tube| tube.pause_left),
+    },
+    both(
+        "oldest-ready-age",
+        gauge("tube_oldest_ready_age_seconds", "Whole seconds since the oldest ready job became ready."),
+        |tube| tube.oldest_ready.as_secs(),
+    ),
+    percentile("queue-time-p50-us", LatencyKind::Queue, |times| times.p50),
+    percentile("queue-time-p95-us", LatencyKind::Queue, |times| times.p95),
+    percentile("queue-time-p99-us", LatencyKind::Queue, |times| times.p99),
+    percentile("reserved-time-p50-us", LatencyKind::Reserved, |times| times.p50),
+    percentile("reserved-time-p95-us", LatencyKind::Reserved, |times| times.p95),
+    percentile("reserved-time-p99-us", LatencyKind::Reserved, |times| times.p99),
+    both(
+        "job-timeouts",
+        counter(
+            "tube_jobs_timed_out_total",
+            "Number of reservations of a tube that ended by their time to run.",
+        ),
+        |tube| tube.timeouts,
+    ),
+    both("job-buries", counter("tube_jobs_buried_total", "Number of jobs of a tube buried."), |tube| {
+        tube.buries
+    }),
+    TubeMetric {
+        entry: Entry { key: Some("current-jobs-held"), metric: None },
+        source: Source::Stats(|tube| tube.held as u64),
+    },
+    metric(TUBE_QUEUE_TIME.part("_sum"), Source::TimeSum(LatencyKind::Queue)),
+    metric(TUBE_QUEUE_TIME.part("_count"), Source::TimeCount(LatencyKind::Queue)),
+    metric(TUBE_RESERVED_TIME.part("_sum"), Source::TimeSum(LatencyKind::Reserved)),
+    metric(TUBE_RESERVED_TIME.part("_count"), Source::TimeCount(LatencyKind::Reserved)),
+];
+
+/// The values of a tube with rules, which follow those rules in `stats-tube`.
+pub(in crate::server) const TUBE_RULES: &[TubeMetric] = &[
+    rule(
+        "rule-refusals",
+        counter("tube_rule_refusals_total", "Number of commands refused by max-jobs or max-bytes of a tube."),
+        |counts| counts.refusals,
+    ),
+    rule(
+        "job-dead-letters",
+        counter(
+            "tube_jobs_dead_lettered_total",
+            "Number of jobs of a tube that have had all attempts: moved to the tube of dead letters, or buried.",
+        ),
+        |counts| counts.dead_letters,
+    ),
+    rule(
+        "job-expiries",
+        counter("tube_jobs_expired_total", "Number of buried jobs that the retention of a tube has deleted."),
+        |counts| counts.expiries,
+    ),
+    rule(
+        "rate-waits",
+        counter(
+            "tube_rate_waits_total",
+            "Number of times that the rate of a tube permitted no further job for a while.",
+        ),
+        |counts| counts.rate_waits,
+    ),
+];
+
+/// The metrics of tubes in the order of the page. Those of rules are left out while no tube has any.
+pub(in crate::server) fn tube_metric(core: &Core, at: usize) -> Option<&'static TubeMetric> {
+    let rules = if core.engine.has_rules() { TUBE_RULES } else { &[] };
+    TUBE.get(at).or_else(|| rules.get(at - TUBE.len()))
+}
+
+impl TubeMetric {
+    /// The number of clients that a reading looks at.
+    pub fn looks(&self, core: &Core, tube: TubeKey) -> usize {
+        if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
+    }
+
+    /// Returns the value, if the tube has it.
+    pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> Option<Value<'static>> {
+        let engine = &core.engine;
+        Some(match self.source {
+            Source::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
+            Source::Span(read) => Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now)))),
+            Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
+            Source::Latency(kind, read) => {
+                Value::Number(read(&engine.tube_times(tube, kind)).as_nanos() / 1000)
+            }
+            Source::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
+            Source::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),
+            Source::Rules(read) => Value::Number(read(&engine.rule_counts(tube)?)),
+        })
+    }
+}
