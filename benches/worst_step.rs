@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use beanring::ids::{ClientKey, ConnId};
 use beanring::limits::{JOB_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
-use beanring::queue::{Kicked, NARROW_WATCH_MAX, NewJob, Reserved};
+use beanring::queue::{Flushed, JobState, JobsMoved, Kicked, NARROW_WATCH_MAX, NewJob, Reserved};
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
@@ -21,11 +21,13 @@ const RUNS_DEFAULT: usize = 5;
 
 type Scenario = (&'static str, fn(&mut Recorder));
 
-const SCENARIOS: [Scenario; 11] = [
+const SCENARIOS: [Scenario; 13] = [
     ("puts in id order", |recorder| drain(recorder, |_| 5000)),
     ("puts in reverse order", |recorder| drain(recorder, |n| u32::MAX - n)),
     ("puts at random", |recorder| drain(recorder, |n| Random::new(n.into()).next() as u32)),
     ("kick of 1,000,000", kick),
+    ("flush of 1,000,000", flush),
+    ("move of 1,000,000", move_all),
     ("hang-up with 100,000", hang_up),
     ("1,000,000 delays end", delays_end),
     ("kick, wide watchers", kick_beside_wide),
@@ -90,6 +92,40 @@ fn kick(recorder: &mut Recorder) {
     work_off(&mut rig, recorder);
 }
 
+fn flush(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    let producer = fill(&mut rig, "full");
+    let answer = recorder.time("flush", || rig.engine.flush(producer, name("full"), rig.now));
+    assert_eq!(answer, Flushed::Working);
+    work_off(&mut rig, recorder);
+    assert!(rig.engine.jobs().is_empty());
+}
+
+fn move_all(recorder: &mut Recorder) {
+    let mut rig = Rig::new();
+    let producer = fill(&mut rig, "from");
+    let tubes = [name("from"), name("to")];
+    let ready = JobState::Ready;
+    let answer = recorder.time("move", || rig.engine.move_jobs(producer, tubes, ready, u32::MAX, rig.now));
+    assert_eq!(answer, JobsMoved::Working);
+    work_off(&mut rig, recorder);
+    assert_eq!(rig.engine.jobs().len(), MILLION as usize);
+}
+
+/// Puts a million ready jobs of random priorities into a tube. Returns their producer.
+fn fill(rig: &mut Rig, tube: &str) -> ClientKey {
+    let producer = rig.connect_to(tube);
+    let mut random = Random::new(0);
+    for _ in 0..MILLION {
+        rig.put(producer, random.next() as u32, 0);
+    }
+    producer
+}
+
+fn name(text: &str) -> TubeName<'_> {
+    TubeName::new(text.as_bytes()).expect("a valid name")
+}
+
 fn hang_up(recorder: &mut Recorder) {
     let mut rig = Rig::new();
     let holder = rig.connect();
@@ -120,8 +156,7 @@ const WATCHED: usize = NARROW_WATCH_MAX + 2;
 fn connect_wide(rig: &mut Rig, tube: &str) -> ClientKey {
     let client = rig.connect_to(tube);
     for number in 1..WATCHED {
-        let name = format!("{tube}-{number}");
-        rig.engine.watch(client, TubeName::new(name.as_bytes()).expect("a valid name"));
+        rig.engine.watch(client, name(&format!("{tube}-{number}")));
     }
     client
 }
