@@ -11,6 +11,9 @@ const JOBS: usize = 1000;
 /// Tubes of the measurements with many.
 const TUBES: usize = 10_000;
 
+/// Clients that watch all of these tubes.
+const WATCHERS: usize = 64;
+
 /// Commands per receive of the pipelined measurements.
 const DEPTH: usize = 32;
 
@@ -26,6 +29,7 @@ fn main() {
     let conns: Vec<ConnId> = (0..TUBES).map(|tube| rig.connect_to(&format!("tube-{tube}"))).collect();
     each_command(&mut rig, &conns, TUBES, "10,000 tubes");
     pipelined(&mut rig, conns[0], "10,000 tubes");
+    watching_all();
     let mut rig = Rig::durable();
     let conn = rig.connect_to("tube");
     each_command(&mut rig, &[conn], JOBS, "durable");
@@ -62,6 +66,35 @@ fn pipelined(rig: &mut Rig, conn: ConnId, with: &str) {
         &inputs,
         "",
     );
+}
+
+/// Measures clients that watch all tubes and put each job to another one. In each round all of them put, then all reserve, and
+/// then all delete.
+fn watching_all() {
+    let mut rig = Rig::new();
+    let conns: Vec<ConnId> = (0..WATCHERS).map(|_| rig.connect()).collect();
+    for &conn in &conns {
+        for tube in 0..TUBES {
+            rig.turn(conn, format!("watch tube-{tube}\r\n").as_bytes());
+        }
+    }
+    let rounds = TUBES / WATCHERS;
+    let in_turn = |command: &dyn Fn(usize) -> String| -> Vec<Vec<Input>> {
+        let round = |round| {
+            let jobs = conns.iter().enumerate().map(move |(at, &conn)| (conn, round * WATCHERS + at));
+            jobs.map(|(conn, job)| (conn, command(job))).collect()
+        };
+        (0..rounds).map(round).collect()
+    };
+    // The factor and the number of tubes are coprime, so that every job has a tube of its own, far from that of the one before.
+    let puts = in_turn(&|job| format!("use tube-{}\r\n{}", job * 7919 % TUBES, put()));
+    let reserves = in_turn(&|_| "reserve\r\n".to_owned());
+    let deletes = in_turn(&|job| format!("delete {}\r\n", job + 1));
+    let rounds = puts.into_iter().zip(reserves).zip(deletes);
+    let inputs: Vec<Input> =
+        rounds.flat_map(|((puts, reserves), deletes)| [puts, reserves, deletes]).flatten().collect();
+    let name = format!("use, put, reserve and delete, {WATCHERS} clients watch 10,000 tubes");
+    measure(&mut rig, &name, inputs.len() / 3, &inputs, "");
 }
 
 fn put() -> String {

@@ -176,9 +176,15 @@ impl Engine {
             let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
             (tubes.filter_map(candidate).min(), watches.len())
         } else {
-            let tubes = self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot);
-            let watched = tubes.filter(|&tube| self.clients.is_watching(client, tube));
-            (watched.filter_map(candidate).min(), reservable)
+            let mut best = None;
+            for tube in self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot) {
+                // Of many watches few are in a cache. So it looks for one only where the job would be the best so far.
+                let job = candidate(tube).filter(|job| best.is_none_or(|best| *job < best));
+                if job.is_some() && self.clients.is_watching(client, tube) {
+                    best = job;
+                }
+            }
+            (best, reservable)
         };
         self.steps += checked as u32;
         best.map(|(_, _, job)| job)
