@@ -512,7 +512,7 @@ impl Engine {
 
     /// The size of the body of the job without its CR LF.
     #[inline]
-    pub(super) fn body_bytes(&self, job: JobKey) -> u64 {
+    pub fn body_bytes(&self, job: JobKey) -> u64 {
         self.jobs.get(job).body.len() as u64 - 2
     }
 

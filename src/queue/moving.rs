@@ -146,7 +146,7 @@ impl Engine {
             let may_move = |&job: &JobKey| {
                 self.has_room_in(name, job)
                     && self.is_key_free_in(name, job, now)
-                    && self.has_room_for(name, 1, self.body_bytes(job))
+                    && self.full_by(name, 1, self.body_bytes(job)).is_none()
             };
             let Some(job) = next.filter(may_move) else { break };
             self.change_tube(job, work.to.slot, limit, now);

@@ -228,7 +228,7 @@ impl Engine {
 
     #[cold]
     fn admits_by(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, jobs: usize, body_bytes: u64) -> bool {
-        let has_room = self.has_room_by(rules, tube, jobs, body_bytes);
+        let has_room = self.exceeded(rules, tube, jobs, body_bytes).is_none();
         if !has_room {
             self.rules.totals.refusals += 1;
             self.rules.slab[rules.0].counts.refusals += 1;
@@ -236,18 +236,25 @@ impl Engine {
         has_room
     }
 
-    /// Whether the rules of the tube of this name permit this many further jobs with bodies of this size together.
-    pub(super) fn has_room_for(&self, name: TubeName<'_>, jobs: usize, body_bytes: u64) -> bool {
-        let rules = self.rules.find(name);
-        rules.is_none_or(|rules| self.has_room_by(rules, self.tubes.find_slot(name), jobs, body_bytes))
+    /// Returns the rule of the tube of this name that forbids this many further jobs with bodies of this size together, if one
+    /// does.
+    pub fn full_by(&self, name: TubeName<'_>, jobs: usize, body_bytes: u64) -> Option<RuleKey> {
+        self.exceeded(self.rules.find(name)?, self.tubes.find_slot(name), jobs, body_bytes)
     }
 
-    fn has_room_by(&self, rules: RulesSlot, tube: Option<TubeSlot>, jobs: usize, body_bytes: u64) -> bool {
+    fn exceeded(
+        &self,
+        rules: RulesSlot,
+        tube: Option<TubeSlot>,
+        jobs: usize,
+        body_bytes: u64,
+    ) -> Option<RuleKey> {
         let rules = &self.rules.slab[rules.0].rules;
         let there = tube.map(|tube| &self.tubes[tube]);
         let (count, bytes) = there.map_or((0, 0), |tube| (tube.jobs(), tube.body_bytes));
-        let is_within = |key, number| rules.number(key).is_none_or(|max| number <= max);
-        is_within(RuleKey::MaxJobs, (count + jobs) as u64) && is_within(RuleKey::MaxBytes, bytes + body_bytes)
+        let then = [(RuleKey::MaxJobs, (count + jobs) as u64), (RuleKey::MaxBytes, bytes + body_bytes)];
+        let is_above = |(key, number): &(RuleKey, u64)| rules.number(*key).is_some_and(|max| *number > max);
+        then.into_iter().find(is_above).map(|(key, _)| key)
     }
 
     // Attempts.

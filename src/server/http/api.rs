@@ -103,7 +103,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
     let given = request.fields.content_type.as_deref().unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim_matches([' ', '\t']);
     if !given.eq_ignore_ascii_case(media_type) {
-        let message = format!("the body must be {media_type}: say so in Content-Type");
+        let message = format!("set Content-Type: {media_type}");
         return Err(Refusal::new(ErrorKind::UnsupportedMediaType, message));
     }
     match request.body_bytes {
@@ -142,7 +142,7 @@ impl Plan {
                 Operation::Pause { tube, seconds }
             }
             Target::Kick(tube) => {
-                let [count] = arguments::read(json, ["count"])?;
+                let count = Members::read(json, &["count"])?.count()?;
                 Operation::Kick { tube, count }
             }
             Target::Flush(tube) => arguments::read(json, []).map(|[]| Operation::Flush(tube))?,
@@ -176,7 +176,7 @@ fn move_of(from: Name, json: &[u8]) -> Result<Operation, Refusal> {
     let members = Members::read(json, &["state", "to", "count"])?;
     let state = MoveState::find(members.text("state")?)?;
     let to = Name::new(members.text("to")?.as_bytes())?;
-    let count = members.number("count")?;
+    let count = members.count()?;
     if from == to {
         return Err(Refusal::new(ErrorKind::Conflict, "the jobs are in this tube: name another one in to"));
     }

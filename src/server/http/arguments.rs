@@ -48,7 +48,17 @@ impl Members {
     }
 
     pub fn number(&self, name: &str) -> Result<u32, Refusal> {
-        self.get(name, whole, || must_be_whole(name, &(0..=u32::MAX)))
+        self.number_from(0, name)
+    }
+
+    /// The member `count`: a number of jobs, which must not be 0.
+    pub fn count(&self) -> Result<u32, Refusal> {
+        self.number_from(1, "count")
+    }
+
+    fn number_from(&self, least: u32, name: &str) -> Result<u32, Refusal> {
+        let number = |value: &Value| whole(value).filter(|number| *number >= least);
+        self.get(name, number, || must_be_whole(name, &(least..=u32::MAX)))
     }
 
     pub fn text(&self, name: &str) -> Result<&str, Refusal> {

@@ -20,6 +20,7 @@ use super::api::Operation;
 use super::json::{FlushedJson, KickedJson, MovedJson, PutJson};
 use super::request::Request;
 use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
+use super::shortage::Shortage;
 use super::{HttpConnection, OUTPUT_BYTES_PAUSE, Work};
 use crate::ids::JobId;
 use crate::limits::ALLOCATION_BYTES;
@@ -51,6 +52,8 @@ pub(super) struct Call {
     crlf: usize,
     /// Why nothing was done, unless the reply says it.
     obstacle: Option<Obstacle>,
+    /// What the server has lacked, in case it has refused the operation.
+    shortage: Shortage,
     /// The id that the job of a put has, once it is put.
     put_id: Option<JobId>,
 }
@@ -102,6 +105,7 @@ impl Call {
             body_left,
             crlf: 0,
             obstacle: None,
+            shortage: Shortage::Memory,
             put_id: None,
         }
     }
@@ -144,6 +148,7 @@ impl Core {
         let HttpConnection { conn, number, peer, input, work: Work::Call(call), .. } = connection else {
             return;
         };
+        let refusals = self.refusal_counts();
         if call.stage == Stage::Queued {
             let client = self.engine.connect(*conn);
             let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
@@ -161,22 +166,25 @@ impl Core {
                     call.put_id = Some(upcoming).filter(|&id| id != self.engine.upcoming_id());
                 }
                 (_, Operation::Drain | Operation::Undrain) if self.draining == was_draining => {}
-                (_, operation) => log(*number, peer, operation, None),
+                (_, operation) => log(*number, peer, operation, Outcome::Done),
             }
         }
         if call.stage == Stage::Receiving {
             let repeats = self.engine.queue_stats().totals.repeats;
             self.receive_body(call, input, now);
-            if self.engine.queue_stats().totals.repeats > repeats {
+            if self.engine.queue_stats().totals.repeats > repeats
+                && let Some(first) = self.first_of_key(&call.operation)
+            {
                 // It may have changed the priority of the first job.
-                log(*number, peer, &call.operation, None);
+                log(*number, peer, &call.operation, Outcome::Repeated(first));
             }
             let put = call.put_id.filter(|&id| self.engine.jobs().find(id).is_some());
             if let (Stage::Replied, Some(id)) = (call.stage, put) {
-                log(*number, peer, &call.operation, Some(id));
+                log(*number, peer, &call.operation, Outcome::Put(id));
             }
         }
         if call.stage == Stage::Replied {
+            call.shortage = self.shortage(&call.operation, refusals);
             self.leave_call(call, now);
             self.release_call(connection);
         }
@@ -224,6 +232,12 @@ impl Core {
         }
     }
 
+    /// The first job of the idempotency key that a put has repeated.
+    fn first_of_key(&self, operation: &Operation) -> Option<JobId> {
+        let Operation::Put { job, .. } = operation else { return None };
+        self.engine.first_of_key(job.tube.get(), job.tags.get().idp()?.key)
+    }
+
     /// Passes the body of the request to the session, as far as it has come.
     fn receive_body(&mut self, call: &mut Call, input: &mut BytesMut, now: Time) {
         let session = call.session.as_mut().expect("a call that receives has a session");
@@ -268,7 +282,7 @@ impl Core {
     /// Turns the reply of a call into the response, if the commit gate lets it leave.
     pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-        let Call { request, operation, stage, session, obstacle, .. } = &mut **call;
+        let Call { request, operation, stage, session, obstacle, shortage, .. } = &mut **call;
         let (Stage::Replied, Some(session)) = (*stage, session) else { return };
         if !self.is_released(*conn, &mut session.output) {
             return;
@@ -295,6 +309,7 @@ impl Core {
             ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED" | "CONFIGURED", None) => {
                 ok(next, b"{}");
             }
+            ("OUT_OF_MEMORY", _) => shortage.refusal().write(request, next),
             _ => refusal(word, operation, *obstacle).write(request, next),
         }
         self.end_call(connection);
@@ -336,16 +351,31 @@ impl Core {
     }
 }
 
-/// Logs an action with the address of its client. `put` is the id of the job that it has put.
-fn log(conn: u64, peer: &Peer, operation: &Operation, put: Option<JobId>) {
+/// What has become of an operation.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Done,
+    Put(JobId),
+    /// This job has the idempotency key of the put.
+    Repeated(JobId),
+}
+
+/// Logs an action with the address of its client.
+fn log(conn: u64, peer: &Peer, operation: &Operation, outcome: Outcome) {
     let Some(action) = operation.action() else { return };
-    let (tube, job) = (operation.tube(), operation.job().or(put.map(|JobId(id)| id)));
+    let (tube, job) = match outcome {
+        Outcome::Done => (operation.tube(), operation.job()),
+        Outcome::Put(JobId(id)) | Outcome::Repeated(JobId(id)) => (operation.tube(), Some(id)),
+    };
     let peer = &*peer.name;
-    let text = match (operation, put) {
+    let text = match (operation, outcome) {
         (Operation::Drain, _) => format!("drain from {peer}: {}", ClientAct::DRAIN_EFFECT),
         (Operation::Undrain, _) => format!("undrain from {peer}: {}", ClientAct::UNDRAIN_EFFECT),
-        (_, Some(JobId(id))) => format!("HTTP action from {peer}: {operation}, job {id}"),
-        _ => format!("HTTP action from {peer}: {operation}"),
+        (_, Outcome::Put(id)) => format!("HTTP action from {peer}: {operation}, job {id}"),
+        (_, Outcome::Repeated(id)) => {
+            format!("HTTP action from {peer}: {operation}: no job was added, job {id} has this key")
+        }
+        (_, Outcome::Done) => format!("HTTP action from {peer}: {operation}"),
     };
     info!(conn, peer, action, tube, job, "{text}");
 }
@@ -410,10 +440,6 @@ fn refusal(word: &str, operation: &Operation, obstacle: Option<Obstacle>) -> Ref
         "DRAINING" => Refusal::new(
             ErrorKind::Draining,
             "the server is in drain mode and accepts no new jobs: use another server, or end drain mode",
-        ),
-        "OUT_OF_MEMORY" | "BURIED" => Refusal::new(
-            ErrorKind::OutOfMemory,
-            "there is no memory for the job, no room in the job log, the tube is full, or there are too many tubes: delete jobs, or raise the limit",
         ),
         "JOB_TOO_BIG" => Refusal::new(ErrorKind::TooLarge, "the job body is too large (-z/--max-job-size)"),
         _ => Refusal::new(ErrorKind::Internal, "the server cannot write its job log and stops: read its log"),

@@ -17,6 +17,7 @@ mod prometheus;
 mod request;
 mod response;
 mod serve;
+mod shortage;
 mod target;
 mod tube_json;
 mod tubes;

@@ -267,12 +267,13 @@ fn messages_name_the_argument_and_its_range() {
     for (request, message) in [
         (
             post("tubes/default/kick", "{\"count\":\"1\"}"),
-            "count must be a whole number from 0 to 4294967295",
+            "count must be a whole number from 1 to 4294967295",
         ),
-        (post("tubes/default/kick", "{\"count\":-1}"), "count must be a whole number from 0 to 4294967295"),
+        (post("tubes/default/kick", "{\"count\":0}"), "count must be a whole number from 1 to 4294967295"),
+        (post("tubes/default/kick", "{\"count\":-1}"), "count must be a whole number from 1 to 4294967295"),
         (
             post("tubes/default/kick", "{}"),
-            "the body lacks count: count must be a whole number from 0 to 4294967295",
+            "the body lacks count: count must be a whole number from 1 to 4294967295",
         ),
         (post("tubes/default/kick", "7"), "the body must be a JSON object, such as {}"),
         (

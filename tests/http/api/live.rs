@@ -125,6 +125,9 @@ fn the_owner_of_the_token_reads_and_writes() {
         assert!(ask_signed(&get("jobs/1/body")).body == body, "{}", io.name());
         assert_eq!(ask_signed(&get("tubes/big/next/ready")).json()["body_bytes"], 8 << 20);
         for (request, status) in [
+            (put("tubes/keys/jobs?idp=k", b"x"), 201),
+            (put("tubes/keys/jobs?idp=k", b"x"), 200),
+            (delete("jobs/2"), 200),
             (post("jobs/1/bury", "{\"priority\":3}"), 200),
             (post("tubes/big/kick", "{\"count\":1}"), 200),
             (post("jobs/1/release", "{\"priority\":3,\"delay\":60}"), 200),
@@ -151,8 +154,12 @@ fn the_owner_of_the_token_reads_and_writes() {
         assert_eq!(live.server.wait(), Some(0));
 
         let said = live.said();
-        let actions =
-            ["put of 8388608 bytes, tube big, job 1", "bury with priority 3, job 1", "kick-job, job 1"];
+        let actions = [
+            "put of 8388608 bytes, tube big, job 1",
+            "put of 1 byte with idp:k, tube keys: no job was added, job 2 has this key",
+            "bury with priority 3, job 1",
+            "kick-job, job 1",
+        ];
         for action in actions {
             let line = format!(": {action}\n");
             assert!(
@@ -170,7 +177,7 @@ fn the_owner_of_the_token_reads_and_writes() {
             let is_line = |found: &&str| found.contains(start) && found.ends_with(end);
             assert_eq!(said.lines().filter(is_line).count(), 1, "{line}: {said}");
         }
-        assert_eq!(said.matches("HTTP action").count(), 7, "what was refused is no action: {said}");
+        assert_eq!(said.matches("HTTP action").count(), 10, "what was refused is no action: {said}");
         let warnings: Vec<&str> = said.lines().filter(|line| line.contains(" WARN ")).collect();
         assert!(warnings.len() == 1 && warnings[0].contains("an HTTP request from 127."), "{said}");
         assert!(!said.contains("secret-of-this-test"), "{said}");
