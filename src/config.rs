@@ -359,7 +359,7 @@ fn zero_copy_memory(given: &mut Settings, limit: Option<u64>) -> Result<u64, Con
 
 fn http(given: &mut Settings, clients: Address) -> Result<Option<Address>, ConfigError> {
     let Some(given) = given.take("http") else { return Ok(None) };
-    let address = address::endpoint(&given)?;
+    let address = address::endpoint(&given, 0)?;
     if address.overlaps(&clients) { Err(given.error(Problem::HttpTaken)) } else { Ok(Some(address)) }
 }
 

@@ -12,8 +12,8 @@ use clap::{Arg, Args, Subcommand};
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
 pub use self::show::{Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
-pub use self::values::JobState;
 use self::values::parse_address;
+pub use self::values::{JobState, seconds};
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::io::socket::Address;
@@ -24,9 +24,13 @@ pub const ADDRESS_VARIABLE: &str = "BEANRING_ADDR";
 /// The address without a flag and a variable: the port of beanstalkd on this machine.
 const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
 
+/// The smallest port to connect to.
+const PORT_LEAST: u16 = 1;
+
 /// What the help of every verb ends with.
 const EXIT_CODES: &str = "\
-Exit code: 0 done, 1 the server refused, 2 wrong usage, 3 no connection.
+Exit code: 0 done, 1 the server refused or the output cannot be written,
+2 wrong usage or a file that cannot be read, 3 no connection.
 Without --addr, the variable BEANRING_ADDR names the server.";
 
 const PUT_HELP: &str = "\
@@ -59,10 +63,11 @@ Rules:
   max-attempts N     a job is buried after N timeouts and releases
   dead-letter TUBE   it is moved to this tube instead
   max-jobs N         a put beyond N jobs is refused
-  max-bytes N        a put beyond N bytes of bodies is refused
-  default-ttr N      a job that is put with a TTR of 0 has N seconds
-  retention N        a buried job is deleted after N seconds
+  max-bytes SIZE     a put beyond this size of all bodies is refused
+  default-ttr TIME   a job that is put with a TTR of 0 has this time to run
+  retention TIME     a buried job is deleted after this time
   rate N             workers get at most N jobs per second
+A size may have a unit, such as 64k or 1GiB, and so may a time, such as 5m.
 
 This verb needs a beanring server; beanstalkd lacks the command.
 ";
@@ -79,7 +84,8 @@ A command that ends with exit code 0 deletes its job. Its environment has:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
   BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
 The first SIGTERM, SIGINT or SIGHUP ends it after the running commands. The
-second one kills them and releases their jobs.
+second one kills them and releases their jobs. The exit code is 0 in both
+cases, and 2 if a command cannot be started.
 
 Example:
   beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
@@ -193,7 +199,7 @@ impl Common {
         match env::var_os(ADDRESS_VARIABLE).filter(|value| !value.is_empty()) {
             Some(value) => {
                 let origin = Origin::Variable(ADDRESS_VARIABLE.to_owned());
-                address::endpoint(&Setting { origin, value })
+                address::endpoint(&Setting { origin, value }, PORT_LEAST)
             }
             None => {
                 let (host, port) = ADDRESS_DEFAULT;

@@ -28,7 +28,7 @@ const DATA_BYTES_MAX: u64 = 4 << 30;
 
 /// Commands of which the replies are not read yet. The replies of some hundred bytes each must fit into the buffers of a
 /// socket, because the server reads no command while it cannot send.
-const ASKED_MAX: usize = 64;
+pub(super) const ASKED_MAX: usize = 64;
 
 #[derive(Debug)]
 enum Stream {

@@ -249,7 +249,8 @@ fn meaning(word: &str) -> &'static str {
         "NOT_FOUND" => "there is no such job",
         "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
         "OUT_OF_MEMORY" => {
-            "the server is at its memory limit (--max-memory), its disk is full, or the tube is full by its rules; delete jobs"
+            "a limit is reached: memory (--max-memory), tubes (--max-tubes), the disk of the job log, or a rule of the tube \
+             (beanring tube-config TUBE); delete jobs, or raise it"
         }
         "JOB_TOO_BIG" => {
             "the body is larger than the server accepts; raise -z of the server, or split the job"

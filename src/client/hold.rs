@@ -105,15 +105,18 @@ pub(super) fn touch_interval(ttr: Duration) -> Duration {
     (ttr / 5 * 2).min(TOUCH_INTERVAL_MAX)
 }
 
+/// Explains that a reserved job belongs to its client, which alone can do what `verb` says.
+pub(super) fn reserved(stats: &Stats, verb: &str) -> String {
+    let left = Seconds(stats.number("time-left"));
+    format!("another client has reserved it, and its TTR ends in {left}; only that client can {verb} it")
+}
+
 /// Reserves a job by its id. Returns its statistics before that.
 pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result<Stats, ClientError> {
     let subject = format!("job {id}");
     let stats = inspect::of_job(connection, id)?;
     if stats.text("state") == "reserved" {
-        let left = Seconds(stats.number("time-left"));
-        let meaning = format!(
-            "another client has reserved it, and its TTR ends in {left}; only that client can {verb} it"
-        );
+        let meaning = reserved(&stats, verb);
         return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning }.into());
     }
     if let Some(group) = inspect::group_ahead(&stats) {

@@ -5,18 +5,25 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::NO_TUBE;
-use super::connection::Connection;
+use super::connection::{ASKED_MAX, Connection};
 use super::error::{ClientError, Refusal};
 use super::output::{Output, say};
 use super::reply::Reply;
+use super::stats::{Kind, Stats};
 use super::{hold, inspect};
 use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
 
+/// What a look at a refused job says that would not be refused now.
+const CHANGED: &str = "its state has changed just now; try again";
+
 pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     if !verb.ids.is_empty() {
-        let absent = "there is no such job, or it is neither buried, delayed nor held";
-        return each(&verb.common, &verb.ids, "kick-job", "KICKED", absent);
+        return each(&verb.common, &verb.ids, "kick-job", "KICKED", |stats| match stats.text("state") {
+            "reserved" => hold::reserved(stats, "release"),
+            "ready" => "it is ready already".to_owned(),
+            _ => CHANGED.to_owned(),
+        });
     }
     let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
     let mut output = Output::new(&verb.common);
@@ -44,8 +51,10 @@ fn kick_tube(connection: &mut Connection, verb: &verbs::Kick) -> Result<u64, Cli
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
-    let absent = "there is no such job, or another client has reserved it";
-    each(&verb.common, &verb.ids, "delete", "DELETED", absent)
+    each(&verb.common, &verb.ids, "delete", "DELETED", |stats| match stats.text("state") {
+        "reserved" => hold::reserved(stats, "delete"),
+        _ => CHANGED.to_owned(),
+    })
 }
 
 /// A job that is not reserved is reserved first, because the protocol buries and releases only such jobs.
@@ -89,25 +98,53 @@ fn one_by_one(
     results.finish()
 }
 
-/// Sends a command for each job. Prints what was done, and on stderr what was refused.
+/// Sends a command for each job. Prints what was done, and on stderr what was refused. `why` explains why a job was not found
+/// that exists.
 fn each(
     common: &Common,
     ids: &[JobId],
     command: &str,
     done: &str,
-    absent: &str,
+    why: impl Fn(&Stats) -> String,
 ) -> Result<ExitCode, ClientError> {
     let mut results = Results::new(common);
     let mut connection = super::connect(common)?;
-    connection.ask_all(
-        ids,
-        |id| format!("{command} {id}"),
-        |id, reply| {
-            let result = reply.expect(done, &format!("job {id}"));
-            results.add(*id, done, result.map_err(|refusal| refusal.meaning("NOT_FOUND", absent)))
-        },
-    )?;
+    for some in ids.chunks(ASKED_MAX) {
+        let mut replies = Vec::new();
+        let sent = connection.ask_all(
+            some,
+            |id| format!("{command} {id}"),
+            |id, reply| {
+                replies.push((*id, reply.expect(done, &format!("job {id}"))));
+                Ok(())
+            },
+        );
+        let explained = sent.and_then(|()| explain(&mut connection, &mut replies, &why));
+        for (id, result) in replies {
+            results.add(id, done, result)?;
+        }
+        explained?;
+    }
     results.finish()
+}
+
+/// Looks at the jobs that were not found, and explains the refusals of those that exist.
+fn explain(
+    connection: &mut Connection,
+    replies: &mut [(JobId, Result<Reply, Refusal>)],
+    why: impl Fn(&Stats) -> String,
+) -> Result<(), ClientError> {
+    for (id, result) in replies {
+        let Err(refusal) = result else { continue };
+        if refusal.word() != "NOT_FOUND" {
+            continue;
+        }
+        let reply = connection.ask(format!("stats-job {id}"))?;
+        if let Ok(data) = reply.into_ok("") {
+            refusal.meaning = why(&Stats::parse(Kind::Job, &data)?);
+        }
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]

@@ -7,6 +7,7 @@ use super::output::{Align, Output, Table};
 use super::stats::{Kind, Stats};
 use super::{Connection, Refusal};
 use crate::cli::verbs;
+use crate::config::size;
 use crate::tube_name::TubeName;
 use crate::tube_rules::{Rule, RuleKey};
 
@@ -25,12 +26,13 @@ struct Rules<'a> {
 
 pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
     let verbs::TubeConfig { tube, key, value, common } = verb;
-    if let (Some(key), Some(value)) = (key, value) {
-        check(tube, *key, value)?;
-    }
+    let rule = match (key, value) {
+        (Some(key), Some(value)) => Some((*key, value, number_of(tube, *key, value)?)),
+        _ => None,
+    };
     let mut connection = super::connect(common)?;
     let mut output = Output::new(common);
-    let (Some(key), Some(value)) = (key, value) else {
+    let Some((key, given, value)) = rule else {
         let rules = rules(&mut connection, tube)?;
         if output.is_json() {
             output.json(&Rules { tube, rules: &rules })?;
@@ -52,25 +54,38 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
         explained(refusal).meaning("OUT_OF_MEMORY", "1,000 tubes have rules; remove those of another one")
     })?;
     if output.is_json() {
-        output.json(&Configured { tube, key, value })?;
+        output.json(&Configured { tube, key, value: &value })?;
     } else if value == "0" {
         output.line(&format!("removed {key} of {tube}"))?;
     } else {
-        output.line(&format!("set {key} of {tube} to {value}"))?;
+        output.line(&format!("set {key} of {tube} to {given}"))?;
     }
     Ok(output.flush()?)
 }
 
-/// Checks a rule, so that a mistake is one of usage and no refusal.
-fn check(tube: &str, key: RuleKey, value: &str) -> Result<(), ClientError> {
-    let tube = TubeName::new(tube.as_bytes()).expect("the command line has a valid name");
-    if Rule::parse(tube, key, value.as_bytes()).is_some() {
-        return Ok(());
+/// Returns the value of a rule as the protocol has it, without the unit of a size or a time. It is checked here, so that a
+/// mistake is one of usage and no refusal.
+fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientError> {
+    let of = TubeName::new(tube.as_bytes()).expect("the command line has a valid name");
+    let (number, kind) = match key {
+        RuleKey::MaxBytes => (size::parse(given).ok(), "a size such as 64k or 1GiB,"),
+        RuleKey::DefaultTtr | RuleKey::Retention => {
+            (verbs::seconds(given).ok().map(u64::from), "a time such as 90 or 5m,")
+        }
+        _ => (None, "a number"),
+    };
+    let value = number.map_or_else(|| given.to_owned(), |number| number.to_string());
+    // Only 0 itself removes a rule.
+    if Rule::parse(of, key, value.as_bytes()).is_some() && (value != "0" || given == "0") {
+        return Ok(value);
     }
-    Err(ClientError::Usage(match key {
-        RuleKey::DeadLetter => "dead-letter must be the name of another tube; 0 removes it".to_owned(),
-        key => format!("{} must be a number from 1 to {}; 0 removes it", key.word(), key.max()),
-    }))
+    let word = key.word();
+    let must = match key {
+        RuleKey::DeadLetter => "the name of another tube".to_owned(),
+        key => format!("{kind} from 1 to {}", key.max()),
+    };
+    let given = given.escape_debug();
+    Err(ClientError::Usage(format!("{word} \"{given}\": must be {must}; 0 removes the rule")))
 }
 
 fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {

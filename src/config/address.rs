@@ -37,11 +37,11 @@ pub fn listen(listen: Option<Setting>, port: Option<Setting>) -> Result<Option<A
 }
 
 /// Checks an address with its port: `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A port without a host is one of the
-/// loopback address, which other machines cannot reach.
+/// loopback address, which other machines cannot reach. The port must be at least `port_least`: 0 is one to listen on.
 ///
 /// # Errors
 /// If it is not valid.
-pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
+pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError> {
     let text = given.text()?;
     if let Some(result) = unix(text) {
         return result.map_err(|problem| given.error(problem));
@@ -52,9 +52,11 @@ pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
     let is_clear = name.starts_with('[') || !name.contains(':');
     let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
     match (port.parse(), host(name)) {
-        (Ok(port), Ok(host)) if is_clear && is_number => Ok(Address::Tcp { host, port }),
-        (Err(_), Ok(_)) if is_clear && is_number && !port.is_empty() => {
-            Err(given.error(Problem::PortTooLarge))
+        (Ok(port), Ok(host)) if is_clear && is_number && port >= port_least => {
+            Ok(Address::Tcp { host, port })
+        }
+        (_, Ok(_)) if is_clear && is_number && !port.is_empty() => {
+            Err(given.error(Problem::PortOutOfRange { least: port_least }))
         }
         _ if !text.contains(':') && host(text).is_ok() => {
             Err(given.error(Problem::PortMissing { host: text.to_owned() }))

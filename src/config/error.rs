@@ -153,8 +153,11 @@ pub enum Problem {
         /// The address.
         host: String,
     },
-    /// Its port is too large.
-    PortTooLarge,
+    /// Its port is too large, or 0 for an address to connect to.
+    PortOutOfRange {
+        /// The smallest one.
+        least: u16,
+    },
     /// The address for HTTP is the one for clients.
     HttpTaken,
     /// It is not a host name.
@@ -299,7 +302,9 @@ impl fmt::Display for Problem {
             Self::PortMissing { host } => {
                 write!(f, "the port is missing; write {host}:PORT")
             }
-            Self::PortTooLarge => write!(f, "the port must be a number from 0 to {}", u16::MAX),
+            Self::PortOutOfRange { least } => {
+                write!(f, "the port must be a number from {least} to {}", u16::MAX)
+            }
             Self::HttpTaken => write!(f, "clients connect to this address (-l, -p); choose another port"),
             Self::HttpHost => write!(f, "must be a host name without a port, *.NAME or *"),
             Self::HttpHostMissing => write!(f, "a name is empty; remove the comma"),

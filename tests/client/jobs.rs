@@ -111,15 +111,19 @@ fn reserve_deletes_or_releases_or_holds() {
         let mut command = place.command(&["reserve", "--hold", "--json"]);
         let child = spawn(command.stdin(Stdio::null()));
         place.wait_for_jobs([0, 1, 0, 0]);
-        place
-            .run(&["delete", "1"])
-            .fails(1, "job 1: NOT_FOUND: there is no such job, or another client has reserved it");
-        for verb in ["bury", "release", "touch"] {
+        for (verb, reply, can) in [
+            ("bury", "RESERVED", "bury"),
+            ("release", "RESERVED", "release"),
+            ("touch", "RESERVED", "touch"),
+            ("delete", "NOT_FOUND", "delete"),
+            ("kick", "NOT_FOUND", "release"),
+        ] {
             let result = place.run(&[verb, "1"]);
-            let begin = "beanring: job 1: RESERVED: another client has reserved it, and its TTR ends in ";
+            let begin =
+                format!("beanring: job 1: {reply}: another client has reserved it, and its TTR ends in ");
             assert_eq!(result.code, Some(1), "{result:?}");
-            assert!(result.stderr.starts_with(begin), "{result:?}");
-            assert!(result.stderr.ends_with(&format!(" s; only that client can {verb} it\n")), "{result:?}");
+            assert!(result.stderr.starts_with(&begin), "{result:?}");
+            assert!(result.stderr.ends_with(&format!(" s; only that client can {can} it\n")), "{result:?}");
         }
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
         let output = child.wait_with_output().expect("it is ours");
@@ -194,9 +198,8 @@ fn bury_kick_release_and_delete() {
         assert_eq!(place.ok(&["kick", "2"]), "2 kicked\n");
         assert_eq!(place.ok(&["kick", "-n", "1"]), "kicked 1 job\n");
         assert_eq!(place.json(&["kick", "--all"])["kicked"], 1);
-        place
-            .run(&["kick", "4"])
-            .fails(1, "job 4: NOT_FOUND: there is no such job, or it is neither buried, delayed nor held");
+        place.run(&["kick", "4"]).fails(1, "job 4: NOT_FOUND: it is ready already");
+        place.run(&["kick", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
         assert_eq!(place.ok(&["release", "4", "-d", "1h", "-p", "3"]), "4 released\n");
         assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("delayed".to_owned(), 3));
         assert_eq!(place.ok(&["release", "4"]), "4 released\n");
@@ -207,7 +210,7 @@ fn bury_kick_release_and_delete() {
             "{\"id\":1,\"done\":true,\"reply\":\"DELETED\"}\n{\"id\":9,\"done\":false,\"reply\":\"NOT_FOUND\"}\n\
              {\"id\":2,\"done\":true,\"reply\":\"DELETED\"}\n"
         );
-        result.fails(1, "job 9: NOT_FOUND: there is no such job, or another client has reserved it");
+        result.fails(1, "job 9: NOT_FOUND: there is no such job");
         assert_eq!(place.jobs(), [2, 0, 0, 0]);
         place.run(&["bury", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
     });

@@ -168,10 +168,27 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
         place.run(&["tube-config", "mail"]).fails(1, absent);
         place
             .run(&["tube-config", "mail", "rate", "1000001"])
-            .fails(2, "rate must be a number from 1 to 1000000; 0 removes it");
+            .fails(2, "rate \"1000001\": must be a number from 1 to 1000000; 0 removes the rule");
         place
             .run(&["tube-config", "mail", "dead-letter", "mail"])
-            .fails(2, "dead-letter must be the name of another tube; 0 removes it");
+            .fails(2, "dead-letter \"mail\": must be the name of another tube; 0 removes the rule");
+        for (key, given, number) in
+            [("max-bytes", "64k", "65536"), ("default-ttr", "5m", "300"), ("retention", "1d", "86400")]
+        {
+            assert_eq!(
+                place.ok(&["tube-config", "mail", key, given]),
+                format!("set {key} of mail to {given}\n")
+            );
+            assert_eq!(place.json(&["tube-config", "mail", key, given])["value"], number);
+            assert_eq!(place.json(&["tube-config", "mail"])["rules"][key].to_string(), number);
+        }
+        for (key, given) in
+            [("max-jobs", "10k"), ("retention", "1g"), ("max-bytes", "0k"), ("max-bytes", "1MB")]
+        {
+            let refused = place.run(&["tube-config", "mail", key, given]);
+            let begin = format!("beanring: {key} \"{given}\": must be a ");
+            assert!(refused.code == Some(2) && refused.stderr.starts_with(&begin), "{refused:?}");
+        }
         assert_eq!(place.run(&["tube-config", "mail", "rate"]).code, Some(2));
         assert_eq!(place.run(&["tube-config", "mail", "speed", "1"]).code, Some(2));
     });

@@ -213,7 +213,8 @@ fn steer(place: &mut Place) {
     // Pause and resume.
     terminal.keys(&["Escape"]);
     expect(&["alpha", "beta", "default", "gamma"]);
-    terminal.keys(&["Down", "p"]);
+    // The cursor has stayed with the tube of the last action.
+    terminal.keys(&["Home", "Down", "p"]);
     terminal.wait_for("pause beta for seconds (0 resumes): 60");
     terminal.text("600");
     terminal.keys(&["Enter"]);

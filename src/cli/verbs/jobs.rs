@@ -34,7 +34,7 @@ pub struct Put {
     #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = priority)]
     pub pri: u32,
-    /// Time until the job is ready, such as 0.25, 30, 10m or 1d
+    /// Time until the job is ready, such as 30, 10m or 1d; 0.25 if the server has --sub-second
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,
@@ -78,7 +78,7 @@ pub struct Reserve {
     #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
     #[arg(value_parser = tube_name)]
     pub tube: Vec<String>,
-    /// Longest time to wait for a job, such as 0, 0.25, 30 or 10m [default: forever]
+    /// Longest time to wait for a job, such as 0, 30 or 10m; 0.25 if the server has --sub-second [default: forever]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub timeout: Option<Seconds>,
     /// Delete the job after it is printed
@@ -151,7 +151,7 @@ pub struct Release {
     /// New priority [default: that of the job]
     #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
     pub pri: Option<u32>,
-    /// Time until the jobs are ready, such as 0.25, 30, 10m or 1d
+    /// Time until the jobs are ready, such as 30, 10m or 1d; 0.25 if the server has --sub-second
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,
@@ -180,7 +180,7 @@ pub struct Wait {
     /// Job to wait for
     #[arg(value_name = "ID", value_parser = job_id)]
     pub id: JobId,
-    /// Longest time to wait, such as 0, 0.25, 30 or 10m [default: forever]
+    /// Longest time to wait, such as 0, 30 or 10m; 0.25 if the server has --sub-second [default: forever]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub timeout: Option<Seconds>,
     #[command(flatten)]
@@ -211,7 +211,8 @@ pub struct Work {
     /// What happens to the job of a command that fails: bury or release
     #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
     pub on_failure: OnFailure,
-    /// Delay of a released job, such as 0.25 or 10; it doubles with each release
+    /// Delay of a released job, such as 10, or 0.25 if the server has --sub-second; it doubles with each
+    /// release
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,

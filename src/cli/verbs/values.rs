@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::PORT_LEAST;
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
 use crate::ids::JobId;
@@ -55,7 +56,7 @@ impl JobState {
 }
 
 pub(super) fn parse_address(text: &str) -> Result<Address, String> {
-    address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
+    address::endpoint(&Setting::on_command_line("-a/--addr", text), PORT_LEAST).map_err(|error| match error {
         ConfigError::Value { problem, .. } => problem.to_string(),
         other => other.to_string(),
     })
@@ -129,7 +130,10 @@ pub(super) fn time(text: &str) -> Result<Seconds, String> {
 }
 
 /// A number of seconds, or of other units: `90`, `90s`, `10m`, `2h`, `1d`.
-pub(super) fn seconds(text: &str) -> Result<u32, String> {
+///
+/// # Errors
+/// If the text is something else, or the time too long.
+pub fn seconds(text: &str) -> Result<u32, String> {
     let unit = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
     let (number, factor) = unit
         .into_iter()

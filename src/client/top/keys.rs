@@ -102,7 +102,7 @@ fn in_table(state: &mut State, code: KeyCode) {
         KeyCode::Down => state.move_by(1),
         KeyCode::PageUp => state.move_by(-(height as isize)),
         KeyCode::PageDown => state.move_by(height as isize),
-        KeyCode::Home => state.move_to(0),
+        KeyCode::Home => state.follow_first(),
         KeyCode::End => state.move_to(state.tubes.shown().saturating_sub(1)),
         KeyCode::Char('s' | '>') => sort(state, 1),
         KeyCode::Char('<') => sort(state, -1),
@@ -173,8 +173,9 @@ fn filter(state: &mut State, text: String) {
     }
 }
 
-/// Returns the selected tube, if commands can name it.
+/// Returns the selected tube, if commands can name it. From here on the cursor stays with it.
 fn usable(state: &mut State) -> Option<String> {
+    state.pin();
     match state.selected().map(str::to_owned) {
         Some(tube) if is_valid(&tube) => Some(tube),
         Some(_) => {

@@ -62,7 +62,7 @@ pub(super) struct Server {
 /// Where the selected tube is.
 #[derive(Default, Debug)]
 pub(super) struct Cursor {
-    /// The tube that the cursor follows; none follows the first one.
+    /// The tube that the cursor follows. Without one, it is on the first row, whichever tube comes there.
     tube: Option<String>,
     pub(super) place: usize,
     /// The first row on the screen.
@@ -248,12 +248,21 @@ impl State {
         self.move_to(self.cursor.place.saturating_add_signed(rows).min(last));
     }
 
-    /// Moves the cursor to a row.
+    /// Moves the cursor to a row, and has it follow the tube there.
     pub(super) fn move_to(&mut self, place: usize) {
         self.cursor.place = place;
-        // On the first row the cursor stays there, whichever tube comes to it.
-        let tube = (place > 0).then(|| self.tubes.at(place)).flatten();
-        self.cursor.tube = tube.map(|tube| tube.name.clone());
+        self.pin();
+        self.follow();
+    }
+
+    /// Has the cursor follow the tube that it is on.
+    pub(super) fn pin(&mut self) {
+        self.cursor.tube = self.tubes.at(self.cursor.place).map(|tube| tube.name.clone());
+    }
+
+    /// Moves the cursor to the first row, where it stays.
+    pub(super) fn follow_first(&mut self) {
+        self.cursor.tube = None;
         self.follow();
     }
 

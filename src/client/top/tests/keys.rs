@@ -66,6 +66,22 @@ fn the_cursor_stays_with_its_tube() {
     session.tube("t29", 2000, "");
     session.after(1);
     assert_eq!(selected(&session), "t29");
+    // A key that acts or moves has it follow the tube.
+    for (name, ready, keys) in [("t28", 3000, "k\x1b"), ("t27", 4000, "p\x1b"), ("t26", 5000, "d\x1b")] {
+        session.tube(name, ready, "");
+        session.key(KeyCode::Home);
+        session.after(1);
+        assert_eq!(selected(&session), name);
+        session.keys(keys);
+        session.tube("t25", 9000, "");
+        session.after(1);
+        assert_eq!((selected(&session).as_str(), session.state.cursor.place), (name, 1), "{keys:?}");
+        session.tube("t25", 0, "");
+    }
+    session.key(KeyCode::Up);
+    session.tube("t25", 9000, "");
+    session.after(1);
+    assert_eq!((selected(&session).as_str(), session.state.cursor.place), ("t26", 1));
 }
 
 #[test]
