@@ -168,6 +168,8 @@ fn verbs_name_their_own_flags() {
             "--grp \"a:1\": must be the name of a group, which has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ \
              ( ), and does not begin with -",
         ),
+        ("stats -a 99999", "-a/--addr \"99999\": the port must be a number from 1 to 65535"),
+        ("stats -a host:0", "-a/--addr \"host:0\": the port must be a number from 1 to 65535"),
         ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
         ("putt", "putt: no such command; did you mean put?"),
         ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),

@@ -182,6 +182,12 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
             assert_eq!(place.json(&["tube-config", "mail", key, given])["value"], number);
             assert_eq!(place.json(&["tube-config", "mail"])["rules"][key].to_string(), number);
         }
+        place.ok(&["tube-config", "mail", "max-jobs", "1"]);
+        place.ok(&["put", "-t", "mail", "x"]);
+        let refused = place.run(&["put", "-t", "mail", "y"]);
+        let limits =
+            [" OUT_OF_MEMORY: ", "--max-memory", "--max-tubes", "job log", "beanring tube-config TUBE"];
+        assert!(limits.iter().all(|limit| refused.stderr.contains(limit)), "{refused:?}");
         for (key, given) in
             [("max-jobs", "10k"), ("retention", "1g"), ("max-bytes", "0k"), ("max-bytes", "1MB")]
         {
