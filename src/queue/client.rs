@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use super::job_waits::JobWaitKey;
 use super::timers::{Owner, TimerKey, Timers};
+use super::watched_bits::{BITS_FROM, BITS_KEPT, WatchedBits};
 use super::wide_waiters::WideWaiters;
 use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
@@ -24,6 +25,8 @@ pub struct Client {
     pub used: TubeSlot,
     /// In the order of `list-tubes-watched`.
     pub(super) watches: Vec<WatchKey>,
+    /// The same tubes, if they are very many.
+    bits: WatchedBits,
     /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
     /// The jobs that it holds by (deadline, id), through their activities.
@@ -99,7 +102,7 @@ impl Client {
     }
 
     const fn list_bytes(&self) -> usize {
-        self.watches.capacity() * size_of::<WatchKey>() + ALLOCATION_BYTES
+        self.watches.capacity() * size_of::<WatchKey>() + ALLOCATION_BYTES + self.bits.bytes()
     }
 
     /// Returns true if the client watches too many tubes to wait in the list of each.
@@ -177,7 +180,8 @@ impl Clients {
 
     /// Returns true if the client watches the tube.
     pub fn is_watching(&self, client: ClientSlot, tube: TubeSlot) -> bool {
-        self.find_watch(client, tube).is_some()
+        let shown = self[client].bits.get(tube);
+        shown.unwrap_or_else(|| self.find_watch(client, tube).is_some())
     }
 
     /// The memory of the clients without their watches.
@@ -190,12 +194,13 @@ impl Clients {
         self.watches.bytes() + self.index.bytes() + self.list_bytes
     }
 
-    /// What one more watch of the client adds to [`watch_bytes`](Self::watch_bytes).
-    pub(super) fn watch_growth(&mut self, client: ClientKey) -> usize {
-        let list = &self.get(client).watches;
+    /// What one more watch of the client, of a tube in a slot below `slots_end`, adds to [`watch_bytes`](Self::watch_bytes).
+    pub(super) fn watch_growth(&mut self, client: ClientKey, slots_end: u32) -> usize {
+        let Client { watches: list, bits, .. } = self.get(client);
+        let bits_growth = if list.len() + 1 >= BITS_FROM { bits.growth(slots_end) } else { 0 };
         let is_full = list.len() == list.capacity();
         let list_growth = if is_full { list.capacity().max(4) * size_of::<WatchKey>() } else { 0 };
-        self.watches.growth(1) + self.index.growth() + list_growth
+        self.watches.growth(1) + self.index.growth() + list_growth + bits_growth
     }
 
     /// Adds a client that uses `used` and watches nothing.
@@ -208,6 +213,7 @@ impl Clients {
             conn,
             used,
             watches: Vec::new(),
+            bits: WatchedBits::default(),
             name_lengths: 0,
             reserved: Heap::new(),
             held_order: List::new(),
@@ -249,6 +255,14 @@ impl Clients {
         let key = self.watches.insert(Watch { client, tube, weight, position, links, chain: NIL });
         let before = record.list_bytes();
         record.watches.push(WatchKey(key));
+        if record.bits.is_on() {
+            record.bits.set(tube);
+        } else if record.watches.len() >= BITS_FROM {
+            record.bits.turn_on();
+            for watch in &record.watches {
+                record.bits.set(self.watches[watch.0].tube);
+            }
+        }
         self.list_bytes += record.list_bytes() - before;
         self.index.insert(&mut self.watches, key);
         WatchKey(key)
@@ -263,6 +277,10 @@ impl Clients {
         let before = client.list_bytes();
         let list = &mut client.watches;
         list.swap_remove(watch.position as usize);
+        client.bits.clear(watch.tube);
+        if list.len() < BITS_KEPT {
+            client.bits = WatchedBits::default();
+        }
         if let Some(&moved) = list.get(watch.position as usize) {
             self.watches[moved.0].position = watch.position;
         }
@@ -286,8 +304,12 @@ impl Clients {
             for (position, watch) in client.watches.iter().enumerate() {
                 let watch = &self.watches[watch.0];
                 assert_eq!((watch.client, watch.position as usize), (ClientSlot(key), position));
+                assert_ne!(client.bits.get(watch.tube), Some(false), "the bits show every watch");
                 watches += 1;
             }
+            let has_bit = |watch: &&WatchKey| client.bits.get(self.watches[watch.0].tube) == Some(true);
+            let shown = client.watches.iter().filter(has_bit).count();
+            assert_eq!(client.bits.shown(), shown, "the bits show only watches");
             wide_waiting += usize::from(client.is_wide() && client.is_waiting());
         }
         assert_eq!(watches, self.watches.len(), "every watch belongs to a client");
@@ -359,6 +381,35 @@ mod tests {
         let client = engine.connect(conn);
         assert_eq!(client.slot, stale.slot);
         engine.mark_producer(stale);
+    }
+
+    #[test]
+    fn the_bits_of_a_client_show_its_watches() {
+        let (mut clients, mut timers) = (Clients::new(1), Timers::default());
+        let key = clients.add(ConnId { slot: 0, generation: 0 }, TubeSlot(0), &mut timers);
+        let client = key.slot;
+        // Some have no bit. The numbers are coprime, so that every tube comes once.
+        let tubes: Vec<_> = (0..BITS_FROM as u32 + 50).map(|tube| TubeSlot(tube * 7919 % 200_003)).collect();
+        for _ in 0..2 {
+            for (at, &tube) in tubes.iter().enumerate() {
+                assert!(!clients.is_watching(client, tube), "{tube:?}");
+                let (before, growth) = (clients.watch_bytes(), clients.watch_growth(key, 200_003));
+                clients.add_watch(client, tube);
+                let grown = clients.watch_bytes() - before;
+                // The tables begin with the first watch.
+                assert!(at == 0 || grown <= growth, "{at} watches grow by {grown} bytes instead of {growth}");
+                assert!(clients.is_watching(client, tube), "{tube:?}");
+                assert_eq!(clients[client].bits.is_on(), at + 1 >= BITS_FROM);
+                clients.check();
+            }
+            for (at, &tube) in tubes.iter().enumerate() {
+                let watch = clients.find_watch(client, tube).expect("the client watches the tube");
+                clients.remove_watch(watch);
+                assert!(!clients.is_watching(client, tube), "{tube:?}");
+                assert_eq!(clients[client].bits.is_on(), tubes.len() - at - 1 >= BITS_KEPT);
+                clients.check();
+            }
+        }
     }
 
     #[test]

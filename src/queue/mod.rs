@@ -32,6 +32,7 @@
 //! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
 //! | Client  | `held_order`     | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
+//! | Client  | `bits`           | bits      | Tube       | slot                              |
 //! | Jobs    | `index`          | job index | Job        | id                                |
 //! | Tubes   | `index`          | hash      | Tube       | name                              |
 //! | Tubes   | `reservable`     | list      | Tube       |                                   |
@@ -111,6 +112,7 @@ mod transitions;
 mod tube;
 mod tube_limits;
 mod tube_order;
+mod watched_bits;
 mod watches;
 mod wide_waiters;
 

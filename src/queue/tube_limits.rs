@@ -86,7 +86,8 @@ impl Engine {
     /// Returns true if there is room for a new tube of this name, and for a watch of this client.
     fn has_room(&mut self, tube: Option<TubeName<'_>>, watcher: Option<ClientKey>) -> bool {
         let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + self.timers.element_bytes());
-        let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client));
+        let slots_end = self.tubes.slots_end() + 1;
+        let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client, slots_end));
         let has_number = tube.is_none() || self.tubes.names() < self.limits.tubes;
         has_number && self.tube_bytes() + tube_growth + watch_growth <= self.limits.bytes
     }
