@@ -351,7 +351,7 @@ impl Core {
     }
 }
 
-/// What has become of an operation.
+/// The result of an operation, for its log line.
 #[derive(Clone, Copy)]
 enum Outcome {
     Done,
