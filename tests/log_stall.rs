@@ -298,3 +298,28 @@ fn an_idle_server_goes_quiet() {
         assert!(stage.turns <= 2, "{mode:?}: {} turns", stage.turns);
     }
 }
+
+/// A batch gathers while another one is written. With `-f 0` the disk gets it before the replies of the first leave.
+#[test]
+fn the_next_write_begins_before_replies_leave() {
+    let mut stage = Stage::new(Durability::Always);
+    let clients = [(); 2].map(|()| stage.server.accept(Protocol::Beanstalk));
+    let mut begun = 0;
+    for conn in clients {
+        stage.server.handle(stage.now, Event::Received { conn, bytes: b"put 0 0 9 1\r\na\r\n" });
+        stage.server.turn(stage.now);
+        while let Some(effect) = stage.server.next_effect() {
+            assert!(matches!(effect, Effect::Disk), "no reply leaves: {effect:?}");
+            while let Some(operation) = stage.server.disk(stage.now) {
+                stage.disk.begin(operation);
+                begun += 1;
+            }
+        }
+        assert_eq!(begun, 1, "the second put waits for the write of the first");
+    }
+    let outcome = stage.disk.finish_one(&mut stage.random).expect("a write is in flight");
+    stage.server.handle(stage.now, Event::Disk(outcome));
+    assert!(matches!(stage.server.next_effect(), Some(Effect::Disk)));
+    assert!(matches!(stage.server.disk(stage.now), Some(Operation::Write { .. })));
+    assert!(matches!(stage.server.next_effect(), Some(Effect::Send(conn)) if conn == clients[0]));
+}

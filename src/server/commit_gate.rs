@@ -138,6 +138,10 @@ impl Server {
             return self.fail(now);
         }
         core.full_disk.note(wal, now);
+        if wal.is_gathering() {
+            // The disk writes the next batch while the replies of this one leave.
+            core.effects.push_back(Effect::Disk);
+        }
         let committed = core.committed();
         while let Some((_, conn)) = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed) {
             if let Some(session) = connections.find(conn) {

@@ -229,6 +229,11 @@ impl Wal {
         self.commits.committed()
     }
 
+    /// Whether records gather for the next batch.
+    pub fn is_gathering(&self) -> bool {
+        self.appender.is_gathering()
+    }
+
     /// Whether commands must wait: the backlog is too large, the server is stopping, or space must be made first.
     pub fn is_behind(&self) -> bool {
         self.is_stopping
