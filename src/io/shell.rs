@@ -132,6 +132,15 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.server.handle(self.now, event);
     }
 
+    /// Reports the end of an operation of the job log.
+    pub fn disk_ended(&mut self, outcome: Outcome) {
+        #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+        if let (Some(disk), Outcome::Written(..)) = (&mut self.disk, &outcome) {
+            disk.note_written(self.now);
+        }
+        self.handle(Event::Disk(outcome));
+    }
+
     /// The record of an open connection.
     ///
     /// # Panics
@@ -329,7 +338,7 @@ pub trait Backend {
             let shell = self.shell();
             let Some(operation) = shell.server.disk(shell.now) else { return };
             if let Some(outcome) = self.begin_disk(operation) {
-                self.shell().handle(Event::Disk(outcome));
+                self.shell().disk_ended(outcome);
             }
         }
     }
@@ -341,7 +350,7 @@ pub trait Backend {
         let disk = shell.disk.as_mut().expect("a disk has signalled");
         disk.clear_outcome_fd();
         while let Some(outcome) = shell.disk.as_mut().and_then(Disk::finished) {
-            shell.handle(Event::Disk(outcome));
+            shell.disk_ended(outcome);
         }
         self.carry_out();
     }

@@ -128,7 +128,9 @@ impl<S: Service> TokioDriver<S> {
     }
 
     pub fn disk_completed(&mut self, outcome: Outcome) {
-        self.handle(Event::Disk(outcome));
+        self.begin_iteration();
+        self.shell.disk_ended(outcome);
+        self.carry_out();
     }
 
     /// Handles an event in the batch, which begins if it has not, and carries out the effects.
@@ -365,7 +367,7 @@ impl<S: Service> Backend for TokioDriver<S> {
 
     fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
         let disk = self.shell.disk.as_mut().expect("a server with a log has a disk");
-        self.log.begin(disk, operation)
+        self.log.begin(disk, operation, self.shell.now)
     }
 
     /// Begins a batch, and with it a turn of the server, unless one has begun.

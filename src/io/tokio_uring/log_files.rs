@@ -1,5 +1,5 @@
-//! The job log's files. Durable writes and syncs are requests on the runtime's ring, made by one task for each kind. Everything else
-//! is as under every driver.
+//! The job log's files. Durable writes, unless a thread was faster, and syncs are requests on the runtime's ring, made by one
+//! task for each kind. Everything else is as under every driver.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,8 +12,10 @@ use tokio_uring::fs::File;
 use super::Shared;
 use super::driver::Awaited;
 use crate::io::socket::to_errno;
+use crate::io::wal_files::ways::Way;
 use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
+use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Batch, Operation, Outcome, SegmentNumber};
 
@@ -58,12 +60,14 @@ unsafe impl IoBuf for InFlight {
 
 impl LogFiles {
     /// Begins an operation. Returns its outcome if it is complete.
-    pub fn begin(&mut self, disk: &mut Disk, operation: Operation) -> Option<Outcome> {
+    pub fn begin(&mut self, disk: &mut Disk, operation: Operation, now: Time) -> Option<Outcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: true } => match self.durable(disk, segment) {
-                Ok(file) => self.write.set(Write { file, offset, batch }),
-                Err(error) => return Some(Outcome::Written(batch, Err(error))),
-            },
+            Operation::Write { segment, offset, batch, sync: true } if disk.choose_way(now) == Way::Ring => {
+                match self.durable(disk, segment) {
+                    Ok(file) => self.write.set(Write { file, offset, batch }),
+                    Err(error) => return Some(Outcome::Written(batch, Err(error))),
+                }
+            }
             Operation::Sync(segments) if segments.len() <= RING_SYNC_SEGMENTS_MAX => {
                 // A copy of the descriptor that wrote: the open file description is the same.
                 let files = segments.iter().map(|&segment| open(disk, segment, Access::Cached));

@@ -9,6 +9,8 @@ mod lock;
 pub mod offline;
 mod recovery;
 pub(super) mod storage;
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+pub(super) mod ways;
 mod worker;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +26,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 pub use self::directory::{Directory, DirectoryError};
 pub use self::recovery::{RecoveryError, recover};
 pub use self::storage::{Segments, Storage};
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+use self::ways::{Way, Ways};
 use self::worker::{Task, Worker};
 use super::descriptors::SpareDescriptors;
 use crate::server::{Event, Service};
@@ -46,6 +50,8 @@ pub struct Disk {
     writer: Worker,
     /// Creates, recycles and removes files.
     arranger: Worker,
+    #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+    ways: Ways,
     outcomes: Receiver<Outcome>,
     outcome_fd: Arc<EventFd>,
     reserve: Arc<SpareDescriptors>,
@@ -84,6 +90,8 @@ impl Disk {
             unsynced: VecDeque::new(),
             writer,
             arranger,
+            #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+            ways: Ways::default(),
             outcomes,
             outcome_fd,
             reserve,
@@ -99,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// Begins an operation. Returns its outcome if it has ended.
+    /// Begins an operation, a durable write on a thread. Returns its outcome if it has ended.
     pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
         match operation {
             Operation::Write { segment, offset, batch, sync: false } => {
@@ -129,6 +137,21 @@ impl Disk {
                 None
             }
         }
+    }
+
+    /// Chooses how a driver with a ring makes the durable write that it begins now.
+    ///
+    /// # Panics
+    /// If another one is in flight.
+    #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+    pub fn choose_way(&mut self, now: Time) -> Way {
+        self.ways.begin(now)
+    }
+
+    /// Takes the end of a write, which tells how long its way takes.
+    #[cfg(any(feature = "tokio-uring", feature = "uring"))]
+    pub fn note_written(&mut self, now: Time) {
+        self.ways.end(now);
     }
 
     /// Ends the threads and waits for them. They finish what they have begun, or undo it if it takes long. Returns the
