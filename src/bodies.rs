@@ -9,9 +9,10 @@
 //! Spans and runs lie in chunks of 2 MiB, which an io_uring can have as registered buffers. A chunk that has only spans of
 //! one size leaves at most 2 % of itself unused.
 //!
-//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written to it, with one
-//! exception. When all spans of a size are full, the next one gets its memory in one call, at most 64 KiB. Freed memory is
-//! kept for reuse up to a bound. [`Bodies::reclaim`] returns the rest to the kernel in pieces. [`Bodies::free`] never does,
+//! Memory grows with bytes written, not with bytes allocated: no page is touched before a body is written to it, with two
+//! exceptions. When all spans of a size are full, the next one gets its memory in one call, at most 64 KiB. A larger body gets
+//! what its next receive may fill in one call too, in proportion to what has arrived. Freed memory is kept for reuse up to a
+//! bound. [`Bodies::reclaim`] returns the rest to the kernel in pieces. [`Bodies::free`] never does,
 //! so freeing a gigabyte takes no time.
 //!
 //! A reader that outlives the job copies a small body and pins a large one. A pinned body stays in memory until the last
@@ -205,6 +206,24 @@ impl Bodies {
             BodyKind::Run => self.chunks.warm(place.spot(), bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES,
             BodyKind::Mapping => self.mappings.warm(place.home as usize, bytes),
         }
+    }
+
+    /// Notes that the first `written` bytes of a large body are written, and that more, up to `expected`, are about to be. Gets
+    /// memory for these in one call instead of a fault per page. Returns by how much all that raises
+    /// [`Bodies::resident_bytes`].
+    pub fn expect(&mut self, slot: &Slot, written: usize, expected: usize) -> usize {
+        let grown = self.wrote(slot, expected);
+        // A fault is cheaper than a call for one page.
+        if grown > PAGE_BYTES {
+            let Place { home, offset, .. } = slot.0;
+            let memory = match slot.0.kind() {
+                BodyKind::Mapping => self.mappings.memory_mut(home as usize),
+                BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(home as usize),
+            };
+            let (start, end) = (written / PAGE_BYTES * PAGE_BYTES, expected.next_multiple_of(PAGE_BYTES));
+            memory.populate(offset as usize + start..offset as usize + end);
+        }
+        grown
     }
 
     /// Frees a body in O(1). If it is pinned, its last unpin frees it.

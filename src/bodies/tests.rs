@@ -242,6 +242,26 @@ fn announced_bodies_take_no_memory() {
 }
 
 #[test]
+fn memory_that_is_expected_counts_and_is_there() {
+    for bytes in [60_002, 1_000_002] {
+        let mut bodies = Bodies::new();
+        let mut slot = bodies.announce(bytes).expect("memory");
+        let before = bodies.resident_bytes();
+        assert_eq!(bodies.expect(&slot, 1, 10 * PAGE_BYTES + 1), 11 * PAGE_BYTES);
+        assert_eq!(bodies.expect(&slot, 5 * PAGE_BYTES, 11 * PAGE_BYTES), 0);
+        assert_eq!(bodies.resident_bytes(), before + 11 * PAGE_BYTES);
+        assert_eq!(
+            bodies.expect(&slot, 11 * PAGE_BYTES, bytes as usize),
+            bytes as usize / PAGE_BYTES * PAGE_BYTES - 10 * PAGE_BYTES
+        );
+        assert_eq!(bodies.wrote(&slot, bytes as usize), 0);
+        bodies.bytes_mut(&mut slot).fill(1);
+        bodies.check();
+        bodies.free(slot);
+    }
+}
+
+#[test]
 fn a_body_on_its_way_counts_as_far_as_it_has_come() {
     for bytes in [60_002, 1_000_002] {
         let mut bodies = Bodies::new();

@@ -10,7 +10,7 @@ use super::put_batch::PutBatch;
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
 use crate::ids::{ClientKey, ConnId};
-use crate::limits::ALLOCATION_BYTES;
+use crate::limits::{ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX};
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::TubeList;
@@ -34,6 +34,10 @@ const TAGS_BYTES_USUAL: u64 = 512;
 
 /// Subtracted from the headroom of an iteration: first pages of every size of body, growing tables, buffers.
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A large body gets memory in advance for this many times of what has arrived. So a client that announces large bodies and
+/// sends little takes little.
+const EXPECTED_BYTES_PER_BYTE: usize = 8;
 
 /// The memory of connections, and the headroom for jobs.
 #[derive(Default)]
@@ -180,7 +184,15 @@ impl Core {
     #[inline(never)]
     pub(super) fn keep_or_skip(&mut self, protocol: &mut ProtocolState) -> bool {
         let Input::Body(incoming) = &protocol.input else { return true };
-        let grown = self.engine.bodies_mut().wrote(&incoming.slot, incoming.filled);
+        let (slot, filled) = (&incoming.slot, incoming.filled);
+        // So much may be received directly next.
+        let next = (slot.len() - filled).min(EXPECTED_BYTES_PER_BYTE * filled).min(RECEIVE_DIRECT_BYTES_MAX);
+        let bodies = self.engine.bodies_mut();
+        let grown = if next < DIRECT_RECEIVE_BYTES_MIN {
+            bodies.wrote(slot, filled)
+        } else {
+            bodies.expect(slot, filled, filled + next)
+        };
         let Some(max) = self.config.max_memory_bytes else { return true };
         let job = if incoming.is_complete() {
             self.engine.job_growth(1) + self.engine.announced_growth(protocol.client, incoming.extra)
