@@ -191,7 +191,8 @@ impl Bodies {
 
     #[inline(never)]
     fn store_large(&mut self, body: &[u8]) -> Result<Slot, OutOfMemory> {
-        let mut slot = self.allocate(body.len() as u32)?;
+        let mut slot = self.announce(body.len() as u32)?;
+        self.expect(&slot, 0, body.len());
         self.bytes_mut(&mut slot).copy_from_slice(body);
         Ok(slot)
     }

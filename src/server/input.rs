@@ -39,7 +39,8 @@ impl Core {
             panic!("a driver receives only bodies directly");
         };
         incoming.filled += bytes;
-        self.keep_or_skip(&mut session.protocol);
+        let grown = self.expect_body(incoming, incoming.filled);
+        self.keep_or_skip(&mut session.protocol, grown);
         self.serve(session, &[], now);
         self.after_serving(session, now);
     }
@@ -240,15 +241,16 @@ impl Core {
         now: Time,
     ) -> bool {
         let Input::Body(incoming) = &mut protocol.input else { unreachable!("the caller has seen a body") };
-        let IncomingJob { slot, filled, .. } = incoming;
-        let count = rest.len().min(slot.len() - *filled);
-        let place = &mut self.engine.bodies_mut().bytes_mut(slot)[*filled..*filled + count];
+        let count = rest.len().min(incoming.slot.len() - incoming.filled);
+        let from = incoming.filled;
+        incoming.filled += count;
+        // Before the copy, which would fault page by page.
+        let grown = self.expect_body(incoming, from);
         let (body, following) = rest.split_at(count);
-        place.copy_from_slice(body);
+        self.engine.bodies_mut().bytes_mut(&mut incoming.slot)[from..incoming.filled].copy_from_slice(body);
         *rest = following;
-        *filled += count;
         let is_complete = incoming.is_complete();
-        if !self.keep_or_skip(protocol) {
+        if !self.keep_or_skip(protocol, grown) {
             return self.skip(protocol, replies, rest, now);
         }
         if !is_complete || self.space_for_body(protocol) == PutSpace::Pending {

@@ -179,20 +179,21 @@ impl Core {
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Counts what has arrived of a body. Returns false if there is no more memory for the body or its job: then the slot is
-    /// freed and the rest of the body is skipped.
+    /// Counts what has arrived of a body, and what the next receive may bring, as memory. Gets this memory in one call, from the
+    /// byte `from` on, which is not written yet. Returns by how much the memory of bodies grew.
     #[inline(never)]
-    pub(super) fn keep_or_skip(&mut self, protocol: &mut ProtocolState) -> bool {
-        let Input::Body(incoming) = &protocol.input else { return true };
-        let (slot, filled) = (&incoming.slot, incoming.filled);
-        // So much may be received directly next.
+    pub(super) fn expect_body(&mut self, incoming: &IncomingJob, from: usize) -> usize {
+        let IncomingJob { slot, filled, .. } = incoming;
         let next = (slot.len() - filled).min(EXPECTED_BYTES_PER_BYTE * filled).min(RECEIVE_DIRECT_BYTES_MAX);
-        let bodies = self.engine.bodies_mut();
-        let grown = if next < DIRECT_RECEIVE_BYTES_MIN {
-            bodies.wrote(slot, filled)
-        } else {
-            bodies.expect(slot, filled, filled + next)
-        };
+        let next = if next < DIRECT_RECEIVE_BYTES_MIN { 0 } else { next };
+        self.engine.bodies_mut().expect(slot, from, filled + next)
+    }
+
+    /// Decides about a body of which more has arrived, and whose memory has `grown` by that. Returns false if there is no more
+    /// memory for the body or its job: then the slot is freed and the rest of the body is skipped.
+    #[inline(never)]
+    pub(super) fn keep_or_skip(&mut self, protocol: &mut ProtocolState, grown: usize) -> bool {
+        let Input::Body(incoming) = &protocol.input else { return true };
         let Some(max) = self.config.max_memory_bytes else { return true };
         let job = if incoming.is_complete() {
             self.engine.job_growth(1) + self.engine.announced_growth(protocol.client, incoming.extra)
