@@ -24,6 +24,26 @@ const AT_ONCE: usize = 40;
 /// before it.
 const CLIENT_BYTES_MAX: usize = 50_000;
 
+/// Short connections in each wave. A driver may still know of those of the last seconds.
+#[cfg(feature = "uring")]
+const WAVE: usize = 5_000;
+
+/// The waves after the first.
+#[cfg(feature = "uring")]
+const WAVES: usize = 3;
+
+/// What further waves may add to the counted memory: more connections at the same time, if the server is late.
+#[cfg(feature = "uring")]
+const COUNTED_GROWTH_MAX: usize = 64 * 1024;
+
+/// The same for the resident memory.
+#[cfg(feature = "uring")]
+const RESIDENT_GROWTH_MAX: usize = 256 * 1024;
+
+/// A page of each receive buffer of an I/O thread. It is counted, but not resident before its first use.
+#[cfg(feature = "uring")]
+const BUFFER_PAGES_BYTES: usize = 256 * 4096;
+
 /// A client, and the number of bytes that it has sent.
 struct Client {
     stream: Stream,
@@ -45,6 +65,63 @@ fn tokio_uring_keeps_nothing() {
 #[test]
 fn uring_keeps_nothing() {
     churn(Driver::Uring);
+}
+
+#[cfg(feature = "uring")]
+#[test]
+fn short_connections_leave_no_memory() {
+    if !driver::is_allowed(Driver::Uring, "short connections") {
+        return;
+    }
+    for threads in [0, 1, 3] {
+        let flags = ["--io", "uring", "--io-threads", &threads.to_string()].map(str::to_owned);
+        let (server, mut control) = ServerProcess::start(Path::new(program()), Transport::Tcp, &flags);
+        let mut wave = || {
+            let mut clients = Vec::new();
+            for _ in 0..WAVE {
+                let mut client = server.connect();
+                ask(&mut client, "list-tubes\r\n", "");
+                if clients.len() == AT_ONCE {
+                    reset(clients.remove(0));
+                }
+                clients.push(client);
+            }
+            clients.into_iter().for_each(reset);
+            let stats = settled(&mut control);
+            let counted = stats.lines().find_map(|line| line.strip_prefix("memory-used: "));
+            [counted.expect("a line of stats").parse().expect("a number"), server.resident_bytes()]
+        };
+        let first = wave();
+        for number in 1..=WAVES {
+            let memory = wave();
+            println!("{threads} I/O threads, wave {number}: {memory:?} bytes after {first:?}");
+            let growth = [COUNTED_GROWTH_MAX, RESIDENT_GROWTH_MAX + threads * BUFFER_PAGES_BYTES];
+            let is_bounded = (0..2).all(|at| memory[at] <= first[at] + growth[at]);
+            assert!(is_bounded, "{threads} I/O threads: {memory:?} after {first:?}");
+        }
+    }
+}
+
+/// Returns the statistics once the server knows that no other client is connected.
+#[cfg(feature = "uring")]
+fn settled(control: &mut Stream) -> String {
+    let started = Instant::now();
+    loop {
+        let stats = ask(control, "stats\r\n", "");
+        if stats.lines().any(|line| line == "current-connections: 1") {
+            return stats;
+        }
+        assert!(started.elapsed() < REPLY_PATIENCE, "{stats}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Closes a connection with a RST, so that its port is free at once.
+fn reset(stream: Stream) {
+    if let Stream::Tcp(stream) = &stream {
+        let at_once = linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("the socket option is set");
+    }
 }
 
 fn churn(io: Driver) {
@@ -127,9 +204,8 @@ impl Client {
 
     /// Closes the connection with a FIN or with a RST.
     fn vanish(self, random: &mut Random) {
-        if let (Stream::Tcp(stream), 0) = (&self.stream, random.below(3)) {
-            let at_once = linger { l_onoff: 1, l_linger: 0 };
-            setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("the socket option is set");
+        if random.below(3) == 0 {
+            reset(self.stream);
         }
     }
 }

@@ -264,6 +264,8 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
         let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(protocol, &fd);
         self.shell.insert(conn, Connection::new(fd, protocol));
+        let grown = self.self_check.make_room(self.shell.connections.slots());
+        self.shell.allocated(grown);
         self.ring.open(conn.slot, protocol);
         self.receive_if_wanted(conn);
         self.carry_out();

@@ -52,7 +52,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if is_last {
             connection.receive = ReceiveRequest::None;
         } else {
-            self.self_check.note_input(conn, connection, now);
+            self.self_check.note_input(slot, connection, now);
         }
         if connection.input < InputState::Broken {
             self.deliver(conn, result, buffer.as_ref(), is_direct);

@@ -13,7 +13,6 @@ use tracing::warn;
 use super::UringDriver;
 use super::connection::{Connection, QuietCheck, ReceiveRequest};
 use super::ring::Ring;
-use crate::ids::ConnId;
 use crate::io::shell::{Backend, InputState};
 use crate::log_limit::LogLimit;
 use crate::server::Service;
@@ -31,8 +30,11 @@ const WARNING_INTERVAL: Span = Span::from_secs(60);
 
 /// The connections that are to be checked, and when.
 pub(super) struct SelfCheck {
-    /// Sorted by time. A connection is in it at most once.
-    quiet: VecDeque<(Time, ConnId)>,
+    /// The slots of connections, sorted by time. A slot stays after its connection has closed. So it is in the queue at most once,
+    /// however many connections come and go.
+    quiet: VecDeque<(Time, u32)>,
+    /// By slot: whether it is in `quiet`.
+    is_queued: Vec<bool>,
     /// The slot at which the search for missing requests continues.
     next_slot: u32,
     unreported_limit: LogLimit,
@@ -42,7 +44,13 @@ pub(super) struct SelfCheck {
 impl Default for SelfCheck {
     fn default() -> Self {
         let limit = || LogLimit::every(WARNING_INTERVAL);
-        Self { quiet: VecDeque::new(), next_slot: 0, unreported_limit: limit(), missing_limit: limit() }
+        Self {
+            quiet: VecDeque::new(),
+            is_queued: Vec::new(),
+            next_slot: 0,
+            unreported_limit: limit(),
+            missing_limit: limit(),
+        }
     }
 }
 
@@ -53,14 +61,29 @@ impl SelfCheck {
         self.missing_limit.end("requests to io_uring that were missing");
     }
 
+    /// Makes room for connections in this number of slots. Returns by how many bytes that has grown.
+    pub fn make_room(&mut self, slots: usize) -> usize {
+        let bytes_before = self.bytes();
+        if slots > self.is_queued.len() {
+            self.is_queued.resize(slots, false);
+            self.quiet.reserve(slots - self.quiet.len());
+        }
+        self.bytes() - bytes_before
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.is_queued.capacity() + self.quiet.capacity() * size_of::<(Time, u32)>()
+    }
+
     /// Schedules a check of a connection, which is due when the connection has been quiet since this input. Called when a
     /// receive has brought input and is still armed.
-    pub fn note_input(&mut self, conn: ConnId, connection: &mut Connection, now: Time) {
+    pub fn note_input(&mut self, slot: u32, connection: &mut Connection, now: Time) {
         connection.last_input = now;
         if connection.quiet_check == QuietCheck::None {
             // On a full interval, so that one wake-up of the loop serves all connections that are due.
             let due = (now + SELF_CHECK_INTERVAL).round_up(SELF_CHECK_INTERVAL);
-            self.schedule(conn, connection, QuietCheck::Scheduled, due);
+            connection.quiet_check = QuietCheck::Scheduled;
+            self.schedule(slot, due);
         }
     }
 
@@ -69,13 +92,17 @@ impl SelfCheck {
         self.quiet.front().map(|&(due, _)| due)
     }
 
-    fn schedule(&mut self, conn: ConnId, connection: &mut Connection, check: QuietCheck, due: Time) {
-        connection.quiet_check = check;
-        self.quiet.push_back((due, conn));
+    /// An earlier time at which the slot is due already is not too early: a check schedules the next one.
+    fn schedule(&mut self, slot: u32, due: Time) {
+        if !std::mem::replace(&mut self.is_queued[slot as usize], true) {
+            self.quiet.push_back((due, slot));
+        }
     }
 
-    fn next_due(&mut self, now: Time) -> Option<(Time, ConnId)> {
-        self.quiet.pop_front_if(|&mut (due, _)| due <= now)
+    fn next_due(&mut self, now: Time) -> Option<(Time, u32)> {
+        let (due, slot) = self.quiet.pop_front_if(|&mut (due, _)| due <= now)?;
+        self.is_queued[slot as usize] = false;
+        Some((due, slot))
     }
 }
 
@@ -88,8 +115,8 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         }
         let mut unreported = 0;
         for _ in 0..SELF_CHECK_STEPS {
-            let Some((due, conn)) = self.self_check.next_due(now) else { break };
-            unreported += u64::from(self.check_quiet(conn, due));
+            let Some((due, slot)) = self.self_check.next_due(now) else { break };
+            unreported += u64::from(self.check_quiet(slot, due));
         }
         let missing = self.make_missing_requests();
         if unreported > 0
@@ -113,14 +140,16 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
 
     /// Returns whether the ring has failed to report input of a connection, and makes it report. It has failed only if the
     /// input was there at two checks with nothing received in between: otherwise a completion may be on its way.
-    fn check_quiet(&mut self, conn: ConnId, due: Time) -> bool {
+    fn check_quiet(&mut self, slot: u32, due: Time) -> bool {
         let now = self.shell.now;
-        let Some(connection) = self.shell.connections.get_mut(conn) else { return false };
+        let Some((conn, connection)) = self.shell.connections.at_slot(slot) else { return false };
         let check = std::mem::replace(&mut connection.quiet_check, QuietCheck::None);
-        if connection.input != InputState::Receiving || connection.receive != ReceiveRequest::Any {
+        let is_receiving =
+            connection.input == InputState::Receiving && connection.receive == ReceiveRequest::Any;
+        if check == QuietCheck::None || !is_receiving {
             return false;
         }
-        let next = if now.since(connection.last_input) < SELF_CHECK_INTERVAL {
+        connection.quiet_check = if now.since(connection.last_input) < SELF_CHECK_INTERVAL {
             QuietCheck::Scheduled
         } else {
             match self.ring.peek(connection.fd()) {
@@ -134,7 +163,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         };
         // One interval after it was due, and not after it was done: a check is always a little late.
         let due = (due + SELF_CHECK_INTERVAL).max(now.round_up(SELF_CHECK_INTERVAL));
-        self.self_check.schedule(conn, connection, next, due);
+        self.self_check.schedule(slot, due);
         false
     }
 

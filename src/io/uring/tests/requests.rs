@@ -128,6 +128,33 @@ fn the_self_check_finds_nothing_if_nothing_is_wrong() {
     }
 }
 
+/// Clients come and go much faster than they are checked. The last one has a slot that is due already.
+#[test]
+fn the_self_check_keeps_nothing_of_closed_connections() {
+    for seed in seeds(5) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let mut bytes = None;
+        for _ in 0..100 {
+            let conn = peer.open();
+            peer.send(conn, b"pick\r\n");
+            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.close(conn);
+            let now = peer.driver.self_check.bytes();
+            assert_eq!(*bytes.get_or_insert(now), now, "seed {seed}");
+        }
+        peer.advance(Duration::from_nanos(SELF_CHECK_INTERVAL.as_nanos() / 2));
+        let conn = peer.open();
+        peer.send(conn, b"pick\r\n");
+        assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        peer.socket(conn).loses_wakeup = true;
+        peer.send(conn, b"pick\r\n");
+        peer.advance(UNTIL_REPAIRED);
+        assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        assert_eq!(peer.driver.shell.stats.self_check_repairs, 1, "seed {seed}");
+    }
+}
+
 #[test]
 fn missing_requests_are_made() {
     for seed in seeds(5) {
