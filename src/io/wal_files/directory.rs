@@ -17,6 +17,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
+use super::in_flight;
 use super::in_place::Overwrites;
 use super::lock::Lock;
 use crate::io::privileges::current_user;
@@ -70,8 +71,9 @@ pub const IMPORT_DONE: &str = "import.done";
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Directory {
-    /// Opens and locks a directory. beanstalkd uses the same file, `lock`, so each respects the other. The lock ends with
-    /// the process, unless an [in-place restart](Self::into_lock) keeps it.
+    /// Opens and locks a directory, and waits for writes of a killed server that the disk still carries out. beanstalkd uses
+    /// the same file, `lock`, so each respects the other. The lock ends with the process, unless an
+    /// [in-place restart](Self::into_lock) keeps it.
     ///
     /// # Errors
     /// If the directory cannot be used.
@@ -105,6 +107,7 @@ impl Directory {
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
+        in_flight::wait(path);
         let overwrites = Overwrites::on(&handle);
         let is_cancelled = AtomicBool::new(false);
         Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, lock })
@@ -222,13 +225,15 @@ impl Directory {
             Access::Cached => options.open(path),
             Access::Durable => {
                 let direct = options.custom_flags(libc::O_DSYNC | libc::O_DIRECT).open(&path);
-                match direct {
+                let file = match direct {
                     // Not every file system supports direct I/O.
                     Err(error) if to_errno(&error) == Errno::EINVAL => {
                         options.custom_flags(libc::O_DSYNC).open(path)
                     }
                     result => result,
-                }
+                }?;
+                in_flight::mark(&file)?;
+                Ok(file)
             }
         }
     }
@@ -323,7 +328,7 @@ impl Directory {
     }
 }
 
-/// Keeps servers from writing to a directory while the value lives. Returns none if there is no file to lock: it is not
+/// Keeps servers from writing to a directory while the value lives, and waits for the writes of a killed one. Returns none if there is no file to lock: it is not
 /// created, since the directory must not change.
 pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     let unusable = |error| DirectoryError::new(path, error);
@@ -332,10 +337,12 @@ pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(DirectoryError::new(&path.join(LOCK), error)),
     };
-    match Lock::to_read(lock).map_err(unusable)? {
-        None => Err(DirectoryError::Locked(path.to_owned())),
-        held => Ok(held),
+    let held = Lock::to_read(lock).map_err(unusable)?;
+    if held.is_none() {
+        return Err(DirectoryError::Locked(path.to_owned()));
     }
+    in_flight::wait(path);
+    Ok(held)
 }
 
 /// Returns all segments in a directory by number, with their sizes in bytes.

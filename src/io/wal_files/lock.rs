@@ -47,15 +47,19 @@ impl Drop for Lock {
     }
 }
 
-fn set(file: &File, kind: libc::c_int) -> nix::Result<()> {
-    let whole = libc::flock {
+pub(super) fn set(file: &File, kind: libc::c_int) -> nix::Result<()> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&whole(kind))).map(drop)
+}
+
+/// The description of a lock of the whole file.
+pub(super) fn whole(kind: libc::c_int) -> libc::flock {
+    libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
-    };
-    fcntl(file, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 pub(super) mod directory;
 pub(super) mod fresh;
+mod in_flight;
 mod in_place;
 mod lock;
 pub mod offline;
