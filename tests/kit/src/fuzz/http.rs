@@ -29,7 +29,7 @@ const CALLS: [(&str, &str, &str, &[&str]); 22] = [
     ("GET", "jobs/#", "", &["200", "404"]),
     ("GET", "jobs/#/body?limit=#", "", &["200", "404"]),
     ("POST", "tubes/#/jobs?delay=#", "@", &["201", "413", "503"]),
-    ("POST", "tubes/#/kick", "{\"count\":#}", &["200", "404"]),
+    ("POST", "tubes/#/kick", "{\"count\":#}", &["200", "400", "404"]),
     ("POST", "tubes/#/pause", "{\"seconds\":#}", &["200", "404"]),
     ("POST", "jobs/#/bury", "{\"priority\":#}", &["200", "404", "409"]),
     ("POST", "jobs/#/release", "{\"priority\":#,\"delay\":#}", &["200", "404", "409"]),
@@ -41,7 +41,7 @@ const CALLS: [(&str, &str, &str, &[&str]); 22] = [
     ("POST", "tubes/#/jobs?aft=g", "@", &["201", "413", "503"]),
     ("GET", "groups/g", "", &["200", "404"]),
     ("POST", "jobs/#/move", "{\"to\":\"#\"}", &["200", "404", "409"]),
-    ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "404"]),
+    ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "400", "404"]),
     ("POST", "tubes/#/config", "{\"key\":\"max-attempts\",\"value\":#}", &["200", "400"]),
 ];
 const MONITORS_MAX: usize = 8;
