@@ -1,5 +1,5 @@
 //! The job log on file systems of its own, on loop devices: on btrfs, with and without copy-on-write files, and
-//! on ext4 whose device fails when the test wants it to.
+//! on ext4 whose device fails or is slow when the test wants it to.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -456,6 +456,93 @@ fn stop_by_force(mut server: ServerProcess, client: Client) {
     server.signal(Signal::SIGKILL);
     assert_eq!(server.wait(), None);
     drop(client);
+}
+
+// Slow disks.
+
+/// A limit of one write per second for the processes in it, on one device.
+struct Throttle {
+    group: PathBuf,
+    device: String,
+}
+
+impl Throttle {
+    const LIMIT: &str = "blkio.throttle.write_iops_device";
+
+    fn new(device: &str) -> Result<Self, String> {
+        let group = PathBuf::from(format!("/sys/fs/cgroup/blkio/beanring-test-{}", std::process::id()));
+        fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+        let device = run("lsblk", &["--noheadings", "--nodeps", "--output", "MAJ:MIN", device]);
+        let throttle = Self { group, device: device.clone().unwrap_or_default() };
+        device.map(|_| throttle)
+    }
+
+    fn add(&self, server: &ServerProcess) {
+        fs::write(self.group.join("cgroup.procs"), server.pid().to_string()).expect("it runs");
+    }
+
+    /// Limits writes, or with 0 no longer.
+    fn limit(&self, writes_per_s: u32) {
+        fs::write(self.group.join(Self::LIMIT), format!("{} {writes_per_s}", self.device)).expect("a limit");
+    }
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        self.limit(0);
+        let asked = Instant::now();
+        while fs::remove_dir(&self.group).is_err() && asked.elapsed() < REPLY_PATIENCE {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The kernel ends a killed process while the disk still carries out its writes.
+#[test]
+fn a_write_of_a_killed_server_does_not_replace_a_later_one() {
+    for io in drivers("a write in flight") {
+        let scratch = Scratch::new("slow");
+        let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
+        let made = LoopDisk::new(image, FailingDisk::BYTES, at, "ext4", &["mkfs.ext4", "-q"]);
+        let made = made.and_then(|disk| Throttle::new(&disk.device).map(|throttle| (throttle, disk)));
+        let (throttle, mut disk) = match made {
+            Ok(made) => made,
+            Err(error) => return println!("skipped: a slow disk, because {error}"),
+        };
+        for round in 0..3 {
+            kill_during_a_write(io, &throttle, &mut disk, &format!("log{round}"));
+        }
+    }
+}
+
+fn kill_during_a_write(io: Driver, throttle: &Throttle, disk: &mut LoopDisk, name: &str) {
+    let dir = directory(disk.at.join(name));
+    let flags = ["-f", "0", "-s", "1048576"];
+    let body = |letter: &str| letter.repeat(6000);
+    let (server, mut client) = start(&dir, io, &flags);
+    throttle.add(&server);
+    client.expect(&put(0, 0, "first"), "INSERTED 1");
+    // The next segment is prepared by then: a thread that does it would delay the end of the process.
+    thread::sleep(Duration::from_secs(1));
+    throttle.limit(1);
+    for _ in 0..6 {
+        client.send(&put(0, 0, &body("o")));
+        thread::sleep(Duration::from_millis(10));
+    }
+    stop_by_force(server, client);
+
+    let (server, mut client) = start(&dir, io, &flags);
+    let inserted: Vec<String> = (0..4).map(|_| client.ask(&put(0, 0, &body("n"))).0).collect();
+    throttle.limit(0);
+    stop_by_force(server, client);
+    // The disk has done everything when it is unmounted.
+    disk.lose_page_cache();
+    let (server, mut client) = start(&dir, io, &flags);
+    for line in &inserted {
+        let id = line.strip_prefix("INSERTED ").expect("there is space");
+        assert_eq!(client.ask(&format!("peek {id}\r\n")).1, body("n") + "\r\n", "{}: job {id}", io.name());
+    }
+    stop_by_force(server, client);
 }
 
 // Interrupted calls.
