@@ -17,7 +17,7 @@ use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::{Batch, Operation, Outcome, SegmentNumber};
+use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
 
 /// A sync of more segments is left to the thread, which opens one after the other.
 const RING_SYNC_SEGMENTS_MAX: usize = 8;
@@ -80,7 +80,15 @@ impl LogFiles {
                     Err(_) => return disk.begin(Operation::Sync(segments)),
                 }
             }
-            operation => return disk.begin(operation),
+            operation => {
+                if let Operation::Arrange(Arrangement::Recycle { from, .. } | Arrangement::Remove(from)) =
+                    operation
+                {
+                    // A removed file keeps its space while it is open.
+                    self.durable.take_if(|(segment, _)| *segment == from);
+                }
+                return disk.begin(operation);
+            }
         }
         None
     }
