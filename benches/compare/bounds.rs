@@ -82,7 +82,7 @@ impl Limit {
 enum Base {
     /// A result of a server in a row.
     Result(Side, &'static str, Metric),
-    /// How much more the no-op baseline costs than in this row. What is compared with it is our own growth from there.
+    /// How much the cost of the no-op baseline has grown since this row. Our own growth is compared with it.
     GrowthOfBare(&'static str),
 }
 

@@ -328,8 +328,8 @@ impl Directory {
     }
 }
 
-/// Keeps servers from writing to a directory while the value lives, and waits for the writes of a killed one. Returns none if there is no file to lock: it is not
-/// created, since the directory must not change.
+/// Keeps servers from writing to a directory while the value lives, and waits for the writes of a killed one. Returns none
+/// if there is no file to lock: it is not created, since the directory must not change.
 pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     let unusable = |error| DirectoryError::new(path, error);
     let lock = match File::open(path.join(LOCK)) {
