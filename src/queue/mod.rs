@@ -128,7 +128,7 @@ pub use job_list::{JobPage, JobsListed, PageQuery};
 pub use job_waits::{JobAwaited, JobEnd};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
-pub use moving::{JobMoved, JobsMoved, LogRoom};
+pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use rules::RuleCounts;
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};

@@ -7,6 +7,7 @@ use super::job::JobState;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 use crate::tube_name::TubeName;
+use crate::tube_rules::RuleKey;
 
 /// The room of the job log for jobs whose tube name becomes longer.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,17 @@ pub enum JobMoved {
     KeyExists,
     /// The rules of the tube permit no further job.
     Full,
+}
+
+/// Why a tube cannot take a job of another tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveBar {
+    /// The job log has no room for the longer name.
+    NoRoom,
+    /// The tube has the idempotency key of the job already.
+    KeyExists,
+    /// The tube is full by this rule.
+    Full(RuleKey),
 }
 
 /// The answer to a `move-jobs`.
@@ -135,20 +147,12 @@ impl Engine {
             if work.state == JobState::Ready {
                 self.shut_full_lanes(work.from.slot, limit);
             }
-            let tube = self.tubes.get(work.from);
-            let next = match work.state {
-                JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
-                JobState::Buried => tube.buried.front().map(JobKey),
-                _ if tube.shutting => return false,
-                _ => tube.ready.min().map(JobKey),
-            };
+            if work.state == JobState::Ready && self.tubes.get(work.from).shutting {
+                return false;
+            }
             let name = self.tubes.get(work.to).name();
-            let may_move = |&job: &JobKey| {
-                self.has_room_in(name, job)
-                    && self.is_key_free_in(name, job, now)
-                    && self.full_by(name, 1, self.body_bytes(job)).is_none()
-            };
-            let Some(job) = next.filter(may_move) else { break };
+            let next = self.next_to_move(work.from, work.state);
+            let Some(job) = next.filter(|&job| self.bar(name, job, now).is_none()) else { break };
             self.change_tube(job, work.to.slot, limit, now);
             work.left -= 1;
             work.moved += 1;
@@ -156,6 +160,38 @@ impl Engine {
         self.unpin(work.from.slot);
         self.unpin(work.to.slot);
         true
+    }
+
+    /// The job that a `move-jobs` begins with, unless the other tube can take it: its id, and why the tube cannot.
+    pub fn barred_job(
+        &self,
+        [from, to]: [TubeName<'_>; 2],
+        state: JobState,
+        now: Time,
+    ) -> Option<(JobId, MoveBar)> {
+        let job = self.next_to_move(self.tubes.find(from)?, state)?;
+        self.bar(to, job, now).map(|bar| (self.jobs.get(job).id, bar))
+    }
+
+    /// The first job of a tube in a state in which jobs move.
+    fn next_to_move(&self, from: TubeKey, state: JobState) -> Option<JobKey> {
+        let tube = self.tubes.get(from);
+        match state {
+            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+            JobState::Buried => tube.buried.front().map(JobKey),
+            _ => tube.ready.min().map(JobKey),
+        }
+    }
+
+    /// Why the tube of this name cannot take a job of another tube, if it cannot.
+    pub fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
+        if !self.has_room_in(name, job) {
+            return Some(MoveBar::NoRoom);
+        }
+        if !self.is_key_free_in(name, job, now) {
+            return Some(MoveBar::KeyExists);
+        }
+        self.full_by(name, 1, self.body_bytes(job)).map(MoveBar::Full)
     }
 
     /// Whether the job log has room for the job under the name of another tube.

@@ -234,6 +234,11 @@ impl Output {
         }
     }
 
+    /// The replies of the last group, if no driver was shown them.
+    pub fn gathered(&self) -> &[u8] {
+        &self.replies.batch.bytes
+    }
+
     /// Bytes that are not sent yet.
     pub fn unsent_bytes(&self) -> usize {
         let earlier = self.earlier.as_ref().map_or(0, |batch| batch.len);

@@ -10,7 +10,7 @@ use super::response::{ErrorKind, Refusal};
 use super::target::{Name, NextState, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::ids::JobId;
-use crate::queue::PageQuery;
+use crate::queue::{JobState, PageQuery};
 use crate::server::Core;
 use crate::tube_rules::RuleKey;
 
@@ -184,6 +184,15 @@ fn move_of(from: Name, json: &[u8]) -> Result<Operation, Refusal> {
 }
 
 impl MoveState {
+    /// The state of the jobs.
+    pub const fn of_jobs(self) -> JobState {
+        match self {
+            Self::Ready => JobState::Ready,
+            Self::Delayed => JobState::Delayed,
+            Self::Buried => JobState::Buried,
+        }
+    }
+
     fn find(word: &str) -> Result<Self, Refusal> {
         let all = [Self::Ready, Self::Delayed, Self::Buried];
         let found = all.into_iter().find(|state| state.word() == word);

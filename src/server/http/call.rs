@@ -54,6 +54,8 @@ pub(super) struct Call {
     obstacle: Option<Obstacle>,
     /// What the server has lacked, in case it has refused the operation.
     shortage: Shortage,
+    /// The job at which a move of several jobs has stopped, and why.
+    stop: Option<(JobId, Refusal)>,
     /// The id that the job of a put has, once it is put.
     put_id: Option<JobId>,
 }
@@ -85,7 +87,9 @@ pub(super) enum Begun {
 pub(super) enum Obstacle {
     /// The tube does not exist.
     NoTube,
-    /// The job is there, in a state that does not permit the operation.
+    /// A client has reserved the job, and its time to run ends in this time.
+    Reserved { seconds_left: u64 },
+    /// The job is there, in another state that does not permit the operation.
     State(JobState),
     /// The job is in the tube that it shall be moved to.
     SameTube,
@@ -106,6 +110,7 @@ impl Call {
             crlf: 0,
             obstacle: None,
             shortage: Shortage::Memory,
+            stop: None,
             put_id: None,
         }
     }
@@ -166,6 +171,7 @@ impl Core {
                     call.put_id = Some(upcoming).filter(|&id| id != self.engine.upcoming_id());
                 }
                 (_, Operation::Drain | Operation::Undrain) if self.draining == was_draining => {}
+                (Begun::Replied, _) if has_changed_nothing(session.output.gathered()) => {}
                 (_, operation) => log(*number, peer, operation, Outcome::Done),
             }
         }
@@ -184,7 +190,8 @@ impl Core {
             }
         }
         if call.stage == Stage::Replied {
-            call.shortage = self.shortage(&call.operation, refusals);
+            call.shortage = self.shortage(&call.operation, refusals, now);
+            call.stop = self.stop_of(call, now);
             self.leave_call(call, now);
             self.release_call(connection);
         }
@@ -210,8 +217,19 @@ impl Core {
             _ => return,
         }
         call.stage = Stage::Replied;
+        call.stop = self.stop_of(call, now);
         self.leave_call(call, now);
         self.release_call(connection);
+    }
+
+    /// Where a move of several jobs has just stopped, if it has moved fewer than it may.
+    fn stop_of(&self, call: &Call, now: Time) -> Option<(JobId, Refusal)> {
+        let Operation::Move { from, state, to, count } = &call.operation else { return None };
+        let reply = str::from_utf8(call.session.as_ref()?.output.gathered()).ok()?;
+        let moved: u32 = reply.strip_prefix("MOVED ")?.trim_end().parse().ok()?;
+        let tubes = [from.get(), to.get()];
+        let (id, bar) = self.engine.barred_job(tubes, state.of_jobs(), now).filter(|_| moved < *count)?;
+        Some((id, self.shortage_of(bar).map_or_else(same_key, Shortage::refusal)))
     }
 
     /// Has a reply that waits for a commit become an error: there will be no commit.
@@ -282,7 +300,7 @@ impl Core {
     /// Turns the reply of a call into the response, if the commit gate lets it leave.
     pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-        let Call { request, operation, stage, session, obstacle, shortage, .. } = &mut **call;
+        let Call { request, operation, stage, session, obstacle, shortage, stop, .. } = &mut **call;
         let (Stage::Replied, Some(session)) = (*stage, session) else { return };
         if !self.is_released(*conn, &mut session.output) {
             return;
@@ -305,7 +323,13 @@ impl Core {
             ("INSERTED", _) => write_inserted(request, rest, next),
             ("KICKED", Some(kicked)) => ok(next, &json(&KickedJson { kicked })),
             ("FLUSHED", Some(flushed)) => ok(next, &json(&FlushedJson { flushed })),
-            ("MOVED", Some(moved)) => ok(next, &json(&MovedJson { moved })),
+            ("MOVED", Some(0)) if let Some((JobId(id), Refusal { kind, message, .. })) = stop => {
+                Refusal::new(*kind, format!("stopped at job {id}: {message}")).write(request, next);
+            }
+            ("MOVED", Some(moved)) => {
+                let (stopped_at, reason) = stop.as_ref().map(|(id, why)| (id.0, &*why.message)).unzip();
+                ok(next, &json(&MovedJson { moved, stopped_at, reason }));
+            }
             ("BURIED" | "KICKED" | "DELETED" | "RELEASED" | "PAUSED" | "MOVED" | "CONFIGURED", None) => {
                 ok(next, b"{}");
             }
@@ -360,6 +384,12 @@ enum Outcome {
     Repeated(JobId),
 }
 
+/// Whether the reply to a change says that there was none: it was refused, or has changed 0 jobs.
+fn has_changed_nothing(reply: &[u8]) -> bool {
+    let refusals = ["OUT_OF_MEMORY\r\n", "NOT_MOVED\r\n", "NOT_FOUND\r\n"];
+    refusals.iter().any(|refusal| reply == refusal.as_bytes()) || reply.ends_with(b" 0\r\n")
+}
+
 /// Logs an action with the address of its client.
 fn log(conn: u64, peer: &Peer, operation: &Operation, outcome: Outcome) {
     let Some(action) = operation.action() else { return };
@@ -408,7 +438,12 @@ impl Obstacle {
     fn refusal(self) -> Refusal {
         let message = match self {
             Self::NoTube => return Refusal::new(ErrorKind::NotFound, NO_TUBE),
-            Self::State(JobState::Reserved) => "a client has reserved the job: wait until it is released",
+            Self::Reserved { seconds_left } => {
+                let message = format!(
+                    "a client has reserved the job, and its TTR ends in {seconds_left} s: wait, or stop that worker"
+                );
+                return Refusal::new(ErrorKind::Conflict, message);
+            }
             Self::State(JobState::Held) => "the job waits for a group: kick it first",
             Self::State(JobState::Ready) => {
                 "the job is ready: only a buried, delayed or held job can be kicked"
@@ -420,14 +455,17 @@ impl Obstacle {
     }
 }
 
+/// Why a job with a key cannot move to a tube that has it.
+fn same_key() -> Refusal {
+    let message = "the other tube has a job with the same idempotency key: delete one of the jobs";
+    Refusal::new(ErrorKind::Conflict, message)
+}
+
 /// The response to a reply that is an error.
 fn refusal(word: &str, operation: &Operation, obstacle: Option<Obstacle>) -> Refusal {
     match word {
         "NOT_FOUND" if let Some(obstacle) = obstacle => obstacle.refusal(),
-        "NOT_MOVED" => Refusal::new(
-            ErrorKind::Conflict,
-            "the other tube has a job with the same idempotency key: delete one of the jobs",
-        ),
+        "NOT_MOVED" => same_key(),
         "NOT_FOUND" => {
             let message = match (operation, operation.tube()) {
                 (Operation::Group(_), _) => "there is no such group: a group exists while it has a job",

@@ -163,8 +163,13 @@ pub(super) struct KickedJson {
 }
 
 #[derive(Serialize)]
-pub(super) struct MovedJson {
+pub(super) struct MovedJson<'a> {
     pub moved: u64,
+    /// The job that the other tube cannot take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
 }
 
 #[derive(Serialize)]

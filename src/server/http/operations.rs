@@ -95,7 +95,7 @@ impl Core {
                     self.reply_to_call(session, Reply::NotFound);
                     return Begun::Refused(None);
                 };
-                if let Some(obstacle) = self.obstacle(job, operation) {
+                if let Some(obstacle) = self.obstacle(job, operation, now) {
                     self.reply_to_call(session, Reply::NotFound);
                     return Begun::Refused(Some(obstacle));
                 }
@@ -110,7 +110,7 @@ impl Core {
     }
 
     /// Why an operation is not possible with this job, if it is not.
-    fn obstacle(&self, job: JobKey, operation: &Operation) -> Option<Obstacle> {
+    fn obstacle(&self, job: JobKey, operation: &Operation, now: Time) -> Option<Obstacle> {
         let state = self.engine.jobs().get(job).state;
         let is_permitted = match state {
             JobState::Delayed | JobState::Buried => true,
@@ -118,7 +118,10 @@ impl Core {
             JobState::Held => {
                 matches!(operation, Operation::KickJob(_) | Operation::MoveJob { .. } | Operation::Delete(_))
             }
-            JobState::Reserved => false,
+            JobState::Reserved => {
+                let left = self.engine.job_stats(job, now).time_left;
+                return Some(Obstacle::Reserved { seconds_left: left.as_secs() });
+            }
         };
         match operation {
             _ if !is_permitted => Some(Obstacle::State(state)),

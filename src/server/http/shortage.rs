@@ -3,7 +3,9 @@
 use super::api::Operation;
 use super::response::{ErrorKind, Refusal};
 use super::target::PutTarget;
+use crate::queue::MoveBar;
 use crate::server::Core;
+use crate::time::Time;
 use crate::tube_rules::RuleKey;
 use crate::wal::Wal;
 
@@ -15,6 +17,8 @@ pub(super) enum Shortage {
     Rule(RuleKey),
     RuledTubes,
     JobLog,
+    /// A record of the job log is too short for the job with the name of the other tube.
+    Record,
     Memory,
 }
 
@@ -31,31 +35,44 @@ impl Core {
     }
 
     /// What an operation has lacked that was refused just now.
-    pub(super) fn shortage(&self, operation: &Operation, before: RefusalCounts) -> Shortage {
-        let now = self.refusal_counts();
-        if now.tubes > before.tubes {
+    pub(super) fn shortage(&self, operation: &Operation, before: RefusalCounts, now: Time) -> Shortage {
+        let counts = self.refusal_counts();
+        if counts.tubes > before.tubes {
             let count = self.engine.tubes().len();
             let is_at_max = self.config.max_tubes.is_some_and(|max| count >= max as usize);
             return if is_at_max { Shortage::Tubes } else { Shortage::Memory };
         }
-        let full_by = match operation {
-            _ if now.rules == before.rules => None,
-            Operation::Put { job: PutTarget { tube, .. }, bytes } => {
-                self.engine.full_by(tube.get(), 1, (*bytes).into())
-            }
-            Operation::MoveJob { id, to } => {
-                let job = self.engine.jobs().find(*id);
-                job.and_then(|job| self.engine.full_by(to.get(), 1, self.engine.body_bytes(job)))
-            }
-            _ => None,
-        };
         match operation {
-            _ if let Some(key) = full_by => Shortage::Rule(key),
+            Operation::Put { job: PutTarget { tube, .. }, bytes }
+                if counts.rules > before.rules
+                    && let Some(key) = self.engine.full_by(tube.get(), 1, (*bytes).into()) =>
+            {
+                Shortage::Rule(key)
+            }
+            Operation::MoveJob { id, to }
+                if let Some(job) = self.engine.jobs().find(*id)
+                    && let Some(bar) = self.engine.bar(to.get(), job, now) =>
+            {
+                self.shortage_of(bar).unwrap_or(Shortage::JobLog)
+            }
             Operation::Config { .. } => Shortage::RuledTubes,
-            Operation::MoveJob { .. } => Shortage::JobLog,
-            _ if self.wal.as_ref().is_some_and(Wal::is_full) => Shortage::JobLog,
+            _ if self.is_disk_full() => Shortage::JobLog,
             _ => Shortage::Memory,
         }
+    }
+
+    /// What a tube lacks for a job that shall move there. It lacks nothing if it has the key of the job.
+    pub(super) fn shortage_of(&self, bar: MoveBar) -> Option<Shortage> {
+        match bar {
+            MoveBar::KeyExists => None,
+            MoveBar::Full(key) => Some(Shortage::Rule(key)),
+            MoveBar::NoRoom if self.is_disk_full() => Some(Shortage::JobLog),
+            MoveBar::NoRoom => Some(Shortage::Record),
+        }
+    }
+
+    fn is_disk_full(&self) -> bool {
+        self.wal.as_ref().is_some_and(Wal::is_full)
     }
 }
 
@@ -71,7 +88,8 @@ impl Shortage {
                 return Refusal::new(ErrorKind::OutOfMemory, message);
             }
             Self::RuledTubes => "1,000 tubes have rules: remove those of another one",
-            Self::JobLog => "the job log has no room for the job: free space on its disk",
+            Self::JobLog => "the disk of the job log is full: make room on it",
+            Self::Record => "the body of the job leaves no room for this tube name: use a shorter one",
             Self::Memory => {
                 "the server is at its memory limit (--max-memory): delete jobs, or raise the limit"
             }

@@ -204,7 +204,7 @@ fn an_error_names_what_is_in_the_way() {
     bench.command(&client::put(1, 0, "b"));
     bench.ask(&put("tubes/mail/jobs?grp=parts&delay=9", b"part"));
     bench.ask(&put("tubes/mail/jobs?aft=parts", b"whole"));
-    let reserved = "a client has reserved the job: wait until it is released";
+    let reserved = "a client has reserved the job, and its TTR ends in 60 s: wait, or stop that worker";
     let held = "the job waits for a group: kick it first";
     let keys =
         "key must be one of max-attempts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";

@@ -137,6 +137,10 @@ fn the_owner_of_the_token_reads_and_writes() {
             (delete("jobs/99"), 404),
             (post("tubes/none/kick", "{\"count\":1}"), 404),
             (post("tubes/none/pause", "{\"seconds\":60}"), 404),
+            (post("tubes/full/config", "{\"key\":\"max-bytes\",\"value\":1}"), 200),
+            (post("jobs/1/move", "{\"to\":\"full\"}"), 507),
+            (post("tubes/big/move", "{\"state\":\"ready\",\"to\":\"full\",\"count\":9}"), 507),
+            (post("tubes/big/kick", "{\"count\":9}"), 200),
             (post("tubes/big/pause", "{\"seconds\":60}"), 200),
             (post("tubes/none/flush", "{}"), 404),
             (post("drain", "{}"), 200),
@@ -177,7 +181,7 @@ fn the_owner_of_the_token_reads_and_writes() {
             let is_line = |found: &&str| found.contains(start) && found.ends_with(end);
             assert_eq!(said.lines().filter(is_line).count(), 1, "{line}: {said}");
         }
-        assert_eq!(said.matches("HTTP action").count(), 10, "what was refused is no action: {said}");
+        assert_eq!(said.matches("HTTP action").count(), 11, "what changed nothing is no action: {said}");
         let warnings: Vec<&str> = said.lines().filter(|line| line.contains(" WARN ")).collect();
         assert!(warnings.len() == 1 && warnings[0].contains("an HTTP request from 127."), "{said}");
         assert!(!said.contains("secret-of-this-test"), "{said}");

@@ -120,6 +120,40 @@ fn a_job_is_moved() {
 }
 
 #[test]
+fn a_move_that_stops_says_where_and_why() {
+    const JOBS: usize = 20_000;
+    let mut bench = Bench::writable();
+    for _ in 0..JOBS / 100 {
+        bench.command(&client::put(1, 0, "x").repeat(100));
+    }
+    let rule = |max: usize| post("tubes/later/config", &format!("{{\"key\":\"max-jobs\",\"value\":{max}}}"));
+    let all = post("tubes/default/move", "{\"state\":\"ready\",\"to\":\"later\",\"count\":4294967295}");
+    let full = "the tube is full by its rule max-jobs: delete jobs, or raise the rule";
+    for (max, moved) in [(2, 2), (JOBS / 2, JOBS / 2 - 2)] {
+        bench.ask(&rule(max));
+        let answer = bench.ask(&all);
+        let expected = json!({"moved": moved, "stopped_at": max + 1, "reason": full});
+        assert_eq!((answer.status, answer.json()), (200, expected));
+        let refused = bench.ask(&all);
+        assert_eq!(refused.error(), (507, "out-of-memory".to_owned()));
+        assert_eq!(refused.json()["message"], format!("stopped at job {}: {full}", max + 1));
+    }
+    // A move that its count ends has not stopped.
+    bench.ask(&rule(JOBS / 2 + 1));
+    let one = post("tubes/default/move", "{\"state\":\"ready\",\"to\":\"later\",\"count\":1}");
+    assert_eq!(bench.ask(&one).json(), json!({"moved": 1}));
+    bench.ask(&rule(0));
+    for tube in ["mail", "later"] {
+        assert_eq!(bench.ask(&put(&format!("tubes/{tube}/jobs?idp=key"), b"x")).status, 201);
+    }
+    let keyed = post("tubes/mail/move", "{\"state\":\"ready\",\"to\":\"later\",\"count\":9}");
+    let refused = bench.ask(&keyed);
+    assert_eq!(refused.error(), (409, "conflict".to_owned()));
+    let message = "the other tube has a job with the same idempotency key: delete one of the jobs";
+    assert_eq!(refused.json()["message"], format!("stopped at job {}: {message}", JOBS + 1));
+}
+
+#[test]
 fn many_jobs_are_moved() {
     const JOBS: usize = 20_000;
     let mut bench = Bench::writable();
