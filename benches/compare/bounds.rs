@@ -216,6 +216,8 @@ fn all() -> Vec<Bound> {
         other(Uring, "cycle-16x16", Side::Beanstalkd, 1.0 / 20.0),
         other(Uring, "put-60000", Side::Beanstalkd, 0.75),
         other(Uring, "cycle-60000", Side::Bare, 1.05),
+        other(Uring, "cycle-60000-unix", Side::Bare, 1.05),
+        other(Uring, "cycle-60000-veth", Side::Bare, 1.05),
     ]);
     bounds.extend(many(Uring));
     bounds.extend(Driver::value_variants().iter().flat_map(|&driver| logged(driver)));

@@ -24,6 +24,8 @@ pub enum Failure {
     Ended(String),
     /// A server does not accept connections.
     Unreachable(String),
+    /// There is no veth pair, and why.
+    Cable(String),
     /// The load failed; its output.
     Load(String),
     /// The load took too long.
@@ -77,6 +79,7 @@ impl fmt::Display for Failure {
             Failure::Start(name, error) => write!(f, "{name} cannot be started (is it installed?): {error}"),
             Failure::Ended(output) => write!(f, "the server ended during its start: {output}"),
             Failure::Unreachable(name) => write!(f, "{name} does not accept connections"),
+            Failure::Cable(why) => write!(f, "no veth pair can be made: {why}"),
             Failure::Load(output) => write!(f, "the load failed: {output}"),
             Failure::TooLong(limit) => write!(f, "not finished after {} s", limit.as_secs()),
             Failure::Figures(path, error) => write!(f, "{}: {error}", path.display()),

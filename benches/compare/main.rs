@@ -25,6 +25,7 @@ mod options;
 mod plots;
 mod report;
 mod servers;
+mod transport;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::options::Options;
 use crate::servers::Kind;
+use crate::transport::Transport;
 use beanring_testkit::bench::logs::{Log, Sync};
 use beanring_testkit::bench::machine::Machine;
 
@@ -15,6 +16,8 @@ pub enum Group {
     Cycles,
     Tubes,
     LargeBodies,
+    /// Large bodies by other ways than loopback.
+    Transports,
     Delivery,
     Idle,
     /// With a job log that is synced before each reply.
@@ -28,11 +31,12 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the report.
-    pub const ALL: [Group; 10] = [
+    pub const ALL: [Group; 11] = [
         Group::Puts,
         Group::Cycles,
         Group::Tubes,
         Group::LargeBodies,
+        Group::Transports,
         Group::Delivery,
         Group::Idle,
         Group::Durable,
@@ -48,6 +52,7 @@ impl Group {
             Group::Cycles => "Cycle: put, reserve, delete",
             Group::Tubes => "Cycles on many tubes",
             Group::LargeBodies => "Bodies of 60,000 bytes",
+            Group::Transports => "Bodies of 60,000 bytes over other transports",
             Group::Delivery => "Delivery latency at a fixed rate",
             Group::Idle => "Idle connections",
             Group::Durable => "Put with a job log, fsync before reply",
@@ -86,6 +91,7 @@ pub struct Row {
     pub id: String,
     pub group: Group,
     pub work: Work,
+    pub transport: Transport,
     pub connections: u32,
     pub depth: u32,
     pub body_bytes: u32,
@@ -108,6 +114,7 @@ pub struct Row {
 const PUTS_PER_S: f64 = 150_000.0;
 /// Pipelined puts are several times as fast.
 const DEEP_PUTS_PER_S: f64 = 450_000.0;
+const LARGE_BODY_BYTES: u32 = 60_000;
 /// Large bodies: 0.3 GB for each second.
 const LARGE_PUTS_PER_S: f64 = 5_000.0;
 /// Operations of each connection where the slowest server needs seconds for one operation of each.
@@ -135,6 +142,7 @@ impl Row {
             id: id.into(),
             group,
             work,
+            transport: Transport::Loopback,
             connections,
             depth,
             body_bytes: 64,
@@ -176,9 +184,14 @@ impl Row {
         if self.idle > 0 {
             title += &format!(", {} idle", self.idle);
         }
-        if self.group == Group::LargeBodies {
+        if self.body_bytes == LARGE_BODY_BYTES {
             title += ", 60,000 bytes";
         }
+        title += match self.transport {
+            Transport::Loopback => "",
+            Transport::Unix => ", UNIX socket",
+            Transport::Veth => ", veth pair",
+        };
         title + &self.log_title()
     }
 
@@ -186,7 +199,7 @@ impl Row {
         self.log.map_or(String::new(), |log| format!(", {}", log.flags().join(" ")))
     }
 
-    /// Returns whether `kind` can run the workload. Redis has no tubes. The no-op baseline takes any tube name, as long
+    /// Returns whether `kind` can run the workload. Redis has no tubes, and runs over loopback only. The no-op baseline takes any tube name, as long
     /// as no connection watches all tubes, and delivers no jobs. Neither keeps a job log here. The cost of compaction
     /// is measured for our server only.
     pub fn suits(&self, kind: Kind) -> bool {
@@ -195,6 +208,7 @@ impl Row {
             Kind::Bare(_) | Kind::Redis if self.log.is_some() => false,
             Kind::Ours(_) | Kind::Beanstalkd => true,
             Kind::Bare(_) => self.work != Work::Delivery && !self.tube_by_job,
+            Kind::Redis if self.transport != Transport::Loopback => false,
             Kind::Redis => self.work != Work::Delivery && self.group != Group::Tubes,
         }
     }
@@ -300,11 +314,22 @@ fn all() -> Vec<Row> {
         ..Row::new("own-tubes-9000", Group::Tubes, Work::Cycle, 9000, 1).short(true)
     });
     rows.push(Row {
-        body_bytes: 60_000,
+        body_bytes: LARGE_BODY_BYTES,
         amount: Amount::CountPerSecond(LARGE_PUTS_PER_S),
         ..Row::new("put-60000", Group::LargeBodies, Work::Put, 16, 8)
     });
-    rows.push(Row { body_bytes: 60_000, ..Row::new("cycle-60000", Group::LargeBodies, Work::Cycle, 16, 8) });
+    rows.extend(
+        [
+            ("cycle-60000", Group::LargeBodies, Transport::Loopback),
+            ("cycle-60000-unix", Group::Transports, Transport::Unix),
+            ("cycle-60000-veth", Group::Transports, Transport::Veth),
+        ]
+        .map(|(id, group, transport)| Row {
+            body_bytes: LARGE_BODY_BYTES,
+            transport,
+            ..Row::new(id, group, Work::Cycle, 16, 8)
+        }),
+    );
     rows.push(Row {
         rate: Some(HAND_OVERS_PER_S),
         ..Row::new("delivery", Group::Delivery, Work::Delivery, 16, 1).short(true)

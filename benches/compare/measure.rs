@@ -11,7 +11,8 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::matrix::{Row, Work};
 use crate::options::Options;
-use crate::servers::{Kind, Peers, Server, first_words};
+use crate::servers::{self, Kind, Peers, Server, first_words};
+use crate::transport::{Cable, Endpoint, Transport};
 use beanring_testkit::bench::logs::{Directory, Place};
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::process::Guarded;
@@ -43,6 +44,8 @@ pub struct Figures {
     restart_ms: Option<f64>,
     /// Records that compaction rewrote during the load.
     pub moved_records: Option<f64>,
+    /// Sends that asked the kernel not to copy.
+    pub zero_copy_sends: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -173,6 +176,8 @@ pub struct Bench<'a> {
     /// Directory for temporary files.
     directory: &'a Path,
     logs: &'a Place,
+    /// None before the first row that needs it.
+    cable: Option<Cable>,
     started: u32,
 }
 
@@ -183,18 +188,35 @@ impl<'a> Bench<'a> {
         directory: &'a Path,
         logs: &'a Place,
     ) -> Bench<'a> {
-        Bench { machine, signals, directory, logs, started: 0 }
+        Bench { machine, signals, directory, logs, cable: None, started: 0 }
     }
 
     /// Starts a server and waits until it accepts connections.
-    pub fn start(&mut self, kind: Kind, log: Option<&Directory>) -> Result<Server, Failure> {
-        self.spawn(kind, log)?.accept()
+    pub fn start(
+        &mut self,
+        kind: Kind,
+        transport: Transport,
+        log: Option<&Directory>,
+    ) -> Result<Server, Failure> {
+        self.spawn(kind, transport, log)?.accept()
     }
 
-    fn spawn(&mut self, kind: Kind, log: Option<&Directory>) -> Result<Server, Failure> {
+    fn spawn(
+        &mut self,
+        kind: Kind,
+        transport: Transport,
+        log: Option<&Directory>,
+    ) -> Result<Server, Failure> {
         self.signals.check()?;
         self.started += 1;
-        Server::spawn(kind, self.machine, self.started, self.directory, log)
+        let endpoint = Endpoint::new(transport, self.started);
+        let cable = match (transport, &mut self.cable) {
+            (Transport::Loopback | Transport::Unix, _) => None,
+            (Transport::Veth, Some(cable)) => Some(&*cable),
+            (Transport::Veth, none) => Some(&*none.insert(Cable::lay().map_err(Failure::Cable)?)),
+        };
+        let place = servers::Place { machine: self.machine, cable };
+        Server::spawn(kind, &place, endpoint, self.directory, log)
     }
 
     /// Measures every row: its servers in turn, then all again, so that a noisy minute affects each of them.
@@ -244,7 +266,7 @@ impl<'a> Bench<'a> {
         // Declared first, so that it is dropped after the server.
         let directory = row.log.map(|log| self.logs.fresh(log)).transpose()?;
         let log = directory.as_ref();
-        let server = self.start(kind, log)?;
+        let server = self.start(kind, row.transport, log)?;
         if let Some(arguments) = row.preparing() {
             self.conduct(self.load(arguments, &server))?;
         }
@@ -259,6 +281,10 @@ impl<'a> Bench<'a> {
             figures.moved_records = Some((moved(&server)? - before) as f64);
             raw["moved_records"] = figures.moved_records.into();
         }
+        if matches!(kind, Kind::Ours(_)) {
+            figures.zero_copy_sends = Some(server.number("io-zero-copy-sends")? as f64);
+            raw["zero_copy_sends"] = figures.zero_copy_sends.into();
+        }
         if row.work == Work::Restart {
             server.stop()?;
             figures.restart_ms = Some(self.restart(kind, log, figures.operations)?);
@@ -269,7 +295,7 @@ impl<'a> Bench<'a> {
 
     /// Measures how long a server takes to recover all jobs, in milliseconds.
     fn restart(&mut self, kind: Kind, log: Option<&Directory>, jobs: u64) -> Result<f64, Failure> {
-        let mut server = self.spawn(kind, log)?;
+        let mut server = self.spawn(kind, Transport::Loopback, log)?;
         let (stats, time) = server.first_stats()?;
         let ready = stats.number("current-jobs-ready");
         match ready.map_err(|error| Failure::Stats(kind.name(), error))? {
@@ -280,7 +306,7 @@ impl<'a> Bench<'a> {
 
     fn load(&self, arguments: Vec<String>, server: &Server) -> Command {
         let mut load = self.machine.command(env!("CARGO_BIN_EXE_beanring-bench"), |(_, load)| load);
-        load.args(arguments).args(["--addr", &server.addr.to_string()]);
+        load.args(arguments).args(["--addr", &server.endpoint.to_string()]);
         load
     }
 

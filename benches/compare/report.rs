@@ -254,6 +254,9 @@ fn particular(group: Group) -> Option<(&'static str, Shown)> {
             let moved = cell.spread(|figures| figures.moved_records.unwrap_or(f64::NAN));
             moved.map_or(missing(cell), |moved| format!("{:.0}", moved.median))
         }),
+        Group::Transports => ("sends without a copy that were tried", |cell| {
+            of(cell, |figures| figures.zero_copy_sends.unwrap_or(f64::NAN))
+        }),
         Group::Durable | Group::Logged | Group::Restart => return None,
     })
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -15,9 +14,10 @@ use nix::unistd::Pid;
 use crate::failure::Failure;
 use crate::measure::Bench;
 use crate::options::Options;
+use crate::transport::{Cable, Endpoint, Transport};
 use beanring_testkit::bench::logs::Directory;
 use beanring_testkit::bench::machine::{Machine, first_line};
-use beanring_testkit::bench::process::{Driver, Guarded, address};
+use beanring_testkit::bench::process::{Driver, Guarded};
 use beanring_testkit::bench::stats::Stats;
 
 const START_MAX: Duration = Duration::from_secs(10);
@@ -59,34 +59,55 @@ impl Kind {
         }
     }
 
-    fn command(self, machine: &Machine, addr: SocketAddr, log: Option<&Directory>) -> Command {
-        let on = |program: &str| machine.command(program, |(servers, _)| servers);
-        let (host, port) = (addr.ip().to_string(), addr.port().to_string());
+    fn command(self, place: &Place<'_>, endpoint: &Endpoint, log: Option<&Directory>) -> Command {
+        let on = |program: &str| place.command(program);
         let mut command = match self {
             Kind::Ours(driver) => {
                 let mut command = on(env!("CARGO_BIN_EXE_beanring"));
-                command.args(["-l", &host, "-p", &port, "--io", driver.name()]);
+                command.args(endpoint.flags()).args(["--io", driver.name()]);
                 command
             }
             Kind::Bare(driver) => {
                 let mut command = on(env!("CARGO_BIN_EXE_beanring-bench"));
-                command.args(["--baseline", driver.name(), "--addr", &addr.to_string()]);
+                command.args(["--baseline", driver.name(), "--addr", &endpoint.to_string()]);
                 command
             }
             Kind::Beanstalkd => {
                 let mut command = on("beanstalkd");
-                command.args(["-l", &host, "-p", &port]);
+                command.args(endpoint.flags());
                 command
             }
             Kind::Redis => {
                 let mut command = on("redis-server");
-                command.args(["--bind", &host, "--port", &port, "--save", "", "--appendonly", "no"]);
+                if let Endpoint::Tcp(addr) = endpoint {
+                    command.args(["--bind", &addr.ip().to_string(), "--port", &addr.port().to_string()]);
+                }
+                command.args(["--save", "", "--appendonly", "no"]);
                 command.args(["--maxclients", "20000", "--io-threads", "1", "--daemonize", "no"]);
                 command.args(["--loglevel", "warning"]);
                 command
             }
         };
         command.args(log.map_or(Vec::new(), Directory::flags));
+        command
+    }
+}
+
+/// Where servers run.
+pub struct Place<'a> {
+    pub machine: &'a Machine,
+    /// The cable to the servers' network namespace, if they are in one.
+    pub cable: Option<&'a Cable>,
+}
+
+impl Place<'_> {
+    /// Returns a command that runs a server here.
+    fn command(&self, program: &str) -> Command {
+        let on_core = |program: &str| self.machine.command(program, |(servers, _)| servers);
+        let Some(cable) = self.cable else { return on_core(program) };
+        let [ip, words @ ..] = cable.prefix();
+        let mut command = on_core(ip);
+        command.args(words).arg(program);
         command
     }
 }
@@ -110,7 +131,7 @@ impl Peers {
         let bare = drivers.iter().map(|&driver| Kind::Bare(driver));
         let mut peers = Peers { kinds: Vec::new(), versions: Vec::new(), left_out: Vec::new() };
         for kind in ours.chain([Kind::Beanstalkd, Kind::Redis]).chain(bare) {
-            match bench.start(kind, None) {
+            match bench.start(kind, Transport::Loopback, None) {
                 Ok(_) => peers.kinds.push(kind),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
                 Err(failure) => {
@@ -136,38 +157,37 @@ impl Peers {
 pub struct Server {
     kind: Kind,
     pub process: Guarded,
-    pub addr: SocketAddr,
+    pub endpoint: Endpoint,
     begin: Instant,
     /// The file with its output.
     stderr_path: PathBuf,
 }
 
 impl Server {
-    /// Starts a server on the `nth` address, with a job log if `log` is given.
+    /// Starts a server, with a job log if `log` is given.
     pub fn spawn(
         kind: Kind,
-        machine: &Machine,
-        nth: u32,
+        place: &Place<'_>,
+        endpoint: Endpoint,
         directory: &Path,
         log: Option<&Directory>,
     ) -> Result<Server, Failure> {
-        let addr = address(nth);
         let stderr_path = directory.join("server.stderr");
         let stderr =
             File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
-        let mut command = kind.command(machine, addr, log);
+        let mut command = kind.command(place, &endpoint, log);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // redis looks for its files in the working directory.
         command.current_dir(directory);
         let begin = Instant::now();
         let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;
-        Ok(Server { kind, process: Guarded(child), addr, begin, stderr_path })
+        Ok(Server { kind, process: Guarded(child), endpoint, begin, stderr_path })
     }
 
     /// Waits until the server accepts connections.
     pub fn accept(mut self) -> Result<Server, Failure> {
         while self.begin.elapsed() < START_MAX {
-            let accepts = TcpStream::connect_timeout(&self.addr, PAUSE).is_ok();
+            let accepts = self.endpoint.accepts(PAUSE);
             sleep(if accepts { SETTLE } else { PAUSE });
             self.check()?;
             if accepts {
@@ -181,7 +201,7 @@ impl Server {
     /// has read its log.
     pub fn first_stats(&mut self) -> Result<(Stats, Duration), Failure> {
         while self.begin.elapsed() < RESTART_MAX {
-            match Stats::request(self.addr) {
+            match self.endpoint.stats() {
                 Ok(stats) => return Ok((stats, self.begin.elapsed())),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(RESTART_PAUSE),
                 Err(error) => return Err(Failure::Stats(self.kind.name(), error)),
@@ -193,7 +213,7 @@ impl Server {
 
     /// Returns a number of `stats`.
     pub fn number(&self, key: &str) -> Result<u64, Failure> {
-        let number = Stats::request(self.addr).and_then(|stats| stats.number(key));
+        let number = self.endpoint.stats().and_then(|stats| stats.number(key));
         number.map_err(|error| Failure::Stats(self.kind.name(), error))
     }
 

@@ -15,8 +15,13 @@ pub struct Stats(String);
 impl Stats {
     /// Requests the statistics. Fails at once if nothing listens.
     pub fn request(addr: SocketAddr) -> io::Result<Stats> {
-        let mut stream = TcpStream::connect(addr)?;
+        let stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
+        Stats::exchange(stream)
+    }
+
+    /// Requests the statistics over a connection.
+    pub fn exchange(mut stream: impl Read + Write) -> io::Result<Stats> {
         stream.write_all(b"stats\r\n")?;
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
