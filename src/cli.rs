@@ -160,7 +160,7 @@ where
     #[cfg(feature = "client")]
     let command = command.arg(Common::addr_before_verb());
     let command = help::complete(command);
-    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let words = help::asked(words.into_iter().map(Into::into).collect());
     usage_error::refuse_clusters_with_version(&command, &words)?;
     let matches = match command.try_get_matches_from(&words) {
         Ok(matches) => matches,

@@ -1,5 +1,7 @@
 //! The help as a terminal shows it: in lines of 80 columns, with the words that the rest of the program uses.
 
+use std::ffi::OsString;
+
 #[cfg(feature = "client")]
 use clap::Subcommand;
 use clap::{Arg, ArgAction, Command};
@@ -26,6 +28,18 @@ pub(super) fn complete(mut command: Command) -> Command {
         fitted(with_flags_in_usage(tool), FLAGS)
     });
     command.mut_subcommand("help", |help| help.about(HELP).mut_subcommand("help", |help| help.about(HELP)))
+}
+
+/// Reads `help --help` as `help help`, and `help put --help` as `help put`. clap takes the flag for the name of a command.
+pub(super) fn asked(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "help") {
+        let count = words.len();
+        words.retain(|word| word != "--help" && word != "-h");
+        if count > words.len() && words.len() == 2 {
+            words.push("help".into());
+        }
+    }
+    words
 }
 
 /// Names flags in the usage as everywhere else. clap says "options".

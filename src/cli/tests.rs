@@ -154,8 +154,12 @@ fn verbs_name_their_own_flags() {
             "-p/--port: this is a flag of the server; beanring put takes its flags behind its name, see beanring put \
              --help",
         ),
-        ("kick", "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all"),
-        ("job 0", "ID \"0\": must be the id of a job: a number from 1"),
+        ("kick", "name the ids of jobs, --count or --all; see beanring kick --help"),
+        ("job 0", "\"0\": must be the id of a job, a number from 1"),
+        ("delete 1 -1", "\"-1\": must be the id of a job, a number from 1"),
+        ("jobs a --after 0", "--after \"0\": must be the id of a job, a number from 1"),
+        ("job '", "\"'\": must be the id of a job, a number from 1"),
+        ("job \\'", "\"\\\\'\": must be the id of a job, a number from 1"),
         ("job 1 2", "2: unexpected argument; see beanring job --help"),
         (
             "tubes --sort x",
@@ -199,9 +203,25 @@ fn the_address_may_stand_before_the_verb() {
 
 #[test]
 fn help_and_version_are_asked_for() {
-    for line in ["-h", "--help", "-v", "--version", "help", "help wal", "help wal check", "wal --help"] {
+    for line in [
+        "-h",
+        "--help",
+        "-v",
+        "--version",
+        "help",
+        "help wal",
+        "help wal check",
+        "wal --help",
+        "help wal check -h",
+    ] {
         assert!(matches!(parse(words(line)), Ok(ControlFlow::Break(_))), "{line}");
     }
+    let text = |line| match parse(words(line)) {
+        Ok(ControlFlow::Break(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(text("help --help"), text("help help"));
+    assert_eq!(text("help wal --help"), text("help wal"));
 }
 
 #[test]

@@ -9,11 +9,13 @@ use clap::{Arg, Command};
 
 use super::SERVE;
 use super::flags::{FLAGS, Flag};
+use crate::config::settings::quoted;
 use crate::config::{ConfigError, suggestion};
 
 /// The words of the command that takes flags of the server before its name.
 const HEALTHCHECK: &str = "beanring healthcheck";
 
+const KICK: &str = "beanring kick";
 const PUT: &str = "beanring put";
 
 /// Why a command line is not valid.
@@ -164,8 +166,7 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
         }
         ErrorKind::InvalidValue => {
             let words = one_of(&context(ContextKind::ValidValue));
-            let value = value.escape_debug();
-            write!(f, "{} \"{value}\": must be {words}", spelled(&argument, command))
+            write!(f, "{} {}: must be {words}", spelled(&argument, command), quoted(value.as_ref()))
         }
         ErrorKind::ArgumentConflict => {
             let other = spelled(&context(ContextKind::PriorArg), command);
@@ -178,13 +179,25 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             }
         }
         ErrorKind::TooManyValues => {
-            let value = value.escape_debug();
-            write!(f, "{} \"{value}\": this flag takes no value; remove it", spelled(&argument, command))
+            write!(
+                f,
+                "{} {}: this flag takes no value; remove it",
+                spelled(&argument, command),
+                quoted(value.as_ref())
+            )
         }
         ErrorKind::InvalidUtf8 => write!(f, "an argument is not UTF-8 text; see {command} --help"),
         ErrorKind::ValueValidation => {
             let reason = error.source().map(ToString::to_string).unwrap_or_default();
-            write!(f, "{} \"{}\": {reason}", spelled(&argument, command), value.escape_debug())
+            let value = quoted(value.as_ref());
+            match &*spelled(&argument, command) {
+                // The reason names it.
+                "ID" | "ID..." => write!(f, "{value}: {reason}"),
+                name => write!(f, "{name} {value}: {reason}"),
+            }
+        }
+        ErrorKind::MissingRequiredArgument if command == KICK => {
+            write!(f, "name the ids of jobs, --count or --all; see {command} --help")
         }
         ErrorKind::MissingRequiredArgument => {
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();

@@ -28,10 +28,13 @@ const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
 const PORT_LEAST: u16 = 1;
 
 /// What the help of every verb ends with.
+const ADDRESS_HELP: &str = "Without --addr, the variable BEANRING_ADDR names the server.";
+
+/// The exit codes of verbs that have no others.
 const EXIT_CODES: &str = "\
 Exit code: 0 done, 1 the server refused or the output cannot be written,
-2 wrong usage or a file that cannot be read, 3 no connection.
-Without --addr, the variable BEANRING_ADDR names the server.";
+2 wrong usage, 3 no connection.
+";
 
 const PUT_HELP: &str = "\
 Examples:
@@ -39,8 +42,11 @@ Examples:
   seq 1000 | beanring put --lines     1000 jobs
   beanring put -d 10m -f photo.jpg    a file, ready in ten minutes
 
-The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with
-exit code 128 + the number of the signal.
+The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
+
+Exit code: 0 done, 1 the server refused a job or the output cannot be written,
+2 wrong usage or a file that cannot be read, 3 no connection, 128 + N ended by
+signal N.
 ";
 
 const MOVE_HELP: &str = "\
@@ -48,9 +54,11 @@ Jobs keep state, priority, remaining delay and time to run, and with beanring
 their ids. With beanstalkd each job is put before it is deleted: if this command
 is killed, the last job may be in both tubes, and none is lost.
 
-It stops at a job that the other tube cannot take, and says why: exit code 1.
-The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress, with
-exit code 128 + the number of the signal.
+It stops at a job that the other tube cannot take, and says why. The first
+SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
+
+Exit code: 0 done, 1 the server refused a job or the output cannot be written,
+2 wrong usage, 3 no connection, 128 + N ended by signal N.
 ";
 
 /// What the help of verbs says for which beanstalkd has no command.
@@ -61,13 +69,16 @@ This verb needs a beanring server; beanstalkd lacks the command.
 const CONFIG_HELP: &str = "\
 Rules:
   max-attempts N     a job is buried after N timeouts and releases
-  dead-letter TUBE   it is moved to this tube instead
+  dead-letter TUBE   a job out of attempts is moved to this tube instead of
+                     being buried
   max-jobs N         a put beyond N jobs is refused
-  max-bytes SIZE     a put beyond this size of all bodies is refused
+  max-bytes SIZE     a put is refused if all bodies together would exceed this
+                     size
   default-ttr TIME   a job that is put with a TTR of 0 has this time to run
   retention TIME     a buried job is deleted after this time
   rate N             workers get at most N jobs per second
-A size may have a unit, such as 64k or 1GiB, and so may a time, such as 5m.
+Without a unit, sizes are in bytes and times in seconds. They may have units:
+64k, 1GiB; 90s, 5m, 2h, 1d.
 
 This verb needs a beanring server; beanstalkd lacks the command.
 ";
@@ -75,20 +86,23 @@ This verb needs a beanring server; beanstalkd lacks the command.
 const WAIT_HELP: &str = "\
 This verb needs a beanring server; beanstalkd lacks the command.
 
-The exit code is 0 if the job is deleted. It is 1 if the job is buried, does
-not exist, or is still there at the timeout.
+Exit code: 0 the job is deleted, 1 it is buried, does not exist or is still
+there at the timeout, or the server refused, 2 wrong usage, 3 no connection.
 ";
 
 const WORK_HELP: &str = "\
 A command that ends with exit code 0 deletes its job. Its environment has:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
   BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
-The first SIGTERM, SIGINT or SIGHUP ends it after the running commands. The
-second one kills them and releases their jobs. The exit code is 0 in both
-cases, and 2 if a command cannot be started.
+After the first SIGTERM, SIGINT or SIGHUP, work ends when the running commands
+have ended. The second signal kills them and releases their jobs.
 
 Example:
   beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
+
+Exit code: 0 ended by a signal or by --until-empty, 1 the server refused or the
+output cannot be written, 2 wrong usage or a command that cannot be started,
+3 no connection.
 ";
 
 /// What the client does.
@@ -159,9 +173,14 @@ impl Verb {
             "wait" => WAIT_HELP,
             "tube-config" => CONFIG_HELP,
             "group" | "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
-            _ => return EXIT_CODES.to_owned(),
+            _ => "",
         };
-        format!("{own}\n{EXIT_CODES}")
+        let (space, codes) = match own {
+            "" => ("", EXIT_CODES),
+            _ if own.contains("Exit code") => ("", ""),
+            _ => ("\n", EXIT_CODES),
+        };
+        format!("{own}{space}{codes}{ADDRESS_HELP}")
     }
 }
 

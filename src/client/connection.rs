@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::ClientError;
+use super::escape::escaped;
 use super::reply::{Parsed, Reply};
 use crate::io::socket::Address;
 use crate::time::Seconds;
@@ -112,6 +113,30 @@ impl Connection {
         let meaning =
             "the server accepts whole seconds only; start beanring with --sub-second, or round the time";
         Ok(reply.map(drop).map_err(|refusal| refusal.meaning("BAD_FORMAT", meaning))?)
+    }
+
+    /// Uses a tube for the commands that follow.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`], or if the server refuses.
+    pub fn use_tube(&mut self, tube: &str) -> Result<(), ClientError> {
+        self.enter_tube("use", "USING", tube, "--max-tubes or --max-memory")
+    }
+
+    /// Watches a tube.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`], or if the server refuses.
+    pub fn watch_tube(&mut self, tube: &str) -> Result<(), ClientError> {
+        self.enter_tube("watch", "WATCHING", tube, "--max-tubes, --max-watches or --max-memory")
+    }
+
+    fn enter_tube(&mut self, command: &str, done: &str, tube: &str, limits: &str) -> Result<(), ClientError> {
+        let limits = format!("there is no room for another tube: {limits} is reached; raise that limit");
+        let reply = self
+            .ask(format!("{command} {tube}"))?
+            .expect(done, &format!("tube {}", escaped(tube.as_bytes())));
+        Ok(reply.map(drop).map_err(|refusal| refusal.meaning("OUT_OF_MEMORY", limits))?)
     }
 
     /// Sends many commands, of which only a bounded number is in flight, and calls `each` with each command and its reply.

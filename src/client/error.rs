@@ -211,6 +211,8 @@ pub struct Refusal {
     pub reply: String,
     /// What it means, and what to do.
     pub meaning: String,
+    /// The meaning alone says what is the case.
+    pub hides_reply: bool,
 }
 
 impl Refusal {
@@ -218,7 +220,7 @@ impl Refusal {
     pub fn new(subject: impl Into<String>, reply: &[u8]) -> Self {
         let reply = escaped(reply);
         let meaning = meaning(reply.split(' ').next().unwrap_or_default());
-        Self { subject: subject.into(), reply, meaning: meaning.to_owned() }
+        Self { subject: subject.into(), reply, meaning: meaning.to_owned(), hides_reply: false }
     }
 
     /// Replaces the explanation of one reply.
@@ -230,6 +232,11 @@ impl Refusal {
         self
     }
 
+    /// Explains a reply by what is the case with the subject. Its words say something else, so they are not shown.
+    pub fn explain(&mut self, meaning: String) {
+        (self.meaning, self.hides_reply) = (meaning, true);
+    }
+
     /// The first word of the reply.
     pub fn word(&self) -> &str {
         self.reply.split(' ').next().unwrap_or_default()
@@ -238,8 +245,11 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subject, reply, meaning } = self;
-        write!(f, "{subject}: {reply}")?;
+        let Self { subject, reply, meaning, hides_reply } = self;
+        f.write_str(subject)?;
+        if !hides_reply {
+            write!(f, ": {reply}")?;
+        }
         if meaning.is_empty() { Ok(()) } else { write!(f, ": {meaning}") }
     }
 }
@@ -249,8 +259,8 @@ fn meaning(word: &str) -> &'static str {
         "NOT_FOUND" => "there is no such job",
         "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
         "OUT_OF_MEMORY" => {
-            "a limit is reached: memory (--max-memory), tubes (--max-tubes), the disk of the job log, or a rule of the tube \
-             (beanring tube-config TUBE); delete jobs, or raise it"
+            "a limit is reached: memory (--max-memory), a rule of the tube (beanring tube-config TUBE), or the disk of the job \
+             log; delete jobs, raise that limit, or make room on the disk"
         }
         "JOB_TOO_BIG" => {
             "the body is larger than the server accepts; raise -z of the server, or split the job"

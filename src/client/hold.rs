@@ -117,11 +117,11 @@ pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result
     let stats = inspect::of_job(connection, id)?;
     if stats.text("state") == "reserved" {
         let meaning = reserved(&stats, verb);
-        return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning }.into());
+        return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning, hides_reply: true }.into());
     }
     if let Some(group) = inspect::group_ahead(&stats) {
         let meaning = format!("it waits for group {group}; beanring kick {id} makes it ready");
-        return Err(Refusal { subject, reply: "HELD".to_owned(), meaning }.into());
+        return Err(Refusal { subject, reply: "HELD".to_owned(), meaning, hides_reply: true }.into());
     }
     let reply = connection.ask(format!("reserve-job {id}"))?;
     let taken = reply.into_job(&subject);

@@ -45,9 +45,8 @@ fn kick_tube(connection: &mut Connection, verb: &verbs::Kick) -> Result<u64, Cli
     if count == 0 {
         return Ok(0);
     }
-    let subject = format!("tube {tube}");
-    connection.ask(format!("use {tube}"))?.expect("USING", &subject)?;
-    connection.ask(format!("kick {count}"))?.expect("KICKED", &subject)?.count()
+    connection.use_tube(tube)?;
+    connection.ask(format!("kick {count}"))?.expect("KICKED", &format!("tube {tube}"))?.count()
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
@@ -141,7 +140,7 @@ fn explain(
         }
         let reply = connection.ask(format!("stats-job {id}"))?;
         if let Ok(data) = reply.into_ok("") {
-            refusal.meaning = why(&Stats::parse(Kind::Job, &data)?);
+            refusal.explain(why(&Stats::parse(Kind::Job, &data)?));
         }
     }
     Ok(())
@@ -158,6 +157,9 @@ struct JsonResult<'a> {
     id: u64,
     done: bool,
     reply: &'a str,
+    /// What the reply means, and what to do.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
 }
 
 /// What became of several jobs.
@@ -183,7 +185,8 @@ impl Results {
             Err(refusal) => (refusal.word().to_owned(), Some(refusal)),
         };
         if self.output.is_json() {
-            self.output.json(&JsonResult { id: id.0, done: refusal.is_none(), reply: &word })?;
+            let reason = refusal.as_ref().map_or("", |refusal| &*refusal.meaning);
+            self.output.json(&JsonResult { id: id.0, done: refusal.is_none(), reply: &word, reason })?;
         } else if refusal.is_none() {
             self.output.line(&format!("{id} {}", word.to_ascii_lowercase()))?;
         }

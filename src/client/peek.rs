@@ -22,7 +22,7 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
             let subject = format!("tube {tube}");
             // `use` would create it.
             inspect::of_tube(&mut connection, tube, NO_TUBE)?;
-            connection.ask(format!("use {tube}"))?.expect("USING", &subject)?;
+            connection.use_tube(tube)?;
             let reply = connection.ask(format!("peek-{state}"))?;
             (reply, subject, format!("the tube has no {state} job"))
         }

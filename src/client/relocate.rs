@@ -47,9 +47,9 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     // Jobs that are put during the move stay.
     let all = stats.number(&format!("current-jobs-{}", verb.state.name()));
     let limit = verb.count.map_or(all, |count| all.min(count.into()));
-    from.ask(format!("use {}", verb.from))?.expect("USING", &format!("tube {}", verb.from))?;
+    from.use_tube(&verb.from)?;
     let mut to = super::connect(&verb.common)?;
-    to.ask(format!("use {}", verb.to))?.expect("USING", &format!("tube {}", verb.to))?;
+    to.use_tube(&verb.to)?;
     let interrupt = Interrupt::catch()?;
     let mut work = Move { state: verb.state, from, to, moved: 0 };
     let result = work.run(verb, limit, &interrupt);

@@ -59,7 +59,7 @@ pub(super) fn patience(timeout: Seconds) -> Duration {
 /// Watches these tubes and no others.
 pub(super) fn watch(connection: &mut Connection, tubes: &[String]) -> Result<(), ClientError> {
     for tube in tubes {
-        connection.ask(format!("watch {tube}"))?.expect("WATCHING", &format!("tube {tube}"))?;
+        connection.watch_tube(tube)?;
     }
     if !tubes.iter().any(|tube| tube == "default") {
         connection.ask("ignore default")?.expect("WATCHING", "tube default")?;

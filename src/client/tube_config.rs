@@ -4,9 +4,11 @@ use serde::Serialize;
 
 use super::error::ClientError;
 use super::output::{Align, Output, Table};
-use super::stats::{Kind, Stats};
+use super::stats::{Kind, Stats, Value};
+use super::units;
 use super::{Connection, Refusal};
 use crate::cli::verbs;
+use crate::config::settings::quoted;
 use crate::config::size;
 use crate::tube_name::TubeName;
 use crate::tube_rules::{Rule, RuleKey};
@@ -15,7 +17,7 @@ use crate::tube_rules::{Rule, RuleKey};
 struct Configured<'a> {
     tube: &'a str,
     key: &'static str,
-    value: &'a str,
+    value: Value,
 }
 
 #[derive(Serialize)]
@@ -44,21 +46,21 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
         }
         let mut table = Table::without_header(&[Align::Left, Align::Right]);
         for (key, value) in rules.iter() {
-            table.row([super::escaped(key.as_bytes()), value.with_unit(key)]);
+            table.row([super::escaped(key.as_bytes()), shown(key, value)]);
         }
         return Ok(output.table(table)?);
     };
-    let key = key.word();
-    let reply = connection.ask(format!("tube-config {tube} {key} {value}"))?;
+    let word = key.word();
+    let reply = connection.ask(format!("tube-config {tube} {word} {value}"))?;
     reply.expect("CONFIGURED", &format!("tube {tube}")).map_err(|refusal| {
         explained(refusal).meaning("OUT_OF_MEMORY", "1,000 tubes have rules; remove those of another one")
     })?;
     if output.is_json() {
-        output.json(&Configured { tube, key, value: &value })?;
+        output.json(&Configured { tube, key: word, value: typed(key, value) })?;
     } else if value == "0" {
-        output.line(&format!("removed {key} of {tube}"))?;
+        output.line(&format!("removed {word} of {tube}"))?;
     } else {
-        output.line(&format!("set {key} of {tube} to {given}"))?;
+        output.line(&format!("set {word} of {tube} to {given}"))?;
     }
     Ok(output.flush()?)
 }
@@ -67,12 +69,12 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
 /// mistake is one of usage and no refusal.
 fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientError> {
     let of = TubeName::new(tube.as_bytes()).expect("the command line has a valid name");
-    let (number, kind) = match key {
-        RuleKey::MaxBytes => (size::parse(given).ok(), "a size such as 64k or 1GiB,"),
+    let (number, (kind, unit)) = match key {
+        RuleKey::MaxBytes => (size::parse(given).ok(), ("a size such as 64k or 1GiB,", " bytes")),
         RuleKey::DefaultTtr | RuleKey::Retention => {
-            (verbs::seconds(given).ok().map(u64::from), "a time such as 90 or 5m,")
+            (verbs::seconds(given).ok().map(u64::from), ("a time such as 90 or 5m,", " s"))
         }
-        _ => (None, "a number"),
+        _ => (None, ("a number", "")),
     };
     let value = number.map_or_else(|| given.to_owned(), |number| number.to_string());
     // Only 0 itself removes a rule.
@@ -82,10 +84,29 @@ fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientErro
     let word = key.word();
     let must = match key {
         RuleKey::DeadLetter => "the name of another tube".to_owned(),
-        key => format!("{kind} from 1 to {}", key.max()),
+        key => format!("{kind} from 1 to {}{unit}", key.max()),
     };
-    let given = given.escape_debug();
-    Err(ClientError::Usage(format!("{word} \"{given}\": must be {must}; 0 removes the rule")))
+    let given = quoted(given.as_ref());
+    Err(ClientError::Usage(format!("{word} {given}: must be {must}; 0 removes the rule")))
+}
+
+/// The value of a rule as the server shows it: a number, or the name of a tube.
+fn typed(key: RuleKey, value: String) -> Value {
+    match value.parse() {
+        Ok(number) if key != RuleKey::DeadLetter || value == "0" => Value::Number(number),
+        _ => Value::Text(value),
+    }
+}
+
+/// The value of a rule as the command line takes it, with a unit if it is a whole multiple of it.
+fn shown(key: &str, value: &Value) -> String {
+    match (RuleKey::named(key.as_bytes()), value) {
+        (Some(RuleKey::MaxBytes), Value::Number(bytes)) => units::whole_size(*bytes),
+        (Some(RuleKey::DefaultTtr | RuleKey::Retention), Value::Number(seconds)) => {
+            units::whole_time(*seconds)
+        }
+        _ => value.with_unit(key),
+    }
 }
 
 fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::config::size;
 use crate::time;
 
 /// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`. It is rounded down, so that `64.0 KiB` is never less than that.
@@ -58,9 +59,26 @@ pub(super) fn time(time: time::Seconds) -> String {
     if time.as_whole() < 60 { format!("{time} s") } else { Seconds(time.as_whole().into()).to_string() }
 }
 
+/// A number of bytes that the command line takes, with the largest unit that leaves a whole number: `1536`, `64KiB`.
+pub(super) fn whole_size(bytes: u64) -> String {
+    match size::largest_unit(bytes) {
+        (number, Some(unit)) => format!("{number}{}iB", unit.to_ascii_uppercase()),
+        (number, None) => number.to_string(),
+    }
+}
+
+/// The same for a number of seconds: `90s`, `5m`.
+pub(super) fn whole_time(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let fits = |(factor, _): &(u64, &str)| seconds > 0 && seconds.is_multiple_of(*factor);
+    let (factor, unit) = units.into_iter().find(fits).unwrap_or((1, "s"));
+    format!("{}{unit}", seconds / factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::verbs;
 
     #[test]
     fn sizes() {
@@ -75,6 +93,22 @@ mod tests {
             (u64::MAX, "15.9 EiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn whole_numbers_of_units() {
+        for (bytes, text) in
+            [(1000, "1000"), (1536, "1536"), (65_536, "64KiB"), (1_100_000, "1100000"), (3 << 30, "3GiB")]
+        {
+            assert_eq!(whole_size(bytes), text);
+            assert_eq!(size::parse(text), Ok(bytes));
+        }
+        for (seconds, text) in
+            [(0, "0s"), (45, "45s"), (90, "90s"), (300, "5m"), (7200, "2h"), (86_400, "1d"), (90_000, "25h")]
+        {
+            assert_eq!(whole_time(seconds), text);
+            assert_eq!(verbs::seconds(text).map(u64::from), Ok(seconds));
         }
     }
 

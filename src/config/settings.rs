@@ -229,5 +229,6 @@ pub fn quoted(value: &OsStr) -> String {
     let text = value.to_string_lossy();
     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     let rest = if shown.len() < text.len() { "..." } else { "" };
-    format!("\"{}{rest}\"", shown.escape_debug())
+    // Between double quotes, a single one needs no backslash.
+    format!("\"{}{rest}\"", shown.escape_debug().to_string().replace("\\'", "'"))
 }

@@ -93,7 +93,7 @@ fn names_and_replies_of_a_hostile_server_are_escaped() {
     let result = at(&["tube", "x"]);
     assert_harmless(&result.text());
     assert!(result.text().contains("\\x1b[2Jevil"), "{result:?}");
-    let result = at(&["delete", "1"]);
+    let result = at(&["bury", "1"]);
     assert_harmless(&result.stderr);
     assert!(result.stderr.contains("NOT_FOUND \\x1b[2Jevil"), "{result:?}");
 }

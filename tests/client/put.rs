@@ -152,9 +152,7 @@ fn jobs_wait_for_a_group() {
             rows(&["job", "2"])[14..],
             ["tags grp:wholes aft:parts", "waits-for parts", "waits-for-jobs 1"]
         );
-        place
-            .run(&["bury", "2"])
-            .fails(1, "job 2: HELD: it waits for group parts; beanring kick 2 makes it ready");
+        place.run(&["bury", "2"]).fails(1, "job 2: it waits for group parts; beanring kick 2 makes it ready");
         place.ok(&["delete", "1"]);
         assert_eq!(place.json(&["job", "2"])["state"], "ready");
         assert!(!rows(&["job", "2"]).contains(&"waits-for parts".to_owned()));

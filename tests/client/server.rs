@@ -1,12 +1,13 @@
 //! Verbs for the server and its tubes, addresses, and exit codes.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::{fs, io::Read, io::Write};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::process::{Transport, program};
+use beanring_testkit::process::{Address, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::{driver, unused_address};
 
@@ -157,10 +158,11 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
         let none = serde_json::json!({"tube": "default", "rules": {}});
         assert_eq!(place.json(&["tube-config", "default"]), none);
         assert_eq!(place.ok(&["tube-config", "mail", "retention", "90"]), "set retention of mail to 90\n");
-        assert_eq!(place.json(&["tube-config", "mail", "dead-letter", "7"])["key"], "dead-letter");
+        let set = serde_json::json!({"tube": "mail", "key": "dead-letter", "value": "7"});
+        assert_eq!(place.json(&["tube-config", "mail", "dead-letter", "7"]), set);
         let rules = place.ok(&["tube-config", "mail"]);
         let lines: Vec<Vec<&str>> = rules.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines, [vec!["retention", "1", "min", "30", "s"], vec!["dead-letter", "7"]], "{rules}");
+        assert_eq!(lines, [vec!["retention", "90s"], vec!["dead-letter", "7"]], "{rules}");
         let rules = &place.json(&["tube-config", "mail"])["rules"];
         assert_eq!((&rules["retention"], &rules["dead-letter"]), (&90.into(), &"7".into()));
         assert_eq!(place.ok(&["tube-config", "mail", "retention", "0"]), "removed retention of mail\n");
@@ -172,25 +174,32 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
         place
             .run(&["tube-config", "mail", "dead-letter", "mail"])
             .fails(2, "dead-letter \"mail\": must be the name of another tube; 0 removes the rule");
-        for (key, given, number) in
-            [("max-bytes", "64k", "65536"), ("default-ttr", "5m", "300"), ("retention", "1d", "86400")]
-        {
+        for (key, given, number) in [
+            ("max-bytes", "64k", "65536"),
+            ("max-bytes", "1100000", "1100000"),
+            ("default-ttr", "5m", "300"),
+            ("retention", "1d", "86400"),
+        ] {
             assert_eq!(
                 place.ok(&["tube-config", "mail", key, given]),
                 format!("set {key} of mail to {given}\n")
             );
-            assert_eq!(place.json(&["tube-config", "mail", key, given])["value"], number);
+            assert_eq!(place.json(&["tube-config", "mail", key, given])["value"].to_string(), number);
             assert_eq!(place.json(&["tube-config", "mail"])["rules"][key].to_string(), number);
         }
         place.ok(&["tube-config", "mail", "max-jobs", "1"]);
         place.ok(&["put", "-t", "mail", "x"]);
         let refused = place.run(&["put", "-t", "mail", "y"]);
         let limits =
-            [" OUT_OF_MEMORY: ", "--max-memory", "--max-tubes", "job log", "beanring tube-config TUBE"];
+            [" OUT_OF_MEMORY: ", "--max-memory", "job log", "beanring tube-config TUBE", "raise that limit"];
         assert!(limits.iter().all(|limit| refused.stderr.contains(limit)), "{refused:?}");
-        for (key, given) in
-            [("max-jobs", "10k"), ("retention", "1g"), ("max-bytes", "0k"), ("max-bytes", "1MB")]
-        {
+        for (key, given) in [
+            ("max-jobs", "10k"),
+            ("retention", "1g"),
+            ("max-bytes", "0k"),
+            ("max-bytes", "-1"),
+            ("max-bytes", "1MB"),
+        ] {
             let refused = place.run(&["tube-config", "mail", key, given]);
             let begin = format!("beanring: {key} \"{given}\": must be a ");
             assert!(refused.code == Some(2) && refused.stderr.starts_with(&begin), "{refused:?}");
@@ -198,6 +207,22 @@ fn rules_of_a_tube_are_set_shown_and_removed() {
         assert_eq!(place.run(&["tube-config", "mail", "rate"]).code, Some(2));
         assert_eq!(place.run(&["tube-config", "mail", "speed", "1"]).code, Some(2));
     });
+}
+
+#[test]
+fn a_tube_above_the_limit_names_the_limit() {
+    let flags = ["--max-tubes", "2"].map(str::to_owned);
+    let place = Place::launch(Path::new(program()), Address::fresh(Transport::Tcp), &flags, true);
+    place.ok(&["put", "-t", "a", "x"]);
+    let limits = |flags| {
+        format!(
+            "tube b: OUT_OF_MEMORY: there is no room for another tube: {flags} is reached; raise that limit"
+        )
+    };
+    place.run(&["put", "-t", "b", "x"]).fails(1, &limits("--max-tubes or --max-memory"));
+    place.run(&["move", "a", "b"]).fails(1, &limits("--max-tubes or --max-memory"));
+    let watch = limits("--max-tubes, --max-watches or --max-memory");
+    place.run(&["reserve", "-t", "b", "--timeout", "0"]).fails(1, &watch);
 }
 
 #[test]
@@ -404,13 +429,13 @@ fn wrong_usage_is_exit_code_2() {
         (&["put", "-f", "/", "-a", "127.0.0.1:1"], "cannot read /: Is a directory".to_owned()),
         (&["frob"], "frob: no such command; see beanring --help".to_owned()),
         (&["move", "a", "a"], "FROM and TO are the same tube, a; name another".to_owned()),
-        (&["kick"], "ID|--count NUMBER|--all is missing; usage: beanring kick [FLAGS] ID|--count NUMBER|--all".to_owned()),
+        (&["kick"], "name the ids of jobs, --count or --all; see beanring kick --help".to_owned()),
         (&["put", "-f", "Cargo.toml", "body"], "cannot read body: No such file or directory; give bodies or files, not both".to_owned()),
         (&["put", "body", "-f", "Cargo.toml"], "give bodies or files, not both".to_owned()),
         (&["put", "-t", "a", "--tube", "b", "body"], "-t/--tube: given twice; beanring put takes one tube".to_owned()),
         (&["peek", "-t", "a", "-t", "b"], "-t/--tube: given twice; beanring peek takes one tube".to_owned()),
         (&["kick", "-t", "a", "-t", "b", "--all"], "-t/--tube: given twice; beanring kick takes one tube".to_owned()),
-        (&["work", "--tries", "3", "--", "true"], "--tries counts releases; add --on-failure release".to_owned()),
+        (&["work", "--tries", "3", "--", "true"], "--tries needs --on-failure release".to_owned()),
         (&["-a", "21009"], "-a/--addr: this is a flag of the client; name a verb, such as beanring stats --addr ADDR. A server listens on the address of -l/--listen".to_owned()),
         (&["--json", "tube", "mail"], "--json: put the flags of a verb behind its name: beanring tube --json".to_owned()),
         (&["work"], "CMD... is missing; usage: beanring work [FLAGS] -- CMD...".to_owned()),

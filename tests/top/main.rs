@@ -215,14 +215,14 @@ fn steer(place: &mut Place) {
     expect(&["alpha", "beta", "default", "gamma"]);
     // The cursor has stayed with the tube of the last action.
     terminal.keys(&["Home", "Down", "p"]);
-    terminal.wait_for("pause beta for seconds (0 resumes): 60");
+    terminal.wait_for("pause beta for a time such as 90 or 5m (0 resumes): 60");
     terminal.text("600");
     terminal.keys(&["Enter"]);
     terminal.wait_for("paused beta for 10 min");
     assert!(place.tube("beta", "pause-time-left") > 500);
     terminal.wait("pause", |screen| row(screen, "beta").is_some_and(|row| row.contains(&"9m".to_owned())));
     terminal.keys(&["p"]);
-    terminal.wait_for("pause beta for seconds (0 resumes): 0");
+    terminal.wait_for("pause beta for a time such as 90 or 5m (0 resumes): 0");
     terminal.keys(&["Enter"]);
     terminal.wait_for("resumed beta");
     assert_eq!(place.tube("beta", "pause-time-left"), 0);

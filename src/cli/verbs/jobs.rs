@@ -34,7 +34,7 @@ pub struct Put {
     #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = priority)]
     pub pri: u32,
-    /// Time until the job is ready, such as 30, 10m or 1d; 0.25 if the server has --sub-second
+    /// Time until the job is ready, such as 30, 10m or 1d; decimals such as 0.25 need --sub-second on the server
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,
@@ -78,7 +78,7 @@ pub struct Reserve {
     #[arg(short, long, value_name = "TUBE", default_value = "default", value_delimiter = ',')]
     #[arg(value_parser = tube_name)]
     pub tube: Vec<String>,
-    /// Longest time to wait for a job, such as 0, 30 or 10m; 0.25 if the server has --sub-second [default: forever]
+    /// Longest time to wait for a job, such as 0, 30 or 10m; decimals such as 0.25 need --sub-second on the server [default: forever]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub timeout: Option<Seconds>,
     /// Delete the job after it is printed
@@ -100,7 +100,7 @@ pub struct Reserve {
 #[command(group = ArgGroup::new("what").required(true).args(["ids", "count", "all"]))]
 pub struct Kick {
     /// Buried, delayed or held jobs to kick
-    #[arg(value_name = "ID", value_parser = job_id, conflicts_with = "tube")]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, conflicts_with = "tube")]
     pub ids: Vec<JobId>,
     /// Tube to kick jobs of
     #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
@@ -121,7 +121,7 @@ pub struct Kick {
 #[derive(Args, Clone, Debug)]
 pub struct Delete {
     /// Jobs to delete
-    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -132,7 +132,7 @@ pub struct Delete {
 #[derive(Args, Clone, Debug)]
 pub struct Bury {
     /// Jobs to bury
-    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     /// New priority [default: that of the job]
     #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
@@ -146,12 +146,12 @@ pub struct Bury {
 #[derive(Args, Clone, Debug)]
 pub struct Release {
     /// Ready, delayed or buried jobs to release
-    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     /// New priority [default: that of the job]
     #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
     pub pri: Option<u32>,
-    /// Time until the jobs are ready, such as 30, 10m or 1d; 0.25 if the server has --sub-second
+    /// Time until the jobs are ready, such as 30, 10m or 1d; decimals such as 0.25 need --sub-second on the server
     #[arg(short, long, value_name = "TIME", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,
@@ -164,7 +164,7 @@ pub struct Release {
 #[derive(Args, Clone, Debug)]
 pub struct Touch {
     /// Ready, delayed or buried jobs to keep reserved
-    #[arg(value_name = "ID", value_parser = job_id, required = true)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     /// Time to keep them reserved, such as 30, 10m or 1d [default: until a signal]
     #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
@@ -178,9 +178,9 @@ pub struct Touch {
 #[derive(Args, Clone, Debug)]
 pub struct Wait {
     /// Job to wait for
-    #[arg(value_name = "ID", value_parser = job_id)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id)]
     pub id: JobId,
-    /// Longest time to wait, such as 0, 30 or 10m; 0.25 if the server has --sub-second [default: forever]
+    /// Longest time to wait, such as 0, 30 or 10m; decimals such as 0.25 need --sub-second on the server [default: forever]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub timeout: Option<Seconds>,
     #[command(flatten)]
@@ -211,8 +211,8 @@ pub struct Work {
     /// What happens to the job of a command that fails: bury or release
     #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
     pub on_failure: OnFailure,
-    /// Delay of a released job, such as 10, or 0.25 if the server has --sub-second; it doubles with each
-    /// release
+    /// Delay of a released job, such as 10; it doubles with each release; decimals such as 0.25 need
+    /// --sub-second on the server
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Seconds,

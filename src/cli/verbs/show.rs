@@ -79,7 +79,7 @@ pub struct Group {
 #[derive(Args, Clone, Debug)]
 pub struct Job {
     /// Job to show
-    #[arg(value_name = "ID", value_parser = job_id)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id)]
     pub id: JobId,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -112,7 +112,7 @@ pub struct Jobs {
 #[derive(Args, Clone, Debug)]
 pub struct Peek {
     /// Job to show; without an id, the next one of a tube
-    #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["tube", "state"])]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, conflicts_with_all = ["tube", "state"])]
     pub id: Option<JobId>,
     /// Show the next job of this tube
     #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]

@@ -13,7 +13,8 @@ pub struct Pause {
     /// Tube to pause
     #[arg(value_name = "TUBE", value_parser = tube_name)]
     pub tube: String,
-    /// How long, such as 30, 10m or 1d, or 0.25 if the server has --sub-second; 0 ends a pause
+    /// How long, such as 30, 10m or 1d; 0 ends a pause; decimals such as 0.25 need --sub-second on the
+    /// server
     #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub time: Seconds,
     #[command(flatten)]
@@ -31,7 +32,7 @@ pub struct TubeConfig {
     #[arg(value_name = "KEY", requires = "value", value_parser = rule_key)]
     pub key: Option<RuleKey>,
     /// A number, a size, a time, or the name of the dead-letter tube; 0 removes the rule
-    #[arg(value_name = "VALUE")]
+    #[arg(value_name = "VALUE", allow_negative_numbers = true)]
     pub value: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]

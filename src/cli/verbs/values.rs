@@ -100,7 +100,7 @@ fn tag(kind: &str, text: &str) -> Option<String> {
 
 pub(super) fn job_id(text: &str) -> Result<JobId, String> {
     let id = digits(text).and_then(|digits| digits.parse().ok()).filter(|id| *id > 0);
-    id.map(JobId).ok_or_else(|| "must be the id of a job: a number from 1".to_owned())
+    id.map(JobId).ok_or_else(|| "must be the id of a job, a number from 1".to_owned())
 }
 
 pub(super) fn priority(text: &str) -> Result<u32, String> {

@@ -39,7 +39,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     }
     let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
-    connection.ask(format!("use {}", verb.tube))?.expect("USING", &format!("tube {}", verb.tube))?;
+    connection.use_tube(&verb.tube)?;
     if !tags.is_empty() {
         require_tags(&mut connection)?;
     }

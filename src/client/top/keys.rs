@@ -2,15 +2,17 @@
 
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::state::{Ask, Page, Prompt, Scroll, State};
+use super::state::{Ask, Hint, Page, Prompt, Scroll, State};
 use super::worker::{Request, is_valid};
+use crate::cli::verbs;
 
 /// The proposals of the prompts.
 const PAUSE_SECONDS: u32 = 60;
 const KICK_COUNT: u32 = 10;
 
-/// Why a text is not accepted as a number.
-const NUMBER_HINT: &str = "must be a number up to 4294967295";
+/// Why a text is not accepted, in full and short.
+const NUMBER_HINT: Hint = ["must be a number from 1 to 4294967295", "no number"];
+const TIME_HINT: Hint = ["must be a time such as 90, 5m or 2h", "no time"];
 
 /// The longest text of a prompt.
 const TEXT_MAX: usize = 200;
@@ -27,8 +29,9 @@ pub(super) enum After {
 }
 
 /// The keys with what they do, for the help.
-pub(super) const HELP: [(&str, &str); 15] = [
-    ("Up Down PgUp PgDn Home End", "move"),
+pub(super) const HELP: [(&str, &str); 16] = [
+    ("Up Down PgUp PgDn End", "move"),
+    ("Home", "go to the first row, and stay there"),
     ("< > or s", "sort by the column before or after"),
     ("r", "reverse the order"),
     ("/", "filter by a text, or by a pattern with * and ?"),
@@ -234,25 +237,33 @@ fn type_key(state: &mut State, code: KeyCode) {
     state.prompt = Some(prompt);
 }
 
-/// A number of seconds or jobs, as the protocol has them.
+/// A number of jobs.
 fn number(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
+    text.parse().ok().filter(|count| is_number && *count > 0)
 }
 
 fn enter(state: &mut State, mut prompt: Prompt) {
     // Without a text nothing is done.
-    if prompt.asks == Ask::Filter || prompt.text.is_empty() {
+    if prompt.text.is_empty() {
         return;
     }
-    let Some(number) = number(&prompt.text) else {
-        prompt.hint = Some(NUMBER_HINT);
-        state.prompt = Some(prompt);
-        return;
+    let request = match &prompt.asks {
+        Ask::Filter => return,
+        Ask::Pause { tube } => {
+            let seconds = verbs::seconds(&prompt.text).map_err(|_| TIME_HINT);
+            seconds.map(|seconds| Request::Pause { tube: tube.clone(), seconds })
+        }
+        Ask::Kick { tube } => {
+            let count = number(&prompt.text).ok_or(NUMBER_HINT);
+            count.map(|count| Request::Kick { tube: tube.clone(), count })
+        }
     };
-    match prompt.asks {
-        Ask::Filter => {}
-        Ask::Pause { tube } => state.actions.push_back(Request::Pause { tube, seconds: number }),
-        Ask::Kick { tube } => state.actions.push_back(Request::Kick { tube, count: number }),
+    match request {
+        Ok(request) => state.actions.push_back(request),
+        Err(hint) => {
+            prompt.hint = Some(hint);
+            state.prompt = Some(prompt);
+        }
     }
 }

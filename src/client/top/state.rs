@@ -14,7 +14,7 @@ use super::worker::{Report, Request};
 /// The counters of commands that hand out jobs.
 const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];
 
-/// The columns of a tube's name in a question, before its explanation is left out.
+/// The columns of a tube's name in a question, before its words are left out.
 const NAME_COLUMNS_MIN: usize = 8;
 
 /// What the screen shows, and what the server shall do.
@@ -106,8 +106,11 @@ pub(super) struct Prompt {
     /// The text is a proposal that the first character replaces.
     pub(super) is_proposed: bool,
     /// What the text must be instead. The next key clears it.
-    pub(super) hint: Option<&'static str>,
+    pub(super) hint: Option<Hint>,
 }
+
+/// What a text must be: in full, and for a narrow terminal.
+pub(super) type Hint = [&'static str; 2];
 
 /// What a prompt asks for.
 #[derive(PartialEq, Eq, Debug)]
@@ -336,19 +339,43 @@ impl Server {
 }
 
 impl Prompt {
-    /// The question before the text, in this number of columns. The name of a tube is shortened before what is done to it.
-    pub(super) fn question(&self, width: usize) -> String {
-        let (before, tube, after, after_short) = match &self.asks {
-            Ask::Filter => ("filter", "", " (text, or a pattern with * and ?): ", ": "),
-            Ask::Pause { tube } => ("pause ", tube.as_str(), " for seconds (0 resumes): ", " for seconds: "),
+    /// The question, the text and the hint in this number of columns. What does not fit becomes shorter, or is left out: first
+    /// the hint, then the words of the question, then the name of the tube. Of a long text the end stays.
+    pub(super) fn fitted(&self, width: usize) -> [String; 3] {
+        let text = escaped(self.text.as_bytes());
+        let (tube, questions) = self.questions();
+        let least = |[before, after]: [&str; 2]| {
+            before.len() + tube.chars().count().min(NAME_COLUMNS_MIN) + after.len()
+        };
+        let shortest = questions[questions.len() - 1];
+        // A column is left for the cursor.
+        let text_max = width.saturating_sub(least(shortest) + 1);
+        let text: String = text.chars().skip(text.chars().count().saturating_sub(text_max)).collect();
+        let left = width.saturating_sub(text.chars().count() + 1);
+        let hints = self.hint.iter().flatten().map(|hint| format!("  {hint}"));
+        let hint = hints.into_iter().find(|hint| least(shortest) + hint.len() <= left).unwrap_or_default();
+        let left = left - hint.len();
+        let [before, after] = questions.into_iter().find(|words| least(*words) <= left).unwrap_or(shortest);
+        let tube = shortened(&tube, left.saturating_sub(before.len() + after.len()));
+        [format!("{before}{tube}{after}").chars().take(left).collect(), text, hint]
+    }
+
+    /// The name of the tube, and what stands before and behind it, from the longest to the shortest question.
+    fn questions(&self) -> (String, [[&'static str; 2]; 3]) {
+        let (tube, questions) = match &self.asks {
+            Ask::Filter => {
+                let short = ["filter", ": "];
+                ("", [["filter", " (text, or a pattern with * and ?): "], short, short])
+            }
+            Ask::Pause { tube } => {
+                let full = ["pause ", " for a time such as 90 or 5m (0 resumes): "];
+                (tube.as_str(), [full, ["pause ", " for a time: "], ["pause ", ": "]])
+            }
             Ask::Kick { tube } => {
-                ("kick up to N buried jobs of ", tube.as_str(), " (delayed ones if none is buried): ", ": ")
+                let full = ["kick up to N buried jobs of ", " (delayed ones if none is buried): "];
+                (tube.as_str(), [full, ["kick N buried jobs of ", ": "], ["kick ", ": "]])
             }
         };
-        let tube = escaped(tube.as_bytes());
-        let least = before.len() + tube.len().min(NAME_COLUMNS_MIN);
-        let after = if least + after.len() <= width { after } else { after_short };
-        let tube = shortened(&tube, width.saturating_sub(before.len() + after.len()));
-        format!("{before}{tube}{after}").chars().take(width).collect()
+        (escaped(tube.as_bytes()), questions)
     }
 }

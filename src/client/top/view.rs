@@ -187,11 +187,12 @@ fn message(state: &State, area: Rect, theme: Theme) -> Vec<Line<'static>> {
 
 fn status_line(state: &State, row: Rect, theme: Theme, buffer: &mut Buffer) {
     let line = if let Some(prompt) = &state.prompt {
-        let text = escaped(prompt.text.as_bytes());
-        let style = if prompt.is_proposed { Theme::selected() } else { Style::new() };
-        let hint = prompt.hint.map_or_else(String::new, |hint| format!("  {hint}"));
-        let used = text.chars().count() + 1 + hint.chars().count();
-        let question = prompt.question(usize::from(row.width).saturating_sub(used));
+        let [question, text, hint] = prompt.fitted(usize::from(row.width));
+        let style = match prompt.hint {
+            Some(_) => theme.error(),
+            None if prompt.is_proposed => Theme::selected(),
+            None => Style::new(),
+        };
         let cursor = Span::styled(" ", Theme::selected());
         let hint = Span::styled(hint, theme.error());
         Line::from(vec![Span::styled(question, Theme::bold()), Span::styled(text, style), cursor, hint])

@@ -182,7 +182,7 @@ fn using<T>(
     tube: &str,
     ask: impl FnOnce(&mut Connection) -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {
-    connection.ask(format!("use {tube}"))?.expect("USING", &subject(tube))?;
+    connection.use_tube(tube)?;
     let result = ask(connection);
     connection.ask("use default")?;
     result

@@ -22,7 +22,7 @@ use crate::cli::verbs::{OnFailure, Work};
 
 pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     if verb.tries.is_some() && verb.on_failure == OnFailure::Bury {
-        return Err(ClientError::Usage("--tries counts releases; add --on-failure release".to_owned()));
+        return Err(ClientError::Usage("--tries needs --on-failure release".to_owned()));
     }
     let address = verb.common.address()?;
     // A wrong address is an error. A server that goes away later is waited for.

@@ -102,7 +102,14 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
     };
     let text = members.get("value", text, || match key {
         RuleKey::DeadLetter => "value must be the name of another tube, or 0".to_owned(),
-        key => format!("value must be a whole number from 0 to {}", key.max()),
+        key => {
+            let unit = match key {
+                RuleKey::MaxBytes => " of bytes",
+                RuleKey::DefaultTtr | RuleKey::Retention => " of seconds",
+                _ => "",
+            };
+            format!("value must be a whole number{unit} from 0 to {}", key.max())
+        }
     })?;
     if is_own(key, &text) {
         let message = "a tube cannot be its own dead-letter tube: name another one in value";
@@ -214,6 +221,14 @@ mod tests {
             ("{\"key\":\"speed\",\"value\":1}", keys),
             ("{\"key\":1,\"value\":1}", keys),
             ("{\"key\":\"rate\",\"value\":\"1\"}", "value must be a whole number from 0 to 1000000"),
+            (
+                "{\"key\":\"max-bytes\",\"value\":\"1k\"}",
+                "value must be a whole number of bytes from 0 to 9223372036854775807",
+            ),
+            (
+                "{\"key\":\"retention\",\"value\":\"5m\"}",
+                "value must be a whole number of seconds from 0 to 4294967295",
+            ),
             ("{\"key\":\"rate\",\"value\":1.5}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"value\":-1}", "value must be a whole number from 0 to 1000000"),
             ("{\"key\":\"rate\",\"value\":null}", "value must be a whole number from 0 to 1000000"),

@@ -91,15 +91,21 @@ fn keys_ask_before_they_act() {
     session.tube("mail", 0, "pause-time-left: 9\n");
     session.settle();
     session.requests.clear();
-    assert_eq!(session.keys("p")[19], "pause default for seconds (0 resumes): 60");
+    assert_eq!(session.keys("p")[19], "pause default for a time such as 90 or 5m (0 resumes): 60");
     assert_eq!(session.keys("\x1b")[19].split("  ").next(), Some("q quit"));
-    assert_eq!(session.keys("p300")[19], "pause default for seconds (0 resumes): 300");
+    assert_eq!(session.keys("p300")[19], "pause default for a time such as 90 or 5m (0 resumes): 300");
     assert_eq!(session.requests, []);
     assert_eq!(session.keys("\n")[19], "paused default for 300 s");
     assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
+    session.requests.clear();
+    assert_eq!(session.keys("p5m\n")[19], "paused default for 300 s");
+    assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
     session.key(KeyCode::Down);
-    assert_eq!(session.keys("p")[19], "pause mail for seconds (0 resumes): 0");
-    assert_eq!(session.keys("99999999999")[19], "pause mail for seconds (0 resumes): 99999999999");
+    assert_eq!(session.keys("p")[19], "pause mail for a time such as 90 or 5m (0 resumes): 0");
+    assert_eq!(
+        session.keys("99999999999")[19],
+        "pause mail for a time such as 90 or 5m (0 resumes): 99999999999"
+    );
     session.requests.clear();
     assert_eq!(session.keys("\x1bk\x7f5\n")[19], "kicked 5 jobs of mail");
     assert_eq!(session.requests[0], Request::Kick { tube: "mail".to_owned(), count: 5 });
@@ -128,9 +134,12 @@ fn what_is_no_number_is_refused_with_a_hint() {
     // A letter replaces the proposal, as a digit does.
     assert!(session.keys("kx")[19].ends_with("if none is buried): x"));
     let refused = session.keys("\n");
-    assert!(refused[19].ends_with("mail: x   must be a number up to 4294967295"), "{refused:?}");
-    for text in ["\x7f4294967296\n", "\x1bp-1\n", "\x1bp1h\n"] {
-        assert!(session.keys(text)[19].ends_with("must be a number up to 4294967295"));
+    assert!(refused[19].ends_with("mail: x   must be a number from 1 to 4294967295"), "{refused:?}");
+    for text in ["\x7f4294967296\n", "\x1bk0\n"] {
+        assert!(session.keys(text)[19].ends_with("must be a number from 1 to 4294967295"));
+    }
+    for text in ["\x1bp-1\n", "\x1bp5 m\n", "\x1bp4294967296\n"] {
+        assert!(session.keys(text)[19].ends_with("must be a time such as 90, 5m or 2h"));
     }
     assert!(
         !session

@@ -111,8 +111,8 @@ fn low_terminals_keep_the_counts_of_jobs() {
 fn the_help_scrolls() {
     let mut session = Session::new(Column::Ready, 40, 10);
     let screen = session.keys("?");
-    assert_eq!(screen[4..6], ["Up Down PgUp PgDn Home End", "              move"]);
-    assert_eq!(screen[6..8], ["< > or s      sort by the column before", "              or after"]);
+    assert_eq!(screen[4..6], ["Up Down PgUp PgDn End", "              move"]);
+    assert_eq!(screen[6..8], ["Home          go to the first row, and", "              stay there"]);
     assert!(
         screen[9].starts_with("PgDn ") && screen[9].ends_with(" more  any other key goes back"),
         "{screen:?}"
@@ -135,14 +135,33 @@ fn a_long_name_does_not_hide_the_question() {
     session.settle();
     assert_eq!(
         session.keys("p")[19],
-        "pause long-name-long-name-long-name-long-name-lo... for seconds (0 resumes): 60"
+        "pause long-name-long-name-long-n... for a time such as 90 or 5m (0 resumes): 60"
     );
     let kick = "kick up to N buried jobs of long-name-l... (delayed ones if none is buried): 10";
     assert_eq!(session.keys("\x1bk")[19], kick);
     session.area.width = 40;
-    assert_eq!(session.settle()[19], "kick up to N buried jobs of long...: 10");
+    assert_eq!(session.settle()[19], "kick N buried jobs of long-name-...: 10");
+    session.area.width = 24;
+    assert_eq!(session.settle()[19], "kick long-name-l...: 10");
     session.area.width = 12;
     assert!(session.settle()[19].starts_with("kick"));
+}
+
+#[test]
+fn a_hint_does_not_hide_the_question() {
+    let mut session = Session::new(Column::Name, 40, 20);
+    session.tube("mail", 3, "");
+    session.settle();
+    assert_eq!(session.keys("p5 m\n")[19], "pause mail for a time: 5 m   no time");
+    session.area.width = 24;
+    assert_eq!(session.settle()[19], "pause mail: 5 m");
+    session.area.width = 80;
+    let full = "pause mail for a time: 5 m   must be a time such as 90, 5m or 2h";
+    assert_eq!(session.settle()[19], full);
+    // Of a long text the end is shown.
+    session.area.width = 40;
+    let typed = session.keys("\x7f\x7f\x7f123456789012345678901234567890");
+    assert_eq!(typed[19], "pause mail: 456789012345678901234567890");
 }
 
 #[test]
