@@ -135,8 +135,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Reports the end of an operation of the job log.
     pub fn disk_ended(&mut self, outcome: Outcome) {
         #[cfg(any(feature = "tokio-uring", feature = "uring"))]
-        if let (Some(disk), Outcome::Written(..)) = (&mut self.disk, &outcome) {
-            disk.note_written(self.now);
+        if let (Some(disk), Outcome::Written(_, written)) = (&mut self.disk, &outcome) {
+            disk.note_written(self.now, written.is_ok());
         }
         self.handle(Event::Disk(outcome));
     }

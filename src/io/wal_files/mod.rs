@@ -149,10 +149,10 @@ impl Disk {
         self.ways.begin(now)
     }
 
-    /// Takes the end of a write, which tells how long its way takes.
+    /// Takes the end of a write. If it was completed, it tells how long its way takes.
     #[cfg(any(feature = "tokio-uring", feature = "uring"))]
-    pub fn note_written(&mut self, now: Time) {
-        self.ways.end(now);
+    pub fn note_written(&mut self, now: Time, completed: bool) {
+        self.ways.end(now, completed);
     }
 
     /// Ends the threads and waits for them. They finish what they have begun, or undo it if it takes long. Returns the

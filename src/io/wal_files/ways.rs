@@ -61,9 +61,10 @@ impl Ways {
         way
     }
 
-    /// Takes the end of a write. A write whose way was not chosen here teaches nothing.
-    pub fn end(&mut self, now: Time) {
-        let Some((way, began)) = self.in_flight.take() else { return };
+    /// Takes the end of a write, and whether it was completed. A write that failed teaches nothing: a full disk refuses
+    /// at once. Nor does a write whose way was not chosen here.
+    pub fn end(&mut self, now: Time, completed: bool) {
+        let Some((way, began)) = self.in_flight.take().filter(|_| completed) else { return };
         let took_ns = now.since(began).as_nanos();
         let mean = &mut self.means_ns[way as usize];
         let before = mean.unwrap_or(took_ns);
@@ -90,7 +91,7 @@ mod tests {
             let way = ways.begin(now);
             counts[way as usize] += 1;
             now = now + Span::from_nanos(1000 * duration(way, number));
-            ways.end(now);
+            ways.end(now, true);
         }
         (counts, now.since(began).as_nanos() / 1000)
     }
@@ -125,6 +126,20 @@ mod tests {
         run(&mut ways, 1000, by(4000, 120));
         let (counts, _) = run(&mut ways, 10_000, by(90, 120));
         assert!(counts[0] > 6_000, "{counts:?}");
+    }
+
+    #[test]
+    fn writes_that_fail_teach_nothing() {
+        let mut ways = Ways::default();
+        run(&mut ways, 1000, by(100, 120));
+        let mut now = Time::from_nanos(2_000_000_000);
+        for _ in 0..1000 {
+            let way = ways.begin(now);
+            now = now + Span::from_nanos(if way == Way::Ring { 1000 } else { 10 });
+            ways.end(now, false);
+        }
+        let (counts, _) = run(&mut ways, 100, by(100, 120));
+        assert!(counts[0] > 90, "{counts:?}");
     }
 
     #[test]
