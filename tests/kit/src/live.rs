@@ -15,7 +15,7 @@ pub struct Live {
     /// Kept for the first `open`, so that the server counts no connection that the conversation does not open.
     first: Option<Stream>,
     streams: Vec<Option<Stream>>,
-    /// The connection that has sent last and not received since. Before another one sends, the server must have
+    /// The connection that has sent last and got nothing since. Before another one sends, the server must have
     /// received this input.
     unanswered: Option<usize>,
 }
@@ -60,7 +60,10 @@ impl Peer for Live {
             Patience::Reply => REPLY_PATIENCE,
             Patience::Quiet => QUIET_PATIENCE,
         });
-        self.unanswered = None;
+        // Silence does not tell whether the server has received the input: it may be waiting for a core.
+        if received != Received::Silence {
+            self.unanswered.take_if(|last| *last == conn);
+        }
         received
     }
 
