@@ -4,7 +4,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::measure::{Metric, Outcome, cpu, rate, restart_ms};
+use crate::measure::{Metric, Outcome, bytes_per_job, cpu, rate, restart_ms};
 use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::process::Driver;
 use beanring_testkit::bench::table::{ratio, rounded};
@@ -40,6 +40,8 @@ pub enum Limit {
     AtLeast(f64),
     /// Maximum of their difference.
     MoreUs(f64),
+    /// Maximum of the result itself.
+    Bytes(f64),
 }
 
 impl Limit {
@@ -48,13 +50,14 @@ impl Limit {
         match self {
             Limit::AtMost(_) | Limit::AtLeast(_) => figure / base,
             Limit::MoreUs(_) => figure - base,
+            Limit::Bytes(_) => figure,
         }
     }
 
     /// Returns whether the relation is within the limit.
     pub fn is_met(self, measured: f64) -> bool {
         match self {
-            Limit::AtMost(most) | Limit::MoreUs(most) => measured <= most,
+            Limit::AtMost(most) | Limit::MoreUs(most) | Limit::Bytes(most) => measured <= most,
             Limit::AtLeast(least) => measured >= least,
         }
     }
@@ -64,6 +67,7 @@ impl Limit {
         match self {
             Limit::AtMost(_) | Limit::AtLeast(_) => ratio(measured),
             Limit::MoreUs(_) => format!("{measured:+.0} µs"),
+            Limit::Bytes(_) => format!("{measured:.0} bytes"),
         }
     }
 
@@ -73,6 +77,7 @@ impl Limit {
             Limit::AtMost(most) => format!("≤ {}", ratio(most)),
             Limit::AtLeast(least) => format!("≥ {}x", rounded(least)),
             Limit::MoreUs(most) => format!("≤ {most:+.0} µs"),
+            Limit::Bytes(most) => format!("≤ {most:.0} bytes"),
         }
     }
 }
@@ -117,6 +122,18 @@ const fn other(driver: Driver, row: &'static str, side: Side, at_most: f64) -> B
         Side::Redis => "CPU, relative to redis",
     };
     Bound { driver, row, metric: cpu, base: Base::Result(side, row, cpu), of, limit: Limit::AtMost(at_most) }
+}
+
+/// Limits the resident memory per job, in bytes.
+const fn small(driver: Driver, row: &'static str, at_most: f64) -> Bound {
+    Bound {
+        driver,
+        row,
+        metric: bytes_per_job,
+        base: Base::Result(Side::Ours, row, bytes_per_job),
+        of: "resident memory per job",
+        limit: Limit::Bytes(at_most),
+    }
 }
 
 /// Compares our operations per second with beanstalkd's.
@@ -201,6 +218,7 @@ fn all() -> Vec<Bound> {
         other(Epoll, "put-16x32", Side::Bare, 2.0),
         other(Epoll, "put-16x32", Side::Beanstalkd, 1.0 / 20.0),
         other(Epoll, "put-16x32", Side::Redis, 1.0),
+        small(Epoll, "put-16x32", 128.0),
         other(Epoll, "cycle-64x1", Side::Beanstalkd, 0.75),
         other(Epoll, "cycle-16x16", Side::Beanstalkd, 1.0 / 15.0),
     ];
@@ -213,6 +231,7 @@ fn all() -> Vec<Bound> {
         other(Uring, "put-16x32", Side::Bare, 1.3),
         other(Uring, "put-16x32", Side::Beanstalkd, 1.0 / 22.0),
         other(Uring, "put-16x32", Side::Redis, 0.5),
+        small(Uring, "put-16x32", 128.0),
         other(Uring, "cycle-16x16", Side::Beanstalkd, 1.0 / 20.0),
         other(Uring, "put-60000", Side::Beanstalkd, 0.75),
         other(Uring, "cycle-60000", Side::Bare, 1.05),

@@ -76,7 +76,7 @@ impl ServerFigures {
     }
 
     /// Returns the growth of resident memory in bytes.
-    pub fn grown_bytes(&self) -> f64 {
+    fn grown_bytes(&self) -> f64 {
         (self.rss_kib_after - self.rss_kib_before) * 1024.0
     }
 }
@@ -97,6 +97,15 @@ pub fn cpu(figures: &Figures) -> f64 {
 /// Operations per second.
 pub fn rate(figures: &Figures) -> f64 {
     figures.operations_per_s
+}
+
+/// Growth of resident memory per operation, in bytes. NaN for cycles, which leave no jobs behind.
+pub fn bytes_per_job(figures: &Figures) -> f64 {
+    if figures.workload.ends_with("cycle") {
+        f64::NAN
+    } else {
+        figures.server.grown_bytes() / figures.operations as f64
+    }
 }
 
 /// Time from the start of a server with a full job log to its first reply, in milliseconds.

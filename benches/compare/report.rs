@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::bounds::verdicts;
 use crate::failure::Failure;
 use crate::matrix::{Group, RowFacts};
-use crate::measure::{Cell, Figures, Metric, Outcome, Spread, cpu, rate, restart_ms};
+use crate::measure::{Cell, Metric, Outcome, Spread, bytes_per_job, cpu, rate, restart_ms};
 use crate::options::Options;
 use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::logs::Place;
@@ -237,12 +237,8 @@ fn table(title: &str, rows: &[&Outcome], kinds: &[Kind], cell: &dyn Fn(&Cell) ->
 fn particular(group: Group) -> Option<(&'static str, Shown)> {
     Some(match group {
         Group::Puts | Group::LargeBodies => ("resident bytes per job", |cell| {
-            // A cycle leaves no jobs behind, nor does the no-op baseline.
-            let grown = |figures: &Figures| {
-                let bytes = figures.server.grown_bytes() / figures.operations as f64;
-                if figures.workload.ends_with("cycle") { f64::NAN } else { bytes }
-            };
-            if matches!(cell.kind, Kind::Bare(_)) { String::new() } else { of(cell, grown) }
+            // The no-op baseline leaves no jobs behind.
+            if matches!(cell.kind, Kind::Bare(_)) { String::new() } else { of(cell, bytes_per_job) }
         }),
         Group::Idle => ("resident bytes per idle connection", |cell| {
             of(cell, |figures| figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection))
